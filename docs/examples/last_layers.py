@@ -14,7 +14,8 @@ from gradloom.rtl.cli.output import progress_bar, table
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.costs import planned_step, step_cost
+from gradloom.rtl.plan.language.planned import planned_step
+from gradloom.sim.workloads.costs import step_cost
 
 #: Adapters on, in layers from, whether what enters that layer is in memory.
 CASES = {

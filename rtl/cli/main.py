@@ -12,13 +12,13 @@ import typer
 
 from gradloom.__main__ import say_version
 
-from . import designs, generate, language, lists, recurrent, sweep, tune, units
+from . import choose, designs, generate, language, lists, recurrent, sweep, tune, units
 from .app import app
 
 __all__ = ["VERBS", "app", "main"]
 
 #: Modules that have added their verbs.
-VERBS = lists, generate, tune, designs, units, language, recurrent, sweep
+VERBS = lists, generate, tune, designs, units, language, recurrent, sweep, choose
 
 
 def _say_version(wanted: bool) -> None:

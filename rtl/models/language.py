@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -127,7 +128,7 @@ class LanguageModel:
             "down_proj": (self.hidden, self.inter),
         }[projection]
 
-    @property
+    @cached_property
     def linears(self) -> tuple[Linear, ...]:
         """Every linear of every layer, in the order of a forward pass.
 

@@ -5,20 +5,17 @@ which is replaced as a whole after each point: whatever ends a sweep, the file i
 """
 
 import csv
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..run.workers import processes
+
 __all__ = ["Table", "cores", "pareto", "sweep"]
 
 Measure = Callable[[dict[str, Any]], dict[str, Any]]
-#: Points for each worker that are sent before they can begin.
-_AHEAD = 2
 
 
 class Table:
@@ -101,7 +98,7 @@ def sweep(
         progress(done, len(points), "points")
     if not left:
         return
-    workers = _cluster(scheduler) if scheduler else _processes(min(jobs, len(left)))
+    workers = _cluster(scheduler) if scheduler else processes(min(jobs, len(left)))
     with workers as measured:
         for point, figures in measured(measure, left):
             table.add(point | figures)
@@ -111,36 +108,6 @@ def sweep(
 
 
 _Measured = Callable[[Measure, list[dict[str, Any]]], Iterator[tuple[dict[str, Any], dict[str, Any]]]]
-
-
-def _quiet() -> None:
-    # An interrupt is for who started the workers, who ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def _processes(jobs: int) -> Iterator[_Measured]:
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet)
-
-    def measured(measure: Measure, points: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        waiting = iter(points)
-        running: dict[Any, dict[str, Any]] = {}
-        while True:
-            while len(running) < _AHEAD * jobs and (point := next(waiting, None)) is not None:
-                running[pool.submit(measure, point)] = point
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
-
-    try:
-        yield measured
-        pool.shutdown()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 _HOME = {
     name: f"gradloom.rtl.{module}"
     for module, names in {
+        "cli.choose": ("choose",),
         "cli.lists": ("doctor", "presets", "units"),
         "cli.generate": ("generate",),
         "cli.tune": ("compare", "fetch", "finetune", "generate_text", "infer"),
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "boards",
     "build",
+    "choose",
     "compare",
     "doctor",
     "export",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import boards as boards
+from gradloom.rtl.cli.choose import choose as choose
 from gradloom.rtl.cli.lists import doctor as doctor
 from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units
@@ -30,6 +31,7 @@ from gradloom.rtl.cli.sweep import sweep as sweep
 from gradloom.rtl.workloads import ImageOptions as ImageOptions
 from gradloom.rtl.workloads import InstantTextOptions as InstantTextOptions
 from gradloom.rtl.workloads import QLoraOptions as QLoraOptions
+from gradloom.rtl.workloads import SequenceOptions as SequenceOptions
 from gradloom.rtl.workloads import Options
 
 __version__: str
@@ -61,9 +63,12 @@ def finetune(
     keep: int | None = None,
     resume: bool | None = None,
     layers: int | None = None,
+    method: str | None = None,
     accumulate: int | None = None,
     targets: str | None = None,
     from_layer: int | None = None,
     store: str | None = None,
     card: bool | None = None,
+    person: int | None = None,
+    base: Path | str | None = None,
 ) -> dict[str, Any]: ...

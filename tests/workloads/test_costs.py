@@ -5,9 +5,10 @@ from dataclasses import replace
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.plan.language import places
 from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.planned import planned_step
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.costs import planned_step, step_cost
+from gradloom.sim.workloads.costs import step_cost
 from gradloom.sim.workloads.step import largest, place_frozen
 
 from .conftest import CONFIG, MODEL, TOKENS

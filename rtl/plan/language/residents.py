@@ -1,0 +1,139 @@
+"""Bytes of what stays in memory from step to step, by what they are for.
+
+A step's own tensors have shared places (:mod:`~.places`); everything else that its program reads is here: frozen
+matrices, tables, a text, adapters, moments, sums of gradients.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from ...formats.weight_stream import StreamShape
+from ...models.language import LanguageModel
+from .operations import (
+    EDGE,
+    Add,
+    Codes,
+    Descent,
+    Halves,
+    Loss,
+    Narrow,
+    Norm,
+    NormBackward,
+    Operation,
+    Product,
+    Rope,
+    TokenSum,
+    Unpack,
+)
+from .places import ALIGN
+from .transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
+
+__all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
+
+#: Classes of the frozen model.
+FROZEN = ("codes", "scales", "padding", "head", "norms")
+#: All of them, in the order in which they are printed.
+CLASSES = (*FROZEN, "tables", "texts", "adapters", "working", "optimizer", "gradient_sums", "loss")
+
+#: Class of a tensor of an adapter by the end of its name: words, codes of words, and those of moments.
+_ENDS = {
+    "a": "adapters",
+    "b": "adapters",
+    "pa": "adapters",
+    "pb": "adapters",
+    "ma": "optimizer",
+    "mb": "optimizer",
+    "pma": "optimizer",
+    "pmb": "optimizer",
+    "w": "adapters",
+    "mw": "optimizer",
+    "sw": "gradient_sums",
+    "sa": "gradient_sums",
+    "sb": "gradient_sums",
+}
+
+
+def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[str, int]:
+    """Bytes by name of what is in memory before and after a step.
+
+    ``operations`` are those of ``step``; ``beat``: bytes.
+    """
+    rows, model = step.tokens, step.model
+    # Weights of norms that learn are made of words in each step.
+    narrowed = {each.y.name for each in operations if isinstance(each, Narrow)}
+    made = {step.input.name: 4 * rows * model.hidden}
+    for each in operations:
+        match each:
+            case Product():
+                made |= _matrix(each.weight, model)
+                if each.adapter is not None and isinstance(each.weight, Codes):
+                    made |= _adapter(each.adapter.name, each.adapter.rank, each.weight)
+            case Norm() | NormBackward() if each.weight not in narrowed:
+                made[each.weight] = 4 * each.x.tensor.features
+            case Narrow():
+                made |= {each.words.name: 4 * each.words.tensor.features, each.gain.name: 4 * EDGE}
+            case TokenSum():
+                made[f"{each.gain.name}.{each.x.rows}"] = 8 * each.x.rows
+            case Descent():
+                made[each.moments] = 8 * each.words.rows * each.words.tensor.features
+            case Rope():
+                made[each.angles.name] = 4 * each.angles.rows * EDGE
+            case Loss():
+                made |= {each.targets: 4 * rows, each.loss: beat}
+            case Add() if each.lazy:
+                made[each.y.name] = 4 * each.y.rows * each.y.tensor.features
+            case _:
+                pass
+        if isinstance(each, Product) and each.x.name == IDENTITY:
+            made[IDENTITY] = 4 * rows * EDGE
+    for each in operations:
+        if isinstance(each, Unpack):
+            for held in each.tensors():
+                # Moments are words only while a step updates them, in places that are shared.
+                made |= {held.packed: held.shape.bytes, held.name: 0 if held.moments else held.bytes}
+    return made
+
+
+def _matrix(weight: object, model: LanguageModel) -> dict[str, int]:
+    if isinstance(weight, Codes):
+        return {weight.name: StreamShape(outputs=weight.outputs, inputs=weight.inputs).bytes}
+    if isinstance(weight, Halves):
+        return {weight.name: 2 * -(-model.vocab // EDGE) * EDGE * weight.inputs}
+    return {}
+
+
+def _adapter(name: str, rank: int, linear: Codes) -> dict[str, int]:
+    sizes = {"a": 4 * rank * linear.inputs, "b": 4 * rank * linear.outputs}
+    return {f"{name}.{which}": size for which, size in sizes.items()} | {
+        f"{name}.m{which}": 2 * size for which, size in sizes.items()
+    }
+
+
+def by_class(sizes: Mapping[str, int], model: LanguageModel) -> dict[str, int]:
+    """Bytes by class, each tensor's rounded up to its place."""
+    shapes = {linear.name: model.shape(linear.projection) for linear in model.linears}
+    found = dict.fromkeys(CLASSES, 0)
+    for name, size in sizes.items():
+        room = -(-size // ALIGN) * ALIGN
+        if name in shapes:
+            shape = StreamShape(outputs=shapes[name][0], inputs=shapes[name][1])
+            parts = shape.outputs * shape.inputs // 2, shape.blocks + 4 * (shape.groups + 1)
+            for key, part in zip(FROZEN, (*parts, room - sum(parts))):
+                found[key] += part
+        else:
+            stem, _, end = name.rpartition(".")
+            # Words beside their codes are made of them in each step.
+            found["working" if f"{stem}.p{end}" in sizes else _class(name)] += room
+    return found
+
+
+def _class(name: str) -> str:
+    stem, _, end = name.rpartition(".")
+    if stem.startswith("model.") and end in _ENDS:
+        return _ENDS[end]
+    if name == HEAD_MATRIX:
+        return "head"
+    if name in ("norm", "norm.back") or end.startswith("norm"):
+        return "norms"
+    if name == LOSS:
+        return "loss"
+    return "texts" if name == TARGETS or end == "x" else "tables"

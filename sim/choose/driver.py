@@ -1,0 +1,296 @@
+"""Chooses a fine-tune by costs of all candidates and runs of a few.
+
+Nothing is known beforehand of what a candidate learns: no table is stored, the user's own text decides.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from gradloom import __version__, boards
+from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.tokenizer import open_tokenizer
+from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.plan.language.fit import DoesNotFit
+
+from ..workloads.language import Quantized, build
+from .budgets import parse_bytes, parse_seconds
+from .candidates import Candidate, candidates
+from .costs import Costs
+from .finalists import Budget, Offer, finalists, nearest, offer, shortfalls, told
+from .quality import Slopes, Tensors, held_out, learns
+from .state import State
+from .texts import Split, split
+
+__all__ = ["choose"]
+
+Progress = Callable[[int, int, str], None]
+
+#: Tokens of a window to choose from, unless they are given.
+_SEQS = (64, 32)
+#: Times that the text is gone through, and updates at most, unless they are given.
+_PASSES, _STEPS = 3, 100
+#: Cycles that all short runs together have on the board: about three minutes in floating point.
+_EFFORT = 7_500_000_000
+#: Updates of a short run at least.
+_SHORT = 8
+#: Share of the best fall in loss that is as good.
+_AS_GOOD = 0.97
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked, checked."""
+
+    model: str
+    text: Path
+    preset: Preset
+    budget: Budget
+    steps: int | None
+    seqs: tuple[int, ...]
+    seed: int
+    output: Path
+
+
+def choose(
+    model: str,
+    *,
+    board: str,
+    text: Path | str,
+    time: str | None = None,
+    memory: str | None = None,
+    update: str | None = None,
+    steps: int | None = None,
+    seq: Sequence[int] | None = None,
+    seed: int = 0,
+    jobs: int = 2,
+    output: Path | str = "choose",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Chooses, and writes ``choose.json`` and ``pareto.png``.
+
+    Returns what ``choose.json`` holds.
+    """
+    tell = progress or (lambda done, total, text: None)
+    check_folder(output)
+    asked = _request(model, board, text, time, memory, update, steps, seq, seed, output)
+    weights = find_weights(model)
+    checkpoint = Quantized(open_checkpoint(weights))
+    shapes = checkpoint.model
+    seqs = _seqs(asked, shapes)
+    parts = split(asked.text, open_tokenizer(weights), seqs[0])
+    found, left = candidates(shapes, asked.preset.config, seqs)
+    if not found:
+        raise DoesNotFit(list(dict.fromkeys(map(str, left))))
+    state = State(asked.output, _identity(asked, weights, seqs))
+    costs = Costs(
+        shapes, asked.preset.config, found, jobs=jobs, progress=tell, known=state.points, keep=state.keep_points
+    )
+    offers = _offers(asked, costs, found, parts, seqs[0])
+    within = [each for each in offers if not shortfalls(each, asked.budget)]
+    if not within:
+        raise ValueError(_nothing(asked, offers))
+    llama = build(checkpoint, progress=tell)
+    short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell)
+    result = _result(asked, shapes, parts, offers, within, short)
+    from .picture import plot_choice
+
+    with grouped(asked.output, last="choose.json") as stage:
+        plot_choice(stage / "pareto.png", result)
+        (stage / "choose.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    state.remove()
+    return result
+
+
+def _request(
+    model: str,
+    board: str,
+    text: Path | str,
+    time: str | None,
+    memory: str | None,
+    update: str | None,
+    steps: int | None,
+    seq: Sequence[int] | None,
+    seed: int,
+    output: Path | str,
+) -> Request:
+    """Refuses what can be refused at once."""
+    budget = Budget(
+        seconds=None if time is None else parse_seconds("time", time),
+        memory=None if memory is None else parse_bytes("memory", memory),
+        update=None if update is None else parse_bytes("update", update),
+    )
+    preset = find_workload(boards.find(board).name, "text-qlora")
+    if preset is None:
+        able = sorted({each.board for each in PRESETS.values() if each.workload.kind == "text-qlora"})
+        raise ValueError(f"board={board}: no preset fine-tunes text on it; must be one of {', '.join(able)}")
+    if not Path(text).is_file():
+        raise ValueError(f"text={text}: no such file")
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps={steps}: must be at least 1")
+    for each in seq or ():
+        if each < 2:
+            raise ValueError(f"seq={each}: must be at least 2")
+    return Request(
+        model=model,
+        text=Path(text),
+        preset=preset,
+        budget=budget,
+        steps=steps,
+        seqs=tuple(seq or ()),
+        seed=seed,
+        output=Path(output),
+    )
+
+
+def _seqs(asked: Request, model: LanguageModel) -> list[int]:
+    """Lengths of windows, the longest first."""
+    most = min(asked.preset.config.tokens, model.context)
+    if not asked.seqs:
+        return sorted({min(each, most) for each in _SEQS}, reverse=True)
+    for each in asked.seqs:
+        if each > most:
+            raise ValueError(f"seq={each}: must be at most {most}; give --seq {most}")
+    return sorted(set(asked.seqs), reverse=True)
+
+
+def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, Any]:
+    """What the results of an interrupted choice depend on."""
+    file = weights if weights.is_file() else next(iter(sorted(weights.glob("*.safetensors"))), weights)
+    return {
+        "gradloom": __version__,
+        "preset": asked.preset.name,
+        "model": [file.name, file.stat().st_size],
+        "text": sha256(asked.text.read_bytes()).hexdigest(),
+        "budget": asdict(asked.budget),
+        "steps": asked.steps,
+        "seqs": list(seqs),
+        "seed": asked.seed,
+    }
+
+
+def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Split, longest: int) -> list[Offer]:
+    steps = asked.steps or min(_PASSES * (len(parts.learnt) // longest), _STEPS)
+    return [
+        offer(
+            each,
+            costs.of(each),
+            tokens=len(parts.learnt),
+            steps=steps,
+            longest=longest,
+            clock_hz=asked.preset.config.clock_mhz * 1e6,
+            seconds=asked.budget.seconds,
+        )
+        for each in found
+    ]
+
+
+def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
+    """Why no candidate is left, and the nearest one."""
+    near = nearest(offers, asked.budget)
+    over = shortfalls(near, asked.budget)
+    values = {
+        "time": f"{math.ceil(near.seconds * 1e3)}ms",
+        "memory": f"{math.ceil(near.memory / 1e6)}MB",
+        "update": f"{math.ceil(near.update / 1e3)}kB",
+    }
+    asks = {"time": asked.budget.seconds, "memory": asked.budget.memory, "update": asked.budget.update}
+    given = ", ".join(f"{name}={asks[name]:g} {'s' if name == 'time' else 'B'}" for name in over)
+    return (
+        f"{given}: no candidate of {len(offers)} meets it; the nearest ({near.candidate}, {near.steps} steps) takes "
+        f"{', '.join(f'{name} {values[name]}' for name in over)}; "
+        f"give {' '.join(f'--{name} {values[name]}' for name in over)}"
+    )
+
+
+def _short_runs(
+    asked: Request,
+    llama: Any,
+    tensor: Tensors,
+    parts: Split,
+    within: Sequence[Offer],
+    found: Sequence[Candidate],
+    state: State,
+    tell: Progress,
+) -> dict[str, Any]:
+    """The finalists, and the held-out loss after each one's short run."""
+    everywhere: dict[str, Candidate] = {}
+    for one in found:
+        most = everywhere.get(one.method)
+        if most is None or one.parameters(llama.model) > most.parameters(llama.model):
+            everywhere[one.method] = one
+    slopes = Slopes(llama, tensor, parts, everywhere, asked.seed, tell)
+    chosen = finalists(within, slopes.of)
+    work = sum(each.cost.cycles(each.steps, 0) for each in chosen)
+    share = min(1.0, _EFFORT / work)
+    before = held_out(llama, parts)
+    runs = []
+    for number, each in enumerate(chosen, start=1):
+        count = min(each.steps, max(round(share * each.steps), _SHORT))
+        key = str(each.candidate)
+        if key not in state.losses:
+            text = f"finalist {number} of {len(chosen)}"
+            loss, _ = learns(llama, tensor, parts, each.candidate, count, seed=asked.seed, tell=tell, text=text)
+            state.keep_loss(key, loss)
+        runs.append((each, count, state.losses[key], slopes.of(each.candidate)))
+    return {"before": before, "runs": runs}
+
+
+def _result(
+    asked: Request,
+    model: LanguageModel,
+    parts: Split,
+    offers: Sequence[Offer],
+    within: Sequence[Offer],
+    short: Mapping[str, Any],
+) -> dict[str, Any]:
+    before, runs = short["before"], short["runs"]
+    best = min(loss for _, _, loss, _ in runs)
+    if not best < before:
+        good = [min(runs, key=lambda run: run[2])]
+    else:
+        good = [run for run in runs if before - run[2] >= _AS_GOOD * (before - best)]
+    order = sorted(good, key=lambda run: run[0].seconds) + sorted(
+        (run for run in runs if run not in good), key=lambda run: run[2]
+    )
+    rows = [
+        {**told(each), "short_steps": count, "held_out": loss if math.isfinite(loss) else None, "first_step": first}
+        for each, count, loss, first in order
+    ]
+    first = order[0][0]
+    return {
+        "gradloom": __version__,
+        "preset": asked.preset.name,
+        "board": asked.preset.board,
+        "model": model.name,
+        "text": asked.text.name,
+        "tokens": {"learnt": len(parts.learnt), "judged": sum(map(len, parts.judged))},
+        "budget": asdict(asked.budget),
+        "candidates": len(offers),
+        "within": len(within),
+        "held_out_before": before,
+        "command": _command(asked, first),
+        "finalists": rows,
+        "offers": [{**told(each), "within": not shortfalls(each, asked.budget)} for each in offers],
+    }
+
+
+def _command(asked: Request, each: Offer) -> str:
+    """The line that runs it."""
+    usual = {"method": "lora", "store": "words", "accumulate": 1, "from-layer": 0}
+    options = {name: value for name, value in each.candidate.options().items() if usual.get(name) != value}
+    words = [
+        "gradloom finetune",
+        asked.preset.name,
+        f"--model {asked.model}",
+        f"--text {asked.text}",
+        *(f"--{name} {value}" for name, value in options.items()),
+        f"--steps {each.steps}",
+    ]
+    return " ".join(words)

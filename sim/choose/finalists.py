@@ -1,0 +1,144 @@
+"""Budgets, candidates within them, and those that are worth a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gradloom.rtl.plan.language.packed import STORES
+
+from .candidates import Candidate
+from .costs import Cost
+
+__all__ = ["MOST", "Budget", "Offer", "finalists", "nearest", "shortfalls"]
+
+#: Finalists at most.
+MOST = 5
+#: Updates that a fine-tune has at least, unless fewer are asked for.
+_LEAST = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Budgets of a fine-tune; None: any.
+
+    ``seconds`` of the whole; ``memory``: bytes of the board's, all that it holds; ``update``: bytes of the
+    adapter as it is shipped.
+    """
+
+    seconds: float | None = None
+    memory: int | None = None
+    update: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A candidate with what its fine-tune costs.
+
+    ``steps``: updates that it gets; ``wanted``: those that were asked for, where time is no bound.
+    """
+
+    candidate: Candidate
+    cost: Cost
+    steps: int
+    wanted: int
+    seconds: float
+    memory: int
+    beside_frozen: int
+    update: int
+
+    @property
+    def share(self) -> float:
+        """Of the updates that were asked for."""
+        return self.steps / self.wanted
+
+
+def offer(
+    candidate: Candidate, cost: Cost, *, tokens: int, steps: int, longest: int, clock_hz: float, seconds: float | None
+) -> Offer:
+    """A fine-tune by ``candidate`` on a text of so many ``tokens``.
+
+    It learns from as many of them as ``steps`` windows of ``longest`` tokens have, or as ``seconds`` are enough for.
+    """
+    each = candidate.accumulate
+    wanted = max(round(steps * longest / (candidate.seq * each)), 1)
+    windows = max(tokens // candidate.seq, 1)
+    count = wanted
+    if seconds is not None:
+        count = min(wanted, cost.steps(int(seconds * clock_hz), each, windows))
+    # What takes too long is shown with the fewest updates that it may have.
+    count = max(count, min(_LEAST, wanted))
+    seen = min(windows, count * each)
+    return Offer(
+        candidate=candidate,
+        cost=cost,
+        steps=count,
+        wanted=wanted,
+        seconds=cost.cycles(count, seen) / clock_hz,
+        memory=cost.bytes(seen),
+        beside_frozen=cost.beside_frozen(seen),
+        update=cost.update_bytes,
+    )
+
+
+def shortfalls(each: Offer, budget: Budget) -> dict[str, float]:
+    """Ratio to each budget that an offer exceeds, by its name."""
+    pairs = {
+        "time": (each.seconds, budget.seconds),
+        "memory": (each.memory, budget.memory),
+        "update": (each.update, budget.update),
+    }
+    return {name: value / bound for name, (value, bound) in pairs.items() if bound is not None and value > bound}
+
+
+def nearest(offers: Sequence[Offer], budget: Budget) -> Offer:
+    """The offer whose worst excess is the least."""
+    return min(offers, key=lambda each: (max(shortfalls(each, budget).values(), default=0.0), _preferred(each)))
+
+
+def finalists(offers: Sequence[Offer], worth: Callable[[Candidate], float]) -> list[Offer]:
+    """The offers that are worth a run, at most :data:`MOST`.
+
+    Where it learns decides most: of each method, targets and layers stands the offer with the most updates, then the
+    largest rank, then the longest windows. Of these remain those that no other is both faster and worth more than, by
+    ``worth`` of a first step times updates; if there are too many, the fastest, the worthiest and what lies evenly
+    between. The one that is worth the most comes first.
+    """
+    best: dict[object, Offer] = {}
+    for each in sorted(offers, key=_preferred):
+        best.setdefault(each.candidate.where, each)
+    front: list[tuple[float, Offer]] = []
+    for each in sorted(best.values(), key=lambda each: (each.seconds, each.memory)):
+        value = worth(each.candidate) * each.share
+        if not front or value > front[-1][0]:
+            front.append((value, each))
+    count = min(len(front), MOST)
+    if count == 1:
+        return [front[-1][1]]
+    places = [round(number * (len(front) - 1) / (count - 1)) for number in range(count)]
+    return [front[place][1] for place in reversed(places)]
+
+
+def _preferred(each: Offer) -> tuple[object, ...]:
+    one = each.candidate
+    return -each.share, -one.rank, -one.seq, list(STORES).index(one.store), one.accumulate, each.memory
+
+
+def told(each: Offer) -> Mapping[str, object]:
+    """Plain data of an offer."""
+    one = each.candidate
+    return {
+        "method": one.method,
+        "targets": one.named_targets,
+        "from_layer": one.from_layer,
+        "learns": one.learns,
+        "rank": one.rank or None,
+        "store": one.store,
+        "seq": one.seq,
+        "accumulate": one.accumulate,
+        "steps": each.steps,
+        "update_cycles": each.cost.update_cycles,
+        "trunk_cycles": each.cost.trunk_cycles,
+        "seconds": each.seconds,
+        "memory_bytes": each.memory,
+        "beside_frozen_bytes": each.beside_frozen,
+        "update_bytes": each.update,
+    }

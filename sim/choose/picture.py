@@ -1,0 +1,66 @@
+"""The picture of a choice."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["plot_choice"]
+
+_INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#bbbbbb"
+
+
+def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
+    """Memory over time of candidates, and loss over time of finalists.
+
+    The chosen finalist is filled.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for within, colour, label in ((False, _GREY, "beyond a budget"), (True, _SOFT, "within the budgets")):
+        rows = [row for row in result["offers"] if row["within"] is within]
+        if rows:
+            left.scatter(
+                [row["seconds"] for row in rows],
+                [row["beside_frozen_bytes"] / 1e6 for row in rows],
+                s=14,
+                color=colour,
+                label=label,
+            )
+    rows = [row for row in result["finalists"] if row["held_out"] is not None]
+    left.scatter(
+        [row["seconds"] for row in rows],
+        [row["beside_frozen_bytes"] / 1e6 for row in rows],
+        s=40,
+        facecolor="none",
+        edgecolor=_LINE,
+        label="finalists",
+    )
+    left.set(xscale="log", xlabel="seconds of the fine-tune, forecast", ylabel="MB beside the frozen model")
+    left.set_title(
+        f"{result['model']} on {result['board']}: {result['candidates']} candidates", loc="left", fontsize=10
+    )
+    left.legend(frameon=False, fontsize=8)
+    right.axhline(result["held_out_before"], color=_GREY, linewidth=1, linestyle="--", label="before")
+    for number, row in enumerate(rows):
+        chosen = row is result["finalists"][0]
+        right.scatter(row["seconds"], row["held_out"], s=60, facecolor=_LINE if chosen else "white", edgecolor=_LINE)
+        right.annotate(
+            row["learns"],
+            (row["seconds"], row["held_out"]),
+            (7, 6 if number % 2 else -12),
+            textcoords="offset points",
+            fontsize=8,
+            color=_INK,
+        )
+    right.set(xlabel="seconds of the fine-tune, forecast", ylabel="held-out loss after the short run, nats a token")
+    right.margins(0.2)
+    right.set_title("finalists, the chosen one filled", loc="left", fontsize=10)
+    right.legend(frameon=False, fontsize=8)
+    for axes in (left, right):
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=140)

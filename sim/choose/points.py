@@ -1,0 +1,115 @@
+"""Small programs, of whose costs those of whole models are composed.
+
+Layers are alike, and so are pieces of the head: a program of one layer more costs as much more, wherever that layer is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.operations import EDGE
+from gradloom.rtl.plan.language.packed import STORES
+from gradloom.rtl.plan.language.planned import planned_step
+
+from ..run.workers import processes
+from ..time.forecast import forecast
+from .candidates import Candidate
+
+__all__ = ["PIECE", "Point", "measured", "reduced_tiles"]
+
+#: Tiles of logits that a command of the head makes: its program repeats with each.
+PIECE = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A small program.
+
+    It has ``trunk`` layers without adapters, ``learning`` ones with them, and ``tiles`` of 64 logits.
+
+    ``updates``: whether adapters change behind it; ``timed``: whether cycles are wanted, which take most of the work.
+    """
+
+    targets: tuple[str, ...]
+    rank: int
+    seq: int
+    method: str = "lora"
+    trunk: int = 0
+    learning: int = 1
+    tiles: int = PIECE
+    store: str = "words"
+    texts: int = 1
+    updates: bool = True
+    timed: bool = True
+
+
+def reduced_tiles(tiles: int) -> int:
+    """Tiles of the shortest head that ends like one of ``tiles``."""
+    return tiles if tiles <= 2 * PIECE else PIECE + tiles % PIECE
+
+
+def measure(model: LanguageModel, config: LanguageConfig, point: Point) -> dict[str, int]:
+    """Cycles, commands, and bytes of the shared places of a program.
+
+    Cycles are 0 where they are not wanted.
+    """
+    small = replace(model, layers=point.trunk + point.learning, vocab=point.tiles * EDGE)
+    each = Candidate(method=point.method, targets=point.targets, rank=point.rank, from_layer=point.trunk, seq=point.seq)
+    program, layout = planned_step(
+        small,
+        each.ranks(small),
+        range(small.layers),
+        config,
+        tokens=point.seq,
+        rule=AdamW(lr=1e-3) if point.updates else None,
+        texts=point.texts,
+        wide=STORES[point.store],
+        vectors=each.vectors(small),
+    )
+    return {
+        "cycles": forecast(program, config=config).total if point.timed else 0,
+        "commands": len(program.instructions),
+        "step_tensors": layout.shared_bytes,
+    }
+
+
+def measured(
+    model: LanguageModel,
+    config: LanguageConfig,
+    points: Iterable[Point],
+    *,
+    jobs: int,
+    progress: Callable[[int, int, str], None] | None = None,
+    known: Mapping[Point, Mapping[str, int]] = MappingProxyType({}),
+    keep: Callable[[Mapping[Point, Mapping[str, int]]], None] | None = None,
+) -> dict[Point, Mapping[str, int]]:
+    """Figures of all points, on ``jobs`` processes.
+
+    Those that are ``known`` are not measured; ``keep`` gets those there are after each.
+    """
+    found = {point: figures for point in set(points) if (figures := known.get(point))}
+    # The longest first, so that no process waits for another's last.
+    left = sorted(set(points) - set(found), key=lambda point: (-point.timed, -point.tiles, -point.trunk, repr(point)))
+    total = len(found) + len(left)
+
+    def add(point: Point, figures: Mapping[str, int]) -> None:
+        found[point] = figures
+        if keep is not None:
+            keep(found)
+        if progress is not None:
+            progress(len(found), total, "costs of small programs")
+
+    if progress is not None and left:
+        progress(len(found), total, "costs of small programs")
+    if jobs == 1 or len(left) < 2:
+        for point in left:
+            add(point, measure(model, config, point))
+        return found
+    with processes(min(jobs, len(left))) as run:
+        for point, figures in run(partial(measure, model, config), left):
+            add(point, figures)
+    return found

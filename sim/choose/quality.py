@@ -1,0 +1,118 @@
+"""What candidates learn of a user's text, in floating point."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gradloom.rtl.models.lora import Learnt, layer_of
+
+from ..reference.descent import AdamW
+from ..reference.llama import Llama
+from ..workloads.language import fine_tune
+from .candidates import METHODS, Candidate
+from .texts import Split
+
+__all__ = ["Slopes", "held_out", "learns"]
+
+#: Windows that gradients are taken of.
+_LOOKS = 4
+
+Tell = Callable[[int, int, str], None]
+#: Tensors of a model by name.
+Tensors = Callable[[str], np.ndarray]
+
+
+class Slopes:
+    """Fall in loss of each candidate's first step, in a first look.
+
+    AdamW's first step moves each parameter by its rate, so the loss falls by about the rate times the sum of the
+    gradient's absolute values. One gradient with adapters everywhere has that of all candidates, since a fresh adapter
+    changes nothing.
+
+    Parameters
+    ----------
+    llama : Llama
+    tensor : callable
+        A tensor of the model by its name.
+    split : Split
+    everywhere : mapping of str to Candidate
+        Of each method, the candidate in which the most learns.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        tensor: Tensors,
+        split: Split,
+        everywhere: Mapping[str, Candidate],
+        seed: int,
+        tell: Tell | None = None,
+    ) -> None:
+        self.sums: dict[str, dict[str, float]] = {}
+        self.ranks = {name: each.rank for name, each in everywhere.items()}
+        for name, each in everywhere.items():
+            adapters = METHODS[name].fresh(llama.model, tensor, each, seed)
+            windows = split.windows(each.seq)[:_LOOKS]
+            sums: dict[str, float] = {}
+            for number, window in enumerate(windows):
+                if tell is not None:
+                    tell(number, len(windows), f"gradients of {name}")
+                _, found = llama.gradients(window, adapters)
+                for module, parts in found.items():
+                    size = sum(float(np.abs(part).sum()) for part in parts)
+                    sums[module] = sums.get(module, 0.0) + size / len(windows)
+            self.sums[name] = sums
+
+    def of(self, each: Candidate) -> float:
+        """Nats a token that the first step is worth."""
+        method = METHODS[each.method]
+        total = sum(
+            value
+            for module, value in self.sums[each.method].items()
+            if module.rsplit(".", 1)[-1] in each.targets
+            and not (module.startswith("model.layers.") and layer_of(module) < each.from_layer)
+        )
+        return method.lr * total * each.rank / self.ranks[each.method] if each.rank else method.lr * total
+
+
+def held_out(llama: Llama, split: Split, adapters: Mapping[str, Learnt] | None = None) -> float:
+    """Mean loss of the held-out windows, nats a token.
+
+    It is not finite where an adapter is not.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.mean([llama.loss(window, adapters) for window in split.judged]))
+
+
+def learns(
+    llama: Llama,
+    tensor: Tensors,
+    split: Split,
+    each: Candidate,
+    steps: int,
+    *,
+    seed: int,
+    lr: float | None = None,
+    tell: Tell | None = None,
+    text: str = "",
+) -> tuple[float, dict[str, Learnt]]:
+    """Held-out loss after ``steps`` updates, and the adapters.
+
+    Adapters are fresh before; the loss is infinite if the fine-tune diverged.
+    """
+    method = METHODS[each.method]
+    adapters = method.fresh(llama.model, tensor, each, seed)
+    windows: Sequence[list[int]] = split.windows(each.seq)
+
+    def progress(done: int, total: int, _: str) -> None:
+        if tell is not None:
+            tell(done, total, text)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = fine_tune(
+            llama, windows, adapters, AdamW(lr=lr or method.lr), steps, progress, accumulate=each.accumulate
+        )
+    loss = held_out(llama, split, adapters) if len(losses) == steps else math.inf
+    return (loss if math.isfinite(loss) else math.inf), adapters

@@ -1,0 +1,125 @@
+"""Costs that are composed of small programs beside those of whole programs."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.methods import IA3, LAYERNORM
+from gradloom.rtl.plan.language.budget import TARGETS
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.packed import STORES
+from gradloom.rtl.plan.language.planned import planned_step
+from gradloom.sim.choose.candidates import Candidate, candidates, first_layers
+from gradloom.sim.choose.costs import Cost, Costs
+from gradloom.sim.time.forecast import forecast
+
+MODEL = LanguageModel(
+    name="small",
+    hidden=128,
+    inter=192,
+    layers=5,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    vocab=64 * 260,
+    context=64,
+    rope_theta=100.0,
+    norm_eps=1e-5,
+    tied=True,
+)
+CONFIG = LanguageConfig(columns=4, rank=8, tokens=32, depth=256, lane_depth=256, features=256)
+Q_V, ALL = TARGETS["q,v"], TARGETS["all"]
+CHOICES = {
+    "q, v everywhere": Candidate(targets=Q_V, rank=8, seq=32),
+    "all linears of the last layers": Candidate(targets=ALL, rank=4, seq=32, from_layer=2),
+    "norms of the last layers": Candidate(method="layernorm", targets=LAYERNORM.usual, rank=0, seq=32, from_layer=2),
+    "factors everywhere": Candidate(method="ia3", targets=IA3.usual, rank=0, seq=32),
+    "stored as codes": Candidate(targets=Q_V, rank=2, seq=32, from_layer=3, store="int8"),
+    "shorter windows": Candidate(targets=ALL, rank=8, seq=16, from_layer=4),
+    "several texts": Candidate(targets=ALL, rank=8, seq=32, from_layer=2, accumulate=4),
+}
+
+
+#: Without GRADLOOM_DEEP=1.
+QUICK = ("q, v everywhere", "all linears of the last layers", "norms of the last layers")
+
+
+@pytest.fixture(scope="module")
+def costs():
+    return Costs(
+        MODEL, CONFIG, [each for name, each in CHOICES.items() if name in QUICK or os.environ.get("GRADLOOM_DEEP")]
+    )
+
+
+def whole(each, **change):
+    """Cycles and layout of a program of the whole model."""
+    options = {
+        "rule": AdamW(lr=1e-3),
+        "texts": each.accumulate,
+        "wide": STORES[each.store],
+        "vectors": each.vectors(MODEL),
+    } | change
+    config = replace(CONFIG, packing=1)
+    program, layout = planned_step(MODEL, each.ranks(MODEL), range(MODEL.layers), config, tokens=each.seq, **options)
+    return forecast(program, config=config).total, layout, program
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if name in QUICK or os.environ.get("GRADLOOM_DEEP")])
+def test_composed_costs_are_those_of_whole_programs(costs, name):
+    each = CHOICES[name]
+    found = costs.of(each)
+    later, layout, program = whole(each, kept=bool(each.from_layer))
+    before = (each.accumulate - 1) * whole(each, kept=True, rule=None)[0] if each.accumulate > 1 else 0
+    assert found.update_cycles == pytest.approx(later + before, rel=0.005)
+    assert found.memory["step_tensors"] == layout.shared_bytes
+    if each.from_layer:
+        first, shared, _ = whole(each)
+        assert found.update_cycles / each.accumulate + found.trunk_cycles == pytest.approx(
+            first if each.accumulate == 1 else (later + before) / each.accumulate + first - later, rel=0.005
+        )
+        # Where a norm of the lowest layer learns, its input lives on: in the forward cache, which this program has not.
+        assert shared.shared_bytes - layout.shared_bytes in (0, found.memory["forward_cache"])
+        layout = shared
+    else:
+        assert found.memory["programs"] == pytest.approx(len(program.code), rel=0.01)
+    # What stays in memory is what the whole program finds there, with what enters the lowest layer that learns.
+    stays = sum(
+        size
+        for name, size in found.memory.items()
+        if name not in ("step_tensors", "programs", "adapter_copies", "forward_cache")
+    )
+    assert stays == layout.end - layout.shared_bytes
+    assert found.memory.get("forward_cache", 0) == (4 * each.seq * MODEL.hidden if each.from_layer else 0)
+
+
+def test_an_update_is_a_float_a_parameter(costs):
+    each = CHOICES["all linears of the last layers"]
+    sizes = [sum(MODEL.shape(name)) for name in each.targets]
+    assert costs.of(each).update_bytes == 4 * 3 * 4 * sum(sizes)
+
+
+def test_steps_in_a_time_are_those_that_it_is_enough_for():
+    cost = Cost(update_cycles=100, trunk_cycles=30, memory={}, update_bytes=0)
+    for each in (1, 3):
+        for windows in (1, 2, 7):
+            for cycles in range(0, 3000, 37):
+                steps = cost.steps(cycles, each, windows)
+                assert cost.cycles(steps, min(steps * each, windows)) <= cycles
+                assert cost.cycles(steps + 1, min((steps + 1) * each, windows)) > cycles
+
+
+def test_layers_that_may_learn():
+    assert first_layers(30) == [0, 15, 22, 26, 28, 29]
+    assert first_layers(2) == [0, 1] and first_layers(1) == [0]
+
+
+def test_what_the_machine_does_not_take_is_no_candidate():
+    found, left = candidates(MODEL, LanguageConfig(), (64,))
+    assert {each.rank for each in found if each.method == "lora"} == {2, 4, 8} and not left
+    narrow = replace(LanguageConfig(), rank=4)
+    assert {each.rank for each in candidates(MODEL, narrow, (64,))[0]} == {0, 2, 4}
+    none, left = candidates(replace(MODEL, hidden=100), LanguageConfig(), (64,))
+    assert not none and str(left[0]).startswith("hidden=100: must be a multiple of 64")

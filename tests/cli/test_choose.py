@@ -1,0 +1,143 @@
+"""The verb choose on a small model: costs composed of small programs, budgets, and short runs of finalists."""
+
+import functools
+import json
+import shlex
+
+import pytest
+
+from gradloom.sim.choose import driver, finalists, points, quality
+
+from .test_language_verbs import Letters, here  # noqa: F401
+
+TEXT = (
+    "the warp is strung once and stays; the weft is thrown across it, a little at a time. what stays is the cloth's "
+    "strength, what is thrown is its pattern. a loom that learns keeps the warp and changes the weft. "
+) * 3
+#: What each program costs does not depend on the text: measured once for all tests.
+MEASURE = functools.cache(points.measure)
+
+
+@pytest.fixture
+def cloth(here, monkeypatch):  # noqa: F811
+    """A text that is long enough to hold a part of it out."""
+    monkeypatch.setattr(driver, "open_tokenizer", lambda path: Letters())
+    monkeypatch.setattr(points, "measure", MEASURE)
+    (here / "text.txt").write_text(TEXT)
+    return here
+
+
+COMMON = ("choose", "small", "--text", "text.txt", "--jobs", "1", "--seq", "32", "--json")
+
+
+def chosen(run, *options, output="chosen"):
+    code, out, err = run(*COMMON, "-o", output, *options)
+    assert (code, err) == (0, ""), err
+    return json.loads(out)
+
+
+#: The choice of 12 steps without budgets, once made.
+FREE: dict = {}
+
+
+def free(run):
+    """It is the same whenever it is made."""
+    return FREE or FREE.update(chosen(run, "--steps", "12")) or FREE
+
+
+def test_a_choice_says_the_line_that_runs_it(run, cloth):
+    """The line runs, and learns what the short run did, since that was as long."""
+    said = free(run)
+    assert said == json.loads((cloth / "chosen" / "choose.json").read_text())
+    assert (cloth / "chosen" / "pareto.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(file.name for file in (cloth / "chosen").iterdir()) == ["choose.json", "pareto.png"]
+    first = said["finalists"][0]
+    assert first["held_out"] < said["held_out_before"] and first["short_steps"] == first["steps"] == 12
+    assert 2 <= len(said["finalists"]) <= finalists.MOST and said["within"] == said["candidates"] == len(said["offers"])
+    program, *words = shlex.split(said["command"])
+    assert program == "gradloom" and "--json" not in words
+    code, out, _ = run(*words, "--engine", "float", "-o", "tuned", "--json")
+    tuned = json.loads(out)
+    assert code == 0 and tuned["adapter_parameters"] * 4 == first["update_bytes"]
+    assert (len(tuned["loss"]), tuned["rank"], tuned["seq"]) == (12, first["rank"], 32)
+
+
+def test_budgets_leave_what_meets_them(run, cloth):
+    """Each budget binds: what is beyond it is no finalist, and without it would have been."""
+    first = free(run)["finalists"][0]
+    for name, value, unit, scale in (
+        ("update", "update_bytes", "B", 1),
+        ("memory", "memory_bytes", "B", 1),
+        ("time", "seconds", "us", 1e6),
+    ):
+        bound = int(first[value] * scale) - 1
+        said = chosen(run, "--steps", "12", f"--{name}", f"{bound}{unit}", output=name)
+        assert said["within"] < said["candidates"] or name == "time"
+        assert all(row[value] * scale <= bound for row in said["finalists"])
+        assert all((row[value] * scale <= bound) == row["within"] for row in said["offers"])
+
+
+def test_less_time_means_fewer_steps(run, cloth):
+    most = max(row["seconds"] for row in free(run)["offers"])
+    said = chosen(run, "--steps", "12", "--time", f"{int(most * 1e6 * 0.9)}us", output="less")
+    assert min(row["steps"] for row in said["offers"] if row["accumulate"] == 1) < 12
+    assert max(row["seconds"] for row in said["offers"] if row["within"]) <= 0.9 * most
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    {
+        "no unit": (("--time", "10"), "time=10: needs a unit, one of us, ms, s, min, h; give --time 10s"),
+        "strange unit": (("--memory", "3MX"), "memory=3MX: needs a unit, one of B, kB, MB"),
+        "no number": (("--update", "much"), "update=much: must be a number and a unit"),
+        "nothing": (("--update", "0kB"), "update=0kB: must be above 0"),
+        "nothing that small": (
+            ("--update", "1kB", "--steps", "9"),
+            "update=1000 B: no candidate of 56 meets it; the nearest (ia3 from layer 1, words, 32 tokens x 1, 9 steps) "
+            "takes update 2kB; give --update 2kB",
+        ),
+        "a short text": (
+            ("--seq", "64", "--text", "short.txt"),
+            "text=short.txt: has 84 tokens, seq=64 needs at least 128, a window to learn from and one that is held "
+            "out; give a longer text, or give --seq 42",
+        ),
+        "a long window": (("--seq", "65"), "seq=65: must be at most 64; give --seq 64"),
+        "no window": (("--seq", "x"), "seq=x: must be integers between commas"),
+        "no text": (("--text", "none.txt"), "text=none.txt: no such file"),
+        "another board": (
+            ("--board", "kv260"),
+            "board=kv260: no preset fine-tunes text on it; must be one of genesys2",
+        ),
+        "no model": ((), "other: no such file or folder"),
+    }.values(),
+    ids=lambda value: None if isinstance(value, tuple) else value.split(":")[0],
+)
+def test_what_cannot_be_chosen_is_one_line(run, cloth, options, message):
+    (cloth / "short.txt").write_text(TEXT[:84])
+    model = "small" if options else "other"
+    code, out, err = run("choose", model, *COMMON[2:], "-o", "none", *options)
+    assert code == 2 and out == "" and err.startswith(f"gradloom: {message}") and len(err.splitlines()) == 1, err
+    assert not (cloth / "none" / "choose.json").exists()
+
+
+def test_an_interrupted_choice_goes_on(run, cloth, monkeypatch):
+    """Of what was interrupted, finished finalists are not run again, and the result is as if it had not been."""
+    whole, runs = chosen(run, "--steps", "9"), []
+    learns = quality.learns
+
+    def interrupted(llama, tensor, parts, each, steps, **options):
+        if len(runs) == 1:
+            raise KeyboardInterrupt
+        runs.append(each)
+        return learns(llama, tensor, parts, each, steps, **options)
+
+    monkeypatch.setattr(driver, "learns", interrupted)
+    code, _, _ = run(*COMMON, "-o", "again", "--steps", "9")
+    assert code == 130 and [file.name for file in (cloth / "again").iterdir()] == ["unfinished.json"]
+    code, _, err = run(*COMMON, "-o", "again", "--steps", "10")
+    assert code == 2 and "holds the unfinished choice of another request" in err
+    monkeypatch.setattr(driver, "learns", lambda *given, **options: runs.append(given[3]) or learns(*given, **options))
+    monkeypatch.setattr(points, "measure", None)
+    assert chosen(run, "--steps", "9", output="again") == whole
+    assert len(runs) == len(set(runs)) == len(whole["finalists"])
+    assert not (cloth / "again" / "unfinished.json").exists()
