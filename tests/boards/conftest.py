@@ -12,8 +12,6 @@ import pytest
 from gradloom import boards
 
 STUB = Path(__file__).with_name("vivado_stub.tcl")
-#: Files by the boards' makers, which are no part of the project: a test that wants one is skipped where it is not.
-WITNESSES = Path(__file__).parents[3] / "shared" / "witness"
 
 # Every command of Vivado that a build may use: a misspelt one is not in the list.
 VIVADO = set(

@@ -12,12 +12,12 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from . import axilite, slices
+from . import axilite, pins, slices
 
 __all__ = ["KEPT", "WITNESSES", "digest"]
 
 KEPT = Path(__file__).parents[2] / "docs" / "witnesses.json"
-WITNESSES = {"slices": slices, "axilite": axilite}
+WITNESSES = {"slices": slices, "axilite": axilite, "pins": pins}
 
 
 def digest(texts: dict[str, str]) -> str:
