@@ -115,13 +115,14 @@ def _function(name: str, found: Any, heading: str) -> Iterator[str]:
 
 def instructions() -> Iterator[str]:
     """Opcodes and operands of every engine."""
-    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
     from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
     for title, engines in (
         ("Shell of every machine", (CONTROL, LOAD, STORE)),
         ("Image machine", IMAGES.own),
         ("Language machine", LANGUAGE.own),
+        ("Recurrent machine", RECURRENT.own),
     ):
         yield from (f"## {title}", "")
         for engine in engines:

@@ -132,6 +132,11 @@ def _optimizer(lanes: int, offset: int, rounding: str, seed: int) -> Any:
     return _of("units.optimizer", "OptimizerStep")(lanes=lanes, offset=offset, rounding=rounding_mode, seed=seed)
 
 
+def _lstm(**sizes: int) -> Any:
+    spec = _of("engines.cell.spec", "SPEC")
+    return spec.unit(spec, _of("machines.configs", "RecurrentConfig")(**sizes))
+
+
 _LANES = _integer("lanes", 4, 1, 64, "words in a beat")
 
 UNITS: dict[str, Unit] = {
@@ -230,6 +235,19 @@ UNITS: dict[str, Unit] = {
                 _integer("head", 128, 32, 1024, "longest row that RoPE turns, a power of two"),
             ),
             make=lambda **given: _of("engines.vector.engine", "VectorEngine")(**given),
+        ),
+        Unit(
+            name="lstm",
+            summary="quantised LSTM, weights beside their slices",
+            parameters=(
+                _integer("hidden", 64, 8, 256, "most elements of the hidden state, a power of two"),
+                _integer("inputs", 64, 8, 256, "most elements of the input, a power of two"),
+                _integer("parallel", 2, 1, 8, "elements of the hidden state in a cycle, a power of two"),
+                _integer("products", 2, 1, 2, "products that a DSP slice makes in a cycle"),
+                _integer("state_bits", 9, 4, 10, "bits of a code of the cell state"),
+                _integer("sequences", 8, 1, 64, "most sequences whose steps take turns, a power of two"),
+            ),
+            make=_lstm,
         ),
     )
 }

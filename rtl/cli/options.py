@@ -35,8 +35,9 @@ def _fields(presets: Presets) -> dict[str, list[type[Workload]]]:
 def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect.Parameter]:
     """Parameters by keyword, None unless given.
 
-    They have types for callers, or the form that the command line takes.
+    They have types for callers, or the form that the command line takes. Presets that do not learn have none.
     """
+    presets = {name: preset for name, preset in presets.items() if preset.workload.can("prepare")}
     for name, kinds in _fields(presets).items():
         types = kinds[0].takes.types()[name]
         if not command:

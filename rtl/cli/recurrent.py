@@ -37,7 +37,8 @@ def import_model(
     dict
         Sizes, and ``quantizers``: for each what it ``becomes`` (``nothing``, ``shift``, ``multiply``, ``table``, or
         ``table of codes`` for an activation), the numbers, the range ``from`` which it takes integers, and for which
-        integers it is ``exact``.
+        integers it is ``exact``. ``fits``: the preset that holds it, or what does not fit and the parameter to
+        change.
 
     Raises
     ------
@@ -57,7 +58,26 @@ def import_model(
         network = load_network(model)
     if output is not None:
         save_network(network, output)
-    return summary(network)
+    return summary(network) | {"fits": _fits(network)}
+
+
+def _fits(network: Any) -> str:
+    """Which preset holds a network, or what does not fit it."""
+    from ..machines.configs import RecurrentConfig
+    from ..machines.presets import PRESETS
+    from ..plan.recurrent.image import CellImage
+
+    said = []
+    for name, preset in PRESETS.items():
+        if not isinstance(preset.config, RecurrentConfig):
+            continue
+        try:
+            CellImage(network, preset.config).check()
+        except ValueError as error:
+            said.append(f"{name} does not hold it: {error}")
+        else:
+            return f"gradloom infer {name} --engine rtl runs it"
+    return "; ".join(said)
 
 
 def _calibrated(model: Path, data: Path, bits: str | None) -> Any:
@@ -150,7 +170,7 @@ def _import_verb(
         for each in told["quantizers"]
     ]
     table(rows, ("quantizer", "becomes", "from", "codes", "exact"), False)
-    say("No hardware for recurrent networks exists yet: gradloom infer runs this one in integers.")
+    say(told["fits"])
     if output is not None:
         say(f"the network in integers is in {output}")
 

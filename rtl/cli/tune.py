@@ -72,6 +72,8 @@ def finetune(
         Simulated RTL differs from its reference.
     """
     found = find_preset(preset)
+    if not found.workload.can("prepare"):
+        raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
     if request is None:
         request = found.workload.options(preset, given(options))
     elif not isinstance(request, found.workload.takes):
@@ -96,6 +98,7 @@ def infer(
     stream: bool = False,
     design: Path | str | None = None,
     output: Path | str | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Answers of a network on images or sequences.
 
@@ -104,7 +107,7 @@ def infer(
     Parameters
     ----------
     preset : str, optional
-        Name of a preset. None: ``model`` is a quantised recurrent network, for which there is no preset yet.
+        Name of a preset. None: ``model`` is a quantised recurrent network, which runs without a design.
     data : path, optional
         Images: .npz with uint8 images ``x`` or ``x_test``, ``[n, height, width]`` or ``[n, channels, height, width]``,
         and labels ``y`` or ``y_test`` if there are any; else the shipped images. Sequences: .npz with numbers ``x``,
@@ -118,24 +121,29 @@ def infer(
     limit : int, optional
         Number of images or sequences.
     engine : str
-        ``reference``, the integers of the hardware, or ``float``.
+        ``reference``, the integers of the hardware; ``float``; or, with a recurrent network's preset, ``rtl``: its
+        design in simulation, which must equal the reference.
     stream : bool
         Sequences: keep the state from one to the next, and answer after each step.
     design : path, optional
-        Directory of an earlier ``generate``, whose configuration the reference takes.
+        Directory of an earlier ``generate``: its configuration, and for ``rtl`` its Verilog.
     output : path, optional
         .npz that gets ``labels`` and ``logits``; of a recurrent network its states, too.
+    progress : callable, optional
+        Of ``rtl``: ``progress(done, total, text)``; a ``total`` of 0 is not known.
 
     Returns
     -------
     dict
         ``labels``, and ``accuracy`` (a share) where labels are given. Of a recurrent network also ``sequences``,
-        ``steps``, and ``saturated``, the share of input values beyond the input's codes.
+        ``steps``, and ``saturated``, the share of input values beyond the input's codes; of ``rtl`` also ``cycles``,
+        ``forecast`` and ``cycles_a_step``.
     """
     if preset is not None:
         found = find_preset(preset, verb="infer")
-        if stream:
+        if stream and not found.workload.streams:
             raise ValueError(f"stream: must be left out, {preset} labels images")
+        more = {"stream": stream, "progress": progress} if found.workload.streams else {}
         result: dict[str, Any] = found.workload.function("infer")(
             found,
             data=data,
@@ -146,6 +154,7 @@ def infer(
             engine=engine,
             design=design,
             output=output,
+            **more,
         )
         return result
     for name, value in (("model", model), ("data", data)):
@@ -353,7 +362,9 @@ def _infer_verb(
     ] = None,
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
     limit: Annotated[int | None, typer.Option(help="Number of images or sequences.")] = None,
-    engine: Annotated[str, typer.Option(metavar="reference|float", help="Engine of execution.")] = "reference",
+    engine: Annotated[
+        str, typer.Option(metavar="reference|rtl|float", help="Engine of execution; rtl: recurrent networks.")
+    ] = "reference",
     stream: Annotated[
         bool, typer.Option("--stream", help="Keep the state of a recurrent network; answer after each step.")
     ] = False,
@@ -367,7 +378,7 @@ def _infer_verb(
     as_json: Json = False,
 ) -> None:
     """Label images, or sequences by a quantised recurrent network."""
-    with working("labelling", as_json):
+    with progress_bar(as_json) if engine == "rtl" else working("labelling", as_json) as progress:
         result = infer(
             preset,
             data=data,
@@ -379,6 +390,7 @@ def _infer_verb(
             stream=stream,
             design=design,
             output=output,
+            progress=progress if engine == "rtl" else None,
         )
     if as_json:
         print_json(result)
@@ -391,6 +403,11 @@ def _infer_verb(
     say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
     if result.get("saturated"):
         say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
+    if result.get("cycles"):
+        say(
+            f"{result['cycles']:,} cycles of simulated RTL, as forecast; {result['cycles_a_step']:.1f} a step of the "
+            "cell; every code equals the reference"
+        )
 
 
 @app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..engines.cell.parameters import CellParameters
 from ..engines.gradient.parameters import GradientParameters
 from ..engines.head.parameters import HeadParameters
 from ..engines.update.parameters import UpdateParameters
 from ..engines.vector.parameters import VectorParameters
 from ..shell.parameters import ShellParameters, parameter
 
-__all__ = ["ImageConfig", "LanguageConfig"]
+__all__ = ["ImageConfig", "LanguageConfig", "RecurrentConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +33,10 @@ class LanguageConfig(VectorParameters, UpdateParameters, GradientParameters, She
     home: ClassVar = "gradloom.rtl.machines.engines:LANGUAGE_MACHINE"
 
     requests: int = parameter(1, 0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(CellParameters, ShellParameters):
+    """Configuration of the machine for quantised recurrent networks."""
+
+    home: ClassVar = "gradloom.rtl.machines.engines:RECURRENT_MACHINE"

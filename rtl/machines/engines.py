@@ -1,6 +1,7 @@
 """The machines: their engines in order, and their wires."""
 
 from ..engines.array.spec import SPEC as _ARRAY
+from ..engines.cell.spec import SPEC as _CELL
 from ..engines.encode.spec import SPEC as _ENCODE
 from ..engines.gradient.spec import SPEC as _GRADIENT
 from ..engines.head.spec import SPEC as _HEAD
@@ -12,6 +13,7 @@ from .fabric import Machine, Wire
 
 __all__ = [
     "ARRAY",
+    "CELL",
     "ENCODE",
     "GRADIENT",
     "HEAD",
@@ -20,6 +22,8 @@ __all__ = [
     "LANGUAGE",
     "LANGUAGE_MACHINE",
     "LINEAR",
+    "RECURRENT",
+    "RECURRENT_MACHINE",
     "UPDATE",
     "VECTOR",
 ]
@@ -30,6 +34,9 @@ ARRAY, HEAD, ENCODE = IMAGES.own
 #: Language models.
 LANGUAGE = Engines(_LINEAR, _GRADIENT, _UPDATE, _VECTOR)
 LINEAR, GRADIENT, UPDATE, VECTOR = LANGUAGE.own
+#: Quantised recurrent networks.
+RECURRENT = Engines(_CELL)
+(CELL,) = RECURRENT.own
 
 IMAGE_MACHINE = Machine(
     IMAGES,
@@ -42,3 +49,4 @@ IMAGE_MACHINE = Machine(
     ),
 )
 LANGUAGE_MACHINE = Machine(LANGUAGE, wires=(Wire("linear.hidden", "gradient.hidden"),))
+RECURRENT_MACHINE = Machine(RECURRENT)

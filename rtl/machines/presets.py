@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..plugins import Table
-from ..workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, SequenceWorkload, Workload
-from .configs import ImageConfig, LanguageConfig
+from ..workloads import DIGITS, LENET5, InstantTextWorkload, QLoraWorkload, SequenceAnswers, SequenceWorkload, Workload
+from .configs import ImageConfig, LanguageConfig, RecurrentConfig
 
 __all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
 
@@ -89,6 +89,13 @@ PRESETS = {
                 activation_bits=18,
             ),
         ),
+        Preset(
+            name="lstm-kv260",
+            board="kv260",
+            workload=SequenceAnswers(),
+            summary="quantised LSTM: weights beside their slices, two products a slice, answers exact to the code",
+            config=RecurrentConfig(),
+        ),
     )
 }
 
@@ -104,10 +111,9 @@ def find_preset(name: str, *, verb: str | None = None) -> Preset:
     found = KNOWN.find(name)
     if verb is not None and not found.workload.can(verb):
         able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
-        raise ValueError(
-            f"preset {name!r}: fine-tunes {found.workload.title}, which has no {verb.replace('_', '-')}; "
-            f"must be one of {able}"
-        )
+        learns = found.workload.can("prepare")
+        what = f"fine-tunes {found.workload.title}, which has" if learns else "answers and does not learn, it has"
+        raise ValueError(f"preset {name!r}: {what} no {verb.replace('_', '-')}; must be one of {able}")
     return found
 
 

@@ -1,6 +1,6 @@
 """DSP slices by name: Verilog that replaces a module in synthesis."""
 
-__all__ = ["pe_primitive", "multiply_add_primitive", "add_primitive", "MODEL_FAMILY"]
+__all__ = ["pe_primitive", "multiply_add_primitive", "accumulate_primitive", "add_primitive", "MODEL_FAMILY"]
 
 #: The family whose slice Yosys can simulate. Of the other one's slice, the same subset of ports is used.
 MODEL_FAMILY = "xc7"
@@ -388,6 +388,67 @@ def multiply_add_primitive(unit, *, family, name):
                 f"  input [{unit.width - 1}:0] c;",
                 f"  output [{unit.width - 1}:0] p;",
                 *(["  output tie;"] if unit.half is not None else []),
+                "  wire [47:0] sum;",
+                f"  assign p = sum[{unit.width - 1}:0];",
+                *_slice("DSP48E2" if newer else "DSP48E1", options, ports),
+                "endmodule",
+            ]
+        )
+        + "\n"
+    )
+
+
+def accumulate_primitive(unit, *, family, name):
+    """Module ``name`` with the ports of Accumulate around one slice.
+
+    Z is P or 0. On an ECP5: the multiplier and its registers, the sum in fabric.
+    """
+    header = [
+        f"module {name} (clk, rst, a, b, add, p);",
+        "  input clk, rst, add;",
+        f"  input [{unit.a_width - 1}:0] a;",
+        f"  input [{unit.b_width - 1}:0] b;",
+    ]
+    if family == "ecp5":
+        if unit.a_width > 18:
+            return None
+        return (
+            "\n".join(
+                [
+                    *header,
+                    f"  output reg signed [{unit.width - 1}:0] p = 0;",
+                    "  wire signed [35:0] product;",
+                    *_multiplier("a", unit.a_width, "b", unit.b_width, "product"),
+                    *_gated_sum("sum", "product", 36, "p", unit.width, "add", width=unit.width),
+                    f"  always @(posedge clk) p <= rst ? 0 : sum[{unit.width - 1}:0];",
+                    "endmodule",
+                ]
+            )
+            + "\n"
+        )
+    if family not in ("xc7", "xcup") or (family == "xc7" and unit.a_width > 25):
+        return None
+    newer = family == "xcup"
+    options = {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 1, "BCASCREG": 1, "MREG": 1}
+    options |= {"AMULTSEL": '"A"', "BMULTSEL": '"B"'} if newer else {"USE_DPORT": '"FALSE"'}
+    # X and Y take M together. Z: 0 or 2 (P).
+    mode = "1'b0, add, 1'b0, 4'b0101"
+    ports = {
+        "A": _extended("a", unit.a_width, 30),
+        "B": _extended("b", unit.b_width, 18),
+        "P": "sum",
+        "RSTP": "rst",
+        "CEA2": "1'b1",
+        "CEB2": "1'b1",
+        "CEM": "1'b1",
+        "OPMODE": f"{{2'd0, {mode}}}" if newer else f"{{{mode}}}",
+        "C": "48'd0",
+    }
+    return (
+        "\n".join(
+            [
+                *header,
+                f"  output [{unit.width - 1}:0] p;",
                 "  wire [47:0] sum;",
                 f"  assign p = sum[{unit.width - 1}:0];",
                 *_slice("DSP48E2" if newer else "DSP48E1", options, ports),

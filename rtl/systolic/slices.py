@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .primitive import add_primitive, multiply_add_primitive
+from .primitive import accumulate_primitive, add_primitive, multiply_add_primitive
 
-__all__ = ["MultiplyAdd", "Add"]
+__all__ = ["Accumulate", "Add", "MultiplyAdd"]
 
 
 class MultiplyAdd(wiring.Component):
@@ -88,3 +88,38 @@ class Add(wiring.Component):
     def primitive(self, *, family, name):
         """Verilog of this module with the slice instantiated, for synthesis."""
         return add_primitive(self.width, family=family, name=name)
+
+
+class Accumulate(wiring.Component):
+    """``p = a * b + (p if add else 0)``: one DSP slice.
+
+    ``a`` and ``b`` of cycle t meet ``add`` of cycle t + 2; ``p`` holds the result in cycle t + 3.
+
+    Parameters
+    ----------
+    a, b, width : :class:`int`
+        Bits of the operands and of ``p``, all signed.
+    """
+
+    latency = 3
+
+    def __init__(self, *, a, b, width=48):
+        for field, value, bound in (("a", a, 27), ("b", b, 18), ("width", width, 48)):
+            if not 2 <= value <= bound:
+                raise ValueError(f"{field}={value}: a DSP slice takes 2 to {bound} bits")
+        self.a_width = a
+        self.b_width = b
+        self.width = width
+        super().__init__({"a": In(signed(a)), "b": In(signed(b)), "add": In(1), "p": Out(signed(width))})
+
+    def elaborate(self, platform):
+        m = Module()
+        a = Signal.like(self.a, reset_less=True)
+        b = Signal.like(self.b, reset_less=True)
+        product = Signal(signed(self.a_width + self.b_width), reset_less=True)
+        m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b), self.p.eq(product + Mux(self.add, self.p, 0))]
+        return m
+
+    def primitive(self, *, family, name):
+        """Verilog of this module with the slice instantiated, for synthesis."""
+        return accumulate_primitive(self, family=family, name=name)

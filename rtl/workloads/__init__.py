@@ -1,5 +1,6 @@
 """Kinds of fine-tunes and their options, quick to import."""
 
+from .answers import SequenceAnswers
 from .images import DIGITS, LENET5, ImageOptions, ImageWorkload
 from .options import Bounds, Option, Options, option
 from .sequences import SequenceOptions, SequenceWorkload
@@ -18,6 +19,7 @@ __all__ = [
     "Options",
     "QLoraOptions",
     "QLoraWorkload",
+    "SequenceAnswers",
     "SequenceOptions",
     "SequenceWorkload",
     "TextOptions",

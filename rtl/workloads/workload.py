@@ -38,6 +38,8 @@ class Workload:
         Whether a sweep can tell an accuracy.
     units : mapping
         Units of entries of ``metrics.json`` that are not those of other kinds.
+    streams : bool
+        Whether ``infer`` can keep the state from one sequence to the next.
     rank : int
         Of the adapters.
     """
@@ -50,6 +52,7 @@ class Workload:
     codes: ClassVar[tuple[str, ...]] = ()
     has_accuracy: ClassVar[bool] = False
     units: ClassVar[Mapping[str, str]] = {}
+    streams: ClassVar[bool] = False
 
     rank: int = 1
 

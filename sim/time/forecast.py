@@ -19,6 +19,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 
 from .array import Array
 from .base import TimedMachine
+from .cell import Cell
 from .encode import Encode
 from .gradient import Gradient
 from .head import Head
@@ -38,6 +39,7 @@ MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
     "gradient": Gradient,
     "update": Update,
     "vector": Vector,
+    "cell": Cell,
 }
 _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 

@@ -1,5 +1,6 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ __all__ = ["check_fits", "infer_sequences", "real_states"]
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
 
+#: States of a network on codes of its input, and figures.
+Runner = Callable[[RecurrentNetwork, np.ndarray], tuple[reference.Trace, dict[str, Any]]]
+
 
 def infer_sequences(
     model: Path,
@@ -27,6 +31,7 @@ def infer_sequences(
     engine: str = "reference",
     stream: bool = False,
     output: Path | None = None,
+    ran: Runner | None = None,
 ) -> dict[str, Any]:
     """Answers of a recurrent network.
 
@@ -39,7 +44,8 @@ def infer_sequences(
     limit : int, optional
         Number of sequences.
     engine : str
-        ``reference``: integers. ``float``: real states and activations, weights as the codes have them.
+        ``reference``: integers. ``float``: real states and activations, weights as the codes have them. ``rtl``: what
+        ``ran`` makes of the codes; it returns the states, and figures that are added to the result.
     stream : bool
         Keep the state from one sequence to the next, and answer after each step.
     output : path, optional
@@ -55,8 +61,9 @@ def infer_sequences(
     """
     if output is not None:
         check_file(output, suffix=".npz")
-    if engine not in ("reference", "float"):
-        raise ValueError(f"engine={engine}: must be reference or float; recurrent networks have no hardware yet")
+    known = ("reference", "float") if ran is None else ("reference", "rtl", "float")
+    if engine not in known:
+        raise ValueError(f"engine={engine}: must be {', '.join(known[:-1])} or float; rtl needs a preset")
     network = load_network(model)
     x, y = _data(data, network, limit)
     if stream:
@@ -65,15 +72,20 @@ def infer_sequences(
         x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
     beyond = check_fits(network, x, f"data={data}")
     every = stream or network.pick == "all"
+    figures: dict[str, Any] = {}
     if engine == "float":
         hidden, state = real_states(network, x)
         held = {"h": hidden}
         logits = None if network.head is None else _real_logits(network, hidden, every)
     else:
-        trace = reference.run(network, network.input.codes(x))
+        codes = network.input.codes(x)
+        if engine == "rtl" and ran is not None:
+            trace, figures = ran(network, codes)
+        else:
+            trace = reference.run(network, codes)
         held = {"h": trace.h, "c": trace.state.c, "u": trace.u}
         logits = None if network.head is None else reference.logits(network, trace, every=every)
-    told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond}
+    told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond} | figures
     if logits is not None:
         labels = logits.argmax(axis=-1)
         held |= {"labels": labels, "logits": logits}

@@ -32,9 +32,10 @@ def test_an_import_tells_what_each_quantiser_becomes(run, tmp_path):
     assert (kept["becomes"], kept["shift"], kept["rounding"]) == ("shift", 7, "half to even")
     assert became["forget accumulator"]["becomes"] == "multiply"
     assert became["tanh of the state"]["entries"] == 511  # of the sum, which nothing clips
+    assert "lstm-kv260" in told.pop("fits")
     assert json.loads((tmp_path / "lstm" / "report.json").read_text()) == told
     said = " ".join(run("import", AUTHORS)[1].split())
-    assert "16513" in said and "No hardware for recurrent networks exists yet" in said
+    assert "16513" in said and "gradloom infer lstm-kv260 --engine rtl runs it" in said
 
 
 @pytest.mark.parametrize("road", ["file", "folder", "exported"])

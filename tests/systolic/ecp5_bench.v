@@ -15,6 +15,9 @@ module ecp5_bench(input clk, output reg [31:0] differing, output reg [31:0] chan
   wire [44:0] both_a, both_b;
   wire [20:0] power_a, power_b, log_a, log_b;
   wire tie_a, tie_b, wide_tie_a, wide_tie_b;
+  wire [23:0] total_a, total_b;
+  total_behaviour u30(.clk(clk), .rst(rst), .a(a[7:0]), .b(b[8:0]), .add(add), .p(total_a));
+  total_sliced u31(.clk(clk), .rst(rst), .a(a[7:0]), .b(b[8:0]), .add(add), .p(total_b));
   mac_behaviour u2(.clk(clk), .rst(rst), .a(a[15:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_a));
   mac_sliced u3(.clk(clk), .rst(rst), .a(a[15:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_b));
   round_behaviour u4(.clk(clk), .rst(rst), .a(a), .b(b), .c(c[44:0]), .add(add), .p(round_a), .tie(tie_a));
@@ -48,8 +51,8 @@ module ecp5_bench(input clk, output reg [31:0] differing, output reg [31:0] chan
     endcase
     tag <= {mode, $urandom % 3 == 0, $urandom % 3 == 0};
     earlier <= mac_a;
-    if ({mac_a, round_a, tie_a, wide_a, wide_tie_a, both_a, power_a, log_a, pe_a, x_a, w_a, tag_a} !==
-        {mac_b, round_b, tie_b, wide_b, wide_tie_b, both_b, power_b, log_b, pe_b, x_b, w_b, tag_b})
+    if ({mac_a, total_a, round_a, tie_a, wide_a, wide_tie_a, both_a, power_a, log_a, pe_a, x_a, w_a, tag_a} !==
+        {mac_b, total_b, round_b, tie_b, wide_b, wide_tie_b, both_b, power_b, log_b, pe_b, x_b, w_b, tag_b})
       differing <= differing + 1;
     if (mac_a != earlier) changes <= changes + 1;
     if (tie_a | wide_tie_a) ties <= ties + 1;

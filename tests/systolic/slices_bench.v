@@ -16,6 +16,9 @@ module slices_bench(input clk, output reg [31:0] differing, output reg [31:0] ch
   narrow_sliced u9(.clk(clk), .rst(rst), .a(wide[41:0]), .c(c[41:0]), .add(add), .p(narrow_b));
   mac_behaviour u2(.clk(clk), .rst(rst), .a(a[23:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_a));
   mac_sliced u3(.clk(clk), .rst(rst), .a(a[23:0]), .b(b), .c(c[44:0]), .add(add), .p(mac_b));
+  wire [37:0] total_a, total_b;
+  total_behaviour u10(.clk(clk), .rst(rst), .a(a[24:0]), .b(b[8:0]), .add(add), .p(total_a));
+  total_sliced u11(.clk(clk), .rst(rst), .a(a[24:0]), .b(b[8:0]), .add(add), .p(total_b));
 `ifndef NO_ROUND
   round_behaviour u4(.clk(clk), .rst(rst), .a(a), .b(b), .c(c[44:0]), .add(add), .p(round_a), .tie(tie_a));
   round_sliced u5(.clk(clk), .rst(rst), .a(a), .b(b), .c(c[44:0]), .add(add), .p(round_b), .tie(tie_b));
@@ -37,7 +40,7 @@ module slices_bench(input clk, output reg [31:0] differing, output reg [31:0] ch
     wide <= {$urandom, $urandom};
     tag <= $urandom;
     earlier <= mac_a;
-    if ({sum_a, narrow_a, mac_a, round_a, tie_a, pe_a} !== {sum_b, narrow_b, mac_b, round_b, tie_b, pe_b})
+    if ({sum_a, narrow_a, total_a, mac_a, round_a, tie_a, pe_a} !== {sum_b, narrow_b, total_b, mac_b, round_b, tie_b, pe_b})
       differing <= differing + 1;
     if (mac_a != earlier) changes <= changes + 1;
     if (tie_a) ties <= ties + 1;

@@ -12,17 +12,19 @@ from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.stream.interpolator import Interpolator
 from gradloom.rtl.systolic.pe import PE, Precision
-from gradloom.rtl.systolic.slices import Add, MultiplyAdd
+from gradloom.rtl.systolic.slices import Accumulate, Add, MultiplyAdd
 
 HERE = Path(__file__).parent
 UNITS = {
     "add": Add,
     "narrow": lambda: Add(width=42),
     "mac": lambda: MultiplyAdd(a=24, b=18, width=45),
+    "total": lambda: Accumulate(a=25, b=9, width=38),
     "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15),
     "pe": lambda: PE(both=True),
 }
 OF_MULTIPLIERS = {
+    "total": lambda: Accumulate(a=8, b=9, width=24),
     "mac": lambda: MultiplyAdd(a=16, b=18, width=45),
     "round": lambda: MultiplyAdd(a=18, b=18, width=45, half=15),
     "wide": lambda: MultiplyAdd(a=27, b=18, width=46, half=15),
@@ -85,7 +87,8 @@ def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
     for name, make in UNITS.items():
         assert (make().primitive(family="xc7", name=name) is None) == (name in ONLY_E2)
         # A PE's operand is wider than its multiplier; a sum takes two of them.
-        assert (make().primitive(family="ecp5", name=name) is None) == (name in ("add", "narrow", "pe"))
+        assert (make().primitive(family="ecp5", name=name) is None) == (name in ("add", "narrow", "pe", "total"))
+    assert Accumulate(a=27, b=9).primitive(family="xc7", name="total") is None
     # Pieces that fall, or that a multiplier does not take, stay in LUTs.
     assert Interpolator(table=Interpolation(function="rsqrt")).primitive(family="ecp5", name="root") is None
     assert Interpolator(table=Interpolation(function="exp2", index=2)).primitive(family="ecp5", name="few") is None

@@ -1,0 +1,108 @@
+"""A group of rows of weights, with their slices."""
+
+from amaranth.hdl import Cat, Module, signed
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...formats.cell import APART, CODE, GATES, PAIR, SINGLE
+from ...hierarchy import place
+from ...stream.delay import delay
+from ...systolic.slices import Accumulate
+
+__all__ = ["CellGroup", "operand_layout"]
+
+
+def operand_layout(config):
+    """Operands that go from group to group.
+
+    A chunk, whether it is the first of a sum, and the place of the weights of the next chunk.
+    """
+    return data.StructLayout(
+        {"x": data.ArrayLayout(signed(CODE), config.parallel), "first": 1, "address": range(config.places)}
+    )
+
+
+class CellGroup(wiring.Component):
+    """Sums of products of some elements' gates, and their weights.
+
+    ::
+
+        i -+-> address --> weights --+
+           |                         v
+           +-> x ----------------> slices --> sums
+           +-> a cycle later --> o
+
+    Row ``r`` is gate ``r % 4`` of element ``r // 4``; lane ``l`` takes element ``l`` of each chunk. With two products a
+    slice, rows ``2k`` and ``2k + 1`` share slice ``k`` of a lane: the second row's sum is ``2**APART`` times larger.
+    A weight word has 8 bits a row: of the second row, 1 less where the first row's weight is negative.
+
+    Parameters
+    ----------
+    config : CellParameters
+
+    Members
+    -------
+    i : operands; ``x`` and ``first`` of cycle t belong to ``address`` of cycle t - 1.
+    o : the same, a cycle later.
+    write, write_address, write_data : weights; an enable for each 128 bits of a word, or for the word.
+    sums : of lane and slice; a chunk of cycle t is in that of cycle t + :attr:`latency`.
+    """
+
+    latency = Accumulate.latency
+
+    def __init__(self, config):
+        self.config = config
+        layout = operand_layout(config)
+        self.rows = GATES * config.parallel
+        self.slices = self.rows // config.products
+        self.width = PAIR if config.products == 2 else SINGLE
+        self.columns = max(config.word_bits // 128, 1)
+        super().__init__(
+            {
+                "i": In(layout),
+                "o": Out(layout),
+                "write": In(self.columns),
+                "write_address": In(range(config.places)),
+                "write_data": In(min(config.word_bits, 128)),
+                "sums": Out(self.width).array(config.parallel, self.slices),
+            }
+        )
+
+    @property
+    def key(self):
+        """What two of them must share to be one module."""
+        config = self.config
+        return config.parallel, config.products, config.places
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        m.submodules.weights = weights = memory.Memory(shape=config.word_bits, depth=config.places, init=[])
+        write = weights.write_port(granularity=config.word_bits // self.columns)
+        read = weights.read_port()
+        m.d.comb += [
+            read.addr.eq(self.i.address),
+            write.addr.eq(self.write_address),
+            write.data.eq(Cat(self.write_data for _ in range(self.columns))),
+            write.en.eq(self.write),
+        ]
+        m.d.sync += self.o.eq(self.i)
+        add = delay(m, ~self.i.first, 2, reset_less=False)
+        for lane in range(config.parallel):
+            for number in range(self.slices):
+                word = read.data.word_select(lane * self.slices + number, 8 * config.products)
+                if config.products == 2:
+                    a = Cat(word[:8], word[7].replicate(APART - 8), word[8:]).as_signed()
+                else:
+                    a = word.as_signed()
+                unit = place(
+                    m,
+                    f"slice_{lane}_{number}",
+                    Accumulate(a=APART + 8 if config.products == 2 else 8, b=CODE, width=self.width),
+                    platform,
+                    a=a,
+                    b=self.i.x[lane],
+                    add=add,
+                )
+                m.d.comb += self.sums[lane][number].eq(unit.p)
+        return m

@@ -1,0 +1,61 @@
+"""Parameters of the cell engine."""
+
+from dataclasses import dataclass
+
+from ...shell.parameters import Parameters, Resources, parameter
+
+__all__ = ["CellParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellParameters(Parameters):
+    """A quantised LSTM whose weights stay beside their slices.
+
+    Parameters
+    ----------
+    hidden, inputs : int
+        Most elements of the hidden state and of the input.
+    parallel : int
+        Elements of the hidden state that enter, and that leave, in a cycle.
+    products : int
+        Products that a DSP slice makes in a cycle; 2 needs a slice of 27 x 18 bits.
+    state_bits : int
+        Of a code of the cell state.
+    sequences : int
+        Most sequences whose steps take turns.
+    """
+
+    hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
+    inputs: int = parameter(64, 8, 256, power=True, known=True)
+    parallel: int = parameter(2, 1, 8, power=True, known=True, mesh=True)
+    products: int = parameter(2, 1, 2, known=True, mesh=True)
+    state_bits: int = parameter(9, 4, 10, known=True)
+    sequences: int = parameter(8, 1, 64, power=True, known=True)
+
+    @property
+    def groups(self) -> int:
+        """Groups of ``parallel`` elements of the hidden state."""
+        return self.hidden // self.parallel
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of ``parallel`` elements of the input."""
+        return self.inputs // self.parallel
+
+    @property
+    def places(self) -> int:
+        """Words of a group's weights, of hidden states before inputs."""
+        return 1 << (self.groups + self.chunks - 1).bit_length()
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of a word of a group's weights."""
+        return 32 * self.parallel**2
+
+    def resources(self) -> Resources:
+        """Slices of the sums, and 10 an element behind them."""
+        slices = 4 * self.hidden * self.parallel // self.products
+        return Resources(
+            dsp={"products": slices, "requantisers": 10 * self.parallel},
+            bits={"weights": self.groups * self.places * self.word_bits},
+        )

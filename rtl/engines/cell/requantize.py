@@ -1,0 +1,86 @@
+"""Integers to codes: multiply, add, shift, clip."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...formats.cell import CENTRED, QuantizerWord
+from ...hierarchy import place
+from ...systolic.slices import MultiplyAdd
+
+__all__ = ["MULTIPLIER", "MultiplyShift", "ends_layout", "ends_of"]
+
+#: Bits of a multiplier, of its product with an addend, and of a result that is clipped.
+MULTIPLIER, TOTAL, WIDE = 26, 48, 11
+
+
+def ends_layout():
+    """Shift, rounding and ends of a requantiser."""
+    return data.StructLayout({"shift": 6, "even": 1, "lo": signed(WIDE - 1), "hi": signed(WIDE - 1)})
+
+
+def ends_of(word):
+    """The same of a :data:`QuantizerWord`, as an assignment's value."""
+    word = data.View(QuantizerWord, word)
+    return Cat(word.shift, word.even, word.lo[: WIDE - 1], word.hi[: WIDE - 1])
+
+
+class MultiplyShift(wiring.Component):
+    """``(n * multiplier + addend) >> shift``, clipped to ``lo..hi``.
+
+    With ``even``, ties of a rounding shift go to the even code.
+
+    Members
+    -------
+    n, multiplier : of cycle t; the multiplier is not negative.
+    addend : of cycle t + 2.
+    ends : shift, rounding and ends; they hold still.
+    o : the code, in cycle t + :attr:`latency`; behind registers, through two levels.
+    """
+
+    latency = MultiplyAdd.latency + 2
+
+    def __init__(self):
+        super().__init__(
+            {
+                "n": In(signed(CENTRED)),
+                "multiplier": In(MULTIPLIER),
+                "addend": In(signed(TOTAL)),
+                "ends": In(ends_layout()),
+                "o": Out(signed(WIDE - 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        product = place(m, "multiply", MultiplyAdd(a=MULTIPLIER + 1, b=CENTRED, width=TOTAL), platform)
+        m.d.comb += [
+            product.a.eq(Cat(self.multiplier, Const(0, 1)).as_signed()),
+            product.b.eq(self.n),
+            product.c.eq(self.addend),
+            product.add.eq(1),
+        ]
+        shift = self.ends.shift
+        # By whole bytes first; a result that the second shift brings below WIDE bits is in the low bits here.
+        coarse, dropped = Signal(signed(TOTAL), reset_less=True), Signal(reset_less=True)
+        below = Cat(product.p[: 8 * n].any() if n else Const(0, 1) for n in range(6))
+        m.d.sync += [coarse.eq(product.p >> (shift & 0b111000)), dropped.eq((below >> shift[3:])[0])]
+        near = WIDE + 7
+        fine = coarse[:near].as_signed() >> shift[:3]
+        rest = (coarse[:8] & ~(Const(0xFF, 8) << shift[:3])[:8]).any()
+        value, beyond, negative = (
+            Signal(signed(WIDE), reset_less=True),
+            Signal(reset_less=True),
+            Signal(reset_less=True),
+        )
+        tie = self.ends.even & ~dropped & ~rest
+        upper, spill = coarse[near - 1 :], fine[WIDE - 1 : near]
+        m.d.sync += [
+            value.eq(Cat(fine[0] & ~tie, fine[1:WIDE])),
+            beyond.eq(~(upper.all() | ~upper.any()) | ~(spill.all() | ~spill.any())),
+            negative.eq(coarse[-1]),
+        ]
+        low = Mux(beyond, negative, value < self.ends.lo)
+        high = Mux(beyond, ~negative, value > self.ends.hi)
+        m.d.comb += self.o.eq(Mux(low, self.ends.lo, Mux(high, self.ends.hi, value)))
+        return m

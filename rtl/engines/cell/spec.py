@@ -1,0 +1,38 @@
+"""The cell engine as a machine knows it."""
+
+from amaranth.lib.data import StructLayout
+
+from ...formats.cell import CellOpcode, CellOperands
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .engine import CellEngine
+from .parameters import CellParameters
+
+__all__ = ["SPEC"]
+
+#: Where a transfer of states begins.
+STATE_BEAT = StructLayout(
+    {
+        "beat": 32  #: first beat
+    }
+)
+
+SPEC = EngineSpec(
+    name="cell",
+    opcodes=CellOpcode,
+    default=CellOperands,
+    phases=("cell",),
+    loads=(
+        LoadPort("x", "codes of inputs, a byte each; each step of a sequence begins with a beat"),
+        LoadPort("weights", "weights, from the first on"),
+        LoadPort("rows", "offset, multiplier and addend of each gate's row: GateWord"),
+        LoadPort("tables", "codes of sigmoid and tanh: TableWord"),
+        LoadPort("quantizers", "requantisers, one for all elements: QuantizerWord"),
+        LoadPort("state", "states of cells, then hidden ones: 16 bits a code, a beat a group of each sequence"),
+    ),
+    stores=(
+        StorePort("h", "codes of hidden states, a byte each; each step of a sequence begins with a beat"),
+        StorePort("state", "states as ``state`` loads them, from beat ``arg`` on", STATE_BEAT),
+    ),
+    parameters=CellParameters,
+    unit=CellEngine,
+)

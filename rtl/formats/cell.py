@@ -1,0 +1,93 @@
+"""Words of the cell engine in memory."""
+
+from enum import IntEnum
+
+from amaranth.lib import data
+
+__all__ = [
+    "APART",
+    "CENTRED",
+    "CODE",
+    "CODES_A_BEAT",
+    "GATES",
+    "PAIR",
+    "SINGLE",
+    "CellOperands",
+    "CellOpcode",
+    "GateWord",
+    "QuantizerWord",
+    "Quantizers",
+    "TableWord",
+    "gate_sum",
+]
+
+#: Codes of an input or of a hidden state in a beat, a byte each.
+CODES_A_BEAT = 16
+#: Gates: input, forget, cell, output.
+GATES = 4
+#: Bits of a gate's code, and of a code of the input.
+CODE = 9
+#: Two products of a slice are so many bits apart. A chain of 8-bit weights is exact while its sums stay within
+#: ``-2**(APART - 1)`` and ``2**(APART - 1) - 1``.
+APART = 19
+#: Bits of a slice's sum: of two chains, and of one.
+PAIR, SINGLE = 2 * APART, 24
+#: Bits of a sum of a gate, with its offset, that meets a multiplier; sums beyond are clipped.
+CENTRED = 18
+
+
+class CellOpcode(IntEnum):
+    """Opcodes of the cell engine."""
+
+    RUN = 0  #: steps of an LSTM; x: codes of the inputs, a row a step and sequence; h: codes of the hidden states
+
+
+#: Steps of one sequence, or of several that take turns, a step of each.
+CellOperands = data.StructLayout(
+    {
+        "steps": 16,  #: steps of each sequence, 1 or more
+        "sequences": 8,  #: 1 to the design's ``sequences``
+        "hidden": 9,  #: elements of the hidden state, divided by ``parallel``, rounded up
+        "inputs": 9,  #: elements of the input, likewise
+        "every": 1,  #: h of all steps leaves, not of the last alone
+        "fresh": 1,  #: states begin at zero, not as the command before left them
+        "unsigned": 1,  #: codes of x are 0 to 255, not -128 to 127
+        "_reserved": 115,
+    }
+)
+
+#: A row of weights is followed by ``((clip(n + offset)) * multiplier + addend) >> shift``; a beat a row, rows of an
+#: element's gates side by side. ``clip`` is to :data:`CENTRED` bits.
+GateWord = data.StructLayout({"offset": 32, "multiplier": 32, "addend": 32, "_reserved": 32})
+
+
+class Quantizers(IntEnum):
+    """Beats of the load port ``quantizers``.
+
+    Of gates only shift, rounding and ends count, of STATE only the ends.
+    """
+
+    INPUT = 0  #: accumulator of the input gate
+    FORGET = 1  #: of the forget gate
+    CELL = 2  #: of the cell gate
+    OUTPUT = 3  #: of the output gate
+    KEPT = 4  #: forget gate * state
+    ADDED = 5  #: input gate * cell gate
+    HIDDEN = 6  #: output gate * tanh of the state
+    STATE = 7  #: sum of KEPT and ADDED
+
+
+#: ``(n * multiplier + addend) >> shift``, clipped to ``lo..hi``. With ``even``, a result whose ``shift`` bits below are
+#: all 0 loses its last bit: with half a unit in ``addend`` that is rounding half to even.
+QuantizerWord = data.StructLayout(
+    {"multiplier": 32, "addend": 48, "shift": 6, "even": 1, "_reserved": 9, "lo": 16, "hi": 16}
+)
+
+#: Beat n of the load port ``tables``: the codes of sigmoid or tanh for the code n of each gate's accumulator, and the
+#: code of tanh for the state n; n is a code in two's complement.
+TableWord = data.StructLayout({"gates": data.ArrayLayout(16, GATES), "squash": 16, "_reserved": 48})
+
+
+def gate_sum(products: int, parallel: int) -> int:
+    """Bits of the sum of a gate over its ``parallel`` chains."""
+    return (APART if products == 2 else SINGLE) + (parallel - 1).bit_length()

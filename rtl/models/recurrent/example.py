@@ -1,0 +1,74 @@
+"""LSTMs with random weights, for tests and measurements."""
+
+import numpy as np
+
+from .network import GATES, Coding, Gate, LstmCell, RecurrentNetwork
+
+__all__ = ["KINDS", "example_codes", "example_lstm"]
+
+#: Options of :func:`example_lstm` by what is special in the network.
+KINDS: dict[str, dict[str, bool]] = {
+    "shifts": {},
+    "multipliers": {"powers": False},
+    "coupled": {"coupled": True},
+    "unsigned": {"unsigned": True},
+    "unclipped": {"clipped": False},
+}
+
+
+def example_lstm(
+    seed: int,
+    units: int,
+    inputs: int,
+    *,
+    powers: bool = True,
+    coupled: bool = False,
+    unsigned: bool = False,
+    clipped: bool = True,
+) -> RecurrentNetwork:
+    """An LSTM with random weights.
+
+    Weights have 8 bits, activations 6, the cell state 8.
+
+    Parameters
+    ----------
+    seed, units, inputs : int
+    powers : bool
+        Scales are powers of two, so that requantisers become shifts and ties occur; else each row has a scale of its
+        own, and requantisers become multipliers.
+    coupled : bool
+        The input gate is 1 minus the forget gate.
+    unsigned : bool
+        Codes of the input are 0 to 255.
+    clipped : bool
+        The cell state has a quantiser.
+    """
+    rng = np.random.default_rng(seed)
+    scale = 2.0**-5 if powers else 0.0271
+    source = Coding(scale, *((0, 255) if unsigned else (-32, 31)))
+    state = Coding(2.0**-5, -128, 127) if powers else Coding(0.0417, -100, 90)
+    if not clipped:
+        state = Coding(2.0**-5, -64, 63)
+    squashed = Coding(2.0**-5, -32, 31)
+    gates = {}
+    for name in GATES:
+        if coupled and name == "input":
+            continue
+        w, u = (np.clip(rng.normal(0, 32, (units, width)), -127, 127).astype(np.int64) for width in (inputs, units))
+        scales = np.full(units, 2.0**-7) if powers else rng.uniform(0.003, 0.02, units)
+        bias = rng.integers(-64, 65, units) * scales * scale if powers else rng.uniform(-1, 1, units)
+        output = squashed if name == "cell" else Coding(2.0**-6, 0, 64 if coupled else 63)
+        accumulator = Coding(2.0**-3 if powers else 0.19, -32, 31)
+        gates[name] = Gate(
+            w, u, scales, scales, bias, accumulator, "tanh" if name == "cell" else "sigmoid", output, f"{name} gate"
+        )
+    cell = LstmCell(
+        gates, state, state, state if clipped else None, None, squashed, Coding(scale, -32, 31), name="cell"
+    )
+    return RecurrentNetwork("example", source, (), cell)
+
+
+def example_codes(network: RecurrentNetwork, rng: np.random.Generator, count: int, steps: int) -> np.ndarray:
+    """Random codes ``[count, steps, inputs]`` of the cell's input."""
+    source = network.cell_input
+    return rng.integers(source.lo, source.hi + 1, (count, steps, network.cell.inputs))

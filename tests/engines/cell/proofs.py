@@ -1,0 +1,7 @@
+"""Proofs of the cell engine."""
+
+from ...proofs.entries import placed
+
+__all__ = ["PROOFS"]
+
+PROOFS = [placed("lstm-kv260", "CellEngine")]

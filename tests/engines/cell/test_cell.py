@@ -1,0 +1,193 @@
+"""The cell engine alone: RTL equals the reference under stalls and long holds, cycle for cycle as said."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.engines.cell.engine import CellEngine
+from gradloom.rtl.engines.cell.feed import Feed
+from gradloom.rtl.engines.cell.results import Results
+from gradloom.rtl.engines.cell.spec import SPEC
+from gradloom.rtl.formats.cell import CellOpcode
+from gradloom.rtl.machines.configs import RecurrentConfig
+from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm
+from gradloom.rtl.models.recurrent.reader import load_recurrent
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.reference import cell as reference
+
+from ...models.recurrent.models import AUTHORS, arrays
+
+HOLD = 60
+SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=2, sequences=2, state_bits=8)
+
+
+def beats(raw):
+    return [int.from_bytes(raw[at : at + 16], "little") for at in range(0, len(raw), 16)]
+
+
+def loads(image):
+    return [Load(name, beats(getattr(image, name))) for name in ("weights", "rows", "tables", "quantizers")]
+
+
+def run(image, codes, **changes):
+    """A command and its input."""
+    operands = {
+        "steps": codes.shape[1],
+        "sequences": len(codes),
+        "hidden": image.hidden,
+        "inputs": image.inputs,
+        "every": 1,
+        "fresh": 1,
+        "unsigned": int(image.unsigned),
+    }
+    return Command(CellOpcode.RUN, operands | changes), Load("x", beats(image.input_rows(codes)))
+
+
+def play(bench, image, codes, *, parts=1, every=True, **pressure):
+    """Sequences in ``parts`` commands that go on where the last ended; h of all steps, or of each command's last."""
+    config, network = image.config, image.network
+    state, hidden, steps = reference.start(network.integers.cell, len(codes)), [], []
+    for number, part in enumerate(np.split(codes, parts, axis=1)):
+        steps += [FENCE] * bool(number) + [*run(image, part, fresh=number == 0, every=every)]
+        for at in range(part.shape[1]):
+            state = reference.step(network.integers.cell, part[:, at], state)
+            if every or at == part.shape[1] - 1:
+                hidden.append(state.h)
+        steps.append(Store("h", (part.shape[1] if every else 1) * len(codes) * image.result // 16))
+    ran = bench.check(
+        *loads(image), FENCE, *steps, FENCE, Store("state", 2 * config.sequences * config.groups), **pressure
+    )
+    raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
+    np.testing.assert_array_equal(image.hidden_codes(raw["h"], len(codes)), np.stack(hidden, axis=1))
+    kept = image.state_codes(raw["state"], len(codes))
+    np.testing.assert_array_equal(kept[0], state.c)
+    np.testing.assert_array_equal(kept[1], state.h)
+    return ran
+
+
+@pytest.fixture(scope="module")
+def small():
+    """With few places for results, which a hold fills."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(Results, "depth", 4)
+        yield EngineBench(SPEC, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pressure"),
+    [*(("shifts", each) for each in pressures(HOLD)), *((kind, pressures(HOLD)[2]) for kind in list(KINDS)[1:])],
+    ids=["free", "stalls", "holds", *list(KINDS)[1:]],
+)
+def test_rtl_is_the_reference(small, kind, pressure):
+    made = example_lstm(3, 15, 7, **KINDS[kind])
+    image, rng = CellImage(made, SMALL), np.random.default_rng(1)
+    play(small, image, example_codes(made, rng, 2, 8), parts=2, **pressure)
+    if kind == "shifts":
+        play(small, image, example_codes(made, rng, 1, 3), every=False, **pressure)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"parallel": 1, "products": 1},
+        {"parallel": 1, "products": 2},
+        {"parallel": 4, "products": 2},
+        {"parallel": 4, "products": 1, "sequences": 1},
+    ],
+    ids=lambda sizes: "-".join(f"{value}" for value in sizes.values()),
+)
+def test_other_sizes_are_the_reference_too(sizes):
+    config = SMALL.replace(**{"hidden": 8} | sizes)
+    made = example_lstm(4, 7, 5, powers=False)
+    codes = example_codes(made, np.random.default_rng(2), config.sequences, 2)
+    play(EngineBench(SPEC, config), CellImage(made, config), codes, stall=0.3)
+
+
+def test_the_authors_sequences_give_the_authors_codes():
+    """FINN-GL's own model: 8-bit codes, multipliers of 24 bits, an unclipped state of 9 bits, ties to even."""
+    made, config = load_recurrent(AUTHORS), SMALL.replace(hidden=32, inputs=16, state_bits=9)
+    x = arrays("authors_scan_qcdq")["x"][:2, :5, :, 0]
+    play(EngineBench(SPEC, config), CellImage(made, config), made.input.codes(x))
+
+
+@pytest.mark.parametrize(("inputs", "sequences"), [(8, 1), (1, 1), (8, 2)])
+def test_a_step_takes_what_is_said(small, inputs, sequences):
+    """The input enters while results are made."""
+    made, steps = example_lstm(5, 16, inputs), 5
+    image = CellImage(made, SMALL)
+    found = play(small, image, example_codes(made, np.random.default_rng(3), sequences, steps), patience=2000)
+    cycles = found.done[0] - found.started[0]
+    # The input's queue is empty before the command; beats of x are given from its start on.
+    step = image.hidden + max(image.inputs, CellEngine.loop - 1) if sequences == 1 else None
+    if step is not None:
+        first = image.hidden + image.inputs
+        last = CellEngine.results + image.hidden - 1 + CellEngine.finish - 1
+        wait = found.loaded["x"][0] + 2 - (found.started[0] + CellEngine.begin)
+        assert cycles == CellEngine.begin + max(wait, 0) + first + (steps - 1) * step + last
+    else:
+        assert cycles < steps * (image.hidden + CellEngine.loop) + 60
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": 0}, {"sequences": 0}, {"sequences": 3}, {"hidden": 0}, {"hidden": 9}, {"inputs": 0}, {"inputs": 5}],
+    ids=str,
+)
+def test_an_operand_is_refused(small, wrong):
+    operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+    small.check(Command(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+    small.check(Command(1, {}), errors=[Error.UNKNOWN_OPCODE])
+
+
+@pytest.mark.parametrize(
+    "port, count", [("weights", 8 * 16), ("rows", 64), ("tables", 256), ("quantizers", 8), ("state", 32)]
+)
+def test_what_has_no_place_is_refused(small, port, count):
+    small.check(Load(port, [0] * count))
+    assert small.run(Load(port, [0] * (count + 1))).refused
+    made = example_lstm(6, 16, 8)
+    codes = example_codes(made, np.random.default_rng(1), 1, 2)
+    command, x = run(CellImage(made, SMALL), codes)
+    # Starved of input, the command runs when the load comes.
+    assert small.run(command, Load(port, [0] * 8)).refused
+
+
+def test_states_are_loaded_where_they_are_stored(small):
+    made = example_lstm(7, 16, 8)
+    image, rng = CellImage(made, SMALL), np.random.default_rng(5)
+    cell = made.integers.cell
+    c, h = rng.integers(-100, 100, (2, 16)), rng.integers(-32, 32, (2, 16))
+    codes = example_codes(made, rng, 2, 1)
+    after = reference.step(cell, codes[:, 0], reference.State(h, c))
+    words = np.zeros((2, 2, 8, 8), "<i2")
+    words[0, ..., :2], words[1, ..., :2] = c.reshape(2, 8, 2), h.reshape(2, 8, 2)
+    ran = small.check(
+        *loads(image), Load("state", beats(words.tobytes())), FENCE, *run(image, codes, fresh=0), Store("h", 2)
+    )
+    raw = b"".join(word.to_bytes(16, "little") for word in ran.words["h"])
+    np.testing.assert_array_equal(image.hidden_codes(raw, 2)[:, 0], after.h)
+
+
+@pytest.mark.parametrize("unit, name", [(Results, "overfull"), (Feed, "early"), (CellEngine, "unborrowed")])
+def test_a_mutant_fails_the_bench(monkeypatch, unit, name):
+    config = SMALL.replace(sequences=1)
+    # Sums of which a last place counts.
+    made = example_lstm(8, 16, 1)
+    gates = {
+        name: replace(each, w_scale=each.w_scale * 32, u_scale=each.u_scale * 32)
+        for name, each in made.cell.gates.items()
+    }
+    made = replace(made, cell=replace(made.cell, gates=gates))
+    broken = mutant(unit, name)
+    monkeypatch.setattr(broken if unit is Results else Results, "depth", 4)
+    monkeypatch.setattr(f"gradloom.rtl.engines.cell.engine.{unit.__name__}", broken)
+    component = (broken if unit is CellEngine else CellEngine)(SPEC, config)
+    bench = EngineBench(SPEC, component=component)
+    with pytest.raises(AssertionError):
+        play(
+            bench, CellImage(made, config), example_codes(made, np.random.default_rng(1), 1, 12), hold=600, patience=700
+        )
