@@ -103,7 +103,7 @@ def test_help_names_presets_whose_defaults_differ(run):
         "(4; text: 8)",
         "(0.05; digits-ulx3s: 0.07; text: 0.001",
         "(20; digits-ulx3s: 8)",
-        "(10; digits-ulx3s: 40)",
+        "(10; digits-ulx3s: 40; sequences: 30)",
     ):
         assert usual in said, usual
 
