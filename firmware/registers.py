@@ -196,7 +196,10 @@ FIELDS = {
 }
 
 #: Value of each register that is constant in this version.
-CONSTANTS = {"ID": 0x47524C4D, "VERSION": 0x00010000}
+CONSTANTS = {
+    "ID": 0x47524C4D,
+    "VERSION": 0x00010000,
+}
 
 #: Registers that must not be written while one of these is set.
 LOCKED = {
@@ -225,10 +228,7 @@ ERRORS = {
     0x15: ("DEADLOCK", "Every engine is idle and every queued command waits for a token that nobody will post."),
     0x20: ("BASE_ALIGNMENT", "WINDOW_BASE is not a multiple of 4096; ERROR_ADDRESS holds it."),
     0x21: ("PROGRAM_LENGTH", "PROGRAM_COMMANDS, or REQUEST_COMMANDS, is zero."),
-    0x22: (
-        "PROGRAM_ALIGNMENT",
-        "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address.",
-    ),
+    0x22: ("PROGRAM_ALIGNMENT", "The offset of the program, or of the request, is not a multiple of 32; ERROR_ADDRESS holds the address."),
     0x23: ("PROGRAM_WINDOW", "The program ends outside the window; ERROR_ADDRESS holds its first byte."),
     0x24: ("PROGRAM_UNENDED", "The last command of the program, or of the request, was not END."),
     0x25: ("FETCH_SLVERR", "SLVERR while fetching the program; ERROR_ADDRESS holds the beat's address."),
@@ -246,10 +246,21 @@ ERRORS = {
 }
 
 #: Engine field of a command, of the engines that every machine has.
-ENGINES = {"control": 0, "load": 1, "store": 2}
+ENGINES = {
+    "control": 0,
+    "load": 1,
+    "store": 2,
+}
 
 #: Opcodes of the engine CONTROL.
-CONTROL_OPCODES = {"END": 0, "FENCE": 1, "MARK": 2, "LOOKUP": 3, "CLEAR": 4, "YIELD": 5}
+CONTROL_OPCODES = {
+    "END": 0,
+    "FENCE": 1,
+    "MARK": 2,
+    "LOOKUP": 3,
+    "CLEAR": 4,
+    "YIELD": 5,
+}
 
 COMMAND_BYTES = 32
 TOKENS = 16

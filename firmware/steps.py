@@ -6,15 +6,18 @@ between steps. A *value* is a word of some commands, made of fields: each is a c
 variables. ``firmware/gradloom_steps.c`` reads the same table.
 """
 
+from __future__ import annotations
+
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .registers import COMMAND_BYTES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "MAX_STEPS",
@@ -119,6 +122,8 @@ class StepTable:
 
     def encoded(self) -> bytes:
         """The table as it lies in memory."""
+        import numpy as np
+
         body = bytearray()
 
         def put(data: bytes) -> int:
@@ -186,14 +191,20 @@ class Steps:
         self.rows = self._words(rows, self.steps * self.columns).reshape(self.steps, self.columns)
 
     def _words(self, at: int, count: int, kind: str = "<u4") -> np.ndarray:
+        import numpy as np
+
         return np.frombuffer(self.data, kind, count, at)
 
     def _state(self) -> np.ndarray:
+        import numpy as np
+
         size = STATE_BYTES * self.adapters
         return np.frombuffer(self.memory.fetch(self.state, size), "<i4").astype(np.int64)
 
     def prepare(self, step: int) -> int:
         """Patches the program of ``step``, from 0 on, and returns its number."""
+        import numpy as np
+
         row = self.rows[step]
         variables = np.concatenate([row.astype(np.uint32).view(np.int32).astype(np.int64), self._state()])
         number = int(row[0])
@@ -248,10 +259,14 @@ class Steps:
             state[n] = _chosen(state[4 + n], top, top - 63)
 
     def _length(self, offset: int, words: int) -> int:
+        import numpy as np
+
         found = np.frombuffer(self.memory.fetch(offset, 4 * words), "<i4")
         return int(np.bitwise_or.reduce(found ^ (found >> 31))).bit_length()
 
     def _rebase(self, offset: int, words: int, bits: int) -> None:
+        import numpy as np
+
         found = np.frombuffer(self.memory.fetch(offset, 4 * words), "<i4")
         self.memory.store(offset, np.rint(found * 2.0**bits).astype("<i4").tobytes())
 

@@ -1,6 +1,5 @@
 # ruff: noqa
 """Made by gradloom.rtl.cli.stub; do not edit."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

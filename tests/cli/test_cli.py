@@ -18,6 +18,7 @@ def test_the_verbs_are_those_of_the_manual():
     assert VERBS == [
         "boards",
         "build",
+        "choose",
         "compare",
         "doctor",
         "export",

@@ -429,7 +429,7 @@ def test_shapes_that_the_machine_cannot_take_are_named(run, here):
     odd = CONFIG | {"num_attention_heads": 4, "num_key_value_heads": 2}
     (here / "small" / "config.json").write_text(json.dumps(odd))
     random = np.random.default_rng(5)
-    shapes = LanguageModel(**{**vars(MODEL), "heads": 4, "kv_heads": 2, "head_dim": 32}).tensors
+    shapes = dataclasses.replace(MODEL, heads=4, kv_heads=2, head_dim=32).tensors
     save_file(
         {name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in shapes.items()},
         here / "small" / "model.safetensors",

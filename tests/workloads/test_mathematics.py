@@ -1,5 +1,7 @@
 """The operations of a step are a LLaMA's, and integers follow floats."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,11 +78,11 @@ def test_exponents_out_of_reach_are_named():
 )
 def test_shapes_are_refused_by_name(field, value, named):
     with pytest.raises(ValueError, match=named):
-        Step(type(MODEL)(**{**vars(MODEL), field: value}), 9, {}, range(1))
+        Step(replace(MODEL, **{field: value}), 9, {}, range(1))
 
 
 def test_a_head_of_many_tiles_is_cut(frozen):
-    wide = type(MODEL)(**{**vars(MODEL), "vocab": 64 * 300})
+    wide = replace(MODEL, vocab=64 * 300)
     operations = Step(wide, 9, {}, range(1)).operations()
     loss = next(n for n, each in enumerate(operations) if isinstance(each, Loss))
     logits = [each for each in operations[:loss] if isinstance(each, Product) and each.weight_name == "head"]
