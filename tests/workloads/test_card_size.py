@@ -81,12 +81,17 @@ def card():
             frozen + learnt + 8 * text + rest + len(made.program.code) + len(table),
         )
 
+    size.step_tensors = layout.shared_bytes
     return size
 
 
 def test_a_card_of_a_hundred_steps_has_one_program(card):
     program, table, whole = card(100)
     assert program < 5.3e6 and table < 50_000 and 110e6 < whole <= 130e6
+
+
+def test_the_tensors_of_a_step_share_59_megabytes(card):
+    assert 55e6 < card.step_tensors < 60e6
 
 
 def test_ten_thousand_steps_add_less_than_half_a_megabyte(card):

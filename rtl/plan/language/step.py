@@ -12,6 +12,7 @@ from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
 from ..program.assembler import Assembler, Instruction
 from . import places, side
+from .again import again
 from .jobs import ProductJob, Transfer
 from .linear import codes, dense_tile, hidden
 from .operations import (
@@ -135,6 +136,8 @@ def lower(
     With ``share``, tensors that only this program knows, written before they are read and not in ``layout`` yet, have
     places in common (:mod:`~.places`): after the program, such a place holds the words written last.
     """
+    if share:
+        operations, frac = again(operations, frac)
     return _Lowering(frac, layout, config).program(operations, yield_every, share)
 
 
