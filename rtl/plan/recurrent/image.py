@@ -84,7 +84,8 @@ class CellImage:
     def __init__(self, network: RecurrentNetwork, config: CellParameters) -> None:
         self.network, self.config = network, config
         self.cell = network.integers.cell
-        units, inputs = network.cell.units, network.cell.inputs
+        cell = network.lstm  # refuses other kinds
+        units, inputs = cell.units, cell.inputs
         for key, value, most in (("hidden", units, config.hidden), ("inputs", inputs, config.inputs)):
             if value > most:
                 raise ValueError(
