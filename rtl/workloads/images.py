@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from .instant import InstantWorkload
 from .options import Bounds, Options, option
-from .workload import Workload
 
 __all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
 
@@ -37,7 +37,7 @@ class ImageOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageWorkload(Workload):
+class ImageWorkload(InstantWorkload):
     """A fine-tune of a shipped network on shipped images.
 
     The forecast, the command line, the Python functions and the board's memory image take their defaults from here.
@@ -50,10 +50,6 @@ class ImageWorkload(Workload):
         Images to learn from, and other images that judge the result.
     degrees : float
         Angle by which the images are turned.
-    rank : int
-    lr, momentum : float
-        SGD on the mean loss of a batch.
-    batch, epochs : int
     shuffled : bool
         Whether each epoch visits the images in a random order of its own; otherwise in the order of the data.
     """
@@ -70,29 +66,12 @@ class ImageWorkload(Workload):
         "sizes": "gradloom.rtl.plan.images.choose:SizesFor",
         "power_up": "gradloom.rtl.plan.images.digits:digits_plan",
     }
-    codes: ClassVar = ("nf4", "int8")
-    has_accuracy: ClassVar = True
 
     network: str
     samples: int
     judged: int
     degrees: float = 90
-    rank: int = 4
-    lr: float
-    momentum: float = 0.0
-    batch: int
-    epochs: int
     shuffled: bool = True
-
-    def mesh(self, config: Any) -> tuple[int, int]:
-        """See :class:`Workload`."""
-        return config.rows, config.columns
-
-    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
-        """See :class:`Workload`."""
-        if columns % config.rank:
-            raise ValueError(f"mesh={rows}x{columns}: columns must be a multiple of {config.rank}, those of a panel")
-        return {"rows": rows, "panels": columns // config.rank}
 
 
 LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from .instant import InstantWorkload
 from .options import Bounds, Options, option
-from .workload import Workload
 
 __all__ = ["SequenceOptions", "SequenceWorkload"]
 
@@ -46,7 +46,7 @@ class SequenceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceWorkload(Workload):
+class SequenceWorkload(InstantWorkload):
     """A shipped recurrent network learns a person's recordings.
 
     Parameters
@@ -62,21 +62,8 @@ class SequenceWorkload(Workload):
     label: ClassVar = "sequences"
     takes: ClassVar = SequenceOptions
     functions: ClassVar = {"prepare": "gradloom.sim.workloads.recurrent:prepare"}
-    codes: ClassVar = ("nf4", "int8")
-    has_accuracy: ClassVar = True
 
-    rank: int = 4
     lr: float = 0.04
     momentum: float = 0.9
     batch: int = 20
     epochs: int = 30
-
-    def mesh(self, config: Any) -> tuple[int, int]:
-        """See :class:`Workload`."""
-        return config.rows, config.columns
-
-    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
-        """See :class:`Workload`."""
-        if columns % config.rank:
-            raise ValueError(f"mesh={rows}x{columns}: columns must be a multiple of {config.rank}, those of a panel")
-        return {"rows": rows, "panels": columns // config.rank}

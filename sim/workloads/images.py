@@ -263,10 +263,7 @@ def prepare(job: Job) -> "ImageTask":
     if asked.model is None and asked.data is None:
         workload = held_by(job.preset, wide=asked.cache == "int8" and not exact)
     network, dataset = _load(asked, workload)
-    own: dict[str, Any] = {
-        name: getattr(workload if getattr(asked, name) is None else asked, name)
-        for name in ("rank", "lr", "momentum", "batch", "epochs")
-    }
+    own = workload.settled(asked)
     angle = 0.0 if asked.data else workload.degrees
     options = replace(asked, **own, angle=angle if asked.angle is None else asked.angle, limit=len(dataset.x_train))
     settings = Settings(

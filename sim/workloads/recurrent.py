@@ -101,10 +101,7 @@ def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
     workload = job.preset.workload
     assert isinstance(workload, SequenceWorkload)
     ready = _load(asked, job.tell)
-    own: dict[str, Any] = {
-        name: getattr(workload if getattr(asked, name) is None else asked, name)
-        for name in ("rank", "lr", "momentum", "batch", "epochs")
-    }
+    own = workload.settled(asked)
     person = (asked.person or 1) if asked.data is None else None
     options = replace(asked, **own, person=person, limit=len(ready.train))
     settings = Settings(
