@@ -157,14 +157,13 @@ def infer(
             **more,
         )
         return result
-    for name, value in (("model", model), ("data", data)):
-        if value is None:
-            raise ValueError(f"{name}: must be given where no preset is named, for a recurrent network")
-    for name, other in (("adapter", adapter), ("angle", angle), ("design", design)):
-        if other is not None:
-            raise ValueError(f"{name}={other}: must be left out where no preset is named, for a recurrent network")
-    from gradloom.sim.workloads.sequences import infer_sequences
+    from gradloom.sim.workloads.sequences import check_request, infer_sequences
 
+    check_request(
+        "where no preset is named, for a recurrent network",
+        {"model": model, "data": data},
+        {"adapter": adapter, "angle": angle, "design": design},
+    )
     assert model is not None and data is not None
     return infer_sequences(
         Path(model),

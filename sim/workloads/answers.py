@@ -15,7 +15,7 @@ from ..reference import cell as reference
 from ..run.counted import MismatchError
 from ..run.designs import Design
 from ..run.programs import forecast_placed, run_placed
-from .sequences import infer_sequences
+from .sequences import check_request, infer_sequences
 
 __all__ = ["infer", "run_cell"]
 
@@ -38,12 +38,7 @@ def infer(
 
     With ``rtl``, convolutions in front are computed by the reference.
     """
-    for name, value in (("model", model), ("data", data)):
-        if value is None:
-            raise ValueError(f"{name}: must be given with {preset.name}")
-    for name, other in (("adapter", adapter), ("angle", angle)):
-        if other is not None:
-            raise ValueError(f"{name}={other}: must be left out with {preset.name}")
+    check_request(f"with {preset.name}", {"model": model, "data": data}, {"adapter": adapter, "angle": angle})
     assert model is not None and data is not None
     chosen = Design(preset, design)
     config = chosen.preset.config

@@ -1,6 +1,6 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,26 @@ from gradloom.rtl.output import check_file, staged_file
 
 from ..reference import cell as reference
 
-__all__ = ["check_fits", "infer_sequences", "real_states"]
+__all__ = ["check_fits", "check_request", "infer_sequences", "real_states"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
 
 #: States of a network on codes of its input, and figures.
 Runner = Callable[[RecurrentNetwork, np.ndarray], tuple[reference.Trace, dict[str, Any]]]
+
+
+def check_request(where: str, needed: Mapping[str, Any], needless: Mapping[str, Any]) -> None:
+    """Refuses missing options and options that have no meaning.
+
+    An option of ``needed`` is None, or one of ``needless`` is not; ``where`` ends both messages.
+    """
+    for name, value in needed.items():
+        if value is None:
+            raise ValueError(f"{name}: must be given {where}")
+    for name, value in needless.items():
+        if value is not None:
+            raise ValueError(f"{name}={value}: must be left out {where}")
 
 
 def infer_sequences(

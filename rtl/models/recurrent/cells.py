@@ -9,13 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from .network import Coding, Gate, bounds_of, common_units, gate_integers, looked_up, narrowed, told_of
+from .network import Coding, Gate, Gated, bounds_of, common_units, gate_integers, looked_up, narrowed, told_of
 
 __all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell"]
 
 
 @dataclass(frozen=True, eq=False)
-class RnnCell:
+class RnnCell(Gated):
     """``h = output(tanh(accumulator(W x + U h + bias)))``.
 
     Attributes
@@ -32,23 +32,13 @@ class RnnCell:
         """Of the hidden state."""
         return self.gates["new"].output
 
-    @property
-    def units(self) -> int:
-        """Width of the hidden state."""
-        return len(self.gates["new"].w)
-
-    @property
-    def inputs(self) -> int:
-        """Channels of the input."""
-        return self.gates["new"].w.shape[1]
-
     def integers(self, source: Coding) -> "IntegerRnn":
         """See :class:`~gradloom.rtl.models.recurrent.network.Cell`."""
         return IntegerRnn(self, source)
 
 
 @dataclass(frozen=True, eq=False)
-class GruCell:
+class GruCell(Gated):
     """A quantised GRU cell: ``h = hidden(z h + (1 - z) n)``.
 
     The new state is ``n = tanh(accumulator(W x + bias + r inner(U h + inner_bias)))``.
@@ -67,16 +57,6 @@ class GruCell:
     inner_bias: np.ndarray
     hidden: Coding
     name: str = ""
-
-    @property
-    def units(self) -> int:
-        """Width of the hidden state."""
-        return len(self.gates["new"].w)
-
-    @property
-    def inputs(self) -> int:
-        """Channels of the input."""
-        return self.gates["new"].w.shape[1]
 
     def integers(self, source: Coding) -> "IntegerGru":
         """See :class:`~gradloom.rtl.models.recurrent.network.Cell`."""

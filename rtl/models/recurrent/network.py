@@ -176,8 +176,28 @@ class Cell(Protocol):
         """The cell in integers; ``source``: coding of its input."""
 
 
+class Gated:
+    """Sizes of a cell, which all of its gates have."""
+
+    gates: dict[str, Gate]
+
+    @property
+    def units(self) -> int:
+        """Width of the hidden state."""
+        return len(self._gate.w)
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return self._gate.w.shape[1]
+
+    @property
+    def _gate(self) -> Gate:
+        return next(iter(self.gates.values()))
+
+
 @dataclass(frozen=True, eq=False)
-class LstmCell:
+class LstmCell(Gated):
     """A quantised LSTM cell.
 
     Attributes
@@ -204,16 +224,6 @@ class LstmCell:
     squashed: Coding
     hidden: Coding
     name: str = ""
-
-    @property
-    def units(self) -> int:
-        """Width of the hidden state."""
-        return len(self.gates["forget"].w)
-
-    @property
-    def inputs(self) -> int:
-        """Channels of the input."""
-        return self.gates["forget"].w.shape[1]
 
     def integers(self, source: Coding) -> "IntegerCell":
         """See :class:`Cell`."""
