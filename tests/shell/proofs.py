@@ -48,64 +48,39 @@ PROOFS = [
     ),
 ]
 
-for _preset, _config in CONFIGS.items():
-    _widths = {"data_bits": _config.data_bits, "address_bits": _config.address_bits, "outstanding": _config.outstanding}
-    PROOFS += [
-        Proof(
-            name=f"load-window-{_preset}",
-            rule="AXI4 manager: 4 KB, length, window",
-            preset=_preset,
-            method="induction",
-            depth=4,
-            found_within=20,
-            **pair(axi.read_window, ReadDMA, "window-unchecked", **_widths),
+_WINDOW, _ANSWERS = "AXI4 manager: 4 KB, length, window", "AXI4 manager: every burst is answered, idle means idle"
+_RETURNS = "after any error back to idle"
+
+#: Of the two ways to memory: name, rule, depth, cycles within which the broken unit is found, claim, unit, its mutant.
+_MEMORY = [
+    ("load-window", _WINDOW, 4, 20, axi.read_window, ReadDMA, "window-unchecked"),
+    ("load-answers", _ANSWERS, 3, 30, axi.read_protocol, ReadDMA, "idle-too-early"),
+    ("store-window", _WINDOW, 4, 20, axi.write_window, WriteDMA, "window-unchecked"),
+    ("load-returns", _RETURNS, 5, 30, axi.load_returns, ReadDMA, "error-stays"),
+    ("store-returns", _RETURNS, 5, 30, axi.store_returns, WriteDMA, "more-stays"),
+    ("store-answers", _ANSWERS, 4, 30, axi.write_protocol, WriteDMA, "burst-too-long"),
+]
+
+PROOFS += [
+    Proof(
+        name=f"{_name}-{_preset}",
+        rule=_rule,
+        preset=_preset,
+        method="induction",
+        depth=_depth,
+        found_within=_within,
+        **pair(
+            _claim,
+            _unit,
+            _mutant,
+            data_bits=_config.data_bits,
+            address_bits=_config.address_bits,
+            outstanding=_config.outstanding,
         ),
-        Proof(
-            name=f"load-answers-{_preset}",
-            rule="AXI4 manager: every burst is answered, idle means idle",
-            preset=_preset,
-            method="induction",
-            depth=3,
-            found_within=30,
-            **pair(axi.read_protocol, ReadDMA, "idle-too-early", **_widths),
-        ),
-        Proof(
-            name=f"store-window-{_preset}",
-            rule="AXI4 manager: 4 KB, length, window",
-            preset=_preset,
-            method="induction",
-            depth=4,
-            found_within=20,
-            **pair(axi.write_window, WriteDMA, "window-unchecked", **_widths),
-        ),
-        Proof(
-            name=f"load-returns-{_preset}",
-            rule="after any error back to idle",
-            preset=_preset,
-            method="induction",
-            depth=5,
-            found_within=30,
-            **pair(axi.load_returns, ReadDMA, "error-stays", **_widths),
-        ),
-        Proof(
-            name=f"store-returns-{_preset}",
-            rule="after any error back to idle",
-            preset=_preset,
-            method="induction",
-            depth=5,
-            found_within=30,
-            **pair(axi.store_returns, WriteDMA, "more-stays", **_widths),
-        ),
-        Proof(
-            name=f"store-answers-{_preset}",
-            rule="AXI4 manager: every burst is answered, idle means idle",
-            preset=_preset,
-            method="induction",
-            depth=4,
-            found_within=30,
-            **pair(axi.write_protocol, WriteDMA, "burst-too-long", **_widths),
-        ),
-    ]
+    )
+    for _preset, _config in CONFIGS.items()
+    for _name, _rule, _depth, _within, _claim, _unit, _mutant in _MEMORY
+]
 
 #: Presets: their engines, and the commands that a queue holds.
 _DEPTHS = [(KV260, IMAGES, 16), (GENESYS2, LANGUAGE, 16), (ULX3S, IMAGES, 4)]
@@ -181,7 +156,7 @@ PROOFS += [
     *(
         Proof(
             name=f"sequencer-returns-{_preset}",
-            rule="after any error back to idle",
+            rule=_RETURNS,
             preset=_preset,
             method="induction",
             depth=6,

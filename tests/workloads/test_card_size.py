@@ -1,16 +1,13 @@
 """Bytes that a card has for many steps of SmolLM2-135M: its real program and table, without weights."""
 
-from collections import defaultdict
-
 import pytest
 
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.rtl.machines.presets import find_preset
 from gradloom.rtl.models.language import BUILT_IN
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.exponents import choose
-from gradloom.rtl.plan.language.needs import reads
-from gradloom.rtl.plan.language.operations import EDGE, Norm, NormBackward, Product, Update, results
+from gradloom.rtl.plan.language.operations import EDGE, Update
+from gradloom.rtl.plan.language.planned import exponents
 from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.rtl.plan.language.step import Layout
 from gradloom.rtl.plan.language.stepped import schedule, scheduled, stepped
@@ -18,21 +15,6 @@ from gradloom.rtl.plan.language.training import training_operations
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, TARGETS, Step
 
 MODEL, TOKENS = BUILT_IN["smollm2-135m"], 64
-
-
-def exponents(operations):
-    """Some that shifts can reach: every value is below 1."""
-    given, made = {}, set()
-    for each in operations:
-        names = {name for name in reads(each) if not name.endswith((".h", ".dh"))}
-        if isinstance(each, Product):
-            names.add(each.weight_name)
-            names |= {f"{each.adapter.name}.{which}" for which in "ab"} if each.adapter else set()
-        elif isinstance(each, Norm | NormBackward):
-            names.add(each.weight)
-        given |= dict.fromkeys(names - made, 16)
-        made |= {part.name for part in results(each)}
-    return choose(operations, defaultdict(lambda: 1.0), given)
 
 
 @pytest.fixture(scope="module")
