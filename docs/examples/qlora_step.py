@@ -23,7 +23,7 @@ from gradloom.rtl.cli.output import progress_bar
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import PROJECTIONS
-from gradloom.rtl.models.lora import fresh_lora, load_lora
+from gradloom.rtl.models.lora import fresh_lora, layer_of, load_lora
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Loss, Product
 from gradloom.rtl.plan.language.step import Layout, lower
@@ -46,7 +46,7 @@ def prepared(tokens: int, layers: int, head: bool, first: int | None = None, kep
     adapters = {
         name: each
         for name, each in load_lora(GOLDEN / "init", checkpoint.model, rank=golden["r"]).items()
-        if int(name.split(".")[2]) < layers
+        if layer_of(name) < layers
     }
     frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
     if first is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .language import LanguageModel
+from .lora import layer_of
 from .methods import IA3, LAYERNORM, METHODS, Method
 from .peft import CONFIG, WEIGHTS, about, check_array, read_peft, write_peft
 
@@ -86,7 +87,7 @@ def save_vectors(
     if not vectors:
         raise ValueError("vectors has none: at least 1 is needed")
     targets = [name for name in method.targets if any(each.endswith(f".{name}") for each in vectors)]
-    layers = sorted({int(name.split(".")[2]) for name in vectors if name.startswith("model.layers.")})
+    layers = sorted({layer_of(name) for name in vectors if name.startswith("model.layers.")})
     modules = method.modules(model, targets, layers)
     if set(modules) != set(vectors):
         raise ValueError(
