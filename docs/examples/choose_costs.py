@@ -7,7 +7,6 @@ programs and by the forecast of the whole program, and bytes of the places that 
 """
 
 import argparse
-import json
 
 from gradloom.rtl.cli.output import progress_bar, table
 from gradloom.rtl.machines.presets import PRESETS
@@ -58,10 +57,7 @@ def main() -> None:
                     "of the whole": whole.shared_bytes,
                 }
             )
-    if asked.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        table(rows, tuple(rows[0]), False)
+    table(rows, tuple(rows[0]), asked.json)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ programs. Neither cycles nor memory depend on values, so no weights are needed.
 """
 
 import argparse
-import json
 from dataclasses import asdict
 
 from gradloom.rtl.cli.output import progress_bar, table
@@ -15,13 +14,16 @@ from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.language import BUILT_IN
 from gradloom.rtl.models.methods import METHODS
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.costs import planned_step, step_cost
+from gradloom.rtl.plan.language.planned import planned_step
+from gradloom.sim.workloads.costs import step_cost
 
 #: Method, targets, lowest layer that learns, whether what enters it is in memory.
 CASES = (
     ("lora", "all", 0, False),
     ("layernorm", "all", 0, False),
     ("ia3", "all", 0, False),
+    ("lora", "q,v", 0, False),
+    ("lora", "all", 26, False),
     ("lora", "all", 26, True),
     ("layernorm", "all", 26, True),
     ("ia3", "all", 26, True),
@@ -54,6 +56,7 @@ def main() -> None:
             rows.append(
                 {
                     "method": name,
+                    "targets": targets,
                     "from layer": first,
                     "trunk kept": kept,
                     "parameters": method.parameters(model, method.parse(targets), layers, RANK),
@@ -61,10 +64,7 @@ def main() -> None:
                     **asdict(step_cost(program, layout, config)),
                 }
             )
-    if asked.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        table(rows, tuple(rows[0]), False)
+    table(rows, tuple(rows[0]), asked.json)
 
 
 if __name__ == "__main__":

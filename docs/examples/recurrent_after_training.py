@@ -9,7 +9,6 @@ the sequences that they learnt from, 256 calibrate.
 """
 
 import argparse
-import json
 import tempfile
 import zipfile
 from pathlib import Path
@@ -101,10 +100,7 @@ def main() -> None:
                 z = cell.logits(network, cell.run(network, network.input.codes(x_test)))
                 before, after = (100 * (each.argmax(1) == y_test).mean() for each in (float_logits(source, x_test), z))
                 rows.append({"data": name, "network": kind, "float": round(before, 1), BITS: round(after, 1)})
-    if asked.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        table(rows, tuple(rows[0]), False)
+    table(rows, tuple(rows[0]), asked.json)
 
 
 if __name__ == "__main__":
