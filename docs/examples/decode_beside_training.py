@@ -1,23 +1,30 @@
 """Decode requests during a training step.
 
-``python docs/examples/decode_beside_training.py [--rtl] [--head] [--json]``
+``python docs/examples/decode_beside_training.py [--rtl] [--head | --whole] [--json]``
 
 The machine of the preset edge-qlora-genesys2 and SmolLM2-135M's own weights, as in ``qlora_step.py``: one block forward
 and backward with its gradients, and tokens behind a text through the same block. For each bound of a section, the
 step's cycles and what the yields cost, its longest section, and by forecast the longest that a request waits and takes.
 ``--rtl`` runs step and requests, rung at random moments, and compares all words with those that either has alone.
-``--head`` adds the head and its loss to the step, and forecasts no request.
+``--head`` adds the head and its loss to the step, and forecasts no request. ``--whole`` is a step of all layers with
+the head as a job has it: adapters on q and v, AdamW, places by lifetime. Its commands do not depend on values, so it
+needs no weights. It takes two minutes a bound.
 """
 
 import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from qlora_step import PRESET, prepared
 
 from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.language import BUILT_IN
+from gradloom.rtl.plan.language.budget import TARGETS
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.language.planned import planned_step
 from gradloom.rtl.plan.language.sections import is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.sim.time.forecast import forecast
@@ -29,14 +36,27 @@ CONFIG = PRESETS[PRESET].config
 MEMORY = 1 << 25
 
 
-def sectioned(training, frac, every, latency):
-    """Figures of the step with sections of ``every`` cycles.
+def one_block(training, frac, every):
+    """The step of a block, with sections of ``every`` cycles."""
+    layout = Layout()
+    place_frozen(training, layout)
+    return lower(training.operations, frac, layout, CONFIG, yield_every=every)
+
+
+def whole(tokens, every):
+    """The step of the whole model."""
+    model = BUILT_IN["smollm2-135m"]
+    ranks = {each.name: CONFIG.rank for each in model.linears if each.projection in TARGETS["q,v"]}
+    options = {"tokens": tokens, "rule": AdamW(lr=1e-3), "yield_every": every}
+    program, _ = planned_step(model, ranks, range(model.layers), CONFIG, **options)
+    return program
+
+
+def sectioned(program, every, latency):
+    """Figures of a step with sections of ``every`` cycles.
 
     They are its cycles, sections, and the longest of them.
     """
-    layout = Layout()
-    place_frozen(training, layout)
-    program = lower(training.operations, frac, layout, CONFIG, yield_every=every)
     told = forecast(program.instructions, config=CONFIG, read_latency=latency)
     ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
     return {
@@ -93,23 +113,29 @@ def main() -> None:
     parser.add_argument("--bounds", type=int, nargs="+", default=[200_000, 100_000, 50_000])
     parser.add_argument("--requests", type=int, default=6)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
-    for flag in ("rtl", "head", "json"):
+    for flag in ("rtl", "head", "whole", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
     asked = parser.parse_args()
-    if asked.rtl and asked.head:
-        parser.error("--head: must be left out with --rtl")
-    training = prepared(asked.tokens, 1, asked.head)
-    frac = training.fracs(largest(training.exact()), headroom=1)
-    alone = sectioned(training, frac, None, asked.latency)
-    reference = None if asked.head else training.integers(frac)
-    request = None if reference is None else requested(training, frac, reference, asked.latency)
+    if asked.rtl + asked.head + asked.whole > 1:
+        parser.error("give one of --rtl, --head and --whole at most")
+    training = reference = request = None
+    if asked.whole:
+        step = partial(whole, asked.tokens)
+    else:
+        training = prepared(asked.tokens, 1, asked.head)
+        frac = training.fracs(largest(training.exact()), headroom=1)
+        step = partial(one_block, training, frac)
+        if not asked.head:
+            reference = training.integers(frac)
+            request = requested(training, frac, reference, asked.latency)
+    alone = sectioned(step(None), None, asked.latency)
     machine = None
     if asked.rtl:
         machine = StepMachine(CONFIG, memory_bytes=MEMORY, tell=lambda text: print(text, file=sys.stderr))
         machine.device.set("read_latency", asked.latency)
     rows = []
     for every in asked.bounds:
-        row = sectioned(training, frac, every, asked.latency)
+        row = sectioned(step(every), every, asked.latency)
         row["cost"] = row["cycles"] / alone["cycles"] - 1
         if machine is not None:
             random = np.random.default_rng(every)

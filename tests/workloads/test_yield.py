@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import LINEAR, VECTOR
+from gradloom.rtl.machines.engines import LINEAR, UPDATE, VECTOR
+from gradloom.rtl.models.lora import fresh_lora
 from gradloom.rtl.models.pack import quantize_linear
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.sections import PAUSE, apart, is_pause
@@ -18,21 +19,27 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import Frozen, Training, largest, place_frozen
 
-from .conftest import CONFIG, MODEL, TOKENS
+from .conftest import CONFIG, MODEL, TARGETS, TOKENS
 
 
-def planned(training, every):
+def planned(training, every, config=CONFIG):
     frac = training.fracs(largest(training.exact()), headroom=1)
     layout = Layout()
     place_frozen(training, layout)
-    return lower(training.operations, frac, layout, CONFIG, yield_every=every)
+    return lower(training.operations, frac, layout, config, yield_every=every)
+
+
+def sections(steps, latency=40, config=CONFIG):
+    """Cycles of sections, by the forecast."""
+    told = forecast(steps, config=config, read_latency=latency)
+    ends = [times[1] for step, times in zip(steps, told.commands) if is_pause(step)]
+    return np.diff([0, *ends, told.total])
 
 
 def longest(program, latency=40):
-    """The longest section, by the forecast."""
-    told = forecast(program.instructions, config=CONFIG, read_latency=latency)
-    ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
-    return int(np.diff([0, *ends, told.total]).max()), told.total
+    """The longest section and all cycles, by the forecast."""
+    lengths = sections(program.instructions, latency)
+    return lengths.max(), lengths.sum()
 
 
 @pytest.mark.parametrize("every", [4000, 6000, 20000])
@@ -57,6 +64,19 @@ def test_no_section_of_a_large_vocabulary_is_longer_than_asked(tensors, adapters
     assert length <= every and total < 90_000
     sums = [step for step in program.instructions if step.engine == VECTOR and step.opcode == VectorOpcode.TARGETS]
     assert len(sums) == (2 if every == 6000 else 1)
+
+
+@pytest.mark.parametrize("every", [10_000, 20_000])
+def test_no_section_with_updates_is_longer_than_asked(frozen, every):
+    """Updates behind long gradients wait until these have left, although the bus is idle."""
+    config = replace(CONFIG, rank=8, tokens=64, lane_depth=256, depth=1024)
+    made = fresh_lora(MODEL, rank=8, targets=TARGETS)
+    training = Training(frozen, [n % MODEL.vocab for n in range(32)], made, [0, 1], rule=AdamW(lr=1e-2))
+    steps = planned(training, every, config).instructions
+    lengths = sections(steps, config=config)
+    updates = np.cumsum([step.engine == UPDATE for step in steps])
+    counts = np.diff([0, *(updates[at] for at, step in enumerate(steps) if is_pause(step)), updates[-1]])
+    assert every / 3 < lengths[counts > 0].max() <= every
 
 
 def test_waits_for_what_is_done_are_left_out():

@@ -58,6 +58,7 @@ def planned_step(
     texts: int = 1,
     wide: bool | None = None,
     vectors: Collection[str] = (),
+    yield_every: int | None = None,
 ) -> tuple[Assembler, Layout]:
     """The program of a step with the head, and its memory.
 
@@ -77,6 +78,8 @@ def planned_step(
         See :func:`~.training.training_operations`.
     vectors : collection of str
         Modules with a learnt vector.
+    yield_every : int, optional
+        See :func:`~.step.lower`.
     """
     if kept:
         lowest = lowest_layer([*ranks, *vectors])
@@ -85,4 +88,4 @@ def planned_step(
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule, texts=texts, wide=wide)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)
-    return lower(operations, exponents(operations), layout, config, share=True), layout
+    return lower(operations, exponents(operations), layout, config, share=True, yield_every=yield_every), layout

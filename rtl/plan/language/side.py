@@ -1,7 +1,9 @@
 """Splits side work into pieces between the loads of a product."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ...engines.operands import OperandQueue
 from ...engines.update.commands import UpdateOpcode
@@ -30,11 +32,14 @@ class Piece:
     loads that it needs, no program of such pieces blocks, since what a piece loads has room on chip. Pieces of one
     command stay in order, and between those of a vector's command comes no update.
 
+    ``needs``: of each of ``stores``, the number of the load that its first word is made of; without it, the first.
+
     ``read``, ``written``: beats over the bus.
     """
 
     instructions: tuple[Instruction, ...]
     stores: tuple[Instruction, ...] = ()
+    needs: tuple[int, ...] = ()
 
     @property
     def read(self) -> int:
@@ -122,13 +127,19 @@ def vector(
             for each, destination in streams
             for offset, count in _runs(each, start, end, tile, beat)
         ]
-        stores = []
+        stores: list[Instruction] = []
+        needs: list[int] = []
+        ends = list(accumulate(count for _, count in _runs(a, start, end, tile, beat)))
         for result, source in ((o, VECTOR.store("o")), (q, VECTOR.store("q"))):
             if result is not None and result.beats is None:
-                stores += [store(offset, count, source) for offset, count in _runs(result, start, end, tile, beat)]
+                runs = list(_runs(result, start, end, tile, beat))
+                stores += [store(offset, count, source) for offset, count in runs]
+                # A beat of results is made of the operands' beat of the same number.
+                needs += [bisect_right(ends, done) for done in accumulate((n for _, n in runs[:-1]), initial=0)]
             elif result is not None and end == total:
                 stores.append(store(result.offset, result.beats or 0, source))
-        pieces.append(Piece(instructions=tuple(loads), stores=tuple(stores)))
+                needs.append(0)
+        pieces.append(Piece(instructions=tuple(loads), stores=tuple(stores), needs=tuple(needs)))
     if not pieces[-1].stores:
         command = replace(command, post=post)
     return _begun(_ended(pieces, post), command, wait)

@@ -47,7 +47,7 @@ from .operations import (
     Update,
     Words,
 )
-from .sections import by_rows
+from .sections import by_rows, rows_of
 from .side import Piece
 from .vector import UNIT
 from .weave import Main, Side, gap, weave
@@ -192,7 +192,7 @@ class _Sharing:
         for each in self.operations:
             match each:
                 case Loss():
-                    made.add(each.loss)
+                    made.update(name for name in self.layout.offsets if rows_of(name, each.loss) is not None)
                 case Update():
                     made.update(f"{each.adapter.name}.{kind}{which}" for kind in ("", "m") for which in "ab")
                 case Descent():

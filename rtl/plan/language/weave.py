@@ -553,13 +553,19 @@ class _Weaver:
         side.begun = True
         begins = max(self.engines.get(side.engine, 0.0), self.bus)
         steps = (*piece.instructions, *piece.stores)
-        needs = len(self.made) + next(n for n, step in enumerate(steps) if step.engine == LOAD)
+        loads = [len(self.made) + n for n, step in enumerate(steps) if step.engine == LOAD]
+        needs = iter(piece.needs)
+        before, behind = self.stored, False
         for step in steps:
             if step.engine == LOAD:
                 self.bus = max(self.bus, self.writes.latest(*extent(step, self.beat), side.order) or 0.0)
+                if behind and self.every is not None:
+                    # Moments come as fast as others leave, behind the results of all engines that were emitted.
+                    self.bus = max(self.bus, before)
                 self._load(step)
             elif step.engine == STORE:
-                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY, needs)
+                behind = True
+                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY, loads[next(needs, 0)])
                 self.waiting.append((self.stored, step.operands["beats"]))
             else:
                 self.made.append(step)
