@@ -246,6 +246,7 @@ UNITS: dict[str, Unit] = {
                 _integer("products", 2, 1, 2, "products that a DSP slice makes in a cycle"),
                 _integer("state_bits", 9, 4, 10, "bits of a code of the cell state"),
                 _integer("sequences", 8, 1, 64, "most sequences whose steps take turns, a power of two"),
+                _integer("window", 32, 8, 256, "most codes of a convolution's window, a power of two"),
             ),
             make=_lstm,
         ),

@@ -3,8 +3,9 @@
 Simulated RTL, beside forecast and reference.
 
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
-``--sequences`` and ``--steps`` choose others. ``--forecast`` leaves the RTL out. Weights and inputs are random; cycles
-do not depend on them.
+``--sequences`` and ``--steps`` choose others. Weights and inputs are random; cycles do not depend on them.
+``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the interrupt;
+``--network spar --stream`` gives it the window step by step, with a doorbell each. ``--forecast`` leaves the RTL out.
 """
 
 import argparse
@@ -14,9 +15,18 @@ import numpy as np
 
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import example_codes, example_lstm
-from gradloom.rtl.plan.recurrent.program import CellProgram
-from gradloom.sim.run.programs import forecast_placed
+from gradloom.rtl.models.recurrent.stored import load_network
+from gradloom.rtl.models.sequences import spar_model, spar_person
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+from gradloom.sim.run.programs import forecast_placed, run_each
 from gradloom.sim.workloads.answers import run_cell
+
+
+def cell_cycles(timing):
+    """Cycles of the engine's commands."""
+    own = [t for t, i in zip(timing.commands, timing.instructions) if i.engine.name == "cell"]
+    return sum(done - started for started, done in own)
 
 
 def measured(hidden, inputs, parallel, sequences, steps, *, rtl):
@@ -28,17 +38,15 @@ def measured(hidden, inputs, parallel, sequences, steps, *, rtl):
         hidden=max(8, 1 << (hidden - 1).bit_length()), inputs=max(8, 1 << (inputs - 1).bit_length()), parallel=parallel
     )
     network = example_lstm(1, hidden, inputs)
+    image = CellImage(network, config)
 
-    def cycles(count):
-        """Of a command, by the forecast."""
+    def ran(count):
+        """Codes and forecast of so many steps."""
         codes = example_codes(network, np.random.default_rng(2), sequences, count)
-        program = CellProgram(network, codes, config)
-        timing = forecast_placed(program)
-        own = [t for t, i in zip(timing.commands, timing.instructions) if i.engine.name == "cell"]
-        return codes, timing, sum(done - started for started, done in own)
+        return codes, forecast_placed(CellProgram(image, codes, config))
 
-    codes, timing, run = cycles(steps)
-    _, _, longer = cycles(steps + 8)
+    codes, timing = ran(steps)
+    run, longer = cell_cycles(timing), cell_cycles(ran(steps + 8)[1])
     row = {
         "hidden": hidden,
         "inputs": inputs,
@@ -51,9 +59,41 @@ def measured(hidden, inputs, parallel, sequences, steps, *, rtl):
         "total": timing.total,
     }
     if rtl:
-        _, figures = run_cell(network, codes, config)
-        assert figures["cycles"] == timing.total
-        row["rtl"] = figures["cycles"]
+        row["rtl"] = run_cell(network, codes, config).figures["cycles"]
+        assert row["rtl"] == timing.total
+    return row
+
+
+def spar(parallel, *, stream, rtl):
+    """A shipped network on one window, of a person whom it has never seen.
+
+    ``total``: cycles from the doorbell to the interrupt, of the longest step of a stream. ``latency``: of that step,
+    from the end of the input's LOAD to the end of the engine's command, whose last sums leave before.
+    """
+    network, config = load_network(spar_model(0)), RecurrentConfig(parallel=parallel)
+    image = CellImage(network, config)
+    rows = image.windows(network.input.codes(spar_person(1).x_test[:1]))
+    steps = range(rows.shape[1])
+    parts = [rows[:, at : at + 1] for at in steps] if stream else [rows]
+    programs = [
+        CellProgram(image, part, config, each=stream, fresh=number == 0, states=False)
+        for number, part in enumerate(parts)
+    ]
+    timings = [forecast_placed(program) for program in programs]
+    row = {
+        "parallel": parallel,
+        "dsp": sum(config.counted.dsp.values()),
+        "steps": len(steps),
+        "total": max(timing.total for timing in timings),
+    }
+    if stream:
+        ends = {i.engine.name: t for t, i in zip(timings[-1].commands, timings[-1].instructions)}
+        row["latency"] = ends["cell"][1] - ends["load"][1]
+    if rtl:
+        ran = list(run_each([CellSetup(image, config), *programs]))[1:]
+        for one, program, timing in zip(ran, programs, timings):
+            one.check(program, timing)
+        row["rtl"] = max(one.counters.cycles for one in ran)
     return row
 
 
@@ -61,11 +101,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("hidden", 64), ("inputs", 64), ("parallel", 2), ("sequences", 1), ("steps", 100)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--network", choices=["spar"], help="a shipped ConvLSTM; of the sizes only --parallel counts")
+    parser.add_argument("--stream", action="store_true", help="with --network: a program for each step")
     parser.add_argument("--forecast", action="store_true", help="leave the RTL out")
     parser.add_argument("--json", action="store_true")
     asked = vars(parser.parse_args())
-    as_json, forecast = asked.pop("json"), asked.pop("forecast")
-    row = measured(**asked, rtl=not forecast)
+    as_json, rtl, network, stream = (
+        asked.pop("json"),
+        not asked.pop("forecast"),
+        asked.pop("network"),
+        asked.pop("stream"),
+    )
+    row = spar(asked["parallel"], stream=stream, rtl=rtl) if network else measured(**asked, rtl=rtl)
     print(json.dumps(row) if as_json else "\n".join(f"{name:10} {value:,}" for name, value in row.items()))
 
 

@@ -137,7 +137,7 @@ def infer(
     dict
         ``labels``, and ``accuracy`` (a share) where labels are given. Of a recurrent network also ``sequences``,
         ``steps``, and ``saturated``, the share of input values beyond the input's codes; of ``rtl`` also ``cycles``,
-        ``forecast`` and ``cycles_a_step``.
+        ``forecast``, ``cycles_a_step`` and ``setup_cycles``, and of a stream ``cycles_an_answer``, the most.
     """
     if preset is not None:
         found = find_preset(preset, verb="infer")
@@ -407,6 +407,8 @@ def _infer_verb(
             f"{result['cycles']:,} cycles of simulated RTL, as forecast; {result['cycles_a_step']:.1f} a step of the "
             "cell; every code equals the reference"
         )
+    if result.get("cycles_an_answer"):
+        say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
 
 
 @app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")

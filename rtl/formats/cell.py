@@ -39,7 +39,7 @@ CENTRED = 18
 class CellOpcode(IntEnum):
     """Opcodes of the cell engine."""
 
-    RUN = 0  #: steps of an LSTM; x: codes of the inputs, a row a step and sequence; h: codes of the hidden states
+    RUN = 0  #: steps of an LSTM; x: input or window of each; h: codes of hidden states; logits: sums of the dense layer
 
 
 #: Steps of one sequence, or of several that take turns, a step of each.
@@ -51,11 +51,19 @@ CellOperands = data.StructLayout(
         "inputs": 9,  #: elements of the input, likewise
         "every": 1,  #: h of all steps leaves, not of the last alone
         "fresh": 1,  #: states begin at zero, not as the command before left them
-        "unsigned": 1,  #: codes of x are 0 to 255, not -128 to 127
-        "_reserved": 115,
+        "unsigned": 1,  #: codes of the input are 0 to 255, not -128 to 127
+        "window": 9,  #: codes of a convolution's window likewise; 0: x has the input itself
+        "filters": 8,  #: outputs of the convolution, divided by ``4 * parallel``, rounded up
+        "front": 8,  #: group that has the first of them; they leave behind the sums of the groups in front
+        "classes": 8,  #: outputs of the dense layer, divided by ``4 * parallel``, rounded up; 0: none
+        "each": 1,  #: the dense layer follows each step, not the last alone
+        "quiet": 1,  #: no h leaves
+        "window_unsigned": 1,  #: codes of x are 0 to 255 where they are windows
+        "_reserved": 79,
     }
 )
 
+#: Places of rows of settings: of the gates, then of the convolution's outputs; zeros for the dense layer's behind them.
 #: A row of weights is followed by ``((clip(n + offset)) * multiplier + addend) >> shift``; a beat a row, rows of an
 #: element's gates side by side. ``clip`` is to :data:`CENTRED` bits.
 GateWord = data.StructLayout({"offset": 32, "multiplier": 32, "addend": 32, "_reserved": 32})
@@ -64,7 +72,7 @@ GateWord = data.StructLayout({"offset": 32, "multiplier": 32, "addend": 32, "_re
 class Quantizers(IntEnum):
     """Beats of the load port ``quantizers``.
 
-    Of gates only shift, rounding and ends count, of STATE only the ends.
+    Of gates and WINDOW only shift, rounding and ends count, of STATE only the ends.
     """
 
     INPUT = 0  #: accumulator of the input gate
@@ -75,6 +83,7 @@ class Quantizers(IntEnum):
     ADDED = 5  #: input gate * cell gate
     HIDDEN = 6  #: output gate * tanh of the state
     STATE = 7  #: sum of KEPT and ADDED
+    WINDOW = 8  #: a convolution's sum
 
 
 #: ``(n * multiplier + addend) >> shift``, clipped to ``lo..hi``. With ``even``, a result whose ``shift`` bits below are

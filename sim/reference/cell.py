@@ -10,7 +10,7 @@ import numpy as np
 from gradloom.rtl.models.recurrent.cells import IntegerGru, IntegerRnn
 from gradloom.rtl.models.recurrent.network import IntegerCell, IntegerConv, RecurrentNetwork
 
-__all__ = ["State", "Trace", "convolve", "logits", "run", "start", "step"]
+__all__ = ["State", "Trace", "convolve", "logits", "real_logits", "run", "start", "step", "sums"]
 
 
 Integers = IntegerCell | IntegerGru | IntegerRnn
@@ -32,12 +32,13 @@ class Trace:
     """Codes in a network of sequences.
 
     ``u`` ``[n, steps, inputs]`` reaches the cell, ``h`` ``[n, steps, hidden]`` are all hidden states, ``state`` is the
-    last.
+    last. ``source`` ``[n, steps, channels]`` reaches the last convolution; without one it is ``u``.
     """
 
     u: np.ndarray
     h: np.ndarray
     state: State
+    source: np.ndarray
 
 
 def start(cell: Integers, count: int) -> State:
@@ -104,15 +105,25 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
 
     It starts from ``state``, which is zero by default.
     """
-    integers = network.integers
+    integers, source = network.integers, x
     for layer in integers.front:
-        x = convolve(layer, x)
+        source, x = x, convolve(layer, x)
     state = start(integers.cell, len(x)) if state is None else state
     hidden = []
     for at in range(x.shape[1]):
         state = step(integers.cell, x[:, at], state)
         hidden.append(state.h)
-    return Trace(x, np.stack(hidden, axis=1), state)
+    return Trace(x, np.stack(hidden, axis=1), state, source)
+
+
+def sums(network: RecurrentNetwork, h: np.ndarray) -> np.ndarray:
+    """Sums of the dense layer for codes of hidden states.
+
+    ``[..., classes]`` for ``[..., hidden]``.
+    """
+    if network.head is None:
+        raise ValueError("the network has no dense layer behind its recurrent node")
+    return _product(h, network.head.weight)
 
 
 def logits(network: RecurrentNetwork, trace: Trace, *, every: bool = False) -> np.ndarray:
@@ -120,13 +131,16 @@ def logits(network: RecurrentNetwork, trace: Trace, *, every: bool = False) -> n
 
     They are ``[n, steps, classes]`` where all states reach the head, or ``every`` is given.
     """
-    head = network.head
-    if head is None:
-        raise ValueError("the network has no dense layer behind its recurrent node")
     pick = "all" if every else network.pick
     hidden = {"last": trace.state.h, "all": trace.h, "mean": trace.h.sum(axis=1)}[pick]
-    count = trace.h.shape[1] if pick == "mean" else 1
-    return _product(hidden, head.weight) * (head.scale * network.cell.hidden.scale / count) + head.bias
+    return real_logits(network, sums(network, hidden), trace.h.shape[1] if pick == "mean" else 1)
+
+
+def real_logits(network: RecurrentNetwork, found: np.ndarray, count: int = 1) -> np.ndarray:
+    """Real numbers of sums of ``count`` hidden states."""
+    head = network.head
+    assert head is not None
+    return found * (head.scale * network.cell.hidden.scale / count) + head.bias
 
 
 def _product(x: np.ndarray, w: np.ndarray) -> np.ndarray:

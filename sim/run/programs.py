@@ -1,6 +1,6 @@
 """A program and its data on a simulated machine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from .counted import MismatchError, check_counters
 from .designs import design
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
-__all__ = ["Ran", "forecast_placed", "run_placed"]
+__all__ = ["Ran", "forecast_placed", "run_each", "run_placed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,23 @@ def run_placed(
     progress : callable, optional
         ``progress(done, total, text)``. ``expected``: cycles, for the total.
     """
+    (ran,) = run_each([program], files, timing=timing, progress=progress, expected=expected)
+    return ran
+
+
+def run_each(
+    programs: Sequence[PlacedProgram],
+    files: Sequence[Path] = (),
+    *,
+    timing: Mapping[str, int] | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+    expected: int = 0,
+) -> Iterator[Ran]:
+    """Runs programs one after another on one machine.
+
+    Each has a doorbell of its own, and begins when the one before has ended. What a program keeps in the engines is
+    there for the next; memory is its own. Options as of :func:`run_placed`.
+    """
 
     def tell(text: str) -> None:
         if progress is not None:
@@ -102,9 +119,10 @@ def run_placed(
         if progress is not None:
             progress(cycles, max(expected, cycles), "cycles")
 
-    if program.length > MEMORY_BYTES:
-        raise ValueError(f"program: needs {program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
-    config = program.config
+    for program in programs:
+        if program.length > MEMORY_BYTES:
+            raise ValueError(f"program: needs {program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
+    config = programs[0].config
     if not files:
         tell("generating Verilog")
         files = design(config)
@@ -114,7 +132,8 @@ def run_placed(
         for name, value in {**(timing or {}), "trace": 1}.items():
             device.set(name, value)
         host = Accelerator(device)
-        for offset, content in program.contents():
-            host.store(offset, content)
-        counters = host.run(program.offset, len(program), timeout=36000)
-        return Ran(counters=counters, memory=host.fetch(0, program.length), trace=device.take_trace())
+        for program in programs:
+            for offset, content in program.contents():
+                host.store(offset, content)
+            counters = host.run(program.offset, len(program), timeout=36000)
+            yield Ran(counters=counters, memory=host.fetch(0, program.length), trace=device.take_trace())

@@ -1,6 +1,7 @@
 """Answers of a quantised LSTM in simulated RTL."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import numpy as np
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.recurrent.network import RecurrentNetwork
-from gradloom.rtl.plan.recurrent.program import CellProgram
+from gradloom.rtl.plan.program.placed import PlacedProgram
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 
 from ..reference import cell as reference
 from ..run.counted import MismatchError
 from ..run.designs import Design
-from ..run.programs import forecast_placed, run_placed
-from .sequences import check_request, infer_sequences
+from ..run.programs import Ran, forecast_placed, run_each
+from .sequences import CellRun, check_request, infer_sequences
 
 __all__ = ["infer", "run_cell"]
 
@@ -36,7 +39,7 @@ def infer(
 ) -> dict[str, Any]:
     """See :func:`gradloom.infer`.
 
-    With ``rtl``, convolutions in front are computed by the reference.
+    With ``rtl``, all convolutions in front but the last are computed by the reference.
     """
     check_request(f"with {preset.name}", {"model": model, "data": data}, {"adapter": adapter, "angle": angle})
     assert model is not None and data is not None
@@ -46,8 +49,8 @@ def infer(
     if engine == "rtl":
         chosen.check()
 
-    def ran(network: RecurrentNetwork, codes: np.ndarray) -> tuple[reference.Trace, dict[str, Any]]:
-        return run_cell(network, codes, config, chosen.chosen(), progress=progress)
+    def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
+        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=progress)
 
     return infer_sequences(
         Path(model),
@@ -66,12 +69,16 @@ def run_cell(
     config: RecurrentConfig,
     files: Sequence[Path] = (),
     *,
+    every: bool = False,
+    stream: bool = False,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
-) -> tuple[reference.Trace, dict[str, Any]]:
-    """States of a network in simulated RTL, and figures.
+) -> CellRun:
+    """States and sums of a network in simulated RTL.
 
-    Figures are ``cycles``, ``forecast``, ``cycles_a_step`` and ``phases``.
+    A program loads the network, a second runs the sequences. Figures are ``cycles`` and ``forecast`` of the second,
+    ``setup_cycles`` of the first, ``cycles_a_step`` and ``phases``. With ``stream`` each step has a program of its own,
+    ``cycles`` are all of them and ``cycles_an_answer`` the longest.
 
     Raises :class:`~.counted.MismatchError` where a code differs from the reference, or a counter from the forecast.
 
@@ -79,33 +86,96 @@ def run_cell(
     ----------
     network : RecurrentNetwork
     codes : array of int ``[n, steps, channels]``
-        Of the network's input; convolutions in front are the reference's.
+        Of the network's input; convolutions in front of the last are the reference's.
     config : RecurrentConfig
     files : sequence of Path
         Verilog of the design; none: it is generated.
+    every : bool
+        The dense layer answers after each step.
+    stream : bool
+        There is one sequence, of which the machine gets a step at a time.
     timing, progress : see :func:`~.programs.run_placed`.
     """
     expected = reference.run(network, codes)
-    program = CellProgram(network, expected.u, config)
-    forecast = forecast_placed(program)
-    ran = run_placed(program, files, timing=timing, progress=progress, expected=forecast.total)
-    h, c = np.empty_like(expected.h), np.empty_like(expected.state.c)
-    for batch in program.batches:
-        h[batch.sequences] = program.hidden(batch, ran.words(batch.hidden))
-        c[batch.sequences], last = program.state(batch, ran.words(batch.state))
-        _equal("last h", last, expected.state.h[batch.sequences])
-    _equal("h", h, expected.h)
-    _equal("c", c, expected.state.c)
+    image = CellImage(network, config)
+    each = image.classes > 0 and (every or network.pick != "last")
+    programs = _programs(image, image.windows(expected.source), each, stream)
+    forecasts = [forecast_placed(program) for program in programs]
+    ran = list(
+        run_each(programs, files, timing=timing, progress=progress, expected=sum(each.total for each in forecasts))
+    )
     if timing is None:
-        ran.check(program, forecast)
-    cell = ran.counters.phases["cell"]
-    figures = {
-        "cycles": ran.counters.cycles,
-        "forecast": forecast.total,
-        "phases": dict(ran.counters.phases),
-        "cycles_a_step": cell / (h.shape[0] * h.shape[1]),
+        for one, program, forecast in zip(ran, programs, forecasts):
+            one.check(program, forecast)
+    found = _results(image, ran[1:], programs[1:])
+    for name, own, theirs in (
+        ("h", found.h, expected.h),
+        ("c", found.state.c, expected.state.c),
+        ("last h", found.state.h, expected.state.h),
+    ):
+        _equal(name, own, theirs)
+    sums = None
+    if image.classes:
+        sums = found.sums if each else found.sums[:, 0]
+        _equal("sums of the dense layer", sums, reference.sums(network, expected.h if each else expected.state.h))
+    counters = [one.counters for one in ran[1:]]
+    phases: dict[str, int] = {}
+    for counted in counters:
+        for name, cycles in counted.phases.items():
+            phases[name] = phases.get(name, 0) + cycles
+    figures: dict[str, Any] = {
+        "cycles": sum(counted.cycles for counted in counters),
+        "forecast": sum(each.total for each in forecasts[1:]),
+        "setup_cycles": ran[0].counters.cycles,
+        "phases": phases,
+        "cycles_a_step": phases["cell"] / (found.h.shape[0] * found.h.shape[1]),
     }
-    return reference.Trace(expected.u, h, reference.State(h[:, -1], c)), figures
+    if stream:
+        figures["cycles_an_answer"] = max(counted.cycles for counted in counters)
+    trace = reference.Trace(expected.u, found.h, found.state, expected.source)
+    return CellRun(trace=trace, sums=sums, figures=figures)
+
+
+def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> list[CellSetup | CellProgram]:
+    """The network's program, and those that run it."""
+    config = image.config
+    assert isinstance(config, RecurrentConfig)
+    if not stream:
+        return [CellSetup(image, config), CellProgram(image, rows, config, each=each)]
+    steps = rows.shape[1]
+    return [
+        CellSetup(image, config),
+        *(
+            CellProgram(image, rows[:, at : at + 1], config, each=each, fresh=at == 0, states=at == steps - 1)
+            for at in range(steps)
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What programs have left in memory."""
+
+    h: np.ndarray
+    sums: np.ndarray
+    state: reference.State
+
+
+def _results(image: CellImage, ran: Sequence[Ran], programs: Sequence[PlacedProgram]) -> _Found:
+    """Codes and sums of programs, one behind another in time."""
+    hidden, sums, last = [], [], []
+    for one, program in zip(ran, programs):
+        assert isinstance(program, CellProgram)
+        of_h = [program.hidden(batch, one.words(batch.hidden)) for batch in program.batches]
+        hidden.append(np.concatenate(of_h))
+        of_sums = [
+            program.sums(batch, one.words(batch.logits)) for batch in program.batches if batch.logits is not None
+        ]
+        sums += [np.concatenate(of_sums)] if of_sums else []
+        last = [program.state(batch, one.words(batch.state)) for batch in program.batches if batch.state is not None]
+    c, h = np.concatenate(last, axis=1)
+    found = np.concatenate(sums, axis=1) if sums else np.empty(0)
+    return _Found(np.concatenate(hidden, axis=1), found, reference.State(h, c))
 
 
 def _equal(name: str, found: np.ndarray, expected: np.ndarray) -> None:

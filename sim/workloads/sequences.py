@@ -1,6 +1,7 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,31 @@ from gradloom.rtl.output import check_file, staged_file
 
 from ..reference import cell as reference
 
-__all__ = ["check_fits", "check_request", "infer_sequences", "real_states"]
+__all__ = ["CellRun", "check_fits", "check_request", "infer_sequences", "real_states"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
 
-#: States of a network on codes of its input, and figures.
-Runner = Callable[[RecurrentNetwork, np.ndarray], tuple[reference.Trace, dict[str, Any]]]
+
+@dataclass(frozen=True, kw_only=True)
+class CellRun:
+    """A network on a machine.
+
+    Attributes
+    ----------
+    trace : Trace
+    sums : array of int ``[n, classes]`` or ``[n, steps, classes]``, optional
+        Of the dense layer, where there is one.
+    figures : dict
+    """
+
+    trace: reference.Trace
+    sums: np.ndarray | None
+    figures: dict[str, Any]
+
+
+#: Runs a network on codes of its input; options ``every`` and ``stream``.
+Runner = Callable[..., CellRun]
 
 
 def check_request(where: str, needed: Mapping[str, Any], needless: Mapping[str, Any]) -> None:
@@ -58,7 +77,7 @@ def infer_sequences(
         Number of sequences.
     engine : str
         ``reference``: integers. ``float``: real states and activations, weights as the codes have them. ``rtl``: what
-        ``ran`` makes of the codes; it returns the states, and figures that are added to the result.
+        ``ran`` makes of the codes; its figures are added to the result.
     stream : bool
         Keep the state from one sequence to the next, and answer after each step.
     output : path, optional
@@ -93,11 +112,13 @@ def infer_sequences(
     else:
         codes = network.input.codes(x)
         if engine == "rtl" and ran is not None:
-            trace, figures = ran(network, codes)
+            run = ran(network, codes, every=every, stream=stream)
+            trace, figures = run.trace, run.figures
+            logits = _logits(network, run.sums, every)
         else:
             trace = reference.run(network, codes)
+            logits = None if network.head is None else reference.logits(network, trace, every=every)
         held = {"h": trace.h, "c": trace.state.c, "u": trace.u}
-        logits = None if network.head is None else reference.logits(network, trace, every=every)
     told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond} | figures
     if logits is not None:
         labels = logits.argmax(axis=-1)
@@ -163,6 +184,15 @@ def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> 
     assert head is not None
     picked = hidden if every else hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
     return picked @ head.weight.T * head.scale + head.bias
+
+
+def _logits(network: RecurrentNetwork, sums: np.ndarray | None, every: bool) -> np.ndarray | None:
+    """Of a machine's sums; for the mean, those of all steps."""
+    if sums is None:
+        return None
+    if network.pick == "mean" and not every:
+        return reference.real_logits(network, sums.sum(axis=1), sums.shape[1])
+    return reference.real_logits(network, sums)
 
 
 def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:

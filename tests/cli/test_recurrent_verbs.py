@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from gradloom.rtl.models.recurrent.example import example_codes, example_network
 from gradloom.rtl.models.recurrent.reader import load_recurrent
+from gradloom.rtl.models.recurrent.stored import save_network
 from gradloom.sim.reference import cell
 
 from ..models.recurrent.models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, unfused
@@ -103,6 +105,28 @@ def test_a_stream_keeps_its_state_and_answers_after_each_step(run, tmp_path):
     told = json.loads(run("infer", "--model", CONV, "--data", tmp_path / "one.npz", "--stream", "--json")[1])
     assert len(told["labels"]) == 1 and len(told["labels"][0]) == 50
     assert told["labels"][0][-1] == golden["logits"][0].argmax() and "accuracy" not in told
+
+
+def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
+    """Convolution, cell and dense layer; window by window, and as a stream."""
+    made = example_network(4, 13, 3, kernel=4, stride=2, outputs=6, classes=5)
+    save_network(made, tmp_path / "net")
+    x = example_codes(made, np.random.default_rng(1), 3, 12) * made.input.scale
+    np.savez(tmp_path / "x.npz", x=x)
+    sizes = {"hidden": 16, "inputs": 8, "parallel": 8, "sequences": 4, "products": 1}
+    changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    assert run("generate", "lstm-kv260", *changes, "-o", tmp_path / "design")[0] == 0
+    for more in ([], ["--stream"]):
+        asked = ["--model", tmp_path / "net", "--data", tmp_path / "x.npz", *more]
+        where = ["lstm-kv260", "--design", tmp_path / "design", "--engine", "rtl"]
+        code, out, _ = run("infer", *where, *asked, "-o", tmp_path / "rtl.npz", "--json")
+        told = json.loads(out)
+        assert code == 0 and told["cycles"] == told["forecast"] and ("cycles_an_answer" in told) == bool(more)
+        assert run("infer", *asked, "-o", tmp_path / "reference.npz")[0] == 0
+        with np.load(tmp_path / "rtl.npz") as rtl, np.load(tmp_path / "reference.npz") as reference:
+            assert set(rtl) == set(reference)
+            for name in rtl:
+                np.testing.assert_array_equal(rtl[name], reference[name])
 
 
 def test_float_is_near_the_integers(run, tmp_path, windows):

@@ -22,12 +22,13 @@ from ...formats.cell import (
 from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
 from ...stream.delay import delay
+from ...systolic.slices import MultiplyAdd
 from ..ports import give, send, take
 from ..words import accept
 from .feed import Feed
 from .group import CellGroup
 from .requantize import MULTIPLIER, MultiplyShift, ends_layout, ends_of
-from .results import Results
+from .results import Results, Sums
 
 __all__ = ["CellEngine"]
 
@@ -38,7 +39,11 @@ _OFFSET, _CENTRED, _CODES, _KEPT, _STATE, _SQUASHED, _HIDDEN = 2, 3, 9, 15, 16, 
 
 
 class CellEngine(wiring.Component):
-    """Steps of a quantised LSTM, whose state stays in the engine.
+    """Steps of a quantised LSTM, with the layers beside it.
+
+    The state stays in the engine. A convolution in front and a dense layer behind are rows of the same groups, see
+    :class:`Feed`; in front of the gates' tables the former's codes leave for the next step's input, and behind the
+    offsets the latter's sums for memory.
 
     ::
 
@@ -63,7 +68,8 @@ class CellEngine(wiring.Component):
 
     Cycles of a step with the input there and room for results: chunks of h and the longer of chunks of x and
     :attr:`loop` less 1. A command's first chunk may enter :attr:`begin` cycles after the command is taken; ``done``
-    follows the last chunk of h by :attr:`end` cycles, and a cycle for each group that is used but the first.
+    follows the last chunk of h by :attr:`end` cycles, of the dense layer by :attr:`sums` and :attr:`finish`, and a
+    cycle for each group that is used but the first.
 
     Members
     -------
@@ -73,11 +79,15 @@ class CellEngine(wiring.Component):
 
     #: Cycles from a command taken to its first chunk; from a chunk to its register; from a step's last chunk at the
     #: first group to the first result there; from the last result to ``done``.
-    begin, enter = 2, 1
+    begin, enter = 3, 1
     loop = CellGroup.latency + _HIDDEN + 1
     finish = 4
     #: Cycles from the last chunk's going in to a group's results, and to ``done``, less a cycle a group.
     results = enter + CellGroup.latency + _HIDDEN
+    #: From the last chunk of a row to its first sums of the dense layer; to the cycle in which an input row may begin
+    #: with a convolution's results, from the last group's sums on.
+    sums = enter + CellGroup.latency + _CENTRED
+    inputs = enter + CellGroup.latency + _CODES
     end = results + finish
 
     def __init__(self, spec, config):
@@ -90,16 +100,26 @@ class CellEngine(wiring.Component):
         self._busy = busy = Signal()
         feed = place(m, "feed", Feed(config), platform)
         results = place(m, "results", Results(parallel=config.parallel), platform)
+        width = gate_sum(config.products, config.parallel) + 2
+        sums = place(m, "sums", Sums(parallel=config.parallel, width=width), platform)
         self._commands(m, feed, busy)
         take(m, self.load_x, feed.x)
         chunks = CODES_A_BEAT // config.parallel
         m.d.sync += results.row_beats.eq((feed.job.hidden + (chunks - 1)) >> (chunks - 1).bit_length())
-        m.d.comb += [feed.roomy.eq(results.roomy), results.reserve.eq(feed.reserve)]
+        m.d.comb += [
+            feed.roomy.eq(results.roomy),
+            results.reserve.eq(feed.reserve),
+            feed.sums_roomy.eq(sums.roomy),
+            sums.reserve.eq(feed.reserve_sums),
+            sums.groups.eq(feed.job.classes),
+        ]
         groups = self._groups(m, platform, feed)
         line = self._line(m, feed)
         words = self._drain(m, groups, line)
         ends = self._quantizers(m)
-        gates = self._gates(m, platform, words, line, ends)
+        totals, outputs, gates = self._gates(m, platform, words, line, ends)
+        self._sums(m, sums, totals, line[_CENTRED])
+        self._inputs(m, feed, outputs, line[_CODES])
         told, place_, beat = self._arriving(m, self.load_state, 2 * config.sequences * config.groups)
         states = told & ~place_[-1], told & place_[-1], place_[:-1], beat
         hidden, cells = self._elements(m, platform, gates, line, ends, states)
@@ -124,9 +144,17 @@ class CellEngine(wiring.Component):
                 | (args.hidden > config.groups)
                 | (args.inputs == 0)
                 | (args.inputs > config.chunks)
+                | (args.window > config.window_chunks)
+                | (args.filters > config.input_words)
+                | (args.window.any() & (args.filters == 0))
+                | (args.front + args.filters > config.groups)
+                | (args.classes > Sums.depth)
+                | (args.classes + args.filters > config.groups)
             ),
         )
-        m.d.comb += [feed.begins.eq(begins), *(feed.job[name].eq(args[name]) for name in feed.job.shape().members)]
+        # The check of the operands is deep: the command begins a cycle behind it.
+        m.d.sync += feed.begins.eq(begins)
+        m.d.comb += [feed.job[name].eq(args[name]) for name in feed.job.shape().members]
         with m.If(begins | self.engine.done):
             m.d.sync += busy.eq(begins)
 
@@ -168,21 +196,46 @@ class CellEngine(wiring.Component):
 
     def _line(self, m, feed):
         """What is known of the group in each stage behind the slices."""
-        config = self.config
+        config, job = self.config, feed.job
         pulse = delay(m, feed.ends, CellGroup.latency, reset_less=False)
         came = delay(m, feed.row, CellGroup.latency)
-        tag = data.StructLayout({"group": range(config.groups), **feed.row.shape().members, "ends": 1})
+        # A window's sums are those of the groups from ``front`` on.
+        window_pulse = delay(m, feed.window_ends, CellGroup.latency, reset_less=False)
+        late = Signal(config.groups)
+        m.d.sync += late.eq(Cat(window_pulse, late))
+        window_due = Array([window_pulse, *late[: config.groups - 1]])[job.front]
+        tag = data.StructLayout(
+            {
+                "group": range(config.groups),
+                "settings": range(2 * config.groups),
+                **feed.row.shape().members,
+                "window": 1,
+                "ends": 1,
+            }
+        )
         valid, now = Signal(), Signal(tag)
-        group, row = Signal(range(config.groups)), Signal.like(feed.row)
-        m.d.comb += [
-            now.group.eq(group),
-            now.ends.eq(group == feed.job.hidden - 1),
-            *(now[name].eq(row[name]) for name in row.shape().members),
-        ]
+        after = Signal(range(config.groups + 1))
+        m.d.comb += now.ends.eq(now.group + 1 == after)
         with m.If(pulse):
-            m.d.sync += [valid.eq(1), group.eq(0), row.eq(came)]
+            m.d.sync += [
+                valid.eq(1),
+                now.group.eq(0),
+                now.settings.eq(Mux(came.classes, config.groups + job.filters, 0)),
+                now.window.eq(0),
+                *(now[name].eq(came[name]) for name in came.shape().members),
+                after.eq(Mux(came.classes, job.classes, job.hidden)),
+            ]
+        with m.Elif(window_due):
+            m.d.sync += [
+                valid.eq(1),
+                now.group.eq(job.front),
+                now.settings.eq(config.groups),
+                now.window.eq(1),
+                now.classes.eq(0),
+                after.eq(job.front + job.filters),
+            ]
         with m.Elif(valid):
-            m.d.sync += [valid.eq(~now.ends), group.eq(group + 1)]
+            m.d.sync += [valid.eq(~now.ends), now.group.eq(now.group + 1), now.settings.eq(now.settings + 1)]
         line = [(valid, now)]
         for _ in range(_HIDDEN):
             before, known = line[-1]
@@ -226,15 +279,20 @@ class CellEngine(wiring.Component):
         return found
 
     def _gates(self, m, platform, words, line, ends):
-        """Codes of the gates at stage ``_CODES``, by element and gate."""
+        """What becomes of a group's sums.
+
+        Sums at stage ``_CENTRED``, by row; codes of a convolution, by row, and of the gates, by element and gate, at
+        stage ``_CODES``.
+        """
         config = self.config
         width = gate_sum(config.products, config.parallel)
-        there, place_, beat = self._arriving(m, self.load_rows, GATES * config.hidden)
+        there, place_, beat = self._arriving(m, self.load_rows, 2 * GATES * config.hidden)
         word = data.View(GateWord, beat)
         told, entry, codes_beat = self._arriving(m, self.load_tables, max(256, 1 << config.state_bits))
         table_word = data.View(TableWord, codes_beat)
         self._table_beat = told, entry, table_word
-        elements = []
+        now = self._ends_now(m, line, ends)
+        elements, totals, outputs = [], [], []
         for element in range(config.parallel):
             codes = []
             for gate in range(GATES):
@@ -247,14 +305,16 @@ class CellEngine(wiring.Component):
                     ("multiplier", MULTIPLIER, _CENTRED),
                     ("addend", MULTIPLIER, _CENTRED + 2),
                 ):
-                    kept = memory.Memory(shape=shape, depth=config.groups, init=[], attrs={"ram_style": "distributed"})
+                    kept = memory.Memory(
+                        shape=shape, depth=2 * config.groups, init=[], attrs={"ram_style": "distributed"}
+                    )
                     m.submodules[f"{name}_{number}"] = kept
                     write, read = kept.write_port(), kept.read_port()
                     m.d.comb += [
                         write.en.eq(mine),
                         write.addr.eq(group),
                         write.data.eq(word[name]),
-                        read.addr.eq(line[stage - 1][1].group),
+                        read.addr.eq(line[stage - 1][1].settings),
                     ]
                     settings.append(read.data)
                 offset, multiplier, addend = settings
@@ -266,7 +326,7 @@ class CellEngine(wiring.Component):
                     unit.n.eq(centred),
                     unit.multiplier.eq(multiplier),
                     unit.addend.eq(addend),
-                    unit.ends.eq(ends[Quantizers(gate)].ends),
+                    unit.ends.eq(now[gate]),
                 ]
                 table = memory.Memory(shape=signed(CODE), depth=256, init=[], attrs={"ram_style": "distributed"})
                 m.submodules[f"table_{number}"] = table
@@ -278,8 +338,59 @@ class CellEngine(wiring.Component):
                     read.addr.eq(unit.o[:8]),
                 ]
                 codes.append(read.data)
+                totals.append(total)
+                outputs.append(delay(m, unit.o[:8], 1))
             elements.append(codes)
-        return elements
+        return totals, outputs, elements
+
+    def _ends_now(self, m, line, ends):
+        """Ends of the gates' requantisers, or of a convolution's.
+
+        They change between rows, while the requantisers are empty.
+        """
+        found = []
+        valid, known = line[_CENTRED + MultiplyAdd.latency - 1]
+        for gate in range(GATES):
+            now = Signal(ends_layout(), name=f"ends_{gate}", reset_less=True)
+            with m.If(valid):
+                m.d.sync += now.eq(Mux(known.window, ends[Quantizers.WINDOW].ends, ends[Quantizers(gate)].ends))
+            found.append(now)
+        return found
+
+    def _sums(self, m, sums, totals, stage):
+        """Sends sums of the dense layer, and ends a command that has them."""
+        valid, known = stage
+        leaves = valid & known.classes
+        m.d.comb += [sums.valid.eq(leaves), *(each.eq(total) for each, total in zip(sums.sums, totals))]
+        give(m, self.store_logits, sums.o)
+        self._ended = delay(m, leaves & known.last & known.ends, self.finish, reset_less=False)
+
+    def _inputs(self, m, feed, outputs, stage):
+        """Keeps a convolution's results for the rows of inputs."""
+        config, job = self.config, feed.job
+        valid, known = stage
+        m.submodules.inputs = kept = memory.Memory(
+            shape=8 * len(outputs),
+            depth=2 * config.sequences * config.input_words,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        write, read = kept.write_port(), kept.read_port(domain="comb")
+        there = valid & known.window
+        sequence, later = Signal(range(config.sequences)), Signal()
+        m.d.comb += [
+            write.en.eq(there),
+            write.addr.eq(Cat(known.settings[: (config.input_words - 1).bit_length()], sequence, later)),
+            write.data.eq(Cat(outputs)),
+            feed.u_arrives.eq(there & known.ends),
+            read.addr.eq(feed.u_place),
+            feed.u.eq(read.data),
+        ]
+        with m.If(feed.u_arrives):
+            last = sequence == job.sequences - 1
+            m.d.sync += [sequence.eq(Mux(last, 0, sequence + 1)), later.eq(later ^ last)]
+        with m.If(feed.begins):
+            m.d.sync += [sequence.eq(0), later.eq(0)]
 
     def _chain(self, words, lane, number):
         """The sum of a row in a lane."""
@@ -344,7 +455,7 @@ class CellEngine(wiring.Component):
                     unit.ends.eq(own.ends),
                 ]
             hidden.append(hidden_unit.o)
-        valid, known = line[_STATE]
+        valid, known = self._stepped(line[_STATE])
         m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, self._place(known)))]
         return hidden, seen
 
@@ -354,7 +465,7 @@ class CellEngine(wiring.Component):
         Returns a port to the memory.
         """
         config = self.config
-        valid, known = line[_HIDDEN]
+        valid, known = self._stepped(line[_HIDDEN])
         places = config.sequences * config.groups
         _, loads, loaded_at, loaded = states
         m.submodules.hidden = kept = memory.Memory(
@@ -380,7 +491,8 @@ class CellEngine(wiring.Component):
                 write.data[n].eq(Mux(loads, loaded.word_select(n, 16), code)),
             ]
         give(m, self.store_h, results.o)
-        m.d.comb += self.engine.done.eq(delay(m, valid & known.last & known.ends, self.finish, reset_less=False))
+        ended = delay(m, valid & known.last & known.ends, self.finish, reset_less=False)
+        m.d.comb += self.engine.done.eq(ended | self._ended)
         return seen
 
     def _send_states(self, m, cells, hiddens):
@@ -394,6 +506,11 @@ class CellEngine(wiring.Component):
             words += [word, word[-1].replicate(16 - len(word))]
         read = SimpleNamespace(addr=address, data=Cat(words))
         send(m, self.store_state, read, depth=2 * places)
+
+    def _stepped(self, stage):
+        """A stage, valid where it has a step's results."""
+        valid, known = stage
+        return valid & ~known.classes & ~known.window, known
 
     def _place(self, known):
         """Place of a group's state in a memory."""

@@ -11,6 +11,9 @@ from ...systolic.slices import Accumulate
 
 __all__ = ["CellGroup", "operand_layout"]
 
+#: From so many weight words on they are in block RAM: in LUTs they would cost as much as the rest of the engine.
+_BLOCK = 128
+
 
 def operand_layout(config):
     """Operands that go from group to group.
@@ -77,7 +80,10 @@ class CellGroup(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.weights = weights = memory.Memory(shape=config.word_bits, depth=config.places, init=[])
+        style = "block" if config.places >= _BLOCK else "distributed"
+        m.submodules.weights = weights = memory.Memory(
+            shape=config.word_bits, depth=config.places, init=[], attrs={"ram_style": style}
+        )
         write = weights.write_port(granularity=config.word_bits // self.columns)
         read = weights.read_port()
         m.d.comb += [

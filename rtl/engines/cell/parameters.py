@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ...formats.cell import GATES
 from ...shell.parameters import Parameters, Resources, parameter
 
 __all__ = ["CellParameters"]
@@ -23,6 +24,8 @@ class CellParameters(Parameters):
         Of a code of the cell state.
     sequences : int
         Most sequences whose steps take turns.
+    window : int
+        Most codes of the window of a convolution in front.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -31,6 +34,7 @@ class CellParameters(Parameters):
     products: int = parameter(2, 1, 2, known=True, mesh=True)
     state_bits: int = parameter(9, 4, 10, known=True)
     sequences: int = parameter(8, 1, 64, power=True, known=True)
+    window: int = parameter(32, 8, 256, power=True, known=True)
 
     @property
     def groups(self) -> int:
@@ -44,8 +48,36 @@ class CellParameters(Parameters):
 
     @property
     def places(self) -> int:
-        """Words of a group's weights, of hidden states before inputs."""
-        return 1 << (self.groups + self.chunks - 1).bit_length()
+        """Words of a group's weights.
+
+        Of hidden states, inputs, the dense layer, windows.
+        """
+        return 1 << (self.window_place + self.window_chunks - 1).bit_length()
+
+    @property
+    def window_chunks(self) -> int:
+        """Chunks of ``parallel`` codes of a window."""
+        return self.window // self.parallel
+
+    @property
+    def input_place(self) -> int:
+        """Place of the weights of inputs."""
+        return self.groups
+
+    @property
+    def class_place(self) -> int:
+        """Place of the weights of the dense layer."""
+        return self.groups + self.chunks
+
+    @property
+    def window_place(self) -> int:
+        """Place of the weights of windows."""
+        return 2 * self.groups + self.chunks
+
+    @property
+    def input_words(self) -> int:
+        """Words of a convolution's results, a group of rows each."""
+        return max(self.chunks // GATES, 1)
 
     @property
     def word_bits(self) -> int:

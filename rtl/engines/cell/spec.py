@@ -22,15 +22,16 @@ SPEC = EngineSpec(
     default=CellOperands,
     phases=("cell",),
     loads=(
-        LoadPort("x", "codes of inputs, a byte each; each step of a sequence begins with a beat"),
+        LoadPort("x", "codes of inputs or windows, a byte each; each step of a sequence begins with a beat"),
         LoadPort("weights", "weights, from the first on"),
-        LoadPort("rows", "offset, multiplier and addend of each gate's row: GateWord"),
+        LoadPort("rows", "offset, multiplier and addend of each row: GateWord"),
         LoadPort("tables", "codes of sigmoid and tanh: TableWord"),
         LoadPort("quantizers", "requantisers, one for all elements: QuantizerWord"),
         LoadPort("state", "states of cells, then hidden ones: 16 bits a code, a beat a group of each sequence"),
     ),
     stores=(
         StorePort("h", "codes of hidden states, a byte each; each step of a sequence begins with a beat"),
+        StorePort("logits", "sums of the dense layer, 32 bits each; a beat has four, a group ``parallel`` beats"),
         StorePort("state", "states as ``state`` loads them, from beat ``arg`` on", STATE_BEAT),
     ),
     parameters=CellParameters,

@@ -1,10 +1,12 @@
 """LSTMs with random weights, for tests and measurements."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from .network import GATES, Coding, Gate, LstmCell, RecurrentNetwork
+from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
 
-__all__ = ["KINDS", "example_codes", "example_lstm"]
+__all__ = ["KINDS", "example_codes", "example_lstm", "example_network"]
 
 #: Options of :func:`example_lstm` by what is special in the network.
 KINDS: dict[str, dict[str, bool]] = {
@@ -68,7 +70,26 @@ def example_lstm(
     return RecurrentNetwork("example", source, (), cell)
 
 
+def example_network(
+    seed: int, units: int, channels: int, *, kernel: int, stride: int, outputs: int, classes: int, powers: bool = True
+) -> RecurrentNetwork:
+    """A convolution, an LSTM and a dense layer with random weights.
+
+    Windows have ``kernel * channels`` codes; the convolution has zeros of a sample on both sides and a ReLU.
+    """
+    rng = np.random.default_rng(seed + 1000)
+    made = example_lstm(seed, units, outputs, powers=powers)
+    weight = np.clip(rng.normal(0, 32, (outputs, channels, kernel)), -127, 127).astype(np.int64)
+    scale = np.full(outputs, 2.0**-8) if powers else rng.uniform(0.002, 0.006, outputs)
+    bias = rng.integers(-64, 65, outputs) * scale * made.input.scale
+    coding = Coding(made.input.scale, 0, 31)
+    conv = Conv(weight, scale, bias, stride, (1, 1), coding, "conv")
+    dense = np.clip(rng.normal(0, 40, (classes, units)), -127, 127).astype(np.int64)
+    head = Dense(dense, rng.uniform(0.001, 0.01, classes), rng.normal(0, 1, classes), "dense")
+    return replace(made, input=Coding(2.0**-4, -128, 127), front=(conv,), head=head)
+
+
 def example_codes(network: RecurrentNetwork, rng: np.random.Generator, count: int, steps: int) -> np.ndarray:
-    """Random codes ``[count, steps, inputs]`` of the cell's input."""
-    source = network.cell_input
-    return rng.integers(source.lo, source.hi + 1, (count, steps, network.cell.inputs))
+    """Random codes ``[count, steps, channels]`` of the network's input."""
+    source = network.input
+    return rng.integers(source.lo, source.hi + 1, (count, steps, network.channels))

@@ -41,6 +41,11 @@ class Place:
         """The array, from its bytes."""
         return np.frombuffer(content, "<i4").reshape(self.shape).astype(np.int64)
 
+    def rows(self, first: int, last: int) -> "Place":
+        """Rows ``first`` to ``last`` (exclusive), as far as there are."""
+        row, last = self[0], min(last, self.shape[0])
+        return Place(self.offset + first * row.length, (last - first, *row.shape))
+
     def __getitem__(self, index: int) -> "Place":
         """Row ``index`` of the outermost dimension."""
         shape = self.shape[1:]

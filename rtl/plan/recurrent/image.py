@@ -6,10 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from ...engines.cell.parameters import CellParameters
+from ...engines.cell.results import Sums
 from ...formats.cell import APART, CENTRED, CODES_A_BEAT, GATES, SINGLE, Quantizers, gate_sum
 from ...formats.requantizer import Requantizer
 from ...models.recurrent.network import GATES as GATE_NAMES
-from ...models.recurrent.network import RecurrentNetwork
+from ...models.recurrent.network import Coding, Conv, RecurrentNetwork
 
 __all__ = ["CellImage"]
 
@@ -58,6 +59,10 @@ class _Affine:
         return made
 
 
+#: Of a network without a convolution.
+_IDLE = _Affine(np.zeros(1, np.int64), np.zeros(1, np.int64), 0, False, 0, 0)
+
+
 class CellImage:
     """Words and sizes of a network for the cell engine.
 
@@ -70,10 +75,12 @@ class CellImage:
     ----------
     weights, rows, tables, quantizers : bytes
         For the load ports of these names.
-    hidden, inputs : int
+    hidden, inputs, window, filters, classes : int
         Operands of RUN.
-    unsigned : bool
-        Codes of x are 0 to 255.
+    unsigned, window_unsigned : bool
+        Codes of the cell's input, and of windows, are 0 to 255.
+    conv : IntegerConv or None
+        The last convolution in front, which the engine computes; others are the host's.
 
     Raises
     ------
@@ -92,16 +99,58 @@ class CellImage:
                     f"{network.name}: has {key}={value}: the design has room for {most}; set {key}={value}"
                 )
         self.hidden, self.inputs = (-(-value // config.parallel) for value in (units, inputs))
-        source, out = network.cell_input, network.cell.hidden
-        self.unsigned = source.hi > 127
-        low, high = (0, 255) if self.unsigned else (-128, 127)
-        for what, coding, lo, hi in (("input", source, low, high), ("hidden state", out, -128, 127)):
+        self.conv = network.integers.front[-1] if network.front else None
+        self.source = network.front[-2].coding if len(network.front) > 1 else network.input
+        self._check_sizes()
+        self.unsigned, self.window_unsigned = network.cell_input.hi > 127, self.source.hi > 127
+        for what, coding, unsigned in (
+            ("input", network.cell_input, self.unsigned),
+            ("window", self.source, self.window_unsigned),
+            ("hidden state", network.cell.hidden, False),
+        ):
+            lo, hi = (0, 255) if unsigned else (-128, 127)
             if coding.lo < lo or coding.hi > hi:
                 raise ValueError(
                     f"{network.name}: codes of the {what} are {coding.lo} to {coding.hi}: must be within {lo} and {hi}"
                 )
         self.gates = tuple(name if name in self.cell.gates else "forget" for name in GATE_NAMES)
         self._check_state()
+
+    def _check_sizes(self) -> None:
+        """Sizes of the layers around the cell, in chunks and groups."""
+        network, config = self.network, self.config
+        rows = GATES * config.parallel
+        self.window = self.filters = self.classes = 0
+        if self.conv is not None:
+            size = self.conv.conv.weight[0].size
+            if size > config.window:
+                raise ValueError(
+                    f"{network.name}: {self.conv.conv.name!r} has windows of {size} codes: the design has room for "
+                    f"{config.window}; set window={size}"
+                )
+            self.window = -(-size // config.parallel)
+            self.filters = -(-len(self.conv.conv.weight) // rows)
+            if self.filters > config.groups:
+                raise ValueError(
+                    f"{network.name}: {self.conv.conv.name!r} has {len(self.conv.conv.weight)} outputs: the design has "
+                    f"room for {config.groups * rows}; set hidden larger"
+                )
+        if network.head is not None:
+            self.classes = -(-len(network.head.bias) // rows)
+        most = min(Sums.depth, config.groups - self.filters)
+        if network.head is not None and self.classes > most:
+            raise ValueError(
+                f"{network.name}: has {len(network.head.bias)} classes: the design has room for {max(most, 0) * rows}; "
+                "set hidden larger"
+            )
+
+    def front(self, steps: int) -> int:
+        """Group of a convolution's first results, for a command of ``steps``.
+
+        Behind the sums of a step they leave groups that are busy no more; of a single step they leave the first.
+        """
+        last = self.hidden - self.filters
+        return last if steps > 1 and last >= self.filters else 0
 
     def check(self) -> None:
         """Refuses what does not fit, once all words are made."""
@@ -111,7 +160,7 @@ class CellImage:
     @property
     def row(self) -> int:
         """Bytes of a row of x: a step of a sequence."""
-        return -(-self.inputs * self.config.parallel // _BEAT) * _BEAT
+        return -(-(self.window or self.inputs) * self.config.parallel // _BEAT) * _BEAT
 
     @property
     def result(self) -> int:
@@ -145,29 +194,36 @@ class CellImage:
         table[: len(uh), :, : uh.shape[2]] = uh
         table[: len(wx), :, config.hidden : config.hidden + wx.shape[2]] = wx
         made = np.zeros((config.groups, config.places, p, GATES * p), np.int64)
-        grouped = table.reshape(config.groups, p * GATES, size, p)
-        made[:, :size] = grouped.transpose(0, 2, 3, 1)
+        _put(made, table.reshape(GATES * config.hidden, size * p))
+        if self.conv is not None:
+            flat = self.conv.conv.weight.transpose(0, 2, 1).reshape(len(self.conv.conv.weight), -1)
+            for first in {self.front(1), self.front(2)}:
+                _put(made[first:, config.window_place :], flat)
+        if self.network.head is not None:
+            _put(made[:, config.class_place :], self.network.head.weight)
         return made
 
     def _check_chains(self, lanes: np.ndarray) -> None:
         """Every sum of a lane stays within its bits, whatever the codes."""
         network, config = self.network, self.config
-        low, high = np.zeros(lanes.shape[:1] + lanes.shape[2:], np.int64), 0
-        for first, count, coding in (
-            (0, config.groups, network.cell.hidden),
-            (config.groups, config.chunks, network.cell_input),
-        ):
-            own = lanes[:, first : first + count]
-            low = low + np.minimum(own * coding.lo, own * coding.hi).sum(axis=1)
-            high = high + np.maximum(own * coding.lo, own * coding.hi).sum(axis=1)
+        hidden = network.cell.hidden
+        rows: dict[str, tuple[tuple[int, int, Coding], ...]] = {
+            "the cell": ((0, config.groups, hidden), (config.input_place, config.chunks, network.cell_input)),
+            "the convolution": ((config.window_place, config.window_chunks, self.source),),
+            "the dense layer": ((config.class_place, config.groups, hidden),),
+        }
         bound = 1 << (APART if config.products == 2 else SINGLE) - 1
-        if low.min() < -bound or np.max(high) >= bound:
-            reach = max(-int(low.min()), int(np.max(high)))
-            remedy = "set products=1, or parallel larger" if config.products == 2 else "set parallel larger"
-            raise ValueError(
-                f"{network.name}: sums of a lane of products reach {reach}: with products={config.products} they must "
-                f"stay below {bound}; {remedy}"
-            )
+        for what, parts in rows.items():
+            own = [(lanes[:, first : first + count], coding) for first, count, coding in parts]
+            low = sum(np.minimum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
+            high = sum(np.maximum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
+            if np.min(low) < -bound or np.max(high) >= bound:
+                reach = max(-int(np.min(low)), int(np.max(high)))
+                remedy = "set products=1, or parallel larger" if config.products == 2 else "set parallel larger"
+                raise ValueError(
+                    f"{network.name}: sums of a lane of products of {what} reach {reach}: with "
+                    f"products={config.products} they must stay below {bound}; {remedy}"
+                )
 
     @cached_property
     def weights(self) -> bytes:
@@ -193,29 +249,40 @@ class CellImage:
     def rows(self) -> bytes:
         """See the class."""
         config, units = self.config, self.network.cell.units
-        words = np.zeros((config.hidden, GATES, 4), np.int64)
-        limit = 1 << gate_sum(config.products, config.parallel)
+        words = np.zeros((2 * config.hidden, GATES, 4), np.int64)
         for gate, name in enumerate(self.gates):
             own = _Affine.of(self.cell.accumulators[name], f"{name} accumulator")
-            multiplier, addend = (np.broadcast_to(each, units) for each in (own.multiplier, own.addend))
-            offset = addend // multiplier
-            rest = addend - offset * multiplier
-            if max(-offset.min(), offset.max()) >= limit:
-                raise ValueError(
-                    f"{name} accumulator: its bias is {max(-offset.min(), offset.max())} units: must be below {limit}"
-                )
-            low, high = self.cell.reach[name]
-            for beyond, end, side in (
-                (low + offset < -_HALF, (-_HALF * multiplier + rest) >> own.shift > own.lo, "low"),
-                (high + offset >= _HALF, ((_HALF - 1) * multiplier + rest) >> own.shift < own.hi, "high"),
-            ):
-                if (beyond & end).any():
-                    raise ValueError(
-                        f"{name} accumulator: sums reach {low} to {high}, beyond {CENTRED} bits, before the code is at "
-                        f"its {side} end; run it with --engine reference"
-                    )
-            words[:units, gate, 0], words[:units, gate, 1], words[:units, gate, 2] = offset, multiplier, rest
+            words[:units, gate, :3] = self._settings(own, f"{name} accumulator", self.cell.reach[name], units)
+        if self.conv is not None:
+            count = len(self.conv.conv.weight)
+            own = _Affine.of(self.conv.requantizer, self._conv_name)
+            outputs = words[config.hidden :].reshape(-1, 4)
+            outputs[:count, :3] = self._settings(own, self._conv_name, self.conv.reach, count)
         return words.astype("<i4").tobytes()
+
+    @property
+    def _conv_name(self) -> str:
+        return f"conv {len(self.network.front) - 1}"
+
+    def _settings(self, own: _Affine, what: str, reach: tuple[int, int], count: int) -> np.ndarray:
+        """Offset, multiplier and addend ``[count, 3]`` of rows."""
+        limit = 1 << gate_sum(self.config.products, self.config.parallel)
+        multiplier, addend = (np.broadcast_to(each, count) for each in (own.multiplier, own.addend))
+        offset = addend // multiplier
+        rest = addend - offset * multiplier
+        if max(-offset.min(), offset.max()) >= limit:
+            raise ValueError(f"{what}: its bias is {max(-offset.min(), offset.max())} units: must be below {limit}")
+        low, high = reach
+        for beyond, end, side in (
+            (low + offset < -_HALF, (-_HALF * multiplier + rest) >> own.shift > own.lo, "low"),
+            (high + offset >= _HALF, ((_HALF - 1) * multiplier + rest) >> own.shift < own.hi, "high"),
+        ):
+            if (beyond & end).any():
+                raise ValueError(
+                    f"{what}: sums reach {low} to {high}, beyond {CENTRED} bits, before the code is at "
+                    f"its {side} end; run it with --engine reference"
+                )
+        return np.stack([offset, multiplier, rest], axis=1)
 
     @cached_property
     def tables(self) -> bytes:
@@ -257,13 +324,15 @@ class CellImage:
                 raise ValueError(f"{what}: products reach {low} to {high}: must be within {CENTRED} bits")
             made = _Affine.of(own, what)
             found[which] = made, int(made.addend[0])
+        if self.conv is not None:
+            found[Quantizers.WINDOW] = _Affine.of(self.conv.requantizer, self._conv_name), 0
         raw = b""
         for which in Quantizers:
             if which == Quantizers.STATE:
                 low, high = cell.state_range
                 raw += _quantizer(0, 0, 0, False, low, high)
             else:
-                made, addend = found[which]
+                made, addend = found.get(which, (_IDLE, 0))
                 raw += _quantizer(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi)
         return raw
 
@@ -282,11 +351,25 @@ class CellImage:
             )
 
     def input_rows(self, codes: np.ndarray) -> bytes:
-        """Beats of codes ``[sequences, steps, inputs]`` for port ``x``."""
+        """Beats for port ``x`` of rows ``[sequences, steps, codes]``."""
         sequences, steps, inputs = codes.shape
         rows = np.zeros((steps, sequences, self.row), np.uint8)
         rows[..., :inputs] = codes.transpose(1, 0, 2) & 0xFF
         return rows.tobytes()
+
+    def windows(self, codes: np.ndarray) -> np.ndarray:
+        """Rows of x for codes ``[sequences, steps, channels]``.
+
+        They are the codes, or the windows of the convolution.
+        """
+        return codes if self.conv is None else windows_of(self.conv.conv, codes)
+
+    def sums(self, raw: bytes, sequences: int) -> np.ndarray:
+        """Sums ``[sequences, rows, classes]`` from beats of port ``logits``."""
+        head = self.network.head
+        assert head is not None
+        rows = np.frombuffer(raw, "<i4").reshape(-1, sequences, self.classes * GATES * self.config.parallel)
+        return rows.transpose(1, 0, 2)[..., : len(head.bias)].astype(np.int64)
 
     def hidden_codes(self, raw: bytes, sequences: int) -> np.ndarray:
         """Codes ``[sequences, rows, hidden]`` from beats of port ``h``."""
@@ -299,6 +382,22 @@ class CellImage:
         words = np.frombuffer(raw, "<i2").reshape(2, config.sequences, config.groups, 8)[..., : config.parallel]
         flat = words.reshape(2, config.sequences, config.hidden)
         return flat[:, :sequences, : self.network.cell.units].astype(np.int64)
+
+
+def windows_of(conv: Conv, codes: np.ndarray) -> np.ndarray:
+    """Windows ``[sequences, steps, kernel * channels]`` of a convolution."""
+    codes = np.pad(codes, ((0, 0), conv.pads, (0, 0)))
+    found = np.lib.stride_tricks.sliding_window_view(codes, conv.weight.shape[2], axis=1)[:, :: conv.stride]
+    return found.swapaxes(2, 3).reshape(*found.shape[:2], -1)
+
+
+def _put(groups: np.ndarray, weights: np.ndarray) -> None:
+    """Weights ``[rows, n]`` to ``[group, place, lane, row]``."""
+    _, _, lanes, rows = groups.shape
+    count, places = -(-len(weights) // rows), -(-weights.shape[1] // lanes)
+    padded = np.zeros((count * rows, places * lanes), np.int64)
+    padded[: len(weights), : weights.shape[1]] = weights
+    groups[:count, :places] = padded.reshape(count, rows, places, lanes).transpose(0, 2, 3, 1)
 
 
 def _within(codes: np.ndarray, what: str, bound: int) -> np.ndarray:

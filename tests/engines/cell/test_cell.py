@@ -7,11 +7,11 @@ import pytest
 
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
-from gradloom.rtl.engines.cell.results import Results
+from gradloom.rtl.engines.cell.results import Results, Sums
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm
+from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.shell.registers.errors import Error
@@ -22,7 +22,7 @@ from gradloom.sim.reference import cell as reference
 from ...models.recurrent.models import AUTHORS, arrays
 
 HOLD = 60
-SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=2, sequences=2, state_bits=8)
+SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=2, sequences=2, state_bits=8, window=16)
 
 
 def beats(raw):
@@ -43,8 +43,47 @@ def run(image, codes, **changes):
         "every": 1,
         "fresh": 1,
         "unsigned": int(image.unsigned),
+        "window": image.window,
+        "window_unsigned": int(image.window_unsigned),
+        "filters": image.filters,
+        "front": image.front(codes.shape[1]) if image.window else 0,
+        "classes": image.classes,
     }
     return Command(CellOpcode.RUN, operands | changes), Load("x", beats(image.input_rows(codes)))
+
+
+def whole(bench, image, codes, *, each=False, parts=1, every=True, **pressure):
+    """A network with a convolution and a dense layer, in commands of ``parts`` equal numbers of steps."""
+    network, count = image.network, len(codes)
+    trace = reference.run(network, codes)
+    windows, steps, taken = image.windows(codes), [], 0
+    assert np.array_equal(trace.source, codes)
+    for number, part in enumerate(np.split(windows, parts, axis=1)):
+        steps += [FENCE] * bool(number)
+        steps += run(image, part, fresh=number == 0, every=every, each=each, quiet=not every)
+        rows = part.shape[1] * count
+        if every:
+            steps.append(Store("h", rows * image.result // 16))
+        if image.classes:
+            steps.append(Store("logits", (rows if each else count) * image.classes * image.config.parallel))
+        taken += part.shape[1]
+    ran = bench.check(
+        *loads(image),
+        FENCE,
+        *steps,
+        FENCE,
+        Store("state", 2 * image.config.sequences * image.config.groups),
+        **pressure,
+    )
+    raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
+    kept = image.state_codes(raw["state"], count)
+    np.testing.assert_array_equal(kept[0], trace.state.c)
+    np.testing.assert_array_equal(kept[1], trace.state.h)
+    if every:
+        np.testing.assert_array_equal(image.hidden_codes(raw["h"], count), trace.h)
+    ends = trace.h if each else trace.h[:, taken // parts - 1 :: taken // parts]
+    np.testing.assert_array_equal(image.sums(raw["logits"], count), reference.sums(network, ends))
+    return ran
 
 
 def play(bench, image, codes, *, parts=1, every=True, **pressure):
@@ -88,6 +127,17 @@ def test_rtl_is_the_reference(small, kind, pressure):
     play(small, image, example_codes(made, rng, 2, 8), parts=2, **pressure)
     if kind == "shifts":
         play(small, image, example_codes(made, rng, 1, 3), every=False, **pressure)
+
+
+@pytest.mark.parametrize("pressure", pressures(HOLD), ids=["free", "stalls", "holds"])
+@pytest.mark.parametrize("each", [False, True], ids=["last", "each"])
+def test_a_convolution_and_a_dense_layer_are_the_reference(small, each, pressure):
+    """Two sequences in two commands: the windows of the next steps go beside the state's."""
+    made = example_network(9, 15, 3, kernel=4, stride=2, outputs=7, classes=5, powers=each)
+    image = CellImage(made, SMALL)
+    codes = example_codes(made, np.random.default_rng(4), 2, 16)
+    whole(small, image, codes, each=each, parts=2, **pressure)
+    whole(small, image, codes[:1], each=each, parts=8, every=False, **pressure)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +184,21 @@ def test_a_step_takes_what_is_said(small, inputs, sequences):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"sequences": 0}, {"sequences": 3}, {"hidden": 0}, {"hidden": 9}, {"inputs": 0}, {"inputs": 5}],
+    [
+        {"steps": 0},
+        {"sequences": 0},
+        {"sequences": 3},
+        {"hidden": 0},
+        {"hidden": 9},
+        {"inputs": 0},
+        {"inputs": 5},
+        {"window": 9, "filters": 1},
+        {"window": 1},
+        {"filters": 2},
+        {"filters": 1, "front": 8},
+        {"classes": 9},
+        {"filters": 1, "classes": 8},
+    ],
     ids=str,
 )
 def test_an_operand_is_refused(small, wrong):
@@ -144,7 +208,7 @@ def test_an_operand_is_refused(small, wrong):
 
 
 @pytest.mark.parametrize(
-    "port, count", [("weights", 8 * 16), ("rows", 64), ("tables", 256), ("quantizers", 8), ("state", 32)]
+    "port, count", [("weights", 8 * 32), ("rows", 128), ("tables", 256), ("quantizers", 9), ("state", 32)]
 )
 def test_what_has_no_place_is_refused(small, port, count):
     small.check(Load(port, [0] * count))
@@ -172,8 +236,22 @@ def test_states_are_loaded_where_they_are_stored(small):
     np.testing.assert_array_equal(image.hidden_codes(raw, 2)[:, 0], after.h)
 
 
+@pytest.fixture
+def broken(monkeypatch):
+    """A bench of a mutant, with few places for results."""
+
+    def made(unit, name, config):
+        each = mutant(unit, name)
+        monkeypatch.setattr(each if unit is Results else Results, "depth", 4)
+        monkeypatch.setattr(each if unit is Sums else Sums, "depth", 2)
+        monkeypatch.setattr(f"gradloom.rtl.engines.cell.engine.{unit.__name__}", each)
+        return EngineBench(SPEC, component=(each if unit is CellEngine else CellEngine)(SPEC, config))
+
+    return made
+
+
 @pytest.mark.parametrize("unit, name", [(Results, "overfull"), (Feed, "early"), (CellEngine, "unborrowed")])
-def test_a_mutant_fails_the_bench(monkeypatch, unit, name):
+def test_a_mutant_fails_the_bench(broken, unit, name):
     config = SMALL.replace(sequences=1)
     # Sums of which a last place counts.
     made = example_lstm(8, 16, 1)
@@ -182,12 +260,15 @@ def test_a_mutant_fails_the_bench(monkeypatch, unit, name):
         for name, each in made.cell.gates.items()
     }
     made = replace(made, cell=replace(made.cell, gates=gates))
-    broken = mutant(unit, name)
-    monkeypatch.setattr(broken if unit is Results else Results, "depth", 4)
-    monkeypatch.setattr(f"gradloom.rtl.engines.cell.engine.{unit.__name__}", broken)
-    component = (broken if unit is CellEngine else CellEngine)(SPEC, config)
-    bench = EngineBench(SPEC, component=component)
+    bench = broken(unit, name, config)
+    codes = example_codes(made, np.random.default_rng(1), 1, 12)
     with pytest.raises(AssertionError):
-        play(
-            bench, CellImage(made, config), example_codes(made, np.random.default_rng(1), 1, 12), hold=600, patience=700
-        )
+        play(bench, CellImage(made, config), codes, hold=600, patience=700)
+
+
+@pytest.mark.parametrize("unit, name", [(Sums, "crammed"), (Feed, "crowded")])
+def test_a_mutant_fails_beside_a_convolution(broken, unit, name):
+    made = example_network(10, 16, 3, kernel=2, stride=1, outputs=7, classes=9)
+    bench, image = broken(unit, name, SMALL), CellImage(made, SMALL)
+    with pytest.raises(AssertionError):
+        whole(bench, image, example_codes(made, np.random.default_rng(1), 2, 12), each=True, hold=600, patience=700)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.example import example_codes, example_lstm
-from gradloom.rtl.plan.recurrent.program import CellProgram
-from gradloom.sim.run.programs import forecast_placed, run_placed
+from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+from gradloom.sim.run.programs import forecast_placed, run_each
 from gradloom.sim.workloads.answers import run_cell
 
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
@@ -15,18 +16,40 @@ SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1
 @pytest.mark.parametrize(
     "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
 )
-@pytest.mark.parametrize(("units", "inputs", "count", "steps"), [(16, 1, 7, 40), (9, 8, 1, 12)])
-def test_the_forecast_is_exact(units, inputs, count, steps, memory):
-    """With slow writes the results' queue fills, and steps wait for its room."""
-    made = example_lstm(1, units, inputs, powers=False)
-    program = CellProgram(made, example_codes(made, np.random.default_rng(2), count, steps), SMALL)
-    forecast = forecast_placed(program, **memory)
-    run_placed(program, timing=memory).check(program, forecast)
+@pytest.mark.parametrize(
+    ("made", "count", "samples", "each"),
+    [
+        (example_lstm(1, 16, 1, powers=False), 7, 40, False),
+        (example_lstm(1, 9, 8, powers=False), 1, 12, False),
+        (example_network(1, 16, 4, kernel=5, stride=2, outputs=8, classes=30), 5, 81, True),
+        (example_network(2, 13, 1, kernel=2, stride=1, outputs=3, classes=3), 4, 20, False),
+        (example_network(3, 8, 4, kernel=8, stride=3, outputs=8, classes=32), 1, 30, True),
+    ],
+    ids=["steps", "few", "each", "last", "wide"],
+)
+def test_the_forecast_is_exact(made, count, samples, each, memory):
+    """With slow writes the queues of results fill, and rows wait for their room."""
+    image = CellImage(made, SMALL)
+    codes = image.windows(example_codes(made, np.random.default_rng(2), count, samples))
+    programs = [CellSetup(image, SMALL), CellProgram(image, codes, SMALL, each=each)]
+    for ran, program in zip(run_each(programs, timing=memory), programs):
+        ran.check(program, forecast_placed(program, **memory))
 
 
 @pytest.mark.parametrize("timing", [None, {"stall": 50, "seed": 3}], ids=["free", "stalls"])
 def test_sequences_in_batches_equal_the_reference(timing):
     made = example_lstm(2, 11, 6)
     codes = example_codes(made, np.random.default_rng(3), 6, 9)
-    trace, figures = run_cell(made, codes, SMALL, timing=timing)
-    assert trace.h.shape == (6, 9, 11) and (timing is None) == (figures["cycles"] == figures["forecast"])
+    ran = run_cell(made, codes, SMALL, timing=timing)
+    assert ran.trace.h.shape == (6, 9, 11) and ran.sums is None
+    assert (timing is None) == (ran.figures["cycles"] == ran.figures["forecast"])
+
+
+@pytest.mark.parametrize("how", [{}, {"every": True}, {"every": True, "stream": True}], ids=["last", "every", "stream"])
+def test_a_network_with_a_convolution_equals_the_reference(how):
+    """Also as a stream: the state stays in the engine from one program to the next."""
+    made = example_network(4, 13, 3, kernel=4, stride=2, outputs=6, classes=5)
+    count = 1 if "stream" in how else 6
+    ran = run_cell(made, example_codes(made, np.random.default_rng(5), count, 12), SMALL, **how)
+    assert ran.sums.shape == ((count, 6, 5) if how else (count, 5))
+    assert ("cycles_an_answer" in ran.figures) == ("stream" in how)
