@@ -17,7 +17,8 @@ from gradloom.rtl.engines.array.passes import BEATS, LEVELS
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import Lowered, lower
+from gradloom.rtl.plan.images.lowered import Lowered
+from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.systolic.systolic import SystolicArray
 
 TOKEN = 4  # cycles from a command's end to the start of one that waits for it

@@ -9,7 +9,7 @@ from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
-from gradloom.rtl.plan.images.writer import Token
+from gradloom.rtl.plan.images.tokens import Token
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE
 

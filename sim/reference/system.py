@@ -9,7 +9,7 @@ import numpy as np
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.rounding import round_shift, saturate
-from gradloom.rtl.plan.images.lowering import BLOCK, Lowered, LoweredConv
+from gradloom.rtl.plan.images.lowered import BLOCK, Lowered, LoweredConv
 from gradloom.rtl.plan.images.operations import (
     Convolve,
     Dense,

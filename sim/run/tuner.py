@@ -13,7 +13,7 @@ from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.plan.images.program import Settings
-from gradloom.rtl.plan.images.writer import head_words, words16
+from gradloom.rtl.plan.images.words import head_words, words16
 
 from ..reference.loss import softmax_cross_entropy
 from ..reference.system import FineTune, fill_cache, fine_tune, logits

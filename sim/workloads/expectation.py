@@ -15,7 +15,8 @@ from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.plan.images.digits import digits_plan
-from gradloom.rtl.plan.images.lowering import Lowered, lower
+from gradloom.rtl.plan.images.lowered import Lowered
+from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.onchip import BLOCK
 from gradloom.rtl.plan.images.program import PAGE, Plan, Settings, memory_map, plan_finetune
 from gradloom.rtl.plan.program.assembler import Instruction

@@ -16,10 +16,11 @@ from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.models.peft import save_adapters
 from gradloom.rtl.models.sequences import SequenceSet
 from gradloom.rtl.plan.images.digits import workload_on
-from gradloom.rtl.plan.images.lowering import Lowered, lower
+from gradloom.rtl.plan.images.lowered import Lowered
+from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
-from gradloom.rtl.plan.images.writer import BEAT
+from gradloom.rtl.plan.images.words import BEAT
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload, SequenceOptions
 

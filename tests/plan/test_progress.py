@@ -12,11 +12,11 @@ from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images import writer
+from gradloom.rtl.plan.images import tokens
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
-from gradloom.rtl.plan.images.writer import check_program
+from gradloom.rtl.plan.images.tokens import Token, check_program
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
@@ -222,7 +222,7 @@ def test_convolutions_of_several_tiles_pass(samples):
 def test_tokens_of_one_purpose_each():
     """As they were: the dense layer and the encoder behind it waited for the same token."""
     plan = plan_of(convolutions(17, 8), ImageConfig(), 26)
-    layer, logits = writer.Token.GROUP, writer.Token.LOGITS
+    layer, logits = Token.GROUP, Token.LOGITS
     commands = [
         Instruction(
             each.engine,
@@ -256,6 +256,6 @@ def test_it_is_a_fault_of_ours(monkeypatch, run, tmp_path):
     def refuse(*_, **__):
         raise StuckError("a program cannot go on at command 7 of 9")
 
-    monkeypatch.setattr(writer, "check_progress", refuse)
+    monkeypatch.setattr(tokens, "check_progress", refuse)
     code, _, said = run("finetune", "instantft-kv260", "--engine", "reference", "--limit", 20, "-o", tmp_path / "out")
     assert code == 1 and "internal error: StuckError: a program cannot go on at command 7" in said

@@ -9,9 +9,11 @@ from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ...workloads import LENET5
 from ..program.assembler import Assembler
-from .lowering import Lowered
+from .lowered import Lowered
 from .schedule import Step, batches, epoch_order
-from .writer import BEAT, Token, Writer, check_program, parameters
+from .tokens import Token, check_program
+from .words import BEAT, parameters
+from .writer import Writer
 
 __all__ = [
     "PAGE",

@@ -5,94 +5,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ...engines.array.commands import RECORD_ARG, ArrayOpcode
+from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
-from ...engines.head.commands import HeadOpcode
-from ...machines.configs import ImageConfig
-from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
-from ...shell.engines import CONTROL, LOAD, STORE
+from ...machines.engines import ARRAY, ENCODE, HEAD
+from ...shell.engines import CONTROL, LOAD
 from ...shell.signature import ControlOpcode
-from ..program.assembler import Assembler, pack
-from ..program.progress import check_progress
-from ..program.reading import Reading
-from .lowering import Lowered, LoweredConv, LoweredDense
-from .operations import Convolve, Dense, Descent, Encode, Loss, Operation, Product, Record, descents, frozen, judged
-from .schedule import Step
-from .streams import IMAGE_STREAMS
+from ..program.assembler import Assembler
+from .adapters import AdapterWriter
+from .lowered import Lowered, LoweredConv, LoweredDense
+from .operations import Convolve, Dense, Encode, Operation, Record, frozen
+from .tokens import Token
+from .words import BEAT
 
-__all__ = ["BEAT", "Token", "Writer", "check_program", "head_words", "parameters", "words16"]
-
-BEAT = 16
-#: Books that the array holds after reset: 4-bit codes; high nibbles of 8-bit codes, those of the low ones come next.
-BOOK_NF4, BOOK_INT8 = 0, 2
-
-
-class Token:
-    """Tokens for which commands wait."""
-
-    (
-        IMAGE,
-        IMAGE_FREE,
-        MAPPED,
-        ROW,
-        ROW_FREE,
-        GROUP,
-        STORED,
-        RECORDS,
-        HALF_FREE,
-        HIDDEN,
-        GRADIENT,
-        LEARNT,
-        LAYER,
-        LOGITS,
-    ) = range(14)
-
-
-def words16(words: np.ndarray) -> bytes:
-    """Rows of up to sixteen 16-bit words, two beats each."""
-    out = np.zeros((len(words), 16), "<i2")
-    out[:, : words.shape[1]] = words
-    return out.tobytes()
-
-
-def words32(words: np.ndarray, per_row: int) -> bytes:
-    out = np.zeros((len(words), per_row), "<i4")
-    out[:, : words.shape[1]] = words
-    return out.tobytes()
-
-
-def head_words(lowered: Lowered, b: Sequence[np.ndarray]) -> bytes:
-    """B of all taps as LOAD and STORE have it: two beats a rank index."""
-    words = np.zeros((lowered.k, 16), np.int64)
-    for tap, matrix in enumerate(b):
-        at = tap * lowered.parts * lowered.config.rank
-        words[at : at + lowered.rank, : lowered.classes] = np.asarray(matrix).T
-    return words16(words)
-
-
-def parameters(lowered: Lowered, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> dict[str, bytes]:
-    """Frozen parameters and adapters in the form that LOAD takes.
-
-    They are weights, biases, lanes (A), head (B).
-    """
-    lanes = [lowered.lanes_of(tap, a[tap]).reshape(-1, lowered.config.columns) for tap in range(len(lowered.taps))]
-    return {
-        "weights": words16(lowered.weight_words),
-        "biases": words32(lowered.bias_words, 16),
-        "lanes": words16(np.concatenate(lanes)),
-        "head": head_words(lowered, b),
-    }
-
-
-def check_program(asm: Assembler, config: ImageConfig) -> None:
-    """Raises :class:`StuckError` if a program may not come to its end.
-
-    The error is :class:`~gradloom.rtl.plan.program.progress.StuckError`.
-    """
-    names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
-    check_progress(asm.instructions, IMAGES, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
+__all__ = ["Writer"]
 
 
 @dataclass(frozen=True)
@@ -120,19 +45,18 @@ class _At:
         return self.row == self.count - 1
 
 
-class Writer(Reading):
+class Writer(AdapterWriter):
     """Writes the parts of a fine-tune's program from its operations.
+
+    The adapters' steps are :class:`AdapterWriter`'s, parameters and the frozen network's forward are its own.
 
     ``images``: offset of each sample's image.
     """
 
     at: _At
-    step: Step
-    half: int
 
     def __init__(self, lowered: Lowered, asm: Assembler, images: Sequence[int]) -> None:
-        self.low = lowered
-        self.asm = asm
+        super().__init__(lowered, asm)
         self.images = images
         self.image_count = 0
         self.pending: list[Callable[[], None]] = []
@@ -145,7 +69,6 @@ class Writer(Reading):
         self.entry = operations[first - 1]
         self.denses = [each for each in operations if isinstance(each, Dense)]
         self.behind = [each for each in operations[first:] if not isinstance(each, Dense)]
-        self.judged, self.descents = judged(len(lowered.taps)), descents(len(lowered.taps))
 
     # -- parameters ----------------------------------------------------------------------------------------------
 
@@ -405,125 +328,6 @@ class Writer(Reading):
         scales = sum(t.scale_beats for t in low.taps[:index])
         self.store(source, record + BEAT * codes, low.block_beats * tap.blocks, slots)
         self.store(source, record + BEAT * scales, tap.scale_beats, slots)
-
-    def store(
-        self,
-        source: int,
-        offset: int,
-        beats: int,
-        slots: tuple[int, int] | None = None,
-        *,
-        wait: tuple[int, ...] = (),
-        post: tuple[int, ...] = (),
-    ) -> None:
-        self.asm.add(STORE, 0, offset=offset, beats=beats, source=source, arg=0, slots=slots, wait=wait, post=post)
-
-    # -- a step of the adapters ----------------------------------------------------------------------------------
-
-    def fetch(self, where: Sequence[int], labels: int, half: int, free: bool) -> None:
-        """Loads a microbatch's records and labels into ``half``.
-
-        ``free``: once the step before last has left it.
-        """
-        low, asm = self.low, self.asm
-        asm.add(
-            LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half, wait=(Token.HALF_FREE,) if free else ()
-        )
-        for row, record in enumerate(where):
-            arg = pack(
-                RECORD_ARG,
-                {"row": row, "half": half, "codes": low.record_scales, "logits": low.record_scales + low.record_codes},
-            )
-            asm.add(
-                LOAD,
-                0,
-                offset=record,
-                beats=low.record_beats,
-                dest=ARRAY.load("record"),
-                arg=arg,
-                post=(Token.RECORDS,) if row == len(where) - 1 else (),
-            )
-
-    def forward(
-        self, step: Step, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
-    ) -> None:
-        """Adapters' forward and loss of a microbatch.
-
-        ``apply``: B learns from it. ``after``: tokens that it waits for beside its records.
-        """
-        self.step, self.half, self.apply, self.after = step, half, apply, after
-        self.run(self.judged)
-        if loss is not None:
-            self.store(HEAD.store("losses"), loss, 1)
-
-    def backward(self, step: Step, half: int, final: bool) -> None:
-        """Gradients and update of a microbatch; ``final``: of the last one."""
-        self.step, self.half, self.learnt = step, half, Token.LEARNT if final else Token.HALF_FREE
-        self.run(self.descents)
-
-    def _product(self, operation: Product) -> None:
-        self._passes(ArrayOpcode.FORWARD, operation.tap, (Token.RECORDS, *self.after), Token.HIDDEN, phase="forward")
-
-    def _loss(self, operation: Loss) -> None:
-        low, step = self.low, self.step
-        self.asm.add(
-            HEAD,
-            HeadOpcode.STEP,
-            wait=(Token.HIDDEN,),
-            post=(Token.GRADIENT,),
-            samples=len(step.samples),
-            k=low.k,
-            classes=low.classes,
-            v_mode=step.v_mode,
-            apply=step.last and self.apply,
-            first=step.first,
-            last=step.last,
-            half=self.half,
-            scale=step.scale,
-            q=step.q,
-            mu=step.mu,
-        )
-
-    def _descent(self, operation: Descent) -> None:
-        if operation.tap is None:
-            return  # The head's command has changed B, whose gradient it makes with the loss.
-        step = self.step
-        self._passes(
-            ArrayOpcode.GRADIENT,
-            operation.tap,
-            (Token.GRADIENT,),
-            self.learnt,
-            phase="gradient",
-            q=step.q,
-            v_mode=step.v_mode,
-            apply=step.last,
-            mu=step.mu,
-        )
-
-    def _passes(self, opcode: ArrayOpcode, index: int, begin: tuple[int, ...], end: int, **more: Any) -> None:
-        """A pass over a tap for each part of its rank.
-
-        The first of a microbatch waits, the last one posts.
-        """
-        low, tap = self.low, self.low.taps[index]
-        for part, lane in enumerate(tap.lanes_at):
-            virtual = index * low.parts + part
-            self.asm.add(
-                ARRAY,
-                opcode,
-                wait=begin if virtual == 0 else (),
-                post=(end,) if virtual == len(low.taps) * low.parts - 1 else (),
-                **more,
-                elements=tap.elements,
-                tap=virtual,
-                half=self.half,
-                samples=len(self.step.samples),
-                wide=low.wide,
-                book=BOOK_INT8 if low.wide else BOOK_NF4,
-                bank=low.block_beats * tap.first_block,
-                scale=tap.first_block,
-                lane=lane,
-            )
 
 
 def _feature(conv: LoweredConv, row: int, columns: int) -> int:
