@@ -231,6 +231,12 @@ BAD = {
         lambda m: _set(m, "qi_s", np.full(64, 0.015625, np.float32)),
         ["qi_q", "'qi_s' has 64 values", "must have one"],
     ),
+    "a scale that is empty": (lambda m: _set(m, "a_s", np.zeros(0, np.float32)), ["a_q", "'a_s' is empty"]),
+    "a zero point that is empty": (lambda m: _set(m, "a_z", np.zeros(0, np.int8)), ["a_q", "'a_z' is empty"]),
+    "a dense layer without weights": (
+        lambda m: _set(m, "fc_w_i8", np.zeros(0, np.int8)),
+        ["(Gemm)", "weights have shape [0]", "[outputs, channels]"],
+    ),
     "a scale of 0": (lambda m: _set(m, "a_s", np.float32(0)), ["a_q", "'a_s' is 0", "above 0"]),
     "thresholds unsorted": (lambda m: _thresholds(m, [[1, 3, 2]]), ["'mt'", "channel 0 are not sorted"]),
     "thresholds that are none": (lambda m: _thresholds(m, [[1, np.nan]]), ["'mt'", "'levels' hold NaN"]),

@@ -242,6 +242,8 @@ def taken(value: Expression, first: int, last: int) -> Expression:
 
 def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) -> Affine:
     """Of weights ``[outputs, n]`` and a value."""
+    if codes.ndim != 2 or not codes.size:
+        raise RefusedNode(f"its weights have shape {list(codes.shape)}: expected [outputs, channels]")
     parts = value.parts if isinstance(value, Joined) else (value,)
     widths = [channels(part) for part in parts]
     if len(parts) == 1:

@@ -193,6 +193,8 @@ class Graph:
 
     def _positive(self, name: str) -> np.ndarray:
         scale = self.constants.weights(name)
+        if not scale.size:
+            raise RefusedNode(f"its scale {name!r} is empty: it must have one value, or one for each output")
         if not (scale > 0).all():
             raise RefusedNode(f"its scale {name!r} is {scale.min():g}: scales must be above 0")
         return scale
@@ -209,6 +211,8 @@ class Graph:
                 "activations must have one scale"
             )
         zero = self.constants.values[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros(1, np.uint8)
+        if not np.size(zero):
+            raise RefusedNode(f"its zero point {node.input[2]!r} is empty: it must be 0")
         if np.any(zero):
             raise RefusedNode(f"its zero point {node.input[2]!r} is {np.asarray(zero).reshape(-1)[0]}: it must be 0")
         return (scale, *_RANGES.get(np.asarray(zero).dtype, (-(1 << 31), (1 << 31) - 1)))
@@ -293,8 +297,8 @@ class Graph:
         if len(levels) not in (1, wide or len(levels)):
             raise RefusedNode(f"it has thresholds for {len(levels)} channels: expected 1 or {wide}")
         scale, bias = float(attributes.get("out_scale", 1.0)), float(attributes.get("out_bias", 0.0))
-        if not scale > 0:
-            raise RefusedNode(f"out_scale={scale:g}: must be above 0")
+        if not 0 < scale < np.inf or not np.isfinite(bias):
+            raise RefusedNode(f"out_scale={scale:g}, out_bias={bias:g}: must be finite, the scale above 0")
         lo = round(bias / scale)
         if abs(bias / scale - lo) > 1e-6:
             raise RefusedNode(f"out_bias={bias:g} is no multiple of out_scale={scale:g}: its zero point must be 0")
@@ -494,9 +498,16 @@ class Graph:
 
 def code_range(zero: np.ndarray, bits: np.ndarray, signed: int, narrow: int, rounding: bytes) -> tuple[int, int]:
     """Least and greatest code of a quantiser as qonnx describes it."""
+    if not zero.size:
+        raise RefusedNode("its zero point is empty: it must be 0")
     if np.any(zero):
         raise RefusedNode(f"its zero point is {zero.reshape(-1)[0]:g}: it must be 0")
-    if prod(bits.shape) != 1 or bits.item() != int(bits.item()) or not 1 <= bits.item() <= 32:
+    if (
+        prod(bits.shape) != 1
+        or not np.isfinite(bits.item())
+        or bits.item() != int(bits.item())
+        or not 1 <= bits.item() <= 32
+    ):
         raise RefusedNode(f"its bits are {bits.reshape(-1).tolist()[:4]}: expected one integer from 1 to 32")
     if rounding.upper() != b"ROUND":
         raise RefusedNode(f"rounding_mode={rounding.decode()}: only ROUND, half to even, is supported")

@@ -96,7 +96,7 @@ class CellImage:
         for key, value, most in (("hidden", units, config.hidden), ("inputs", inputs, config.inputs)):
             if value > most:
                 raise ValueError(
-                    f"{network.name}: has {key}={value}: the design has room for {most}; set {key}={value}"
+                    f"{network.name}: has {key}={value}: the design has room for {most}; set {key}={_power(value)}"
                 )
         self.hidden, self.inputs = (-(-value // config.parallel) for value in (units, inputs))
         self.conv = network.integers.front[-1] if network.front else None
@@ -126,7 +126,7 @@ class CellImage:
             if size > config.window:
                 raise ValueError(
                     f"{network.name}: {self.conv.conv.name!r} has windows of {size} codes: the design has room for "
-                    f"{config.window}; set window={size}"
+                    f"{config.window}; set window={_power(size)}"
                 )
             self.window = -(-size // config.parallel)
             self.filters = -(-len(self.conv.conv.weight) // rows)
@@ -382,6 +382,11 @@ class CellImage:
         words = np.frombuffer(raw, "<i2").reshape(2, config.sequences, config.groups, 8)[..., : config.parallel]
         flat = words.reshape(2, config.sequences, config.hidden)
         return flat[:, :sequences, : self.network.cell.units].astype(np.int64)
+
+
+def _power(value: int) -> int:
+    """The least power of two that is not below ``value``."""
+    return 1 << (value - 1).bit_length()
 
 
 def windows_of(conv: Conv, codes: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, quantized
 from gradloom.rtl.models.recurrent.native import load_native
@@ -146,6 +146,31 @@ def test_what_is_not_built_is_refused_by_its_node(case, tmp_path):
     with pytest.raises(ValueError, match=said) as refused:
         load_native(saved(changed(kind, **attributes), tmp_path))
     assert f"node '/rnn/{kind}' ({kind})" in str(refused.value)
+
+
+def with_input(at, name, value):
+    """An LSTM with an optional input of its node."""
+    model = onnx.load(FIXTURES / "LSTM.script.onnx")
+    (node,) = [each for each in model.graph.node if each.op_type == "LSTM"]
+    node.input.extend([""] * (at + 1 - len(node.input)))
+    node.input[at] = name
+    model.graph.initializer.append(numpy_helper.from_array(value, name))
+    return model
+
+
+@pytest.mark.parametrize(
+    "at, name, value, said",
+    [
+        (4, "lengths", np.full(1, 9, np.int32), "sequence_lens='lengths': sequences of varying length"),
+        (7, "holes", np.ones((1, 24), np.float32), "peepholes \\(P\\) are not supported"),
+        (1, "wide", np.ones((2, 32, 16), np.float32), "expected one direction"),
+        (5, "begin", np.ones((1, 1, 8), np.float32), "its start state 'begin' is not 0"),
+    ],
+)
+def test_optional_inputs_are_refused_by_their_node(at, name, value, said, tmp_path):
+    with pytest.raises(ValueError, match=said) as refused:
+        load_native(saved(with_input(at, name, value), tmp_path))
+    assert "(LSTM)" in str(refused.value)
 
 
 ASKED = {
