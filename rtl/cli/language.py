@@ -99,10 +99,13 @@ def plan(
     axi_bits: int | None = None,
     method: str = "qlora",
     from_layer: int = 0,
+    texts: int = 1,
+    steps: int = 1,
 ) -> dict[str, Any]:
     """Memory, traffic and time of fine-tuning a language model on a board.
 
-    The plan counts every byte. It tells whether it fits.
+    The plan counts every byte. It tells whether it fits. Where the board's preset runs the fine-tune, ``memory`` is
+    that of its job of so many ``texts`` and ``steps``, byte by byte; else it is counted by shapes.
 
     What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
     :mod:`~gradloom.rtl.plan.language.fit`.
@@ -112,6 +115,7 @@ def plan(
     memory alone is checked.
     """
     from gradloom import boards
+    from gradloom.firmware.steps import MAX_STEPS
 
     from ..machines.presets import find_workload
     from ..models.checkpoint import find_model
@@ -139,6 +143,9 @@ def plan(
             f"from_layer={from_layer}: adapters of InstantFT go from every block to the head; leave it "
             f"out, or give --method qlora"
         )
+    for name, value in (("texts", texts), ("steps", steps)):
+        if not 1 <= value <= MAX_STEPS:
+            raise ValueError(f"{name}={value}: must be from 1 to {MAX_STEPS}")
     target = boards.find(board)
     request = Request(
         model=find_model(model),
@@ -154,7 +161,20 @@ def plan(
     )
     kind = "instantft" if instant else "qlora"
     preset = find_workload(target.name, f"text-{kind}")
-    result = planned(request, target, preset.config if preset else None, method=kind, port_bits=axi_bits)
+    lay = None
+    if preset is not None and not instant:
+        from gradloom.sim.workloads.job_layout import planner
+
+        lay = planner(preset.config, texts=min(texts, steps), steps=steps)
+    result = planned(
+        request,
+        target,
+        preset.config if preset else None,
+        method=kind,
+        port_bits=axi_bits,
+        laid_out=lay,
+        texts=min(texts, steps),
+    )
     return result | {"preset": preset.name if preset else None}
 
 
@@ -236,6 +256,8 @@ def _plan_verb(
     from_layer: Annotated[
         int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")
     ] = 0,
+    texts: Annotated[int, typer.Option(min=1, help="Texts in memory, at most one a step.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of the job.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Plan the memory, traffic and time of a fine-tune on a board.
@@ -259,6 +281,8 @@ def _plan_verb(
         axi_bits=axi_bits,
         method=method,
         from_layer=from_layer,
+        texts=texts,
+        steps=steps,
     )
     if as_json:
         print_json(result)

@@ -5,6 +5,7 @@ A method is an entry of :data:`METHODS`: what its candidates are, and what of th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from gradloom.rtl.models.vectors import fresh_vectors
 from gradloom.rtl.plan.language.budget import TARGETS
 from gradloom.rtl.plan.language.fit import Misfit, machine_misfits
 from gradloom.rtl.plan.language.packed import STORES
+
+from ..workloads.job_layout import Shape
 
 __all__ = ["METHODS", "Candidate", "Choice", "candidates", "first_layers"]
 
@@ -102,6 +105,21 @@ class Candidate:
     def vectors(self, model: LanguageModel) -> list[str]:
         """Modules with a vector."""
         return [] if self.rank else self.modules(model)
+
+    def shape(self, model: LanguageModel, **change: Any) -> Shape:
+        """What its memory depends on.
+
+        It has one text and one step unless ``change`` has more.
+        """
+        options: dict[str, Any] = {"store": self.store, "accumulate": self.accumulate} | change
+        return Shape(
+            model=model,
+            ranks=tuple(self.ranks(model).items()),
+            vectors=tuple(self.vectors(model)),
+            first=self.from_layer,
+            tokens=self.seq,
+            **options,
+        )
 
     def parameters(self, model: LanguageModel) -> int:
         """How many values learn."""

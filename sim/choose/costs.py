@@ -1,8 +1,8 @@
 """Costs of all candidates, composed of those of small programs.
 
-Of each method, targets, rank: a program of one layer, and what a second one adds. What layers without adapters, more
-logits, other texts of an update and another format of what is stored add comes from one program each, in the last two
-cases by the number of parameters.
+Of each method, targets, and the lowest and highest rank: a program of one layer, and what a second one adds. Ranks
+between lie on a line. What layers without adapters, more logits, other texts of an update and another format of what is
+stored add comes from one program each, in the last two cases by the number of parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,19 @@ from typing import Any
 
 from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
 from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.firmware.soc import HEADER_BYTES as JOB_HEADER
+from gradloom.firmware.steps import STATE_BYTES
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import EDGE
-from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.plan.language.residents import FROZEN, by_class, residents
-from gradloom.rtl.plan.language.training import training_operations
-from gradloom.rtl.plan.language.transformer import Step
 
+from ..workloads.job_layout import measured_sizes, page_rounding, row_bytes
 from .candidates import Candidate
-from .points import PIECE, Point, measured, reduced_tiles
+from .points import PIECE, SHORT, Point, measured, reduced_tiles
 
-__all__ = ["Cost", "Costs"]
+__all__ = ["Cost", "Costs", "beside_frozen"]
 
 #: Classes of memory of which each text has its own.
 _BY_TEXT = ("texts", "forward_cache")
@@ -43,7 +43,11 @@ class Cost:
     trunk_cycles : int
         That the first step on a text takes longer: of the layers below, whose result is kept.
     memory : dict
-        Bytes by class; ``texts`` and ``forward_cache`` are those of one text.
+        Bytes by class; ``texts`` and ``forward_cache`` are those of one text, ``step_table`` that of one step.
+    later_programs : int
+        Bytes of the programs of steps on texts that were seen before.
+    row, later_values : int
+        Bytes of a step in the table, and of what it says of those later programs.
     update_bytes : int
         Of the adapter as it is shipped, float32.
     """
@@ -52,6 +56,9 @@ class Cost:
     trunk_cycles: int
     memory: dict[str, int]
     update_bytes: int
+    later_programs: int = 0
+    row: int = 0
+    later_values: int = 0
 
     def cycles(self, steps: int, texts: int) -> int:
         """Of so many updates, in which so many different texts are seen."""
@@ -64,13 +71,31 @@ class Cost:
         old = max(cycles - windows * self.trunk_cycles, 0) // self.update_cycles
         return max(new, old if old * each >= windows else 0)
 
-    def bytes(self, texts: int) -> int:
-        """Of memory, with so many texts."""
-        return sum(size * (texts if name in _BY_TEXT else 1) for name, size in self.memory.items())
+    def classes(self, steps: int, each: int, texts: int) -> dict[str, int]:
+        """Bytes of memory by class.
 
-    def beside_frozen(self, texts: int) -> int:
-        """Of memory beside the frozen model."""
-        return self.bytes(texts) - sum(self.memory[name] for name in FROZEN)
+        They are those of so many updates, each of ``each`` texts, and so many different texts.
+        """
+        found = {name: size * (texts if name in _BY_TEXT else 1) for name, size in self.memory.items()}
+        if steps * each > texts:
+            found["programs"] += self.later_programs
+            if self.row:
+                found["step_table"] += self.later_values
+        if self.row:
+            found["step_table"] += (steps - 1) * self.row
+            beyond = ("page_rounding", "job_header", "adapter_copies")
+            found["page_rounding"] = page_rounding({name: n for name, n in found.items() if name not in beyond})
+        return found
+
+
+def beside_frozen(found: Mapping[str, int]) -> int:
+    """Bytes of memory beside the frozen model."""
+    return sum(found.values()) - sum(found[name] for name in FROZEN)
+
+
+def _whats(found: Sequence[Candidate]) -> list[tuple[str, tuple[str, ...]]]:
+    """Methods with their targets."""
+    return list(dict.fromkeys(each.where[:2] for each in found))
 
 
 class Costs:
@@ -81,7 +106,7 @@ class Costs:
     model : LanguageModel
     config : LanguageConfig
     found : sequence of Candidate
-        Those whose costs are wanted. The first one's ``seq`` is measured with every rank, others with the largest.
+        Those whose costs are wanted. The first one's ``seq`` is measured with two ranks, others with the largest.
     jobs : int
         Processes.
     known : mapping
@@ -101,24 +126,39 @@ class Costs:
         known: Mapping[Point, Mapping[str, int]] = MappingProxyType({}),
         keep: Callable[[Mapping[Point, Mapping[str, int]]], None] | None = None,
     ) -> None:
-        self.model, self.config = model, replace(config, packing=1)
+        self.model, self.config, self.found = model, replace(config, packing=1), tuple(found)
         self.tiles = -(-model.vocab // EDGE)
         self.start = reduced_tiles(self.tiles)
+        #: Layers add the same cycles before any head, but their memory depends on it.
+        self.short = min(SHORT, self.tiles)
         self.seq = found[0].seq
-        self.ranks = dict.fromkeys((each.where[:2] for each in found), 0)
-        for each in found:
-            self.ranks[each.where[:2]] = max(self.ranks[each.where[:2]], each.rank)
+        known_ranks = {what: {each.rank for each in found if each.where[:2] == what} for what in _whats(found)}
+        self.ranks = {what: max(ranks) for what, ranks in known_ranks.items()}
+        self.least = {what: min(ranks) for what, ranks in known_ranks.items()}
         #: What is the same whatever learns is measured with these.
         self.usual = found[0].where[:2]
-        points = [point for each in found for point in self._points(each)]
+        wanted = {point for each in found for point in self._points(each)}
+        points = [point for point in wanted if point.timed or replace(point, timed=True) not in wanted]
         self.points = measured(model, self.config, points, jobs=jobs, progress=progress, known=known, keep=keep)
         self._sizes: dict[tuple[Candidate, int], dict[str, int]] = {}
 
     # ---- what is measured
 
     def _own(self, each: Candidate, **change: Any) -> Point:
-        rank = each.rank if each.seq == self.seq else self.ranks[each.where[:2]]
-        return replace(self._largest(each.where[:2]), rank=rank, seq=each.seq, **change)
+        """With the largest rank."""
+        return replace(self._largest(each.where[:2]), seq=each.seq, **change)
+
+    def _heads(self) -> list[int]:
+        """Tiles of the heads that are measured, at most two."""
+        return [self.start, self.start + PIECE] if self.start < self.tiles else [self.start]
+
+    def _held(self, each: Candidate, **change: Any) -> Point:
+        """Of its memory alone, with a head that ends like the whole one."""
+        return self._own(each, **{"tiles": self.start, "timed": False, **change})
+
+    def _entered(self, each: Candidate, trunk: int) -> Point:
+        """With layers that do not learn in front."""
+        return self._held(each, learning=min(self.model.layers - each.from_layer, 2), trunk=trunk)
 
     def _usual(self, seq: int, **change: Any) -> Point:
         return replace(self._largest(self.usual), seq=seq, **change)
@@ -126,25 +166,28 @@ class Costs:
     def _largest(self, what: tuple[str, tuple[str, ...]], **change: Any) -> Point:
         """With the seq that is measured with every rank."""
         method, targets = what
-        point = Point(method=method, targets=targets, rank=self.ranks[what], seq=self.seq, tiles=self.start)
+        point = Point(method=method, targets=targets, rank=self.ranks[what], seq=self.seq, tiles=self.short)
         return replace(point, **change)
 
     def _points(self, each: Candidate) -> list[Point]:
         learning, trunk = self.model.layers - each.from_layer, each.from_layer
-        made = [self._own(each)]
-        if each.seq != self.seq:
-            made += self._points(replace(each, seq=self.seq))
-            made.append(self._largest(each.where[:2], learning=min(learning, 2)))
-        if learning > 1:
-            made.append(self._own(each, learning=2))
+        what = each.where[:2]
+        made = [self._own(each, learning=count) for count in range(1, min(learning, 2) + 1)]
+        if each.rank < self.ranks[what]:
+            made += [
+                self._largest(what, learning=count, rank=rank)
+                for count in range(1, min(learning, 2) + 1)
+                for rank in (self.least[what], self.ranks[what])
+            ]
         if trunk:
             made += [self._usual(each.seq), self._usual(each.seq, trunk=1)]
+            made.append(self._entered(each, 1))
         if trunk > 1:
             made.append(self._usual(each.seq, trunk=2))
-        if self.start < self.tiles:
-            made += [self._usual(each.seq), self._usual(each.seq, tiles=self.start + PIECE)]
-            # Of the memory, each candidate's own: what fills it may be logits or a layer.
-            made.append(replace(self._own(each, tiles=self.start + PIECE), timed=False))
+        made += [self._usual(each.seq), *(self._usual(each.seq, tiles=tiles) for tiles in self._heads())]
+        # Of the memory, each candidate's own: what fills it may be logits or a layer.
+        made += [self._held(each, tiles=tiles) for tiles in self._heads()]
+        made.append(self._held(each, learning=min(learning, 2)))
         if each.store != "words":
             made += [self._largest(each.where[:2]), self._largest(each.where[:2], store=_STORED)]
         if each.accumulate > 1:
@@ -162,15 +205,29 @@ class Costs:
         memory = dict(self._residents(each))
         if each.from_layer:
             memory["forward_cache"] = 4 * each.seq * self.model.hidden
-        memory["step_tensors"] = self._tensors(each)
-        memory["programs"] = self._programs(each)
-        kept = -(-memory["adapters"] // 64) * 64
+        adapters = sum(each.ranks(self.model).values()) // (each.rank or 1)
+        memory["measured"] = sum(-(-size // 64) * 64 for size in measured_sizes(each.shape(self.model)).values())
+        memory["step_tensors"] = self._places(each)
+        first, later = self._programs(each)
+        memory["programs"] = first
+        kept, row, values = memory["adapters"], 0, 0
+        if each.shape(self.model).on_card:
+            row = row_bytes(bool(each.from_layer), AdamW(lr=1e-3))
+            memory["state"] = -(-adapters * STATE_BYTES // 64) * 64
+            memory["step_table"] = round(self._text(each, "step_table")) + 4 * bool(each.from_layer)
+            memory["page_rounding"] = 0
+            values = memory["step_table"] - row - STATE_BYTES * adapters if each.from_layer else 0
+            kept += memory["state"]
+        memory["job_header"] = JOB_HEADER
         memory["adapter_copies"] = 2 * (STORE_HEADER + kept)
         return Cost(
             update_cycles=self._update(each),
             trunk_cycles=round(self._trunk(each, "cycles")),
             memory=memory,
             update_bytes=4 * each.parameters(self.model),
+            later_programs=later,
+            row=row,
+            later_values=values,
         )
 
     def _figure(self, point: Point, name: str = "cycles") -> int:
@@ -179,18 +236,20 @@ class Costs:
 
     def _layers(self, each: Candidate, name: str) -> float:
         """Of the layers that learn and a short head."""
-        learning = self.model.layers - each.from_layer
-        first = self._figure(self._own(each), name)
-        more = self._figure(self._own(each, learning=2), name) - first if learning > 1 else 0
-        if each.seq == self.seq:
-            return first + (learning - 1) * more
-        # Only measured with the largest rank: others by their share in a window that is measured with all.
-        return (first + (learning - 1) * more) * self._share(each, name)
+        what, learning = each.where[:2], self.model.layers - each.from_layer
+        largest = self._linear(self._own(each), learning, name)
+        if each.rank == self.ranks[what]:
+            return largest
+        low, high = self.least[what], self.ranks[what]
+        ends = [self._linear(self._largest(what, rank=rank), learning, name) for rank in (low, high)]
+        own = ends[0] + (ends[1] - ends[0]) * (each.rank - low) / (high - low)
+        # Other windows are only measured with the largest rank: others by their share in those that are.
+        return largest * own / ends[1]
 
-    def _share(self, each: Candidate, name: str) -> float:
-        ranks = each.rank, self.ranks[each.where[:2]]
-        own, largest = (self._layers(replace(each, seq=self.seq, rank=rank), name) for rank in ranks)
-        return own / largest
+    def _linear(self, one: Point, learning: int, name: str) -> int:
+        """Of so many layers, by those of one and two."""
+        first = self._figure(one, name)
+        return first + (learning - 1) * (self._figure(replace(one, learning=2), name) - first if learning > 1 else 0)
 
     def _trunk(self, each: Candidate, name: str) -> float:
         """Of the layers that do not."""
@@ -203,10 +262,10 @@ class Costs:
 
     def _head(self, each: Candidate, name: str) -> float:
         """Of the rest of the head."""
-        if self.start == self.tiles:
-            return 0
-        short, longer = (self._figure(self._usual(each.seq, tiles=self.start + more), name) for more in (0, PIECE))
-        return (longer - short) * (self.tiles - self.start) / PIECE
+        short, *heads = (
+            self._figure(self._usual(each.seq, tiles=tiles), name) for tiles in (self.short, *self._heads())
+        )
+        return heads[0] - short + (heads[-1] - heads[0]) * (self.tiles - self.start) / PIECE
 
     def _text(self, each: Candidate, name: str) -> float:
         return self._layers(each, name) + self._head(each, name)
@@ -236,33 +295,28 @@ class Costs:
 
     # ---- memory
 
-    def _tensors(self, each: Candidate) -> int:
-        """Bytes of the places that tensors of a step share."""
-        name = "step_tensors"
-        if each.seq != self.seq:
-            # Words of tokens; what an adapter's rank adds is a thousandth.
-            own = self._places(replace(each, rank=self.ranks[each.where[:2]]))
-            return -(-round(own * self._share(each, name)) // 64) * 64
-        return self._places(each)
-
     def _places(self, each: Candidate) -> int:
-        learning = self.model.layers - each.from_layer
-        first = self._figure(self._own(each), "step_tensors")
-        found = first
-        if learning > 1:
-            found += (learning - 1) * (self._figure(self._own(each, learning=2), "step_tensors") - first)
-        if self.start == self.tiles:
-            return found
-        more = self._figure(replace(self._own(each, tiles=self.start + PIECE), timed=False), "step_tensors") - first
-        return found + more * (self.tiles - self.start) // PIECE
+        """Bytes of the places that tensors of a step share.
 
-    def _programs(self, each: Candidate) -> int:
-        """Bytes of the programs of a step, two with a forward cache."""
-        later = self._text(each, "commands") + self._stored(each, "commands")
-        commands = later * min(each.accumulate, 2)
+        They are the same for all ranks, formats and texts of an update.
+        """
+        name = "step_tensors"
+        found = self._linear(self._held(each), self.model.layers - each.from_layer, name)
         if each.from_layer:
-            commands += commands + self._trunk(each, "commands")
-        return COMMAND_BYTES * round(commands)
+            # The layers below leave what the lowest that learns adds to.
+            found += self._figure(self._entered(each, 1), name) - self._figure(self._entered(each, 0), name)
+        heads = [self._figure(self._held(each, tiles=tiles), name) for tiles in self._heads()]
+        return found + (heads[-1] - heads[0]) * (self.tiles - self.start) // PIECE
+
+    def _programs(self, each: Candidate) -> tuple[int, int]:
+        """Bytes of the programs of a step on a new text, and on a known one."""
+        later = self._text(each, "commands") + self._stored(each, "commands")
+        kinds = min(each.accumulate, 2)
+        first, again = (
+            kinds * -(-COMMAND_BYTES * round(commands) // 64) * 64
+            for commands in (later + self._trunk(each, "commands"), later)
+        )
+        return first, again if each.from_layer else 0
 
     def _residents(self, each: Candidate) -> dict[str, int]:
         """Bytes of what stays by class, composed of models of few layers."""
@@ -282,11 +336,6 @@ class Costs:
         usual = replace(each, from_layer=trunk)
         key = usual, learning
         if key not in self._sizes:
-            ranks = usual.ranks(small)
-            vectors = frozenset(usual.vectors(small))
-            step = Step(small, each.seq, ranks, range(small.layers), vectors=vectors, texts=each.accumulate)
-            operations = training_operations(
-                step, dict.fromkeys(ranks, 2.0), AdamW(lr=1e-3), texts=each.accumulate, wide=STORES[each.store]
-            )
+            step, operations = usual.shape(small).operations()
             self._sizes[key] = by_class(residents(operations, step, self.config.data_bits // 8), small)
         return self._sizes[key]

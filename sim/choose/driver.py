@@ -6,7 +6,8 @@ Nothing is known beforehand of what a candidate learns: no table is stored, the 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.plan.language.fit import DoesNotFit
 
+from ..run.workers import processes
+from ..workloads.job_layout import laid_out
 from ..workloads.language import Quantized, build
 from .budgets import parse_bytes, parse_seconds
 from .candidates import Candidate, candidates
@@ -97,7 +100,7 @@ def choose(
     if not within:
         raise ValueError(_nothing(asked, offers))
     llama = build(checkpoint, progress=tell)
-    short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell)
+    short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell, jobs)
     result = _result(asked, shapes, parts, offers, within, short)
     from .picture import plot_choice
 
@@ -218,6 +221,7 @@ def _short_runs(
     found: Sequence[Candidate],
     state: State,
     tell: Progress,
+    jobs: int,
 ) -> dict[str, Any]:
     """The finalists, and the held-out loss after each one's short run."""
     everywhere: dict[str, Candidate] = {}
@@ -226,7 +230,7 @@ def _short_runs(
         if most is None or one.parameters(llama.model) > most.parameters(llama.model):
             everywhere[one.method] = one
     slopes = Slopes(llama, tensor, parts, everywhere, asked.seed, tell)
-    chosen = finalists(within, slopes.of)
+    chosen = _laid_out(asked, llama.model, finalists(within, slopes.of), jobs, tell)
     work = sum(each.cost.cycles(each.steps, 0) for each in chosen)
     share = min(1.0, _EFFORT / work)
     before = held_out(llama, parts)
@@ -240,6 +244,24 @@ def _short_runs(
             state.keep_loss(key, loss)
         runs.append((each, count, state.losses[key], slopes.of(each.candidate)))
     return {"before": before, "runs": runs}
+
+
+def _laid_out(asked: Request, model: LanguageModel, chosen: Sequence[Offer], jobs: int, tell: Progress) -> list[Offer]:
+    """The finalists with the memory of their whole jobs.
+
+    A sum of small programs misses it by some commands.
+    """
+    config = replace(asked.preset.config, packing=1)
+    shapes = [each.candidate.shape(model, texts=each.texts, steps=each.steps) for each in chosen]
+    tell(0, len(shapes), "memory of finalists")
+    if jobs == 1 or len(shapes) == 1:
+        classes = {shape: laid_out(shape, config) for shape in shapes}
+    else:
+        with processes(min(jobs, len(shapes))) as run:
+            classes = dict(run(partial(laid_out, config=config), shapes))
+    made = [replace(each, classes=classes[shape]) for each, shape in zip(chosen, shapes, strict=True)]
+    # A page more may be one too many.
+    return [each for each in made if not shortfalls(each, asked.budget)] or made
 
 
 def _result(
@@ -260,7 +282,13 @@ def _result(
         (run for run in runs if run not in good), key=lambda run: run[2]
     )
     rows = [
-        {**told(each), "short_steps": count, "held_out": loss if math.isfinite(loss) else None, "first_step": first}
+        {
+            **told(each),
+            "memory": dict(each.classes),
+            "short_steps": count,
+            "held_out": loss if math.isfinite(loss) else None,
+            "first_step": first,
+        }
         for each, count, loss, first in order
     ]
     first = order[0][0]

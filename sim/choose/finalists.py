@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gradloom.rtl.plan.language.packed import STORES
 
 from .candidates import Candidate
-from .costs import Cost
+from .costs import Cost, beside_frozen
 
 __all__ = ["MOST", "Budget", "Offer", "finalists", "nearest", "shortfalls"]
 
@@ -33,7 +33,8 @@ class Budget:
 class Offer:
     """A candidate with what its fine-tune costs.
 
-    ``steps``: updates that it gets; ``wanted``: those that were asked for, where time is no bound.
+    ``steps``: updates that it gets; ``wanted``: those that were asked for, where time is no bound. ``texts``: different
+    windows that these see; ``classes``: bytes of memory by class.
     """
 
     candidate: Candidate
@@ -41,9 +42,14 @@ class Offer:
     steps: int
     wanted: int
     seconds: float
-    memory: int
-    beside_frozen: int
+    texts: int
+    classes: Mapping[str, int]
     update: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes, all that the board's memory holds."""
+        return sum(self.classes.values())
 
     @property
     def share(self) -> float:
@@ -67,14 +73,15 @@ def offer(
     # What takes too long is shown with the fewest updates that it may have.
     count = max(count, min(_LEAST, wanted))
     seen = min(windows, count * each)
+    memory = cost.classes(count, each, seen)
     return Offer(
         candidate=candidate,
         cost=cost,
         steps=count,
         wanted=wanted,
         seconds=cost.cycles(count, seen) / clock_hz,
-        memory=cost.bytes(seen),
-        beside_frozen=cost.beside_frozen(seen),
+        texts=seen,
+        classes=memory,
         update=cost.update_bytes,
     )
 
@@ -135,10 +142,11 @@ def told(each: Offer) -> Mapping[str, object]:
         "seq": one.seq,
         "accumulate": one.accumulate,
         "steps": each.steps,
+        "texts": each.texts,
         "update_cycles": each.cost.update_cycles,
         "trunk_cycles": each.cost.trunk_cycles,
         "seconds": each.seconds,
         "memory_bytes": each.memory,
-        "beside_frozen_bytes": each.beside_frozen,
+        "beside_frozen_bytes": beside_frozen(each.classes),
         "update_bytes": each.update,
     }

@@ -10,19 +10,19 @@ from types import MappingProxyType
 
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import EDGE
-from gradloom.rtl.plan.language.packed import STORES
-from gradloom.rtl.plan.language.planned import planned_step
 
 from ..run.workers import processes
 from ..time.forecast import forecast
+from ..workloads.job_layout import lowered, planned_job
 from .candidates import Candidate
 
-__all__ = ["PIECE", "Point", "measured", "reduced_tiles"]
+__all__ = ["PIECE", "SHORT", "Point", "measured", "reduced_tiles"]
 
 #: Tiles of logits that a command of the head makes: its program repeats with each.
 PIECE = 128
+#: Tiles of the head of programs whose layers are looked at.
+SHORT = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,27 +53,25 @@ def reduced_tiles(tiles: int) -> int:
 
 
 def measure(model: LanguageModel, config: LanguageConfig, point: Point) -> dict[str, int]:
-    """Cycles, commands, and bytes of the shared places of a program.
+    """Cycles, commands, bytes of shared places and table of a program.
 
     Cycles are 0 where they are not wanted.
     """
     small = replace(model, layers=point.trunk + point.learning, vocab=point.tiles * EDGE)
     each = Candidate(method=point.method, targets=point.targets, rank=point.rank, from_layer=point.trunk, seq=point.seq)
-    program, layout = planned_step(
-        small,
-        each.ranks(small),
-        range(small.layers),
-        config,
-        tokens=point.seq,
-        rule=AdamW(lr=1e-3) if point.updates else None,
-        texts=point.texts,
-        wide=STORES[point.store],
-        vectors=each.vectors(small),
-    )
-    return {
+    shape = each.shape(small, store=point.store, accumulate=point.texts)
+    found = {"step_table": 0}
+    if shape.on_card:
+        job = planned_job(shape, config)
+        program, shared = job.programs[0].program, job.shared
+        found["step_table"] = len(job.table)
+    else:
+        made = lowered(shape, config, updates=point.updates)
+        program, shared = made.program, made.layout.shared_bytes
+    return found | {
         "cycles": forecast(program, config=config).total if point.timed else 0,
         "commands": len(program.instructions),
-        "step_tensors": layout.shared_bytes,
+        "step_tensors": shared,
     }
 
 

@@ -11,18 +11,18 @@ import numpy as np
 
 from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Program, Result, ResultKind
-from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, AdapterPlaces, StepTable, initial_state, values_of
+from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Result, ResultKind
+from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import SPARE, Tensor, Update
+from gradloom.rtl.plan.language.operations import SPARE, Operation, Tensor
 from gradloom.rtl.plan.language.rechosen import FRACS, REACHES, Rechosen, constants
 from gradloom.rtl.plan.language.step import Layout
-from gradloom.rtl.plan.language.stepped import SteppedProgram, schedule, scheduled, stepped
 from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
 
+from .job_layout import STATE, JobLayout
 from .step import Frozen, Training, as_bytes, largest, place_frozen
 from .trainer import Trainer
 
@@ -30,15 +30,12 @@ __all__ = ["STATE", "BoardJob", "board_job", "rehearsed", "write_card_image"]
 
 #: Cycles without progress after which the board gives a step up; no command takes so long.
 _WATCHDOG = 100_000_000
-_PAGE = 4096
 #: Steps after which the adapter is kept: of a whole model that takes the processor as long as a step.
 _KEEP = 16
 #: Bits to spare in tensors whose exponents hold for all steps.
 _HEADROOM = 4
 #: Texts whose step is made in floating point before the job, at most.
 _REHEARSED = 4
-#: Name of the exponents of adapters that the job changes.
-STATE = "exponents"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class BoardJob:
 
     ``frac``: fraction bits of every tensor in the first step; those of adapters are ``exponents`` too, which change.
     ``layout``: places in the window of tensors that outlive a step; the window begins at ``job.window_offset`` of the
-    memory; ``memory``: bytes of the window by purpose.
+    memory; ``memory``: bytes of the board's memory by class.
     """
 
     sections: tuple[Section, ...]
@@ -125,8 +122,8 @@ class _Placing:
         self.layout.place(name, len(data))
         self.brought.extend(_whole(data))
 
-    def adapters(self) -> int:
-        """Places adapters and their state; returns their bytes."""
+    def adapters(self) -> None:
+        """Places adapters and their state."""
         first = self.trainings[0].data(self.frac)
         for name in self.exponents.constants:
             for which in "ab":
@@ -142,7 +139,6 @@ class _Placing:
                 for name in chosen.constants
             ),
         )
-        return self.layout.end
 
     def texts(self, own: Sequence[str]) -> None:
         """Tables, moments, and the tensors ``own`` of each text."""
@@ -153,26 +149,6 @@ class _Placing:
             data_of = training.start_data(self.frac) | as_bytes({TARGETS: training.targets})
             for name in own:
                 self.bring(f"{number}:{name}", data_of[name])
-
-    def measured(self) -> int:
-        """Places what is measured between steps; returns its bytes."""
-        start = self.layout.end
-        for each in self.trainings[0].operations:
-            if isinstance(each, Update):
-                self.layout.adapter(each.adapter, each.linear, len(self.trainings[0].tokens))
-        return self.layout.end - start
-
-    def places(self) -> tuple[AdapterPlaces, ...]:
-        """Of what is measured, in the order of the state."""
-        return tuple(
-            AdapterPlaces(
-                tuple((self.layout[f"{name}.{each}"], self.layout.sizes[f"{name}.{each}"] // 4) for each in FRACS),
-                given.x,
-                given.w,
-                given.dy,
-            )
-            for name, given in self.exponents.constants.items()
-        )
 
 
 def board_job(
@@ -204,98 +180,55 @@ def board_job(
     frac, exponents = rehearsed(trainings)
     placing = _Placing(trainings=trainings, frac=frac, exponents=exponents)
     layout = placing.layout
-    kept = placing.adapters()
+    placing.adapters()
     own = trainings[0].step.input.name, TARGETS
     placing.texts(own)
     place_frozen(trainings[0], layout)
     frozen_parts = [frozen.stream(name) for name in layout.offsets if name in frozen.words]
-    layout.place(LOSS, config.data_bits // 8)
     cached = Trainer(frozen, dict(adapters), layers, rule).cached(texts[0])
-    for number in range(len(trainings)):
-        for tensor in cached:
-            layout.place(f"{number}:{tensor.name}", 4 * tensor.rows * tensor.features)
-    measured = placing.measured()
-
+    made = JobLayout(
+        layout=layout,
+        operations=trainings[0].operations,
+        own=own,
+        cached=cached,
+        exponents=exponents,
+        texts=len(trainings),
+    )
+    made.rest(len(texts[0]), config.data_bits // 8)
     told(0, steps, "writing programs")
-    names = (*own, *(tensor.name for tensor in cached))
-    made: list[SteppedProgram] = []
-    end = shared = 0
-    for training in _kinds(trainings[0], cached, frac, again=steps > len(trainings)):
-        mine = layout.copy()
-        for name in names:
-            mine.offsets[name] = layout[f"0:{name}"]
-        made.append(stepped(training.operations, 1, frac, mine, config, adapters=exponents.constants, texts=names))
-        end, shared = max(end, mine.end), max(shared, mine.shared_bytes)
-    table, placed = _table(placing, made, names, steps), []
-    start = -(-end // _PAGE) * _PAGE
-    for each in made:
-        placed.append(Program(each.program.code, start, checked=False))
-        start += -(-len(each.program.code) // 64) * 64
-    window = -(-(start + len(table)) // _PAGE) * _PAGE
+    made.write(_kinds(trainings[0], cached, frac, again=steps > len(trainings)), frac, config, steps)
     job = Job(
-        window_bytes=window,
-        programs=tuple(placed),
+        window_bytes=made.window,
+        programs=tuple(made.placed),
         watchdog=_WATCHDOG,
-        kept=Kept(offset=0, bytes=kept, store=HEADER_BYTES + window, every=_KEEP),
+        kept=Kept(offset=0, bytes=made.kept, store=HEADER_BYTES + made.window, every=_KEEP),
         results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
-        table=start,
+        table=made.table_offset,
     )
     at = HEADER_BYTES
-    codes = [_whole(each.code) for each in placed]
-    memory = {
-        "adapters": kept,
-        "moments, tables and texts": len(placing.brought) - kept,
-        "weights": sum(len(_whole(each)) for each in frozen_parts),
-        "forward caches": sum(4 * each.rows * each.features for each in cached) * len(trainings),
-        "tensors of a step": measured + shared,
-        "programs": sum(map(len, codes)),
-        "table of steps": len(table),
-    }
-    memory["padding and loss"] = window - sum(memory.values())
+    codes = [_whole(each.code) for each in made.placed]
     frozen_at = at + min(layout[name] for name in frozen.words if name in layout.offsets)
     sections = (
         Section(name="adapters, texts", parts=(bytes(placing.brought),), offset=at),
         Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
-        Section(name="programs", parts=(*codes, table), offset=at + placed[0].offset),
+        Section(name="programs", parts=(*codes, made.table), offset=at + made.placed[0].offset),
         Section(name="job", parts=(job.header(),), offset=0),
     )
-    return BoardJob(sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=memory)
+    model = replace(frozen.model, layers=len(layers))
+    return BoardJob(
+        sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=made.memory(model)
+    )
 
 
-def _kinds(first: Training, cached: Sequence[Tensor], frac: Mapping[str, int], *, again: bool) -> Iterator[Training]:
+def _kinds(
+    first: Training, cached: Sequence[Tensor], frac: Mapping[str, int], *, again: bool
+) -> Iterator[Sequence[Operation]]:
     """A step on a new text, and one on a text with a forward cache."""
-    yield first
+    yield first.operations
     if cached and again:
         held = {tensor.name: (np.zeros((tensor.rows, tensor.features)), frac[tensor.name]) for tensor in cached}
         learning = [each for each in first.layers if each >= int(cached[0].name.split(".")[0])]
-        yield replace(first, layers=learning, kept=held)
-
-
-def _table(placing: _Placing, made: Sequence[SteppedProgram], names: Sequence[str], steps: int) -> bytes:
-    """The table of steps.
-
-    A row has a program's number, offsets of ``names``, and columns of the optimiser.
-    """
-    texts, layout = len(placing.trainings), placing.layout
-    _, rules = scheduled(placing.trainings[0].operations)
-    columns = ["program", *names, *schedule(rules, 1)]
-    variables = {name: index for index, name in enumerate(columns)}
-    for number, name in enumerate(placing.exponents.constants):
-        for place, which in enumerate(FRACS):
-            variables[f"{name}.{which}"] = len(columns) + number * STATE_BYTES // 4 + place
-    return StepTable(
-        programs=tuple(values_of(each.patches, variables) for each in made),
-        rows=tuple(
-            (
-                int(len(made) > 1 and step >= texts),
-                *(layout[f"{step % texts}:{name}"] for name in names),
-                *schedule(rules, step + 1).values(),
-            )
-            for step in range(steps)
-        ),
-        adapters=placing.places(),
-        state=layout[STATE],
-    ).encoded()
+        yield replace(first, layers=learning, kept=held).operations
 
 
 def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:
@@ -323,7 +256,7 @@ def _told(
     return {
         **facts,
         "card_bytes": size,
-        "memory_bytes": job.job.window_offset + job.job.window_bytes,
+        "memory_bytes": sum(job.memory.values()),
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
         "sections": sections,
         "memory": dict(job.memory),

@@ -24,6 +24,7 @@ from ..reference.descent import AdamW, Optimizer, Sgd
 from ..reference.llama import Llama
 from .checkpoint import ResumePoint
 from .driver import Job, Outcome, Progress, repeatable
+from .job_layout import planner
 from .step import Frozen
 from .trainer import StepResult
 
@@ -265,17 +266,23 @@ class TextTask:
             method=learnt.name,
         )
         if not self.exact:
-            failed += memory_misfits(request, boards.find(self.job.preset.board), self.job.config, method=kind)
+            # Without a machine that takes it there is no job to lay out.
+            counts = {"accumulate": self.texts_a_step, "steps": self.steps}
+            lay = None if failed else planner(self.job.config, **counts)
+            board = boards.find(self.job.preset.board)
+            failed += memory_misfits(request, board, self.job.config, method=kind, laid_out=lay)
         refuse(failed)
         return request
 
-    def check_cache(self, held: Mapping[str, int]) -> None:
+    def check_cache(self, held: Mapping[str, int], laid_out: Callable[[], Mapping[str, int]] | None = None) -> None:
         """Refuses more texts than the forward cache has room for.
 
-        ``held`` plans the memory of the board.
+        ``held`` plans the memory of the board with one text, counted by shapes, ``laid_out`` as the job is laid out.
         """
         board, each = boards.find(self.job.preset.board), self.texts_a_step
         room, used = cached_texts(held, board), min(len(self.windows), self.steps * each)
+        if laid_out is not None and 2 * used > room:
+            room = cached_texts(laid_out(), board)
         if not self.exact and used > room:
             raise ValueError(
                 f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "

@@ -23,6 +23,7 @@ from ..time.forecast import forecast_products
 from .driver import finetune
 from .expectation import expectation
 from .instant_forecast import later_step_cycles
+from .job_layout import planner
 
 __all__ = ["block_products", "of_images", "of_instant_text", "of_qlora"]
 
@@ -76,7 +77,8 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = preset.config
     request = _request(point, _TOKENS)
-    found = {"memory_bytes": planned(request, boards.find(preset.board), None)["total_bytes"]}
+    figures = planned(request, boards.find(preset.board), config, laid_out=planner(preset.config))
+    found = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
     tokens = min(_TOKENS, config.tokens)

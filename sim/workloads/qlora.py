@@ -22,6 +22,7 @@ from gradloom.rtl.workloads import QLoraOptions
 
 from .board_job import board_job, write_card_image
 from .driver import Job, Outcome
+from .job_layout import planner
 from .language import (
     Quantized,
     TextTask,
@@ -66,7 +67,8 @@ class QLoraTask(TextTask):
         )
         self.read(rank=rank, targets=",".join(self.named), from_layer=self.from_layer)
         if self.from_layer:
-            self.check_cache(memory(request))
+            lay = planner(self.job.config, accumulate=self.texts_a_step, steps=self.steps)
+            self.check_cache(memory(request), lambda: lay(request))
 
     @property
     def config(self) -> LanguageConfig:

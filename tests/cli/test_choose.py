@@ -62,6 +62,25 @@ def test_a_choice_says_the_line_that_runs_it(run, cloth):
     assert (len(tuned["loss"]), tuned["rank"], tuned["seq"]) == (12, first["rank"], 32)
 
 
+def test_memory_of_a_finalist_is_that_of_its_plan(run, cloth):
+    """By class, as the board's job is laid out."""
+    found = 0
+    for row in free(run)["finalists"]:
+        assert sum(row["memory"].values()) == row["memory_bytes"]
+        if row["accumulate"] > 1:
+            continue
+        options = {"seq": row["seq"], "from-layer": row["from_layer"], "steps": row["steps"], "texts": row["texts"]}
+        if row["method"] == "lora":
+            options |= {"rank": row["rank"], "targets": row["targets"], "store": row["store"]}
+        else:
+            options["method"] = row["method"]
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        code, out, err = run("plan", "small", *words, "--json")
+        assert (code, err) == (0, "") and json.loads(out)["memory"] == row["memory"]
+        found += 1
+    assert found >= 2
+
+
 def test_budgets_leave_what_meets_them(run, cloth):
     """Each budget binds: what is beyond it is no finalist, and without it would have been."""
     first = free(run)["finalists"][0]

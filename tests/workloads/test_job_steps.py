@@ -118,7 +118,7 @@ def test_the_table_grows_by_a_row_a_step(frozen, fresh):
     adapters, rule = fresh([1]), AdamW(lr=1e-2)
     short, long = (job(frozen, adapters, rule, steps) for steps in (4, 10_000))
     assert long.memory["programs"] == short.memory["programs"]
-    rows = long.memory["table of steps"] - short.memory["table of steps"]
+    rows = long.memory["step_table"] - short.memory["step_table"]
     columns = 1 + 3 + 2 * 4  # program, a text's three tensors, both rules
     assert rows == 4 * columns * (10_000 - 4)
 

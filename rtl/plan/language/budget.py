@@ -211,13 +211,14 @@ def memory(request: Request) -> dict[str, int]:
     }
 
 
-def cached_texts(held: Mapping[str, int], board: Target) -> int:
+def cached_texts(held: Mapping[str, int], board: Target, texts: int = 1) -> int:
     """Texts whose forward cache fits the board's memory.
 
-    ``held``: a plan of the memory with the cache of one text.
+    ``held``: a plan of the memory with the caches of so many ``texts``.
     """
-    size = held["forward_cache"]
-    return max(board.memory_bytes - sum(held.values()) + size, 0) // size
+    # Where a job is laid out, a text also has its embeddings and targets there.
+    size = (held["forward_cache"] + held.get("texts", 0)) // texts
+    return max(board.memory_bytes - sum(held.values()) + texts * size, 0) // size
 
 
 def _linears(request: Request) -> Iterator[packed.Stored]:
@@ -360,8 +361,17 @@ def _bandwidth(board: Target, port_bits: int) -> tuple[float, str]:
 _BASE = ("codes", "scales", "padding", "embedding", "head", "norms")
 
 
-def plan(request: Request, board: Target, *, port_bits: int | None = None) -> dict[str, Any]:
+def plan(
+    request: Request,
+    board: Target,
+    *,
+    port_bits: int | None = None,
+    held: Mapping[str, int] | None = None,
+    texts: int = 1,
+) -> dict[str, Any]:
     """Everything as plain values; bytes, seconds.
+
+    ``held``: bytes of the memory by class, with so many ``texts``; those of :func:`memory`, with one, unless given.
 
     Returns
     -------
@@ -376,14 +386,18 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         port_bits = board.port_bits
     if port_bits not in (32, 64, 128, 256, 512):
         raise ValueError(f"axi_bits={port_bits}: must be one of 32, 64, 128, 256, 512")
-    held = memory(request)
+    counted = held is None
+    held = memory(request) if held is None else dict(held)
     total = sum(held.values())
     rate, port = _bandwidth(board, port_bits)
     step = _timed(list(_step_parts(request, board)), board, port_bits)
     cached: dict[str, Any] = {}
     if request.from_layer:
         cached = {
-            "cache": {"bytes_per_text": held["forward_cache"], "texts": cached_texts(held, board)},
+            "cache": {
+                "bytes_per_text": held["forward_cache"] // (1 if counted else texts),
+                "texts": cached_texts(held, board, 1 if counted else texts),
+            },
             "first_step": step,
         }
         step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits)
@@ -402,7 +416,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         "linear_parameters": request.model.linear_parameters,
         "adapter_parameters": request.adapter_parameters,
         "frozen_bytes": held["codes"] + held["scales"],
-        "learning_bytes": total - sum(held[name] for name in _BASE),
+        "learning_bytes": total - sum(held.get(name, 0) for name in _BASE),
         "memory": held,
         "total_bytes": total,
         "available_bytes": board.memory_bytes,
@@ -413,7 +427,7 @@ def plan(request: Request, board: Target, *, port_bits: int | None = None) -> di
         "token": _timed(list(_token_parts(request)), board, port_bits),
         **cached,
         "step": step,
-        "assumptions": _assumptions(request, board),
+        "assumptions": _assumptions(request, board, counted),
     } | ({} if request.known.ranked else {"method": request.method})
 
 
@@ -455,15 +469,17 @@ def nearest(
     return None
 
 
-def _assumptions(request: Request, board: Target) -> list[str]:
+def _assumptions(request: Request, board: Target, counted: bool) -> list[str]:
     notes = [
         "port and array at their full rate, traffic under arithmetic: times are lower bounds",
         f"array: {multipliers(board)} multipliers, the largest power of two within {DSP_SHARE:.0%} of {board.dsp} DSP "
         f"slices",
         f"a third of block memory holds a linear's inputs at {ON_CHIP} bits, or their gradient at {SUM_ON_CHIP}",
-        f"{WORD} bytes a word of adapters, moments, activations and logits; {ADAPTER_COPIES} copies of the adapters",
         "kept for the backward pass: residuals, queries, keys, values, attention's result, gate and up; nothing else",
     ]
+    if counted:
+        notes.append("memory is counted by shapes: no preset runs this, so there is no job to lay out")
+        notes.append(f"{WORD} bytes a word of adapters, moments and logits; {ADAPTER_COPIES} copies of the adapters")
     odd = [name for name in PROJECTIONS if request.model.shape(name)[1] % TILE]
     if odd:
         notes.append(f"inputs of {', '.join(odd)} are no multiple of {TILE}: counted as padded; pack refuses them")

@@ -6,7 +6,7 @@ All verbs use this check.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,20 @@ from .linear import LayerShape
 from .operations import EDGE
 from .transformer import Step, odd_shapes
 
-__all__ = ["MIN_SEQ", "DoesNotFit", "Misfit", "machine_misfits", "memory_misfits", "options", "planned", "refuse"]
+__all__ = [
+    "MIN_SEQ",
+    "DoesNotFit",
+    "LaidOut",
+    "Misfit",
+    "machine_misfits",
+    "memory_misfits",
+    "options",
+    "planned",
+    "refuse",
+]
 
+#: Bytes by class of a request.
+LaidOut = Callable[[Request], Mapping[str, int]]
 #: Tokens that a loss needs: one to read and one to foretell.
 MIN_SEQ = 2
 
@@ -62,12 +74,16 @@ def planned(
     *,
     method: str = "qlora",
     port_bits: int | None = None,
+    laid_out: LaidOut | None = None,
+    texts: int = 1,
 ) -> dict[str, Any]:
     """Figures of a plan, and whether they fit.
 
     The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.
 
-    ``config``: of the machine; None where no preset has one, and memory alone is checked.
+    ``config``: of the machine; None where no preset has one, and memory alone is checked. ``laid_out``: bytes by class
+    of a fine-tune by QLoRA that the machine runs, as its job of ``texts`` is laid out; without it, and of what it does
+    not run, they are counted by shapes.
 
     Returns
     -------
@@ -75,17 +91,14 @@ def planned(
         The figures, and ``fits``, ``misfits`` (``field``, ``value``, ``bound`` and ``give`` of each bound that fails)
         and ``nearest``: changes that make memory suffice and that the machine takes, or None.
     """
-    figures = plan(request, board, port_bits=port_bits)
+    found = _failed(request, config, method)
+    held = None
+    if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
+        held = laid_out(request)
+    figures = plan(request, board, port_bits=port_bits, held=held, texts=texts)
     if method == "instantft":
         figures = instant_plan(request, board, figures, port_bits or board.port_bits)
-    found = (
-        []
-        if config is None
-        else machine_misfits(
-            config, request.model, seq=request.seq, rank=request.rank, targets=request.adapted, method=method
-        )
-    )
-    short, near = _memory(request, board, config, method)
+    short, near = _memory(request, board, config, method, held)
     found += short
     return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
 
@@ -152,20 +165,32 @@ def _linears(
 
 
 def memory_misfits(
-    request: Request, board: Target, config: LanguageConfig | None, *, method: str = "qlora"
+    request: Request,
+    board: Target,
+    config: LanguageConfig | None,
+    *,
+    method: str = "qlora",
+    laid_out: LaidOut | None = None,
 ) -> list[Misfit]:
-    """The bound of the board's memory, if it fails, and what to change."""
-    return _memory(request, board, config, method)[0]
+    """The bound of the board's memory, if it fails, and what to change.
+
+    ``laid_out``: see :func:`planned`; the machine runs the request.
+    """
+    held = None
+    # A job takes less than twice what is counted by shapes, and laying it out takes seconds.
+    if laid_out is not None and method == "qlora" and 2 * _total(request, method) > board.memory_bytes:
+        held = laid_out(request)
+    return _memory(request, board, config, method, held)[0]
 
 
 def _memory(
-    request: Request, board: Target, config: LanguageConfig | None, method: str
+    request: Request, board: Target, config: LanguageConfig | None, method: str, held: Mapping[str, int] | None
 ) -> tuple[list[Misfit], dict[str, Any] | None]:
     """Bounds of memory that fail, and the nearest request that fits.
 
     The request is None if there is none or it is not wanted.
     """
-    total = _total(request, method)
+    total = _total(request, method) if held is None else sum(held.values())
     if total <= board.memory_bytes:
         return [], None
     near = _nearest(request, board, config, method)
@@ -177,24 +202,30 @@ def _total(request: Request, method: str) -> int:
     return sum((memory(request) if method == "qlora" else instant_memory(request)).values())
 
 
-def _nearest(request: Request, board: Target, config: LanguageConfig | None, method: str) -> dict[str, Any] | None:
-    """The nearest request that the memory holds and the machine takes."""
+def _read(request: Request) -> bool:
+    """Whether machines read its frozen weights."""
+    return (request.bits, request.head) == (4, "float16")
 
-    def failed(other: Request) -> list[Misfit]:
-        return (
-            []
-            if config is None
-            else machine_misfits(
-                config, other.model, seq=other.seq, rank=other.rank, targets=other.adapted, method=method
-            )
-        )
+
+def _failed(request: Request, config: LanguageConfig | None, method: str) -> list[Misfit]:
+    """Bounds of the machine that a request fails."""
+    if config is None:
+        return []
+    return machine_misfits(
+        config, request.model, seq=request.seq, rank=request.rank, targets=request.adapted, method=method
+    )
+
+
+def _nearest(request: Request, board: Target, config: LanguageConfig | None, method: str) -> dict[str, Any] | None:
+    """The nearest request that fits, as counted by shapes."""
 
     def runs(other: Request) -> bool:
         # The machine reads one width of codes and one format of the head: others are no way to make a fine-tune fit.
-        return config is None or (other.bits, other.head) == (request.bits, request.head) and not failed(other)
+        same = (other.bits, other.head) == (request.bits, request.head)
+        return config is None or (same and not _failed(other, config, method))
 
     # What the machine takes is changed first, then what the memory holds.
-    first = {field: value for each in failed(request) for field, value in each.give.items()}
+    first = {field: value for each in _failed(request, config, method) for field, value in each.give.items()}
     near = nearest(
         dataclasses.replace(request, **first), board.memory_bytes, total=lambda other: _total(other, method), runs=runs
     )

@@ -127,6 +127,8 @@ def by_class(sizes: Mapping[str, int], model: LanguageModel) -> dict[str, int]:
 
 
 def _class(name: str) -> str:
+    # A text's own has its number in front.
+    name = name.rpartition(":")[2]
     stem, _, end = name.rpartition(".")
     if stem.startswith("model.") and end in _ENDS:
         return _ENDS[end]

@@ -1,0 +1,31 @@
+"""Memory of a job as a plan says it, beside the card's own."""
+
+import dataclasses
+
+import pytest
+
+from gradloom.rtl.models.lora import fresh_lora
+from gradloom.rtl.plan.language.budget import Request
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.sim.workloads.board_job import board_job
+from gradloom.sim.workloads.job_layout import laid_out, row_bytes, shape_of
+
+from .conftest import CONFIG, MODEL, TARGETS, TOKENS
+
+TEXTS = TOKENS, TOKENS[::-1], (*TOKENS[1:], 7)
+
+
+@pytest.mark.parametrize("first, steps, optimizer", [(0, 2, "adamw"), (1, 5, "adamw"), (1, 3, "adamw"), (0, 4, "sgd")])
+def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
+    """By class; of the same texts, before anything is known of values."""
+    adapters = fresh_lora(MODEL, rank=2, targets=TARGETS, layers=range(first, MODEL.layers))
+    rule = AdamW(lr=1e-2) if optimizer == "adamw" else 1e-2
+    made = board_job(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps, CONFIG)
+    request = Request(model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer)
+    shape = shape_of(request, texts=min(steps, len(TEXTS)), steps=steps)
+    assert laid_out(shape, CONFIG) == made.memory and min(made.memory.values()) >= 0
+    assert sum(made.memory.values()) == made.job.window_offset + made.job.window_bytes + 2 * (64 + made.job.kept.bytes)
+    longer = laid_out(dataclasses.replace(shape, steps=steps + 1), CONFIG)
+    if first == 0 or steps > len(TEXTS):
+        assert longer["step_table"] - made.memory["step_table"] == row_bytes(bool(first), rule)
+    assert made.memory.get("forward_cache", 0) == (first > 0) * min(steps, 3) * 4608
