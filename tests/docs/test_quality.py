@@ -1,0 +1,162 @@
+"""Scripts of the pages on quality and baselines: PyTorch's losses are ours, choices and results share no data."""
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.models.instant import fresh_instant
+from gradloom.rtl.models.language import LanguageModel
+from gradloom.rtl.models.lora import fresh_lora
+from gradloom.rtl.models.methods import METHODS
+from gradloom.rtl.models.pack import quantize_linear
+from gradloom.rtl.models.vectors import fresh_vectors
+from gradloom.sim.reference.descent import AdamW
+from gradloom.sim.reference.llama import Llama
+from gradloom.sim.workloads.instant import InstantTrainer
+from gradloom.sim.workloads.language import fine_tune
+from gradloom.sim.workloads.step import Frozen
+
+DOCS = Path(__file__).parents[2] / "docs"
+#: Hidden and heads as the tiles of InstantFT's operations want them.
+MODEL = LanguageModel(
+    name="small",
+    hidden=128,
+    inter=192,
+    layers=3,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    vocab=128,
+    context=16,
+    rope_theta=100.0,
+    norm_eps=1e-5,
+    tied=True,
+)
+TOKENS = [3, 14, 15, 9, 2, 6, 5, 3, 49]
+ALL = METHODS["lora"].parse("all")
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """A script of ``docs/examples`` by its name."""
+    monkeypatch.syspath_prepend(str(DOCS / "examples"))
+    return importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    random = np.random.default_rng(3)
+    return {
+        name: np.asarray(random.normal(float(len(shape) == 1), 0.2 if len(shape) == 1 else shape[-1] ** -0.5, shape))
+        for name, shape in MODEL.tensors.items()
+    }
+
+
+def adapters(method, first, tensors):
+    layers = range(first, MODEL.layers)
+    if method == "lora":
+        return dict(fresh_lora(MODEL, rank=2, targets=ALL, layers=layers))
+    return dict(fresh_vectors(MODEL, METHODS[method], tensors.__getitem__, layers=layers))
+
+
+def torchs_losses(rule, losses, count):
+    """Losses of steps of AdamW without decay."""
+    found = []
+    for _ in range(count):
+        loss = losses().sum()
+        rule.zero_grad()
+        loss.backward()
+        rule.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("method", ["lora", "layernorm", "ia3"])
+def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
+    torch = pytest.importorskip("torch")
+    made = example("torch_llama")
+    ours = fine_tune(Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), AdamW(lr=1e-2), 8)
+    llama, text = made.TorchLlama(MODEL, tensors.__getitem__), torch.tensor([TOKENS])
+    learnt, parts = made.parameters(adapters(method, first, tensors))
+    entry = llama.entering(first, text) if first else None
+    rule = torch.optim.AdamW(parts, lr=1e-2, weight_decay=0)
+    theirs = torchs_losses(rule, lambda: llama.losses(text, learnt, entry), 8)
+    assert ours[0] - ours[-1] > 0.05
+    assert np.abs(np.array(ours) - theirs).max() < 1e-4
+
+
+def test_instantft_by_torch_is_our_float_engines(tensors, example):
+    torch = pytest.importorskip("torch")
+    made = example("torch_llama")
+    # The trainer reads codes.
+    coded = dict(tensors)
+    for each in MODEL.linears:
+        coded[f"{each.name}.weight"] = quantize_linear(tensors[f"{each.name}.weight"]).weight()
+    trainer = InstantTrainer(
+        Frozen(MODEL, coded.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"])),
+        fresh_instant(MODEL, rank=2),
+        range(MODEL.layers),
+        AdamW(lr=1e-2),
+    )
+    ours = [trainer.step(TOKENS).loss for _ in range(4)]
+    llama, text = made.TorchLlama(MODEL, coded.__getitem__), torch.tensor([TOKENS])
+    learnt, parts = made.parameters(
+        {made.instant_name(layer): each for layer, each in fresh_instant(MODEL, rank=2).items()}
+    )
+    taps, rule = llama.taps(text), torch.optim.AdamW(parts, lr=1e-2, weight_decay=0)
+    theirs = torchs_losses(rule, lambda: llama.instant_losses(text, learnt, taps), 4)
+    assert ours[0] - ours[-1] > 0.05
+    assert np.abs(np.array(ours) - theirs).max() < 1e-4
+
+
+def test_what_is_learnt_is_never_judged(example):
+    learnt, held = example("quality_text").parts(list(range(64 * 57 + 5)))
+    assert len(learnt) == 47 and len(held) == 10
+    starts = [window[0] // 64 for window in held]
+    assert starts == sorted({at for at in range(57) if at % 10 >= 8})
+    assert not {at for window in learnt for at in window} & {at for window in held for at in window}
+
+
+def test_images_that_choose_rates_neither_learn_nor_judge(example):
+    images = example("quality_images")
+    bench = object.__new__(images.Bench)
+    bench.labels = np.zeros(10_000)
+    chosen = np.concatenate(bench.images("rates", 0))
+    for seed in images.SEEDS:
+        learnt, held = bench.images("judged", seed)
+        assert len(learnt) == images.SAMPLES and len(set(learnt) | set(held)) == len(learnt) + len(held)
+        assert not set(chosen) & {*learnt, *held}
+
+
+@pytest.mark.parametrize(
+    "losses, tries, best",
+    [
+        ([3, 2, 1, 2, 3, 4, 5], [1e-3, 1e-2, 3e-3, 3e-4], 1e-3),
+        ([9, 8, 7, 6, 5, 4, 3], [1e-3, 1e-2, 3e-3, 3e-2, 1e-1], 1e-1),
+        ([1, 2, 3, 4, float("nan"), 4, 5], [1e-3, 1e-2, 3e-3, 3e-4, 1e-4], 1e-4),
+    ],
+)
+def test_a_rate_is_tried_on_both_sides_of_the_best(losses, tries, best, example, monkeypatch):
+    text = example("quality_text")
+    monkeypatch.setitem(text.BEGIN, "lora", 3e-3)
+    case, found = text.Case(method="lora", rank=8), {}
+    while (rate := text.wanted(found, case)) is not None:
+        found[rate] = {str(epochs): losses[text.RATES.index(rate)] for epochs in case.epochs}
+    assert set(found) == set(tries) and text.chosen(found, 1) == best
+
+
+def test_tables_are_those_of_the_results(example):
+    quality = example("quality")
+    text = quality.PAGE.read_text(encoding="utf-8")
+    assert text == quality.page(text, json.loads(quality.RESULTS.read_text(encoding="utf-8")))
+
+
+def test_costs_are_of_todays_program(example):
+    """Of the preset's own fine-tune: the ledger's last forecast."""
+    costs = json.loads((DOCS / "quality.json").read_text(encoding="utf-8"))["images"]["costs"]
+    said = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
+    assert costs["rank 4, nf4, layers 0,1,2,3,4"]["cycles"]["10"] == said["forecast"]["total"]
