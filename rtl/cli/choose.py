@@ -21,6 +21,7 @@ def choose(
     time: str | None = None,
     memory: str | None = None,
     update: str | None = None,
+    energy: str | None = None,
     steps: int | None = None,
     seq: Sequence[int] | None = None,
     seed: int = 0,
@@ -43,6 +44,8 @@ def choose(
     text : path
     time, memory, update : str, optional
         Budgets with their units: of the whole fine-tune, of the board's memory, of the adapter as it is shipped.
+    energy : str, optional
+        Always refused: no power of these designs has been measured.
     steps : int, optional
         Updates from one of the longest windows each; others get as many as take the same number of tokens. Default:
         three times through the text, at most 100.
@@ -68,6 +71,10 @@ def choose(
     ValueError
         The request: field, value, bound; or a budget that no candidate meets, with the nearest that does.
     """
+    if energy is not None:
+        raise ValueError(
+            f"energy={energy}: cannot be a budget, no power of these designs has been measured; give --time instead"
+        )
     from gradloom.sim.choose.driver import choose as run
     from gradloom.sim.workloads.sweep import cores
 
@@ -114,6 +121,9 @@ def _choose_verb(
     update: Annotated[
         str | None, typer.Option(metavar="300kB", help="Largest adapter to ship, float32; kB, MB, GB.")
     ] = None,
+    energy: Annotated[
+        str | None, typer.Option(metavar="50J", help="Refused: no power of these designs has been measured.")
+    ] = None,
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Updates from a longest window each. Default: 3 times the text, at most 100."),
@@ -141,6 +151,7 @@ def _choose_verb(
             time=time,
             memory=memory,
             update=update,
+            energy=energy,
             steps=steps,
             seq=_numbers(seq),
             seed=seed,

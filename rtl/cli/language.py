@@ -129,8 +129,9 @@ def plan(
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
     instant = method == "instantft"
     learnt = LORA if instant or method == "qlora" else find_method(method)
-    if rank is not None and not learnt.ranked:
-        raise ValueError(f"rank={rank}: must be left out, {learnt.title} has no rank")
+    for name, value, usual in (("rank", rank, None), ("store", store, "words")):
+        if value != usual and not learnt.ranked:
+            raise ValueError(f"{name}={value}: must be left out with --method {method}; or give --method lora")
     if instant and targets is not None:
         raise ValueError(
             f"targets={targets}: adapters of InstantFT go from every block to the head; leave it out, "

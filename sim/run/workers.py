@@ -1,7 +1,10 @@
 """Work on several processes."""
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -19,6 +22,15 @@ Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
 def _quiet() -> None:
     # An interrupt is for who started the workers, who ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    starter = multiprocessing.parent_process()
+    assert starter is not None
+
+    def follow() -> None:
+        # Who was killed ends nobody.
+        multiprocessing.connection.wait([starter.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 @contextmanager

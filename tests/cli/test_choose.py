@@ -122,6 +122,7 @@ def test_less_time_means_fewer_steps(run, cloth):
         ),
         "a long window": (("--seq", "65"), "seq=65: must be at most 64; give --seq 64"),
         "no window": (("--seq", "x"), "seq=x: must be integers between commas"),
+        "energy": (("--energy", "50J"), "energy=50J: cannot be a budget, no power of these designs has been measured"),
         "no text": (("--text", "none.txt"), "text=none.txt: no such file"),
         "another board": (
             ("--board", "kv260"),

@@ -339,11 +339,11 @@ BAD = {
     ),
     "a plan of a rank of norms": (
         ("plan", "smollm2-135m", "--method", "layernorm", "--rank", "4"),
-        "rank=4: must be left out, norm tuning has no rank",
+        "rank=4: must be left out with --method layernorm; or give --method lora",
     ),
     "a plan of factors as codes": (
         ("plan", "smollm2-135m", "--method", "ia3", "--store", "int8"),
-        "store=int8: must be words for ia3",
+        "store=int8: must be left out with --method ia3; or give --method lora",
     ),
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),

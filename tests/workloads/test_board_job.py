@@ -1,5 +1,6 @@
 """A processor fine-tunes a model by itself from what a card brings; every loss and word is the host-driven run's."""
 
+import os
 from copy import deepcopy
 from dataclasses import replace
 
@@ -23,7 +24,12 @@ TEXTS = TOKENS, TOKENS[::-1]
 MEMORY = 1 << 24
 
 
-@pytest.mark.parametrize("layers", [[0], [0, 1]], ids=["one layer", "the last of two"])
+#: The last of two layers has the programs of one, and the one that begins at what is kept.
+DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
+ALONE = pytest.param([0], marks=pytest.mark.skipif(not DEEP, reason="two minutes: GRADLOOM_DEEP=1"), id="one layer")
+
+
+@pytest.mark.parametrize("layers", [ALONE, pytest.param([0, 1], id="the last of two")])
 def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     """From a fresh adapter, whose second step has gradients that the first had not. The third step is on a text that
     the first was on: of two layers it runs the last alone. Every word is the host-driven run's."""
@@ -32,7 +38,7 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
         for name, each in adapters.items()
         if f".layers.{layers[-1]}." in name
     }
-    rule, steps = AdamW(lr=1e-2), 5
+    rule, steps = AdamW(lr=1e-2), 5 if DEEP else 3
     made = board_job(frozen, TEXTS, used, layers, rule, steps, CONFIG)
     trainer = JobTrainer(frozen, dict(used), layers, rule, frac=made.frac, exponents=deepcopy(made.exponents))
     expected = [trainer.step(TEXTS[step % 2]) for step in range(steps)]

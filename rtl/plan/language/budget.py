@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 #: Moments that an optimiser keeps of a parameter.
-OPTIMIZERS = {"sgd": 0, "adamw": 2}
+OPTIMIZERS = {"adamw": 2, "sgd": 0}
 TARGETS = {"q,v": ("q_proj", "v_proj"), "all": tuple(PROJECTIONS)}
 MAX_RANK = 64
 
@@ -127,7 +127,7 @@ class Request:
             ("method", tuple(METHODS)),
         ):
             if getattr(self, field) not in known:
-                raise ValueError(f"{field}={getattr(self, field)!r}: must be one of {', '.join(map(str, known))}")
+                raise ValueError(f"{field}={getattr(self, field)}: must be one of {', '.join(map(str, known))}")
         if not self.targets or set(self.targets) - set(self.known.targets):
             raise ValueError(f"targets={','.join(self.targets)}: must be some of {', '.join(self.known.targets)}")
         if not self.known.ranked and self.store != "words":

@@ -1,0 +1,41 @@
+"""Processes of a pool end with who started them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+STARTS = """
+from gradloom.sim.run.workers import processes
+import os, time
+
+def work(item):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    with processes(2) as run:
+        list(run(work, [1, 2]))
+"""
+
+
+def alive(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_workers_end_when_their_starter_is_killed(tmp_path):
+    (tmp_path / "starts.py").write_text(STARTS)
+    starter = subprocess.Popen([sys.executable, tmp_path / "starts.py"], stdout=subprocess.PIPE, text=True)
+    workers = [int(starter.stdout.readline()) for _ in range(2)]
+    assert all(map(alive, workers))
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    until = time.monotonic() + 60
+    while any(map(alive, workers)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(alive, workers))
