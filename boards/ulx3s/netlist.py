@@ -33,13 +33,13 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
     """As :func:`gradloom.boards.area.area`, of the whole system.
 
     It is the accelerator with processor, memory and UART: the netlist that a build has left, or else one made as the
-    build does. ``unit`` is synthesised alone.
+    build does. ``unit`` is synthesised alone, and so is the accelerator of a design without a board project.
 
     The design is one module then, so a unit, named by its file, has registers, multipliers and memories, and levels;
     LUTs are only told of the whole, two for a cell of a carry chain, four for a memory of 16 words.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        if unit is None:
+        if unit is None and (Path(directory) / "board").is_dir():
             folder, top, files = Path(directory) / "board", _TOP, design_sources(Path(directory))
             flat = _left(folder / "build" / "netlist.json")
         else:

@@ -74,7 +74,9 @@ def check(board: Board, preset: Preset) -> None:
     """
     pll(preset.config.clock_mhz)
     assert board.memory_bytes == 16 * WORDS
-    _power_up(board, preset)
+    # A preset of this board that does not learn has no project; that of another board is not for this one.
+    if preset.board != board.name or preset.workload.can("power_up"):
+        _power_up(board, preset)
 
 
 def _power_up(board: Board, preset: Preset) -> OnChip:
@@ -95,6 +97,10 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """
     preset = find_preset(report["preset"])
     config = type(preset.config)(**report["parameters"])
+    if not preset.workload.can("power_up"):
+        raise NoProjectError(
+            f"board={board.name}: no board project: its processor fine-tunes, and {preset.name} does not learn"
+        )
     plan = _power_up(board, replace(preset, config=config))
     try:
         files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)

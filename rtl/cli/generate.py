@@ -337,7 +337,7 @@ def _generate_verb(
             f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
             + (
                 f"gradloom build {board.name} {output} places it"
-                if board.family == "ecp5"
+                if board.family == "ecp5" and "project" not in report
                 else f"gradloom report {output} synthesises it"
             )
         )

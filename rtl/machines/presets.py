@@ -96,6 +96,23 @@ PRESETS = {
             summary="quantised LSTM: weights beside their slices, two products a slice, answers exact to the code",
             config=RecurrentConfig(),
         ),
+        Preset(
+            name="lstm-ulx3s",
+            board="ulx3s",
+            workload=SequenceAnswers(),
+            summary="the same of 32 elements, a product a multiplier of 18 x 18 bits; without a board project",
+            config=RecurrentConfig(
+                hidden=32,
+                inputs=32,
+                parallel=1,
+                products=1,
+                sequences=1,
+                queue_depth=4,
+                outstanding=2,
+                address_bits=32,
+                clock_mhz=75,
+            ),
+        ),
     )
 }
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +22,10 @@ from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.recurrent.example import example_network
 from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
 from gradloom.rtl.plan.images.onchip import BLOCK, OnChip
+from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.run import runner
 from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines
@@ -263,6 +266,21 @@ def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, s
     code, _, err = run("generate", "digits-ulx3s", "-o", str(tmp_path / "out"), "--set", setting)
     assert code == 2 and message in " ".join(err.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_preset_that_does_not_learn_has_no_project(run, tmp_path):
+    """A network of 32 with a convolution fits it."""
+    code, said, err = run("generate", "lstm-ulx3s", "-o", tmp_path / "lstm")
+    assert code == 0 and "no board project: its processor fine-tunes" in " ".join((said + err).split())
+    assert not (tmp_path / "lstm" / "board").exists() and "synthesises it" in " ".join(said.split())
+    code, _, err = run("build", "ulx3s", tmp_path / "lstm", "--dry-run")
+    assert code == 2 and "no generated ULX3S design" in " ".join(err.split())
+    config = PRESETS["lstm-ulx3s"].config
+    made = example_network(6, 30, 6, kernel=5, stride=2, outputs=16, classes=7)
+    CellImage(made, config).check()
+    assert sum(config.counted.dsp.values()) <= 156
+    with pytest.raises(ValueError, match="lstm-kv260 cannot, choose another board"):
+        boards.check(BOARD, replace(PRESETS["lstm-kv260"], config=config))
 
 
 def test_data_that_do_not_fit_are_refused():
