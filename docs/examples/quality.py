@@ -2,7 +2,7 @@
 
 ``python docs/examples/quality.py [--threads N] [--draw]``
 
-Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about an hour on one
+Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on one
 core in all), and writes the pictures and the tables of ``docs/evidence/quality.md`` from it. Interrupted, it goes on
 from ``build/quality.json``. ``--draw`` measures nothing. Text needs the extra ``train`` and the weights that ``make
 llm`` installs.
@@ -35,7 +35,7 @@ LABELS = {
     "ia3": "(IA)³",
     "instantft": "InstantFT",
 }
-MARKERS = {2: "v", 8: "o", 32: "^", 0: "o"}
+MARKERS = {2: "v", 8: "o", 0: "o"}
 
 
 def measure(threads: int) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def draw_text(held: Mapping[str, Any], path: Path) -> None:
     for panel in panels[1:]:
         panel.set_title("best count of epochs", fontsize=8)
     panels[0].legend(frameon=False, fontsize=8)
-    panels[0].set_title("numbers: layers that learn; rank 8, triangles down 2, up 32", fontsize=8)
+    panels[0].set_title("numbers: layers that learn; rank 8, triangles 2", fontsize=8)
     _save(figure, path)
 
 

@@ -90,8 +90,9 @@ def _lora(*, targets: str = "all", first: int = 0, rank: int = 8) -> Case:
 
 
 CASES = (
-    *(_lora(first=first) for first in (0, 26, 29)),
+    *(_lora(first=first) for first in (0, 26, 28, 29)),
     _lora(first=26, rank=2),
+    _lora(targets="q,v"),
     *(Case(method="layernorm", first=first) for first in (0, 26)),
     Case(method="ia3", first=26),
     *(Case(method="instantft", rank=rank) for rank in (8, 2)),
