@@ -2,9 +2,9 @@
 
 ``python docs/examples/quality.py [--threads N] [--draw]``
 
-Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on one
-core in all), and writes the pictures and the tables of ``docs/evidence/quality.md`` from it. Interrupted, it goes on
-from ``build/quality.json``. ``--draw`` measures nothing. Text needs the extra ``train`` and the weights that ``make
+Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on
+one core in all), and writes the pictures and the tables of ``docs/evidence/quality.md`` from it. Interrupted, it goes
+on from ``build/quality.json``. ``--draw`` measures nothing. Text needs the extra ``train`` and the weights that ``make
 llm`` installs.
 """
 
