@@ -270,7 +270,7 @@ def main() -> None:
     if not asked.draw:
         held = measure(asked.threads)
         RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8", newline="\n")
-        STATE.unlink()
+        STATE.unlink(missing_ok=True)
     held = json.loads(RESULTS.read_text(encoding="utf-8"))
     draw_text(held["text"], IMAGES / "quality-text.svg")
     draw_images(held["images"], IMAGES / "quality-images.svg")
