@@ -16,8 +16,9 @@ __all__ = ["choose"]
 def choose(
     model: str,
     *,
-    board: str = "genesys2",
-    text: Path | str,
+    board: str | None = None,
+    text: Path | str | None = None,
+    data: Path | str | None = None,
     time: str | None = None,
     memory: str | None = None,
     update: str | None = None,
@@ -31,17 +32,20 @@ def choose(
 ) -> dict[str, Any]:
     """Chooses what learns, within budgets of time, memory and update.
 
-    A candidate has layers, targets, rank, stored format, windows and accumulation. Costs of all candidates are composed
-    of forecasts of small programs. What at most five of them learn comes from short runs in floating point on the
-    user's own text, of which a fifth is held out.
+    A candidate on text has layers, targets, rank, stored format, windows and accumulation, and costs of all candidates
+    are composed of forecasts of small programs. One on images has a rank, a forward cache and epochs, and costs are
+    forecasts of whole programs. What at most five of them learn comes from short runs in floating point on the user's
+    own data, of which a fifth is held out.
 
     Parameters
     ----------
     model : str
-        smollm2-135m, a file or a folder, with weights.
-    board : str
-        Whose preset for text runs it.
-    text : path
+        With ``text``: smollm2-135m, a file or a folder, with weights. With ``data``: lenet5, or an .onnx file.
+    board : str, optional
+        Whose preset runs it; default: genesys2 for text, kv260 for images.
+    text, data : path
+        One of both: text, or .npz with uint8 images ``x_train``, ``x_test`` and labels ``y_train``, ``y_test``; images
+        to judge by are not looked at.
     time, memory, update : str, optional
         Budgets with their units: of the whole fine-tune, of the board's memory, of the adapter as it is shipped.
     energy : str, optional
@@ -50,7 +54,7 @@ def choose(
         Updates from one of the longest windows each; others get as many as take the same number of tokens. Default:
         three times through the text, at most 100.
     seq : sequence of int, optional
-        Tokens of a window to choose from; default 64 and 32.
+        Tokens of a window to choose from; default 64 and 32. ``steps``, ``seq`` and ``jobs`` are for text.
     seed : int
         Of the adapters.
     jobs : int, optional
@@ -63,7 +67,8 @@ def choose(
     Returns
     -------
     dict
-        ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token),
+        ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token, or
+        after ``short_epochs``, nats an image),
         ``held_out_before``, and ``offers``: what each candidate costs.
 
     Raises
@@ -75,12 +80,32 @@ def choose(
         raise ValueError(
             f"energy={energy}: cannot be a budget, no power of these designs has been measured; give --time instead"
         )
+    if (text is None) == (data is None):
+        raise ValueError("text, data: one of both must be given, text for a language model, data for images")
+    if data is not None:
+        for name, value in (("steps", steps), ("seq", seq), ("jobs", jobs)):
+            if value is not None:
+                raise ValueError(f"{name}={value}: must be left out with data, it is for text")
+        from gradloom.sim.choose.images import choose_images
+
+        return choose_images(
+            model,
+            board=board or "kv260",
+            data=data,
+            time=time,
+            memory=memory,
+            update=update,
+            seed=seed,
+            output=output,
+            progress=progress,
+        )
+    assert text is not None
     from gradloom.sim.choose.driver import choose as run
     from gradloom.sim.workloads.sweep import cores
 
     return run(
         model,
-        board=board,
+        board=board or "genesys2",
         text=text,
         time=time,
         memory=memory,
@@ -106,12 +131,22 @@ def _numbers(text: str | None) -> list[int] | None:
 @app.command(
     "choose",
     epilog="Example: gradloom choose smollm2-135m --text mine.txt --time 10s --memory 300MB\n\n"
-    "Example: gradloom choose smollm2-135m --text mine.txt --update 300kB --json",
+    "Example: gradloom choose smollm2-135m --text mine.txt --update 300kB --json\n\n"
+    "Example: gradloom choose lenet5 --data mine.npz --time 10ms",
 )
 def _choose_verb(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="smollm2-135m, or a file or folder with weights.")],
-    text: Annotated[Path, typer.Option(metavar="FILE", help="Text to learn from; a fifth of it is held out.")],
-    board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="smollm2-135m, lenet5, or a file or folder with weights.")
+    ],
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Text to learn from; a fifth of it is held out.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="D.npz", help="Images in place of a text, as for gradloom finetune.")
+    ] = None,
+    board: Annotated[
+        str | None, typer.Option(help="A board: see gradloom boards.", show_default="genesys2; kv260 for images")
+    ] = None,
     time: Annotated[
         str | None, typer.Option(metavar="10s", help="Most time of the whole fine-tune; us, ms, s, min or h.")
     ] = None,
@@ -138,16 +173,17 @@ def _choose_verb(
     ] = Path("choose"),
     as_json: Json = False,
 ) -> None:
-    """Choose what learns by what it costs and by what your text says.
+    """Choose what learns by what it costs and by what your data say.
 
-    It chooses layers, targets, rank, format and windows. Costs are forecasts of the board's programs; what is learnt
-    comes from short runs on your text.
+    It chooses layers, targets, rank, format and windows, or rank and cache for images. Costs are forecasts of the
+    board's programs; what is learnt comes from short runs on your data.
     """
     with progress_bar(as_json) as progress:
         result = choose(
             model,
             board=board,
             text=text,
+            data=data,
             time=time,
             memory=memory,
             update=update,
@@ -167,7 +203,9 @@ def _choose_verb(
 
 def _say_choice(result: dict[str, Any], output: Path) -> None:
     rows = [
-        {
+        _of_images(row)
+        if "images" in result
+        else {
             "fine-tune": f"{row['learns']}, {row['store']}, {row['seq']} x {row['accumulate']}",
             "steps": row["steps"],
             "seconds": round(row["seconds"], 2),
@@ -175,7 +213,7 @@ def _say_choice(result: dict[str, Any], output: Path) -> None:
             "beside frozen MB": round(row["beside_frozen_bytes"] / 1e6, 1),
             "update kB": round(row["update_bytes"] / 1e3, 1),
             "after": row["short_steps"],
-            "held-out loss": "diverged" if row["held_out"] is None else round(row["held_out"], 4),
+            "held-out loss": _loss(row),
         }
         for row in result["finalists"]
     ]
@@ -192,14 +230,31 @@ def _say_choice(result: dict[str, Any], output: Path) -> None:
     print(result["command"])
 
 
+def _of_images(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "fine-tune": row["learns"],
+        "epochs": row["epochs"],
+        "ms": round(1e3 * row["seconds"], 2),
+        "memory MB": round(row["memory_bytes"] / 1e6, 2),
+        "update kB": round(row["update_bytes"] / 1e3, 1),
+        "after": row["short_epochs"],
+        "held-out loss": _loss(row),
+    }
+
+
+def _loss(row: dict[str, Any]) -> float | str:
+    return "diverged" if row["held_out"] is None else round(row["held_out"], 4)
+
+
 def _why(first: dict[str, Any], others: Sequence[dict[str, Any]], before: float) -> str:
     """Why the first, and what the next best costs."""
     if first["held_out"] is None or first["held_out"] >= before:
         return "no finalist learnt anything of the held-out part; the first fell least behind"
-    why = (
-        f"the cheapest of those that learn best: held-out loss falls by {before - first['held_out']:.4f} nats a token "
-        f"in {first['short_steps']} steps"
-    )
+    if "short_epochs" in first:
+        unit = f"nats an image in {first['short_epochs']} epochs"
+    else:
+        unit = f"nats a token in {first['short_steps']} steps"
+    why = f"the cheapest of those that learn best: held-out loss falls by {before - first['held_out']:.4f} {unit}"
     if not others:
         return why + "; no other finalist"
     other = others[0]

@@ -6,17 +6,20 @@ from typing import Any
 
 __all__ = ["plot_choice"]
 
+#: The line of the loss before stands where it is at most so many times the finalists' spread away.
+_NEAR = 6
 _INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#bbbbbb"
 
 
 def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     """Memory over time of candidates, and loss over time of finalists.
 
-    The chosen finalist is filled.
+    The chosen finalist is filled. The loss is an image's where ``result`` has images, else a token's.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    each = "an image" if "images" in result else "a token"
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -44,7 +47,10 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
         f"{result['model']} on {result['board']}: {result['candidates']} candidates", loc="left", fontsize=10
     )
     left.legend(frameon=False, fontsize=8)
-    right.axhline(result["held_out_before"], color=_GREY, linewidth=1, linestyle="--", label="before")
+    before, losses = result["held_out_before"], [row["held_out"] for row in rows]
+    near = not losses or before - min(losses) < _NEAR * (max(losses) - min(losses) or 1)
+    if near:
+        right.axhline(before, color=_GREY, linewidth=1, linestyle="--", label="before")
     for number, row in enumerate(rows):
         chosen = row is result["finalists"][0]
         right.scatter(row["seconds"], row["held_out"], s=60, facecolor=_LINE if chosen else "white", edgecolor=_LINE)
@@ -56,10 +62,12 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
             fontsize=8,
             color=_INK,
         )
-    right.set(xlabel="seconds of the fine-tune, forecast", ylabel="held-out loss after the short run, nats a token")
+    right.set(xlabel="seconds of the fine-tune, forecast", ylabel=f"held-out loss after the short run, nats {each}")
     right.margins(0.2)
-    right.set_title("finalists, the chosen one filled", loc="left", fontsize=10)
-    right.legend(frameon=False, fontsize=8)
+    title = "finalists, the chosen one filled"
+    right.set_title(title if near else f"{title}; before: {before:.4g}", loc="left", fontsize=10)
+    if near:
+        right.legend(frameon=False, fontsize=8)
     for axes in (left, right):
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
