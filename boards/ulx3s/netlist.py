@@ -10,8 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from gradloom.rtl.json_file import read_json
+
 from .. import timing
-from ..area import RESOURCES, SynthesisError, stand_ins, summary
+from ..area import RESOURCES, SynthesisError, board_of, stand_ins, summary
 from ..board import Board
 from .tools import design_sources, synthesise
 
@@ -39,7 +41,10 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
     LUTs are only told of the whole, two for a cell of a carry chain, four for a memory of 16 words.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        if unit is None and (Path(directory) / "board").is_dir():
+        report = Path(directory) / "report.json"
+        bare = not (Path(directory) / "board").is_dir() and report.is_file()
+        own = bare and board_of(read_json(report), "") == board.name
+        if unit is None and not own:
             folder, top, files = Path(directory) / "board", _TOP, design_sources(Path(directory))
             flat = _left(folder / "build" / "netlist.json")
         else:

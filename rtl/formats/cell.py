@@ -4,12 +4,13 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
+from .gates import GATES
+
 __all__ = [
     "APART",
     "CENTRED",
     "CODE",
     "CODES_A_BEAT",
-    "GATES",
     "PAIR",
     "SINGLE",
     "CellOperands",
@@ -23,8 +24,6 @@ __all__ = [
 
 #: Codes of an input or of a hidden state in a beat, a byte each.
 CODES_A_BEAT = 16
-#: Gates: input, forget, cell, output.
-GATES = 4
 #: Bits of a gate's code, and of a code of the input.
 CODE = 9
 #: Two products of a slice are so many bits apart. A chain of 8-bit weights is exact while its sums stay within

@@ -10,7 +10,6 @@ from ...formats.cell import (
     CENTRED,
     CODE,
     CODES_A_BEAT,
-    GATES,
     CellOpcode,
     CellOperands,
     GateWord,
@@ -19,6 +18,7 @@ from ...formats.cell import (
     TableWord,
     gate_sum,
 )
+from ...formats.gates import GATES
 from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
 from ...stream.delay import delay

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ...formats.cell import GATES
+from ...formats.gates import GATES
 from .group import operand_layout
 
 __all__ = ["Feed", "job_layout", "row_layout"]

@@ -4,7 +4,8 @@ from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.cell import APART, CODE, GATES, PAIR, SINGLE
+from ...formats.cell import APART, CODE, PAIR, SINGLE
+from ...formats.gates import GATES
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...systolic.slices import Accumulate

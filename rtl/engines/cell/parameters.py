@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...formats.cell import GATES
+from ...formats.gates import GATES
 from ...shell.parameters import Parameters, Resources, parameter
 
 __all__ = ["CellParameters"]

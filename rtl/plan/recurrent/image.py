@@ -7,7 +7,8 @@ import numpy as np
 
 from ...engines.cell.parameters import CellParameters
 from ...engines.cell.results import Sums
-from ...formats.cell import APART, CENTRED, CODES_A_BEAT, GATES, SINGLE, Quantizers, gate_sum
+from ...formats.cell import APART, CENTRED, CODES_A_BEAT, SINGLE, Quantizers, gate_sum
+from ...formats.gates import GATES
 from ...formats.requantizer import Requantizer
 from ...models.recurrent.network import GATES as GATE_NAMES
 from ...models.recurrent.network import Coding, Conv, RecurrentNetwork

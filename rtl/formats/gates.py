@@ -1,0 +1,6 @@
+"""Gates of an LSTM's cell."""
+
+__all__ = ["GATES"]
+
+#: Input, forget, cell, output.
+GATES = 4
