@@ -41,10 +41,7 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
     LUTs are only told of the whole, two for a cell of a carry chain, four for a memory of 16 words.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        report = Path(directory) / "report.json"
-        bare = not (Path(directory) / "board").is_dir() and report.is_file()
-        own = bare and board_of(read_json(report), "") == board.name
-        if unit is None and not own:
+        if unit is None and not _without_project(board, Path(directory)):
             folder, top, files = Path(directory) / "board", _TOP, design_sources(Path(directory))
             flat = _left(folder / "build" / "netlist.json")
         else:
@@ -58,6 +55,12 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
     homes = Homes(flat["modules"][top], top, {Path(file).stem for file in files}, folder)
     total, units = _count(flat["modules"][top]["cells"], homes)
     return summary(board, top, total, units, timing.Netlist(flat), homes.unit, paths)
+
+
+def _without_project(board: Board, directory: Path) -> bool:
+    """Whether a design of this board has no board project."""
+    report = directory / "report.json"
+    return not (directory / "board").is_dir() and report.is_file() and board_of(read_json(report), "") == board.name
 
 
 class Homes:

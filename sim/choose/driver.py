@@ -23,10 +23,10 @@ from gradloom.rtl.plan.language.fit import DoesNotFit
 from ..run.workers import processes
 from ..workloads.job_layout import laid_out
 from ..workloads.language import Quantized, build
-from .budgets import parse_bytes, parse_seconds
+from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates
 from .costs import Costs
-from .finalists import Budget, Offer, finalists, nearest, offer, shortfalls, told
+from .finalists import Offer, finalists, nearest, offer, ranked, told
 from .quality import Slopes, Tensors, held_out, learns
 from .state import State
 from .texts import Split, split
@@ -43,8 +43,6 @@ _PASSES, _STEPS = 3, 100
 _EFFORT = 7_500_000_000
 #: Updates of a short run at least.
 _SHORT = 8
-#: Share of the best fall in loss that is as good.
-_AS_GOOD = 0.97
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +122,7 @@ def _request(
     output: Path | str,
 ) -> Request:
     """Refuses what can be refused at once."""
-    budget = Budget(
-        seconds=None if time is None else parse_seconds("time", time),
-        memory=None if memory is None else parse_bytes("memory", memory),
-        update=None if update is None else parse_bytes("update", update),
-    )
+    budget = Budget.of(time, memory, update)
     preset = find_workload(boards.find(board).name, "text-qlora")
     if preset is None:
         able = sorted({each.board for each in PRESETS.values() if each.workload.kind == "text-qlora"})
@@ -197,19 +191,8 @@ def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Spl
 def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
     """Why no candidate is left, and the nearest one."""
     near = nearest(offers, asked.budget)
-    over = shortfalls(near, asked.budget)
-    values = {
-        "time": f"{math.ceil(near.seconds * 1e3)}ms",
-        "memory": f"{math.ceil(near.memory / 1e6)}MB",
-        "update": f"{math.ceil(near.update / 1e3)}kB",
-    }
-    asks = {"time": asked.budget.seconds, "memory": asked.budget.memory, "update": asked.budget.update}
-    given = ", ".join(f"{name}={asks[name]:g} {'s' if name == 'time' else 'B'}" for name in over)
-    return (
-        f"{given}: no candidate of {len(offers)} meets it; the nearest ({near.candidate}, {near.steps} steps) takes "
-        f"{', '.join(f'{name} {values[name]}' for name in over)}; "
-        f"give {' '.join(f'--{name} {values[name]}' for name in over)}"
-    )
+    what = f"{near.candidate}, {near.steps} steps"
+    return refusal(near, what, len(offers), asked.budget, time="ms", memory="MB")
 
 
 def _short_runs(
@@ -273,14 +256,7 @@ def _result(
     short: Mapping[str, Any],
 ) -> dict[str, Any]:
     before, runs = short["before"], short["runs"]
-    best = min(loss for _, _, loss, _ in runs)
-    if not best < before:
-        good = [min(runs, key=lambda run: run[2])]
-    else:
-        good = [run for run in runs if before - run[2] >= _AS_GOOD * (before - best)]
-    order = sorted(good, key=lambda run: run[0].seconds) + sorted(
-        (run for run in runs if run not in good), key=lambda run: run[2]
-    )
+    order = ranked(runs, before, lambda run: run[2], lambda run: run[0].seconds)
     rows = [
         {
             **told(each),

@@ -2,31 +2,24 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gradloom.rtl.plan.language.packed import STORES
 
+from .budgets import Budget, shortfalls
 from .candidates import Candidate
 from .costs import Cost, beside_frozen
 
-__all__ = ["MOST", "Budget", "Offer", "finalists", "nearest", "shortfalls"]
+__all__ = ["MOST", "Offer", "finalists", "nearest", "offer", "ranked", "told"]
 
+Run = TypeVar("Run")
+
+#: Share of the best fall in loss that is as good.
+_AS_GOOD = 0.97
 #: Finalists at most.
 MOST = 5
 #: Updates that a fine-tune has at least, unless fewer are asked for.
 _LEAST = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """Budgets of a fine-tune; None: any.
-
-    ``seconds`` of the whole; ``memory``: bytes of the board's, all that it holds; ``update``: bytes of the
-    adapter as it is shipped.
-    """
-
-    seconds: float | None = None
-    memory: int | None = None
-    update: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +79,6 @@ def offer(
     )
 
 
-def shortfalls(each: Offer, budget: Budget) -> dict[str, float]:
-    """Ratio to each budget that an offer exceeds, by its name."""
-    pairs = {
-        "time": (each.seconds, budget.seconds),
-        "memory": (each.memory, budget.memory),
-        "update": (each.update, budget.update),
-    }
-    return {name: value / bound for name, (value, bound) in pairs.items() if bound is not None and value > bound}
-
-
 def nearest(offers: Sequence[Offer], budget: Budget) -> Offer:
     """The offer whose worst excess is the least."""
     return min(offers, key=lambda each: (max(shortfalls(each, budget).values(), default=0.0), _preferred(each)))
@@ -122,6 +105,22 @@ def finalists(offers: Sequence[Offer], worth: Callable[[Candidate], float]) -> l
         return [front[-1][1]]
     places = [round(number * (len(front) - 1) / (count - 1)) for number in range(count)]
     return [front[place][1] for place in reversed(places)]
+
+
+def ranked(
+    runs: Sequence[Run], before: float, loss: Callable[[Run], float], cheap: Callable[[Run], object]
+) -> list[Run]:
+    """Runs of finalists, the chosen one first.
+
+    It is the cheapest of those whose fall in ``loss`` is :data:`_AS_GOOD` of the best; where nothing falls, the one of
+    the least loss. Those that are not as good follow by loss.
+    """
+    best = min(map(loss, runs))
+    if best < before:
+        good = [run for run in runs if before - loss(run) >= _AS_GOOD * (before - best)]
+    else:
+        good = [min(runs, key=loss)]
+    return sorted(good, key=cheap) + sorted((run for run in runs if run not in good), key=loss)  # type: ignore[arg-type]
 
 
 def _preferred(each: Offer) -> tuple[object, ...]:

@@ -27,9 +27,9 @@ from gradloom.rtl.workloads.images import ImageWorkload
 
 from ..time.forecast import forecast
 from ..workloads.images import check_shape, network_of
-from ..workloads.mathematics import Cache, accuracy, adapter_logits, cross_entropy, train_adapters
-from .budgets import parse_bytes, parse_seconds
-from .finalists import Budget
+from ..workloads.mathematics import Cache, adapter_logits, cross_entropy, train_adapters
+from .budgets import Budget, refusal, shortfalls
+from .finalists import ranked
 from .state import State
 
 __all__ = ["choose_images"]
@@ -45,8 +45,6 @@ _EFFORT = 20_000
 _HELD = 5
 #: The fewest images with a part to hold out.
 _LEAST = 10
-#: Share of the best fall in loss that is as good.
-_AS_GOOD = 0.97
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +130,7 @@ def choose_images(
     asked = _request(model, board, data, time, memory, update, seed)
     state = State(Path(output), _identity(asked))
     offers = _offers(asked, tell)
-    within = [each for each in offers if not _over(each, asked.budget)]
+    within = [each for each in offers if not shortfalls(each, asked.budget)]
     if not within:
         raise ValueError(_nothing(asked, offers))
     result = _result(asked, offers, within, _runs(asked, _finalists(within), state, tell))
@@ -149,11 +147,7 @@ def _request(
     model: str, board: str, data: Path | str, time: str | None, memory: str | None, update: str | None, seed: int
 ) -> _Request:
     """Refuses what can be refused at once."""
-    budget = Budget(
-        seconds=None if time is None else parse_seconds("time", time),
-        memory=None if memory is None else parse_bytes("memory", memory),
-        update=None if update is None else parse_bytes("update", update),
-    )
+    budget = Budget.of(time, memory, update)
     preset = find_workload(boards.find(board).name, ImageWorkload.kind)
     if preset is None:
         able = sorted({each.board for each in PRESETS.values() if each.workload.kind == ImageWorkload.kind})
@@ -264,32 +258,11 @@ def _planned(asked: _Request, rank: int, cache: str, epochs: int) -> tuple[int, 
     return forecast(plan).total, plan.size, 32 * len(lowered.weight_words) + 64 * len(lowered.bias_words)
 
 
-def _over(each: ImageOffer, budget: Budget) -> dict[str, float]:
-    """Ratio to each budget that an offer exceeds, by its name."""
-    pairs = {
-        "time": (each.seconds, budget.seconds),
-        "memory": (each.memory, budget.memory),
-        "update": (each.update, budget.update),
-    }
-    return {name: value / bound for name, (value, bound) in pairs.items() if bound is not None and value > bound}
-
-
 def _nothing(asked: _Request, offers: Sequence[ImageOffer]) -> str:
     """Why no candidate is left, and the nearest one."""
-    near = min(offers, key=lambda each: (max(_over(each, asked.budget).values()), each.seconds))
-    over = _over(near, asked.budget)
-    values = {
-        "time": f"{math.ceil(near.seconds * 1e6)}us",
-        "memory": f"{math.ceil(near.memory / 1e3)}kB",
-        "update": f"{math.ceil(near.update / 1e3)}kB",
-    }
-    asks = {"time": asked.budget.seconds, "memory": asked.budget.memory, "update": asked.budget.update}
-    given = ", ".join(f"{name}={asks[name]:g} {'s' if name == 'time' else 'B'}" for name in over)
-    return (
-        f"{given}: no candidate of {len(offers)} meets it; the nearest ({near.learns}, epochs={near.epochs}) takes "
-        f"{', '.join(f'{name} {values[name]}' for name in over)}; "
-        f"give {' '.join(f'--{name} {values[name]}' for name in over)}"
-    )
+    near = min(offers, key=lambda each: (max(shortfalls(each, asked.budget).values()), each.seconds))
+    what = f"{near.learns}, epochs={near.epochs}"
+    return refusal(near, what, len(offers), asked.budget, time="us", memory="kB")
 
 
 def _finalists(within: Sequence[ImageOffer]) -> list[ImageOffer]:
@@ -325,7 +298,7 @@ def _runs(
         if f"before {codes}" not in state.losses or f"{each.learns}, {epochs}" not in state.losses:
             if exact is None or exact[0] != codes:
                 exact = codes, Cache.of(asked.network, asked.dataset.x_train, cache=codes, dtype=np.float32)
-            state.keep_loss(f"before {codes}", _judged([], exact[1], held, labels)[0])
+            state.keep_loss(f"before {codes}", _judged([], exact[1], held, labels))
             state.keep_loss(f"{each.learns}, {epochs}", _learnt(asked, exact[1], each.rank, epochs, learnt, held))
         before = state.losses[f"before {codes}"]
         runs.append((each, epochs, state.losses[f"{each.learns}, {epochs}"]))
@@ -349,14 +322,14 @@ def _learnt(asked: _Request, cache: Cache, rank: int, epochs: int, learnt: np.nd
         seed=asked.seed,
     )
     whole = epochs * -(-len(learnt) // own.batch)
-    return _judged(after, cache, held, labels)[0] if len(steps) == whole else math.inf
+    return _judged(after, cache, held, labels) if len(steps) == whole else math.inf
 
 
-def _judged(adapters: Any, cache: Cache, held: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
-    """Mean loss and accuracy of the images that are held out."""
+def _judged(adapters: Any, cache: Cache, held: np.ndarray, labels: np.ndarray) -> float:
+    """Mean loss of the images that are held out."""
     logits = adapter_logits(adapters, [tap[held] for tap in cache.taps], cache.logits[held])
     loss, _ = cross_entropy(logits, labels[held])
-    return float(loss.mean(dtype=np.float64)), accuracy(logits, labels[held])
+    return float(loss.mean(dtype=np.float64))
 
 
 def _result(
@@ -366,12 +339,7 @@ def _result(
     found: tuple[float, list[tuple[ImageOffer, int, float]]],
 ) -> dict[str, Any]:
     before, runs = found
-    best = min(loss for _, _, loss in runs)
-    good = [run for run in runs if before - run[2] >= _AS_GOOD * (before - best)] if best < before else []
-    good = good or [min(runs, key=lambda run: run[2])]
-    order = sorted(good, key=lambda run: (run[0].seconds, run[0].update)) + sorted(
-        (run for run in runs if run not in good), key=lambda run: run[2]
-    )
+    order = ranked(runs, before, lambda run: run[2], lambda run: (run[0].seconds, run[0].update))
     held = len(asked.dataset.y_train) // _HELD
     rows: list[Mapping[str, Any]] = [
         {**each.told(), "short_epochs": epochs, "held_out": loss if math.isfinite(loss) else None}
@@ -390,7 +358,7 @@ def _result(
         "held_out_before": before,
         "command": _command(asked, order[0][0]),
         "finalists": rows,
-        "offers": [{**each.told(), "within": not _over(each, asked.budget)} for each in offers],
+        "offers": [{**each.told(), "within": not shortfalls(each, asked.budget)} for each in offers],
     }
 
 
