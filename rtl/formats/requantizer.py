@@ -9,8 +9,8 @@ import numpy as np
 
 __all__ = ["Requantizer", "rounding_thresholds", "step_thresholds"]
 
-#: Largest shift that is looked for.
-_MOST_SHIFT = 40
+#: Largest shift that is looked for, and bound of products in 64 bits.
+_MOST_SHIFT, _MOST = 40, 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,12 @@ class Requantizer:
         lo: int,
         hi: int,
         *,
-        slope: Fraction | None = None,
+        slopes: Sequence[Fraction] = (),
         offsets: Sequence[Fraction] = (),
     ) -> "Requantizer":
         """The cheapest arithmetic for ``thresholds``.
 
-        ``slope`` and ``offsets`` (one a channel): the thresholds are those of rounding ``n * slope + offset`` half to
+        ``slopes`` and ``offsets``, one a channel: the thresholds are those of rounding ``n * slope + offset`` half to
         even.
         """
         channels = len(thresholds)
@@ -70,8 +70,8 @@ class Requantizer:
             return cls(thresholds, lo, hi, "nothing", one, zero, 0, False)
         found = _affine(thresholds, codes)
         half_even = False
-        if found is None and slope is not None:
-            found = _rounded(thresholds, codes, slope, offsets)
+        if found is None and slopes:
+            found = _rounded(thresholds, codes, slopes, offsets)
             half_even = found is not None
         if found is None:
             return cls(thresholds, lo, hi, "table", one, zero, 0, False)
@@ -203,17 +203,20 @@ def _addends(thresholds: np.ndarray, codes: np.ndarray, multiplier: np.ndarray, 
 
 
 def _rounded(
-    thresholds: np.ndarray, codes: np.ndarray, slope: Fraction, offsets: Sequence[Fraction]
+    thresholds: np.ndarray, codes: np.ndarray, slopes: Sequence[Fraction], offsets: Sequence[Fraction]
 ) -> tuple[np.ndarray, np.ndarray, int] | None:
     """``(multiplier, addend, shift)`` of rounding half to even.
 
-    Slope and offsets must be multiples of a power of two.
+    Slopes and offsets must be multiples of a power of two.
     """
-    common = lcm(slope.denominator, *(each.denominator for each in offsets))
+    common = lcm(*(each.denominator for each in (*slopes, *offsets)))
     shift = common.bit_length() - 1
     if common != 1 << shift or not 1 <= shift <= _MOST_SHIFT:
         return None
-    multiplier = np.full(len(thresholds), int(slope * common), np.int64)
-    addend = np.array([int(each * common) for each in offsets], np.int64)
+    exact = [(int(slope * common), int(offset * common)) for slope, offset in zip(slopes, offsets, strict=True)]
+    reach = int(max(abs(thresholds.min()), abs(thresholds.max()))) + 1
+    if max(abs(slope) * reach + abs(offset) for slope, offset in exact) >= _MOST:
+        return None
+    multiplier, addend = np.array(exact, np.int64).T
     at, below = (_shifted(n * multiplier[:, None] + addend[:, None], shift, True) for n in (thresholds, thresholds - 1))
     return (multiplier, addend, shift) if (at >= codes).all() and (below < codes).all() else None

@@ -30,7 +30,7 @@ def rounded(scale, offset, lo, hi):
 )
 def test_rounding_half_to_even_is_exact_for_every_integer(kind, scale, offset, lo, hi):
     thresholds = rounding_thresholds(Fraction(1), [scale], [offset], lo, hi)
-    made = Requantizer.of(thresholds, lo, hi, slope=scale, offsets=[offset])
+    made = Requantizer.of(thresholds, lo, hi, slopes=[scale], offsets=[offset])
     assert made.kind == kind
     want = rounded(scale, offset, lo, hi)
     np.testing.assert_array_equal(made.by_thresholds(N), want)
@@ -51,6 +51,27 @@ def test_channels_have_multipliers_of_their_own_where_one_does_not_do():
     assert made.kind == "multiply" and len(set(made.multiplier)) == 3
     want = np.stack([rounded(scale, Fraction(0), -8, 7) for scale in scales], axis=-1)
     np.testing.assert_array_equal(made(np.repeat(N[:, None], 3, axis=1)), want)
+
+
+def test_channels_with_ties_have_slopes_of_their_own():
+    scales, offsets = [Fraction(each, 32) for each in (3, 5, 11)], [Fraction(each, 16) for each in (0, 1, -7)]
+    thresholds = rounding_thresholds(Fraction(1), scales, offsets, -32, 31)
+    made = Requantizer.of(thresholds, -32, 31, slopes=scales, offsets=offsets)
+    assert made.kind == "multiply" and made.half_even
+    want = np.stack([rounded(*pair, -32, 31) for pair in zip(scales, offsets)], axis=-1)
+    np.testing.assert_array_equal(made(np.repeat(N[:, None], 3, axis=1)), want)
+
+
+def test_a_slope_beyond_64_bits_is_a_table_or_a_line():
+    scale = Fraction((1 << 60) + 1, 1 << 40)
+    made = Requantizer.of(
+        rounding_thresholds(Fraction(1), [scale], [Fraction(1, 2)], -2, 1),
+        -2,
+        1,
+        slopes=[scale],
+        offsets=[Fraction(1, 2)],
+    )
+    np.testing.assert_array_equal(made(N), rounded(scale, Fraction(1, 2), -2, 1))
 
 
 def test_thresholds_as_given_become_a_line_or_a_table():

@@ -84,10 +84,9 @@ class Coding:
         if len({*zip(scales, offsets)}) == 1:
             scales, offsets = scales[:1], offsets[:1]
         thresholds = rounding_thresholds(Fraction(self.step), scales, offsets, self.lo, self.hi)
-        slope = scales[0] / Fraction(self.step) if len(set(scales)) == 1 else None
-        return Requantizer.of(
-            thresholds, self.lo, self.hi, slope=slope, offsets=[each / Fraction(self.step) for each in offsets]
-        )
+        step = Fraction(self.step)
+        slopes, offsets = ([each / step for each in some] for some in (scales, offsets))
+        return Requantizer.of(thresholds, self.lo, self.hi, slopes=slopes, offsets=offsets)
 
 
 @dataclass(frozen=True, eq=False)
