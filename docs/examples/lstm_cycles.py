@@ -3,10 +3,11 @@
 Simulated RTL, beside forecast and reference.
 
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
-``--sequences`` and ``--steps`` choose others. Weights and inputs are random; cycles do not depend on them.
-``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the interrupt;
-``--network spar --stream`` gives it the window step by step, with a doorbell each; ``--network spar --learn`` runs the
-windows that ``finetune instantft-lstm-kv260`` learns from, all states to memory. ``--forecast`` leaves the RTL out.
+``--sequences``, ``--steps`` and ``--table-cycles`` choose others. Weights and inputs are random; cycles do not depend
+on them. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
+interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each; ``--network spar
+--learn`` runs the windows that ``finetune instantft-lstm-kv260`` learns from, all states to memory. ``--forecast``
+leaves the RTL out.
 """
 
 import argparse
@@ -30,13 +31,16 @@ def cell_cycles(timing):
     return sum(done - started for started, done in own)
 
 
-def measured(hidden, inputs, parallel, sequences, steps, *, rtl):
+def measured(hidden, inputs, parallel, sequences, steps, table_cycles, *, rtl):
     """Figures of one size.
 
     ``run``: cycles of the command, ``step``: of each further step.
     """
     config = RecurrentConfig(
-        hidden=max(8, 1 << (hidden - 1).bit_length()), inputs=max(8, 1 << (inputs - 1).bit_length()), parallel=parallel
+        hidden=max(8, 1 << (hidden - 1).bit_length()),
+        inputs=max(8, 1 << (inputs - 1).bit_length()),
+        parallel=parallel,
+        table_cycles=table_cycles,
     )
     network = example_lstm(1, hidden, inputs)
     image = CellImage(network, config)
@@ -115,7 +119,8 @@ def spar(parallel, *, stream, rtl):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("hidden", 64), ("inputs", 64), ("parallel", 2), ("sequences", 1), ("steps", 100)):
+    sizes = {"hidden": 64, "inputs": 64, "parallel": 2, "sequences": 1, "steps": 100, "table-cycles": 1}
+    for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--network", choices=["spar"], help="a shipped ConvLSTM; of the sizes only --parallel counts")
     parser.add_argument("--stream", action="store_true", help="with --network: a program for each step")

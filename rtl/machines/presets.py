@@ -107,6 +107,7 @@ PRESETS = {
                 parallel=1,
                 products=1,
                 sequences=1,
+                table_cycles=2,
                 queue_depth=4,
                 outstanding=2,
                 address_bits=32,

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.results import Results, Sums
+from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CODES_A_BEAT
 
 from .base import TimedMachine, Waking
@@ -59,6 +59,7 @@ class Cell(Waking):
     def __init__(self, machine: TimedMachine) -> None:
         super().__init__(machine)
         self.config = machine.config
+        self.stages = stages_of(machine.config)
         self.engine = machine.engine_table.named("cell")
         self.x = Operands(Feed.depth)
         self.rows = _Rows(self, Results.depth)
@@ -86,7 +87,7 @@ class Cell(Waking):
         self.order = self._order()
         self.row = next(self.order)
         self.position = 0
-        self.next = at + CellEngine.begin
+        self.next = at + self.stages.begin
         self.wake(self.machine.now)
 
     def _order(self) -> Iterator[tuple[str, int]]:
@@ -142,7 +143,7 @@ class Cell(Waking):
         if ends:
             if kind == "window":
                 self._leaves(last, self.operands["front"], self.operands["filters"])
-                self.inputs.append(self.busy - Feed.apart + CellEngine.inputs)
+                self.inputs.append(self.busy - Feed.apart + self.stages.inputs)
             self._row_ends()
         return True
 
@@ -186,14 +187,14 @@ class Cell(Waking):
         self._given("state", first, hidden)
         last = self.next - 1
         self._leaves(last, 0, hidden)
-        results = last + CellEngine.results
+        results = last + self.stages.results
         self.arrivals.append(results)
         if emits:
             per_beat = CODES_A_BEAT // self.config.parallel
             ends = [min(end, hidden) for end in range(per_beat, hidden + per_beat, per_beat)]
             self.rows.add([results + end - 1 + 1 + FIFO for end in ends])
         if self.row is None:
-            self._end(results + hidden - 1 + CellEngine.finish)
+            self._end(results + hidden - 1 + self.stages.finish)
         return True
 
     def _classes(self) -> bool:
@@ -206,11 +207,11 @@ class Cell(Waking):
         self._given("classes", max(room, self.arrivals.popleft()), self.operands["hidden"])
         last = self.next - 1
         self._leaves(last, 0, classes)
-        results = last + CellEngine.sums
+        results = last + self.stages.sums
         for group in range(classes):
             self.sums.add([results + group + FIFO] * self.config.parallel)
         if self.row is None:
-            self._end(results + classes - 1 + CellEngine.finish)
+            self._end(results + classes - 1 + self.stages.finish)
         return True
 
     def _end(self, cycle: int) -> None:

@@ -29,13 +29,12 @@ from .feed import Feed
 from .group import CellGroup
 from .requantize import MULTIPLIER, MultiplyShift, ends_layout, ends_of
 from .results import Results, Sums
+from .stages import CENTRED_STAGE, OFFSET_STAGE, stages_of
 
 __all__ = ["CellEngine"]
 
 #: Groups whose sums are selected in the first of two stages.
 _NEAR = 8
-#: Stages behind the slices, by when they begin: 0 has the sums of a group.
-_OFFSET, _CENTRED, _CODES, _KEPT, _STATE, _SQUASHED, _HIDDEN = 2, 3, 9, 15, 16, 17, 22
 
 
 class CellEngine(wiring.Component):
@@ -64,12 +63,12 @@ class CellEngine(wiring.Component):
 
     A chunk of ``parallel`` operands enters the first group and goes on to the next in each cycle, so groups end a step
     one after another: their sums need no registers of their own. Between the last chunk of a step and the first of the
-    next step's hidden state are :attr:`loop` cycles, in which the next step's input enters, or other sequences.
+    next step's hidden state are ``results`` cycles, in which the next step's input enters, or other sequences.
 
-    Cycles of a step with the input there and room for results: chunks of h and the longer of chunks of x and
-    :attr:`loop` less 1. A command's first chunk may enter :attr:`begin` cycles after the command is taken; ``done``
-    follows the last chunk of h by :attr:`end` cycles, of the dense layer by :attr:`sums` and :attr:`finish`, and a
-    cycle for each group that is used but the first.
+    Latencies are those of :class:`~.stages.Stages`. Cycles of a step with the input there and room for results:
+    chunks of h and the longer of chunks of x and ``results`` less 1. A command's first chunk may enter ``begin``
+    cycles after the command is taken; ``done`` follows the last chunk of h by ``results`` and ``finish``, of the
+    dense layer by ``sums`` and ``finish``, and a cycle for each group that is used but the first.
 
     Members
     -------
@@ -77,21 +76,9 @@ class CellEngine(wiring.Component):
         Weights, settings and states that are loaded while a command runs are refused.
     """
 
-    #: Cycles from a command taken to its first chunk; from a chunk to its register; from a step's last chunk at the
-    #: first group to the first result there; from the last result to ``done``.
-    begin, enter = 3, 1
-    loop = CellGroup.latency + _HIDDEN + 1
-    finish = 4
-    #: Cycles from the last chunk's going in to a group's results, and to ``done``, less a cycle a group.
-    results = enter + CellGroup.latency + _HIDDEN
-    #: From the last chunk of a row to its first sums of the dense layer; to the cycle in which an input row may begin
-    #: with a convolution's results, from the last group's sums on.
-    sums = enter + CellGroup.latency + _CENTRED
-    inputs = enter + CellGroup.latency + _CODES
-    end = results + finish
-
     def __init__(self, spec, config):
         self.config = config
+        self.stages = stages_of(config)
         super().__init__(spec.members(config.data_bits))
 
     def elaborate(self, platform):
@@ -118,8 +105,8 @@ class CellEngine(wiring.Component):
         words = self._drain(m, groups, line)
         ends = self._quantizers(m)
         totals, outputs, gates = self._gates(m, platform, words, line, ends)
-        self._sums(m, sums, totals, line[_CENTRED])
-        self._inputs(m, feed, outputs, line[_CODES])
+        self._sums(m, sums, totals, line[CENTRED_STAGE])
+        self._inputs(m, feed, outputs, line[self.stages.codes])
         told, place_, beat = self._arriving(m, self.load_state, 2 * config.sequences * config.groups)
         states = told & ~place_[-1], told & place_[-1], place_[:-1], beat
         hidden, cells = self._elements(m, platform, gates, line, ends, states)
@@ -237,7 +224,7 @@ class CellEngine(wiring.Component):
         with m.Elif(valid):
             m.d.sync += [valid.eq(~now.ends), now.group.eq(now.group + 1), now.settings.eq(now.settings + 1)]
         line = [(valid, now)]
-        for _ in range(_HIDDEN):
+        for _ in range(self.stages.hidden):
             before, known = line[-1]
             line.append((delay(m, before, 1, reset_less=False), delay(m, known, 1)))
         return line
@@ -281,8 +268,8 @@ class CellEngine(wiring.Component):
     def _gates(self, m, platform, words, line, ends):
         """What becomes of a group's sums.
 
-        Sums at stage ``_CENTRED``, by row; codes of a convolution, by row, and of the gates, by element and gate, at
-        stage ``_CODES``.
+        Sums at stage ``CENTRED_STAGE``, by row; codes of a convolution, by row, and of the gates, by element and gate,
+        at stage ``codes``.
         """
         config = self.config
         width = gate_sum(config.products, config.parallel)
@@ -301,9 +288,9 @@ class CellEngine(wiring.Component):
                 group = place_[(GATES * config.parallel - 1).bit_length() :]
                 settings = []
                 for name, shape, stage in (
-                    ("offset", signed(width + 1), _OFFSET),
-                    ("multiplier", MULTIPLIER, _CENTRED),
-                    ("addend", MULTIPLIER, _CENTRED + 2),
+                    ("offset", signed(width + 1), OFFSET_STAGE),
+                    ("multiplier", MULTIPLIER, CENTRED_STAGE),
+                    ("addend", MULTIPLIER, CENTRED_STAGE + 2),
                 ):
                     kept = memory.Memory(
                         shape=shape, depth=2 * config.groups, init=[], attrs={"ram_style": "distributed"}
@@ -337,9 +324,9 @@ class CellEngine(wiring.Component):
                     write.data.eq(table_word.gates[gate]),
                     read.addr.eq(unit.o[:8]),
                 ]
-                codes.append(read.data)
+                codes.append(self._looked_up(m, read.data))
                 totals.append(total)
-                outputs.append(delay(m, unit.o[:8], 1))
+                outputs.append(delay(m, unit.o[:8], config.table_cycles))
             elements.append(codes)
         return totals, outputs, elements
 
@@ -349,7 +336,7 @@ class CellEngine(wiring.Component):
         They change between rows, while the requantisers are empty.
         """
         found = []
-        valid, known = line[_CENTRED + MultiplyAdd.latency - 1]
+        valid, known = line[CENTRED_STAGE + MultiplyAdd.latency - 1]
         for gate in range(GATES):
             now = Signal(ends_layout(), name=f"ends_{gate}", reset_less=True)
             with m.If(valid):
@@ -363,7 +350,7 @@ class CellEngine(wiring.Component):
         leaves = valid & known.classes
         m.d.comb += [sums.valid.eq(leaves), *(each.eq(total) for each, total in zip(sums.sums, totals))]
         give(m, self.store_logits, sums.o)
-        self._ended = delay(m, leaves & known.last & known.ends, self.finish, reset_less=False)
+        self._ended = delay(m, leaves & known.last & known.ends, self.stages.finish, reset_less=False)
 
     def _inputs(self, m, feed, outputs, stage):
         """Keeps a convolution's results for the rows of inputs."""
@@ -412,14 +399,16 @@ class CellEngine(wiring.Component):
         )
         keep, read, seen = state.write_port(), state.read_port(), state.read_port(domain="comb")
         loads, _, loaded_at, loaded = states
-        m.d.comb += read.addr.eq(self._place(line[_CODES - 1][1]))
+        stages = self.stages
+        asked = stages.codes - config.table_cycles
+        m.d.comb += read.addr.eq(self._place(line[asked][1]))
         told, entry, table_word = self._table_beat
         hidden = []
         for element, (enter, forget, cell, output) in enumerate(gates):
             kept_unit, added_unit, hidden_unit = (
                 place(m, f"{name}_{element}", MultiplyShift(), platform) for name in ("kept", "added", "hidden")
             )
-            before = Mux(line[_CODES][1].zero, 0, read.data[element])
+            before = self._looked_up(m, Mux(line[asked + 1][1].zero, 0, read.data[element]))
             kept, added = (Signal(signed(10), reset_less=True, name=f"{n}_{element}_code") for n in ("k", "a"))
             new = Signal(signed(config.state_bits), reset_less=True, name=f"new_{element}")
             total = kept + added
@@ -441,11 +430,12 @@ class CellEngine(wiring.Component):
                 squashed.addr.eq(new),
                 keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), new)),
             ]
-            opened = delay(m, output, _SQUASHED - _CODES)
+            opened = delay(m, output, stages.squashed - stages.codes)
+            squashed_code = self._looked_up(m, squashed.data)
             for unit, which, product in (
                 (kept_unit, Quantizers.KEPT, forget * before),
                 (added_unit, Quantizers.ADDED, enter * cell),
-                (hidden_unit, Quantizers.HIDDEN, opened * squashed.data),
+                (hidden_unit, Quantizers.HIDDEN, opened * squashed_code),
             ):
                 own = ends[which]
                 m.d.comb += [
@@ -455,7 +445,7 @@ class CellEngine(wiring.Component):
                     unit.ends.eq(own.ends),
                 ]
             hidden.append(hidden_unit.o)
-        valid, known = self._stepped(line[_STATE])
+        valid, known = self._stepped(line[stages.state])
         m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, self._place(known)))]
         return hidden, seen
 
@@ -465,7 +455,7 @@ class CellEngine(wiring.Component):
         Returns a port to the memory.
         """
         config = self.config
-        valid, known = self._stepped(line[_HIDDEN])
+        valid, known = self._stepped(line[self.stages.hidden])
         places = config.sequences * config.groups
         _, loads, loaded_at, loaded = states
         m.submodules.hidden = kept = memory.Memory(
@@ -491,7 +481,7 @@ class CellEngine(wiring.Component):
                 write.data[n].eq(Mux(loads, loaded.word_select(n, 16), code)),
             ]
         give(m, self.store_h, results.o)
-        ended = delay(m, valid & known.last & known.ends, self.finish, reset_less=False)
+        ended = delay(m, valid & known.last & known.ends, self.stages.finish, reset_less=False)
         m.d.comb += self.engine.done.eq(ended | self._ended)
         return seen
 
@@ -506,6 +496,10 @@ class CellEngine(wiring.Component):
             words += [word, word[-1].replicate(16 - len(word))]
         read = SimpleNamespace(addr=address, data=Cat(words))
         send(m, self.store_state, read, depth=2 * places)
+
+    def _looked_up(self, m, code):
+        """What a memory answers, behind its register where it has one."""
+        return delay(m, code, self.config.table_cycles - 1)
 
     def _stepped(self, stage):
         """A stage, valid where it has a step's results."""

@@ -26,6 +26,8 @@ class CellParameters(Parameters):
         Most sequences whose steps take turns.
     window : int
         Most codes of the window of a convolution in front.
+    table_cycles : int
+        From a code to the answer of its table: 1, or 2 with a register between memory and multiplier.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -35,6 +37,7 @@ class CellParameters(Parameters):
     state_bits: int = parameter(9, 4, 10, known=True)
     sequences: int = parameter(8, 1, 64, power=True, known=True)
     window: int = parameter(32, 8, 256, power=True, known=True)
+    table_cycles: int = parameter(1, 1, 2)
 
     @property
     def groups(self) -> int:

@@ -9,6 +9,7 @@ from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.results import Results, Sums
 from gradloom.rtl.engines.cell.spec import SPEC
+from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
@@ -147,6 +148,7 @@ def test_a_convolution_and_a_dense_layer_are_the_reference(small, each, pressure
         {"parallel": 1, "products": 2},
         {"parallel": 4, "products": 2},
         {"parallel": 4, "products": 1, "sequences": 1},
+        {"parallel": 1, "products": 1, "sequences": 2, "table_cycles": 2},
     ],
     ids=lambda sizes: "-".join(f"{value}" for value in sizes.values()),
 )
@@ -164,22 +166,26 @@ def test_the_authors_sequences_give_the_authors_codes():
     play(EngineBench(SPEC, config), CellImage(made, config), made.input.codes(x))
 
 
-@pytest.mark.parametrize(("inputs", "sequences"), [(8, 1), (1, 1), (8, 2)])
-def test_a_step_takes_what_is_said(small, inputs, sequences):
-    """The input enters while results are made."""
-    made, steps = example_lstm(5, 16, inputs), 5
-    image = CellImage(made, SMALL)
-    found = play(small, image, example_codes(made, np.random.default_rng(3), sequences, steps), patience=2000)
+@pytest.mark.parametrize(("inputs", "sequences", "tables"), [(8, 1, 1), (1, 1, 1), (8, 2, 1), (8, 1, 2)])
+def test_a_step_takes_what_is_said(small, inputs, sequences, tables):
+    """The input enters while results are made; a register behind each of two tables is two cycles."""
+    config = SMALL.replace(table_cycles=tables)
+    made, steps, own = example_lstm(5, 16, inputs), 5, stages_of(config)
+    assert own.results == 24 + 2 * tables
+    image = CellImage(made, config)
+    bench = small if tables == 1 else EngineBench(SPEC, config)
+    codes = example_codes(made, np.random.default_rng(3), sequences, steps)
+    found = play(bench, image, codes, patience=2000)
     cycles = found.done[0] - found.started[0]
     # The input's queue is empty before the command; beats of x are given from its start on.
-    step = image.hidden + max(image.inputs, CellEngine.loop - 1) if sequences == 1 else None
+    step = image.hidden + max(image.inputs, own.results - 1) if sequences == 1 else None
     if step is not None:
         first = image.hidden + image.inputs
-        last = CellEngine.results + image.hidden - 1 + CellEngine.finish - 1
-        wait = found.loaded["x"][0] + 2 - (found.started[0] + CellEngine.begin)
-        assert cycles == CellEngine.begin + max(wait, 0) + first + (steps - 1) * step + last
+        last = own.results + image.hidden - 1 + own.finish - 1
+        wait = found.loaded["x"][0] + 2 - (found.started[0] + own.begin)
+        assert cycles == own.begin + max(wait, 0) + first + (steps - 1) * step + last
     else:
-        assert cycles < steps * (image.hidden + CellEngine.loop) + 60
+        assert cycles < steps * (image.hidden + own.results) + 60
 
 
 @pytest.mark.parametrize(

@@ -11,27 +11,30 @@ from gradloom.sim.run.programs import forecast_placed, run_each
 from gradloom.sim.workloads.answers import run_cell
 
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
+#: With a register behind tables, and an element a cycle.
+LATE = SMALL.replace(parallel=1, sequences=1, table_cycles=2)
 
 
 @pytest.mark.parametrize(
     "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
 )
 @pytest.mark.parametrize(
-    ("made", "count", "samples", "each"),
+    ("config", "made", "count", "samples", "each"),
     [
-        (example_lstm(1, 16, 1, powers=False), 7, 40, False),
-        (example_lstm(1, 9, 8, powers=False), 1, 12, False),
-        (example_network(1, 16, 4, kernel=5, stride=2, outputs=8, classes=30), 5, 81, True),
-        (example_network(2, 13, 1, kernel=2, stride=1, outputs=3, classes=3), 4, 20, False),
-        (example_network(3, 8, 4, kernel=8, stride=3, outputs=8, classes=32), 1, 30, True),
+        (SMALL, example_lstm(1, 16, 1, powers=False), 7, 40, False),
+        (SMALL, example_lstm(1, 9, 8, powers=False), 1, 12, False),
+        (SMALL, example_network(1, 16, 4, kernel=5, stride=2, outputs=8, classes=30), 5, 81, True),
+        (SMALL, example_network(2, 13, 1, kernel=2, stride=1, outputs=3, classes=3), 4, 20, False),
+        (SMALL, example_network(3, 8, 4, kernel=8, stride=3, outputs=8, classes=32), 1, 30, True),
+        (LATE, example_network(2, 13, 2, kernel=4, stride=2, outputs=5, classes=3), 2, 24, True),
     ],
-    ids=["steps", "few", "each", "last", "wide"],
+    ids=["steps", "few", "each", "last", "wide", "late"],
 )
-def test_the_forecast_is_exact(made, count, samples, each, memory):
+def test_the_forecast_is_exact(config, made, count, samples, each, memory):
     """With slow writes the queues of results fill, and rows wait for their room."""
-    image = CellImage(made, SMALL)
+    image = CellImage(made, config)
     codes = image.windows(example_codes(made, np.random.default_rng(2), count, samples))
-    programs = [CellSetup(image, SMALL), CellProgram(image, codes, SMALL, each=each)]
+    programs = [CellSetup(image, config), CellProgram(image, codes, config, each=each)]
     for ran, program in zip(run_each(programs, timing=memory), programs):
         ran.check(program, forecast_placed(program, **memory))
 
