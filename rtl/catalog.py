@@ -247,8 +247,10 @@ UNITS: dict[str, Unit] = {
                 _integer("state_bits", 9, 4, 10, "bits of a code of the cell state"),
                 _integer("sequences", 8, 1, 64, "most sequences whose steps take turns, a power of two"),
                 _integer("window", 32, 8, 256, "most codes of a convolution's window, a power of two"),
+                _integer("table_cycles", 1, 1, 2, "cycles from a code to the answer of its table"),
             ),
             make=_lstm,
+            adapter="gradloom.sim.units.lstm:ADAPTER",
         ),
     )
 }

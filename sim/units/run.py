@@ -13,7 +13,7 @@ import numpy as np
 from amaranth.hdl import Shape, Value
 from amaranth.lib import data, wiring
 
-from gradloom.rtl.catalog import Unit
+from gradloom.rtl.catalog import KNOWN, Unit
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.output import check_file, staged_file
 
@@ -86,7 +86,8 @@ class Adapter:
     ``feed(component, arrays)`` makes beats, ``collect(component, arrays, beats)`` makes arrays of what came
     out, ``reference(parameters, arrays)`` says what should have. ``inputs`` and ``outputs`` describe the
     arrays for the given parameters. ``busy(arrays)``: cycles for which all of the unit must work; where it is
-    given, the result tells the share of the cycles that this is.
+    given, the result tells the share of the cycles that this is. ``wrap``: makes a component with stream ports of a
+    unit that has others; all else is given that component.
     """
 
     inputs: Callable[[Mapping[str, Any]], list[Array]]
@@ -95,6 +96,7 @@ class Adapter:
     collect: Callable[[Any, Arrays, dict[str, list[Any]]], Arrays]
     reference: Callable[[Mapping[str, Any], Arrays], Arrays]
     busy: Callable[[Arrays], int] | None = None
+    wrap: Callable[[Any], Any] | None = None
 
 
 def describe_unit(unit: Unit, settings: Mapping[str, object]) -> dict[str, Any]:
@@ -133,6 +135,8 @@ def run_unit(
     _check_simulator(simulator)
     arrays = _read(source, adapter.inputs(parameters))
     component = unit.build(**parameters)
+    if adapter.wrap is not None:
+        component = adapter.wrap(component)
     feed = adapter.feed(component, arrays)
     beats, cycles = simulate(component, feed, simulator=simulator)
     answer = adapter.collect(component, arrays, unpacked(component, beats))
@@ -234,7 +238,8 @@ def runs(unit: Unit) -> bool:
 def _adapter(unit: Unit) -> Adapter:
     if not runs(unit):
         raise ValueError(
-            f"unit {unit.name!r}: cannot be run alone, only generated; those that can: {', '.join(ADAPTERS)}"
+            f"unit {unit.name!r}: cannot be run alone, only generated; those that can: "
+            + ", ".join(name for name, each in KNOWN.items() if runs(each))
         )
     if unit.adapter is None:
         return ADAPTERS[unit.name]
