@@ -154,7 +154,7 @@ evidence-fuzz: $(READY)
 
 # Others' tools on what is emitted; with WITNESS=DIR, others' files in that folder too, which are no part of this project.
 evidence-witness: $(READY)
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/witness
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/witness tests/sim/test_testbench.py
 	$(if $(WITNESS),time $(BIN)/python -m tests.witness.run $(WITNESS))
 
 evidence-toggles: $(READY)

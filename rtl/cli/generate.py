@@ -22,7 +22,7 @@ import typer
 from gradloom import __version__
 
 from ..catalog import KNOWN as UNITS
-from ..catalog import find_unit
+from ..catalog import Unit, find_unit
 from .app import app
 from .arguments import Json, Settings, usual_option
 from .output import print_json, say, working
@@ -96,9 +96,26 @@ def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dic
 
     unit = find_unit(target)
     parameters = unit.settings(settings)
-    emission = convert(unit.build(**settings), name=target.replace("-", "_"))
+    component = unit.build(**settings)
+    emission = convert(component, name=target.replace("-", "_"))
     emission.write(stage)
-    return _described(emission) | {"parameters": parameters}
+    return _described(emission) | {
+        "parameters": parameters,
+        "testbench": _unit_bench(unit, parameters, component, emission, stage),
+    }
+
+
+def _unit_bench(
+    unit: Unit, parameters: Mapping[str, Any], component: Any, emission: Any, stage: Path
+) -> dict[str, Any]:
+    """Writes the unit's test bench; returns its entry of the report."""
+    from gradloom.sim.testbench.plan import write_bench
+    from gradloom.sim.testbench.units import plan_unit
+
+    plan = plan_unit(unit, parameters, component)
+    if plan is None:
+        return {"files": None, "reason": f"unit {unit.name} has no vectors"}
+    return write_bench(stage, emission.name, plan.content(emission.port_list))
 
 
 def _generate_preset(

@@ -27,6 +27,7 @@ __all__ = [
     "run_unit",
     "simulate",
     "runs",
+    "unit_adapter",
     "unpack",
     "unpacked",
 ]
@@ -102,7 +103,7 @@ class Adapter:
 def describe_unit(unit: Unit, settings: Mapping[str, object]) -> dict[str, Any]:
     """Parameters and arrays of a unit."""
     parameters = unit.settings(settings)
-    adapter = _adapter(unit)
+    adapter = unit_adapter(unit)
     return {
         "name": unit.name,
         "summary": unit.summary,
@@ -130,7 +131,7 @@ def run_unit(
     PEs, in which a PE multiplies what was given.
     """
     parameters = unit.settings(settings or {})
-    adapter = _adapter(unit)
+    adapter = unit_adapter(unit)
     check_file(output)
     _check_simulator(simulator)
     arrays = _read(source, adapter.inputs(parameters))
@@ -235,7 +236,11 @@ def runs(unit: Unit) -> bool:
     return unit.name in ADAPTERS or unit.adapter is not None
 
 
-def _adapter(unit: Unit) -> Adapter:
+def unit_adapter(unit: Unit) -> Adapter:
+    """How a unit's arrays are its streams.
+
+    :class:`ValueError` where it has no adapter.
+    """
     if not runs(unit):
         raise ValueError(
             f"unit {unit.name!r}: cannot be run alone, only generated; those that can: "

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["simulate"]
+__all__ = ["on_path", "simulate"]
 
 _UNPACKED = Path(__file__).parents[2] / "build" / "debian"
 
@@ -20,6 +20,16 @@ def _commands():
         subprocess.run(["dpkg", "-x", package, _UNPACKED], check=True)
     (library,) = _UNPACKED.glob("usr/lib/*/ivl")
     return [_UNPACKED / "usr/bin/iverilog", "-B", library], [_UNPACKED / "usr/bin/vvp", "-M", library]
+
+
+def on_path(folder):
+    """``folder`` with ``iverilog`` and ``vvp`` in it, for a PATH that is to have them first."""
+    for name, command in zip(("iverilog", "vvp"), _commands()):
+        program = folder / name
+        command = [shutil.which(command[0]) or command[0], *command[1:]]
+        program.write_text("#!/bin/sh\nexec " + " ".join(f"'{part}'" for part in command) + ' "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+    return folder
 
 
 def simulate(sources, *, top, folder):

