@@ -175,8 +175,9 @@ def _choose_verb(
 ) -> None:
     """Choose what learns by what it costs and by what your data say.
 
-    It chooses layers, targets, rank, format and windows, or rank and cache for images. Costs are forecasts of the
-    board's programs; what is learnt comes from short runs on your data.
+    It chooses layers, targets, rank, format and windows, or rank and cache for images.
+
+    Costs are forecasts of the board's programs; what is learnt comes from short runs on your data.
     """
     with progress_bar(as_json) as progress:
         result = choose(

@@ -261,8 +261,9 @@ def _monitor_verb(
 ) -> None:
     """Show what the board says on its UART, until Ctrl-C.
 
-    The ULX3S repeats all its lines every 2 s, so it does not matter how late the port is opened. Of a first line that
-    was under way only the rest appears, or characters that nobody sent.
+    The ULX3S repeats all its lines every 2 s, so it does not matter how late the port is opened.
+
+    Of a first line that was under way only the rest appears, or characters that nobody sent.
     """
 
     def write(text: str) -> None:

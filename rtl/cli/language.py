@@ -8,7 +8,7 @@ import typer
 
 from .app import app
 from .arguments import Bits, Head, Json, Model
-from .output import print_json, progress_bar, say, say_card, table
+from .output import print_json, progress_bar, say, say_card, table, working
 
 __all__ = ["load", "pack", "plan"]
 
@@ -269,22 +269,23 @@ def _plan_verb(
     """
     from ..plan.language.fit import DoesNotFit, Misfit
 
-    result = plan(
-        model,
-        board=board,
-        rank=rank,
-        targets=targets,
-        seq=seq,
-        bits=bits,
-        optimizer=optimizer,
-        head=head,
-        store=store,
-        axi_bits=axi_bits,
-        method=method,
-        from_layer=from_layer,
-        texts=texts,
-        steps=steps,
-    )
+    with working(f"planning {model}", as_json):
+        result = plan(
+            model,
+            board=board,
+            rank=rank,
+            targets=targets,
+            seq=seq,
+            bits=bits,
+            optimizer=optimizer,
+            head=head,
+            store=store,
+            axi_bits=axi_bits,
+            method=method,
+            from_layer=from_layer,
+            texts=texts,
+            steps=steps,
+        )
     if as_json:
         print_json(result)
     else:

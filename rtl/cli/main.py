@@ -14,6 +14,7 @@ from gradloom.__main__ import say_version
 
 from . import choose, designs, generate, language, lists, recurrent, sweep, tune, units
 from .app import app
+from .usage import one_line
 
 __all__ = ["VERBS", "app", "main"]
 
@@ -70,7 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             # A wrong option or verb; the class is private to typer.
-            error.show()
+            said = one_line(error)
+            print(f"gradloom: {said}", file=sys.stderr) if said else error.show()
             sys.exit(error.exit_code)
         if traceback:
             raise

@@ -129,9 +129,7 @@ def _import_verb(
     model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A recurrent network.")],
     calibrate: Annotated[
         Path | None,
-        typer.Option(
-            metavar="D.npz", help="Quantise a network in floating point by sequences x, [n, steps, channels]."
-        ),
+        typer.Option(metavar="D.npz", help="Quantise a network in floating point by sequences x (n, steps, channels)."),
     ] = None,
     bits: Annotated[
         str | None,

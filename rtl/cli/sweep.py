@@ -119,10 +119,12 @@ def _sweep_verb(
         )
     if as_json:
         print_json(rows)
-        return
-    for preset in presets:
-        _show(preset, [row for row in rows if row["preset"] == preset])
-    say(f"{len(rows)} points are in {output / 'sweep.csv'}, drawn in {output / 'pareto.png'}")
+    else:
+        for preset in presets:
+            _show(preset, [row for row in rows if row["preset"] == preset])
+        say(f"{len(rows)} points are in {output / 'sweep.csv'}, drawn in {output / 'pareto.png'}")
+    if all(row["cycles"] is None for row in rows):
+        raise ValueError(f"points: none of {len(rows)} can be built; their notes in {output / 'sweep.csv'} say why")
 
 
 def _show(preset: str, rows: list[dict[str, Any]]) -> None:
@@ -212,7 +214,6 @@ def sweep(
     )
     folder = Path(output)
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     kept = Table(folder / "sweep.csv", KEYS, FIGURES)
     run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
     rows = [row for row in map(kept.row, points) if row is not None]

@@ -349,7 +349,7 @@ def _infer_verb(
         typer.Option(
             metavar="D.npz",
             help="uint8 images x or x_test, labels y or y_test if there are "
-            "any; default: shipped digits. Or sequences x, [n, steps, channels], classes y.",
+            "any; default: shipped digits. Or sequences x (n, steps, channels) and classes y.",
         ),
     ] = None,
     model: Annotated[

@@ -270,7 +270,7 @@ def fetch_full(path: str | Path | None = None) -> Dataset:
     reads.
     """
     if path is not None:
-        check_file(path)
+        check_file(path, suffix=".npz")
     npm = shutil.which("npm")
     if npm is None:
         raise ValueError(

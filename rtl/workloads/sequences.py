@@ -22,7 +22,7 @@ class SequenceOptions(Options):
     )
     rank: int | None = option("Rank of the adapter.", bounds=Bounds(1, 16))
     data: Path | str | None = option(
-        "Sequences x_train, x_test, [n, steps, channels], and classes y_train, y_test.",
+        "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test.",
         metavar="D.npz",
         usual="a person's shipped recordings",
         file=True,

@@ -97,6 +97,8 @@ class Design:
 
 def _described(preset: Preset, directory: Path | str) -> Preset:
     """The preset with the configuration that a design's ``report.json`` has."""
+    if not (Path(directory) / "report.json").is_file():
+        raise ValueError(f"design={directory}: has no report.json; name a directory that gradloom generate made")
     try:
         summary = read_json(Path(directory) / "report.json")
         made, parameters = summary["preset"], summary["parameters"]

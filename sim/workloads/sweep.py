@@ -57,6 +57,7 @@ class Table:
     def add(self, row: dict[str, Any]) -> None:
         """Keeps a row: the file has it, or is as it was."""
         self.rows.append({name: _text(row.get(name)) for name in self.columns})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_name(self.path.name + ".part")
         with part.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, self.columns, lineterminator="\n")

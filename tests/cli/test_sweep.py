@@ -103,8 +103,9 @@ def test_instantft_that_cannot_be_says_why(asked, note):
 
 
 def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
-    assert run("edge-qlora-genesys2", "--rank", "3", "-o", tmp_path / "sweep") == 0
-    said = capsys.readouterr().out
+    assert run("edge-qlora-genesys2", "--rank", "3", "-o", tmp_path / "sweep") == 2
+    said, error = capsys.readouterr()
+    assert "points: none of 1 can be built" in error
     assert "edge-qlora-genesys2: no point has cycles" in said and "rank=3: must be even" in said
     assert "dsp" not in said
 
@@ -146,6 +147,7 @@ def test_what_is_wrong_is_said_in_one_line(arguments, says, tmp_path, capsys):
     assert run(*arguments, "-o", tmp_path / "sweep") == 2
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("points:")]
     assert len(said) == 1 and says in said[0] and said[0].startswith("gradloom: ")
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_results_that_are_no_table_of_a_sweep_are_refused(tmp_path, capsys):

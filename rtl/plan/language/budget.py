@@ -18,6 +18,7 @@ from gradloom.rtl.plan.language import packed
 from gradloom.rtl.plan.language.packed import STORES
 
 __all__ = [
+    "checked_port",
     "OPTIMIZERS",
     "TARGETS",
     "Request",
@@ -361,6 +362,13 @@ def _bandwidth(board: Target, port_bits: int) -> tuple[float, str]:
 _BASE = ("codes", "scales", "padding", "embedding", "head", "norms")
 
 
+def checked_port(bits: int) -> int:
+    """The bits of a memory port, if there can be one so wide."""
+    if bits not in (32, 64, 128, 256, 512):
+        raise ValueError(f"axi_bits={bits}: must be one of 32, 64, 128, 256, 512")
+    return bits
+
+
 def plan(
     request: Request,
     board: Target,
@@ -382,10 +390,7 @@ def plan(
         ``step`` is one of a later epoch, ``first_step`` of the first, and ``cache`` has the forward cache's figures.
         Whether it fits: :mod:`~.fit`.
     """
-    if port_bits is None:
-        port_bits = board.port_bits
-    if port_bits not in (32, 64, 128, 256, 512):
-        raise ValueError(f"axi_bits={port_bits}: must be one of 32, 64, 128, 256, 512")
+    port_bits = checked_port(board.port_bits if port_bits is None else port_bits)
     counted = held is None
     held = memory(request) if held is None else dict(held)
     total = sum(held.values())

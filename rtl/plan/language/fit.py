@@ -12,7 +12,7 @@ from typing import Any
 
 from ...machines.configs import LanguageConfig
 from ...models.language import PROJECTIONS, LanguageModel
-from .budget import Request, Target, memory, nearest, plan
+from .budget import Request, Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
 from .linear import LayerShape
 from .operations import EDGE
@@ -91,6 +91,8 @@ def planned(
         The figures, and ``fits``, ``misfits`` (``field``, ``value``, ``bound`` and ``give`` of each bound that fails)
         and ``nearest``: changes that make memory suffice and that the machine takes, or None.
     """
+    if port_bits is not None:
+        checked_port(port_bits)
     found = _failed(request, config, method)
     held = None
     if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
