@@ -38,12 +38,12 @@ class Part:
 class Plan:
     """All parts of a unit's test.
 
-    ``zero``: masks of outputs whose bits stay 0; ``lead``: cycles for which an input's payload is there before its
-    valid; ``hold``: cycles of a long hold.
+    ``zero``: masks of signals whose bits stay 0, each with the signal that must be 1 for the check, or None; ``lead``:
+    cycles for which an input's payload is there before its valid; ``hold``: cycles of a long hold.
     """
 
     parts: Sequence[Part]
-    zero: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    zero: Mapping[str, tuple[int, str | None]] = dataclasses.field(default_factory=dict)
     lead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     hold: int = 100
 
@@ -65,7 +65,7 @@ class Plan:
         return {
             "ports": streams,
             "idle": idle,
-            "zero": {name: f"{mask:x}" for name, mask in self.zero.items()},
+            "zero": {name: [f"{mask:x}", when] for name, (mask, when) in self.zero.items()},
             "lead": dict(self.lead),
             "hold": self.hold,
             "patience": PATIENCE,

@@ -1,6 +1,5 @@
 """Vectors of stand-alone units, made by their references."""
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,12 +7,13 @@ import numpy as np
 
 from gradloom.rtl.catalog import Unit
 
-from ..units.run import Adapter, Array, Arrays, pack, unit_adapter
+from ..units.run import Adapter, Arrays, unit_adapter
+from . import engines
 from .plan import Part, Plan
+from .vectors import Parameters, draw, masked, numbers, packed
 
-__all__ = ["PLANS", "numbers", "plan_unit"]
+__all__ = ["PLANS", "plan_unit"]
 
-Parameters = Mapping[str, Any]
 #: Fields of each beat by output stream; those that are left out are not compared.
 Beats = Mapping[str, Sequence[Any]]
 
@@ -27,63 +27,12 @@ def plan_unit(unit: Unit, parameters: Parameters, component: Any) -> Plan | None
     return None if make is None else make(unit, parameters, component)
 
 
-def numbers(seed: str, array: Array, extents: Mapping[str, int]) -> np.ndarray:
-    """Integers of all sizes within an array's bounds.
-
-    Both ends are among them. They are the same on every machine.
-
-    ``extents``: its dimensions by their words.
-    """
-    shape = [extents[each] if isinstance(each, str) else each for each in array.shape]
-    chance = random.Random(seed)
-    bits = max(array.high, -array.low).bit_length()
-
-    def number() -> int:
-        kind = chance.random()
-        if kind < 0.04:
-            return array.low if kind < 0.02 else array.high
-        value = array.low + int(chance.random() * (array.high - array.low + 1))
-        return max(array.low, value >> int(chance.random() * bits))
-
-    return np.array([number() for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
-
-
-def _signed(bits: int, *shape: int) -> Array:
-    half = 1 << bits - 1
-    return Array(name="", shape=shape, units="", description="", low=-half, high=half - 1)
-
-
-def _draw(seed: str, bits: int, *shape: int) -> np.ndarray:
-    return numbers(seed, _signed(bits, *shape), {})
-
-
-def packed(component: Any, port: str, beats: Sequence[Any]) -> list[int]:
-    """Payloads of an input stream from fields."""
-    shape = component.signature.members[port].signature.members["payload"].shape
-    return [pack(shape, beat) for beat in beats]
-
-
-def masked(component: Any, port: str, beats: Sequence[Any]) -> list[tuple[int, int]]:
-    """Payloads of an output stream from fields, with their mask."""
-    shape = component.signature.members[port].signature.members["payload"].shape
-    return [(pack(shape, beat), pack(shape, _ones(beat))) for beat in beats]
-
-
-def _ones(value: Any) -> Any:
-    """All bits of the fields that are there."""
-    if isinstance(value, Mapping):
-        return {name: _ones(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_ones(each) for each in value]
-    return -1
-
-
 def _adapted(
     extents: Callable[[Parameters], Mapping[str, int]],
     beats: Callable[[Parameters, Arrays, Adapter], Beats],
     *,
     cases: Callable[[Parameters, Arrays], Sequence[Arrays]] = lambda _, arrays: [arrays],
-    zero: Mapping[str, int] | None = None,
+    zero: Mapping[str, tuple[int, str | None]] | None = None,
 ) -> Callable[[Unit, Parameters, Any], Plan]:
     """Plan of a unit that its adapter feeds.
 
@@ -207,7 +156,7 @@ def _window(unit: Unit, parameters: Parameters, component: Any) -> Plan:
         runs.append(WindowRun(height=high, width=wide, channels=3, kernel_h=edge, kernel_w=edge, stride_w=small))
     pixels, beats = [], []
     for number, run in enumerate(runs):
-        x = _draw(f"window {number}", component.shape.width, run.channels, run.height, run.width)
+        x = draw(f"window {number}", component.shape.width, run.channels, run.height, run.width)
         pixels += x.ravel().tolist()
         seen = windows(
             x,
@@ -235,8 +184,8 @@ def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     lanes = parameters["lanes"]
     configs, sums, beats = [], [], []
     for number, (height, width, pool, relu) in enumerate(((4, 6, 2, 1), (5, 4, 1, 0), (6, 7, 3, 0), (1, 9, 1, 1))):
-        bias = _draw(f"post bias {number}", 32, lanes)
-        x = _draw(f"post sums {number}", 47, lanes, height, width)
+        bias = draw(f"post bias {number}", 32, lanes)
+        x = draw(f"post sums {number}", 47, lanes, height, width)
         value, _ = post_process(x, bias, relu=bool(relu), pool=pool)
         rows = value.reshape(lanes, -1).T.tolist()
         beats += [{"p": row, "last": index == len(rows) - 1} for index, row in enumerate(rows)]
@@ -256,9 +205,13 @@ PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
     "lora-forward": _adapted(lambda p: {"vectors": 5, "n": 10 * p["lanes"] + 1}, _forward),
     "lora-gradient": _adapted(lambda p: {"samples": min(3, p["samples"])}, _gradient),
     "softmax-cross-entropy": _adapted(
-        lambda p: {"vectors": 6, "length": min(p["max_length"], 40)}, _softmax, cases=_targets, zero={"error": 1}
+        lambda p: {"vectors": 6, "length": min(p["max_length"], 40)},
+        _softmax,
+        cases=_targets,
+        zero={"error": (1, None)},
     ),
     "optimizer": _adapted(lambda p: {"beats": 24}, _optimizer, cases=_modes),
     "window": _window,
     "post-process": _post,
+    **engines.PLANS,
 }

@@ -18,7 +18,7 @@ from gradloom.rtl.plan.recurrent.image import CellImage
 from ..reference.cell import run
 from .run import Adapter, Array, Arrays, Feed, pack
 
-__all__ = ["ADAPTER", "Driven"]
+__all__ = ["ADAPTER", "Driven", "network_of"]
 
 _LOADS = tuple(port.name for port in SPEC.loads)
 #: What a beat of :class:`Driven` is: the number of a load port, or one of these.
@@ -113,12 +113,14 @@ def _codes(name: str, bits: int, shape: tuple[str | int, ...], units: str, descr
     return Array(name=name, shape=shape, units=units, description=description, low=low, high=half - 1)
 
 
-def _network(arrays: Arrays) -> RecurrentNetwork:
+def network_of(arrays: Arrays, *, state_bits: int = 9) -> RecurrentNetwork:
     """The arrays as a network.
 
-    Sums of gates have 6 bits of 2**-3, gates 6 of 2**-6, tanh 6 of 2**-5.
+    Sums of gates have 6 bits of 2**-3, gates 6 of 2**-6, tanh 6 of 2**-5; the cell state and its two parts have a bit
+    less than ``state_bits``.
     """
-    state, squashed = Coding(2.0**-5, -128, 127), Coding(2.0**-5, -32, 31)
+    half = 1 << state_bits - 2
+    state, squashed = Coding(2.0**-5, -half, half - 1), Coding(2.0**-5, -32, 31)
     source, accumulator = Coding(2.0**-5, -32, 31), Coding(2.0**-3, -32, 31)
     scales = arrays.get("scale", np.full(arrays["bias"].shape, 512)) / 2.0**16
     gates = {
@@ -148,7 +150,7 @@ def _feed(dut: Driven, arrays: Arrays) -> Feed:
     config, x = dut.config, arrays["x"]
     if x.shape[1] > _STEPS:
         raise ValueError(f"x: has {x.shape[1]} steps, must be at most {_STEPS}")
-    image = CellImage(_network(arrays), config)
+    image = CellImage(network_of(arrays), config)
     beats = [step for name in _LOADS if hasattr(image, name) for step in _load(name, getattr(image, name))]
     states, rows = 2 * config.sequences * config.groups, 0
     for codes in _batches(config, x):
@@ -181,7 +183,7 @@ def _load(port: str, content: bytes) -> list[dict[str, int]]:
 
 def _collect(dut: Driven, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
     config = dut.config
-    image = CellImage(_network(arrays), config)
+    image = CellImage(network_of(arrays), config)
     raw = {name: b"".join(beat.to_bytes(CODES_A_BEAT, "little") for beat in found) for name, found in beats.items()}
     hidden, states = [], []
     size = len(raw["states"]) // -(-len(arrays["x"]) // config.sequences)
@@ -195,7 +197,7 @@ def _collect(dut: Driven, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays
 
 
 def _reference(_: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    trace = run(_network(arrays), arrays["x"])
+    trace = run(network_of(arrays), arrays["x"])
     return {"h": trace.h, "c": trace.state.c}
 
 
