@@ -160,6 +160,7 @@ def _generate_preset(
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     )
+    summary["testbench"] = _machine_bench(config, summary, stage)
     if sizes is not None:
         _check_window(summary, sizes, preset, board)
         summary["sizes"] = sizes
@@ -173,6 +174,16 @@ def _generate_preset(
     except boards.NoProjectError as error:
         summary["project"] = {"files": None, "reason": str(error)}
     return summary
+
+
+def _machine_bench(config: Any, summary: Mapping[str, Any], stage: Path) -> dict[str, Any]:
+    """Writes the machine's test bench; returns its entry of the report."""
+    from gradloom.sim.testbench.machines import machine_content, programs
+    from gradloom.sim.testbench.plan import wrapped, write_bench
+
+    content = machine_content(config, programs(config), summary["registers"], summary["ports"])
+    wrapper = wrapped(summary["module"], summary["ports"], without=["trace"])
+    return write_bench(stage, summary["module"], content, bench="machine.py", wrapper=wrapper)
 
 
 def _said(sizes: Mapping[str, Any] | None) -> str:

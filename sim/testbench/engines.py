@@ -1,5 +1,6 @@
 """Vectors of units that are engines: commands, loads and stores."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..units.run import pack
 from .plan import Part, Plan
 from .vectors import Parameters, draw, payload
 
-__all__ = ["lstm", "vector"]
+__all__ = ["PLANS", "SmallLstm", "small_lstm"]
 
 #: The bit of an engine's error that says there is one.
 _ERROR: dict[str, tuple[int, str | None]] = {"engine_error": (1, None)}
@@ -51,6 +52,7 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     gates = {"gate_shift": 15, "left": 22, "shift": 24}
     back = {"gate_shift": 15, "left": 22, "right": 23, "shift": 24, "second_shift": 26}
     add = {"left": 3, "right": 5, "shift": 4}
+    added = reference.add(gate, up, left=add["left"], right=add["right"], shift=add["shift"])
     operations: list[tuple[VectorOpcode, dict[str, int], dict[str, np.ndarray], Sequence[Any]]] = [
         (VectorOpcode.SWIGLU, gates, {"a": gate, "b": up}, [reference.swiglu(gate, up, **gates)]),
         (
@@ -62,7 +64,7 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
         (VectorOpcode.WEIGHTS, {}, {"a": weight}, []),
         (VectorOpcode.NORM_SUMS, {"left": 7} | eps, {"a": x}, []),
         (VectorOpcode.NORM, {"shift": 16}, {"a": x}, [reference.rms_norm(x, weight[0], root, shift=16)]),
-        (VectorOpcode.ADD, add, {"a": gate, "b": up}, [reference.add(gate, up, **add)]),
+        (VectorOpcode.ADD, add, {"a": gate, "b": up}, [added]),
     ]
     mask, parts = (1 << 32 * lanes) - 1, []
     for number, (opcode, options, tensors, results) in enumerate(operations):
@@ -81,62 +83,79 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     return Plan(parts=parts, zero=_ERROR, hold=150)
 
 
-def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
-    """Loads of a small network, its steps, and the states that they leave."""
-    from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
+@dataclasses.dataclass(frozen=True)
+class SmallLstm:
+    """A small LSTM on a design, with its last states.
+
+    ``x``: codes ``[sequences, steps, inputs]``; ``hidden``, ``states``: bytes of ports ``h`` and ``state``, each with
+    the mask of what is known.
+    """
+
+    image: Any
+    x: np.ndarray
+    hidden: tuple[bytes, bytes]
+    states: tuple[bytes, bytes]
+
+    @property
+    def steps(self) -> int:
+        """Time steps of a sequence."""
+        return self.x.shape[1]
+
+
+def _masked_bytes(words: np.ndarray, known: np.ndarray) -> tuple[bytes, bytes]:
+    return words.tobytes(), np.where(known, -1, 0).astype(words.dtype).tobytes()
+
+
+def small_lstm(config: Any) -> SmallLstm:
+    """A network that every design holds, run by the reference."""
     from gradloom.rtl.models.recurrent.network import GATES
     from gradloom.rtl.plan.recurrent.image import CellImage
 
     from ..reference.cell import run
     from ..units.lstm import network_of
 
-    config = component.config
     units, inputs, steps, sequences = min(13, config.hidden), min(7, config.inputs), 4, min(2, config.sequences)
     rows = {"w": (units, inputs), "u": (units, units)}
     arrays = {name: draw(f"lstm {name}", 6, len(GATES), *shape) for name, shape in rows.items()}
     arrays |= {"bias": draw("lstm bias", 13, len(GATES), units), "x": draw("lstm x", 6, sequences, steps, inputs)}
     network = network_of(arrays, state_bits=min(config.state_bits, 9))
     image, trace = CellImage(network, config), run(network, arrays["x"])
-
-    def load(port: str, content: bytes) -> dict[str, list[int]]:
-        shape, count = payload(component, f"load_{port}.beats"), len(content) // CODES_A_BEAT
-        return {
-            f"load_{port}_beats": [
-                pack(
-                    shape,
-                    {
-                        "data": int.from_bytes(content[at * CODES_A_BEAT : (at + 1) * CODES_A_BEAT], "little"),
-                        "first": at == 0,
-                        "last": at == count - 1,
-                        "index": at,
-                    },
-                )
-                for at in range(count)
-            ]
-        }
-
-    def stored(words: np.ndarray, known: np.ndarray) -> list[tuple[int, int]]:
-        """Beats of words, and of a mask of those that are known."""
-        each = np.where(known, -1, 0).astype(words.dtype).tobytes()
-        raw = words.tobytes()
-        return [
-            tuple(int.from_bytes(part[at : at + CODES_A_BEAT], "little") for part in (raw, each))  # type: ignore[misc]
-            for at in range(0, len(raw), CODES_A_BEAT)
-        ]
-
     hidden = np.zeros((steps, sequences, image.result), np.int8)
     hidden[..., :units] = trace.h.transpose(1, 0, 2)
     known = np.zeros(hidden.shape, bool)
     known[..., :units] = True
-    states = np.zeros((2, config.sequences, config.hidden), "<i2")
-    states[0, :sequences, :units], states[1, :sequences, :units] = trace.state.c, trace.h[:, -1]
+    # Of a group's eight words, as many are used as there are elements in a cycle.
+    states = np.zeros((2, config.sequences, config.groups, 8), "<i2")
     left = np.zeros(states.shape, bool)
-    left[:, :sequences, :units] = True
-    spread = [np.zeros((2, config.sequences, config.groups, 8), each.dtype) for each in (states, left)]
-    for wide, each in zip(spread, (states, left)):
-        wide[..., : config.parallel] = each.reshape(*each.shape[:2], config.groups, config.parallel)
-    beats = stored(spread[0], spread[1])
-    operands = {"steps": steps, "sequences": sequences, "hidden": image.hidden, "inputs": image.inputs}
+    for words, content in ((states, (trace.state.c, trace.h[:, -1])), (left, (True, True))):
+        flat = np.zeros((2, config.sequences, config.hidden), words.dtype)
+        flat[0, :sequences, :units], flat[1, :sequences, :units] = content
+        words[..., : config.parallel] = flat.reshape(*flat.shape[:2], config.groups, config.parallel)
+    return SmallLstm(image, arrays["x"], _masked_bytes(hidden, known), _masked_bytes(states, left))
+
+
+def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+    """Loads of a small network, its steps, and the states that they leave."""
+    from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
+
+    config = component.config
+    small = small_lstm(config)
+
+    def cut(raw: bytes) -> list[int]:
+        return [int.from_bytes(raw[at : at + CODES_A_BEAT], "little") for at in range(0, len(raw), CODES_A_BEAT)]
+
+    def load(port: str, content: bytes) -> dict[str, list[int]]:
+        shape, beats = payload(component, f"load_{port}.beats"), cut(content)
+        marked = [
+            {"data": beat, "first": at == 0, "last": at == len(beats) - 1, "index": at} for at, beat in enumerate(beats)
+        ]
+        return {f"load_{port}_beats": [pack(shape, each) for each in marked]}
+
+    def stored(content: tuple[bytes, bytes]) -> list[tuple[int, int]]:
+        return list(zip(*map(cut, content), strict=True))
+
+    image, states = small.image, stored(small.states)
+    operands = {"steps": small.steps, "sequences": len(small.x), "hidden": image.hidden, "inputs": image.inputs}
     command = _command(component, CellOpcode.RUN, CellOperands, operands | {"every": 1, "fresh": 1})
     names = ("weights", "rows", "tables", "quantizers")
     parts = [
@@ -146,14 +165,14 @@ def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     request = payload(component, "store_state.request")
     parts += [
         Part(
-            inputs={"engine_command": command} | load("x", image.input_rows(arrays["x"])),
-            outputs={"store_h_beats": stored(hidden, known)},
+            inputs={"engine_command": command} | load("x", image.input_rows(small.x)),
+            outputs={"store_h_beats": stored(small.hidden)},
             pulses={"engine_done": 1},
             reset=False,
         ),
         Part(
-            inputs={"store_state_request": [pack(request, {"beats": len(beats)})]},
-            outputs={"store_state_beats": beats},
+            inputs={"store_state_request": [pack(request, {"beats": len(states)})]},
+            outputs={"store_state_beats": states},
             reset=False,
         ),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FOLDER", "Part", "Plan", "write_bench"]
+__all__ = ["FOLDER", "Part", "Plan", "wrapped", "write_bench"]
 
 FOLDER = "tb"
 _FILES = Path(__file__).parent / "files"
@@ -86,10 +86,13 @@ class Plan:
         }
 
 
-def write_bench(stage: Path, top: str, content: Mapping[str, Any], bench: str = "bench.py") -> dict[str, Any]:
+def write_bench(
+    stage: Path, top: str, content: Mapping[str, Any], *, bench: str = "bench.py", wrapper: str | None = None
+) -> dict[str, Any]:
     """Writes ``stage/tb``.
 
-    It has the ``bench``, ``vectors.json`` with ``content`` and what runs them.
+    It has the ``bench``, ``vectors.json`` with ``content`` and what runs them. ``wrapper``: Verilog of a module ``tb``
+    around ``top``, where one is needed.
 
     Returns the entry of ``report.json``.
     """
@@ -97,11 +100,25 @@ def write_bench(stage: Path, top: str, content: Mapping[str, Any], bench: str = 
     folder.mkdir()
     for name, source in (("Makefile", "Makefile"), ("test_design.py", "test_design.py"), ("bench.py", bench)):
         shutil.copyfile(_FILES / source, folder / name)
+    outer = top if wrapper is None else "tb"
     texts = {
         "vectors.json": json.dumps(content, indent=1) + "\n",
-        "design.mk": f"COCOTB_TOPLEVEL := {top}\n",
-        "ports.vlt": f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n',
-    }
+        "design.mk": f"COCOTB_TOPLEVEL := {outer}\n" + ("" if wrapper is None else "VERILOG_SOURCES := tb.v\n"),
+        "ports.vlt": f'`verilator_config\npublic_flat_rw -module "{outer}" -var "*"\n',
+    } | ({} if wrapper is None else {"tb.v": wrapper})
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
     return {"files": sorted(path.name for path in folder.iterdir())}
+
+
+def wrapped(top: str, ports: Sequence[Mapping[str, Any]], without: Sequence[str]) -> str:
+    """Verilog of a module ``tb`` around ``top``.
+
+    It has its ports but the outputs ``without``, whose names a simulator does not take in the outermost module.
+    """
+    kept = [port for port in ports if port["name"] not in without]
+    span = {port["name"]: f"[{port['width'] - 1}:0] " if port["width"] > 1 else "" for port in kept}
+    outer = ",\n".join(f"  {port['direction']} wire {span[port['name']]}{port['name']}" for port in kept)
+    inner = ",\n".join(f"    .{port['name']}({port['name'] if port in kept else ''})" for port in ports)
+    head = f"// {top} without ports that Verilator's classes have names of.\n"
+    return f"{head}module tb (\n{outer}\n);\n  {top} dut (\n{inner}\n  );\nendmodule\n"

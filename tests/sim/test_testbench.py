@@ -14,6 +14,9 @@ import pytest
 
 import gradloom
 from gradloom.rtl.catalog import UNITS
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig
+from gradloom.rtl.machines.presets import PRESETS
+from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 
 from ..witness import icarus
@@ -87,6 +90,29 @@ def test_the_bench_finds_a_change(decoder, simulators, tmp_path, change):
     assert code != 0 and "FAIL=0" not in said and "FAIL=" in said, said
 
 
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits") / "design"
+    gradloom.generate("digits-ulx3s", folder)
+    return folder
+
+
+def test_the_bench_of_a_preset_passes(digits, simulators):
+    code, said = make(digits, simulators)
+    assert code == 0, said
+    assert "TESTS=4 PASS=4 FAIL=0" in said and said.count("bytes equal the reference") == 2
+
+
+@pytest.mark.parametrize("config", [ImageConfig(), LanguageConfig(), RecurrentConfig()], ids=lambda c: type(c).__name__)
+def test_programs_of_a_machine_have_known_words_and_stay_the_same(config):
+    first, second = (
+        machine_content(config, programs(config), {"ID": 0}, [{"name": "irq", "direction": "output"}]) for _ in range(2)
+    )
+    assert first == second and first["inputs"] == []
+    known = [bytes.fromhex(mask) for run in first["runs"] for *_, mask in run["expected"]]
+    assert sum(sum(map(bool, mask)) for mask in known) > 200
+
+
 def test_every_unit_has_vectors_that_stay_the_same(tmp_path):
     assert set(PLANS) == set(UNITS)
     for number in range(2):
@@ -136,4 +162,12 @@ def alone(tmp_path_factory):
 def test_every_unit_passes_where_gradloom_is_not(unit, simulator, simulators, alone, tmp_path):
     gradloom.generate(unit, tmp_path / "design")
     code, said = make(tmp_path / "design", simulators, simulator, alone)
+    assert code == 0, said
+
+
+@deep
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_passes_where_gradloom_is_not(preset, simulators, alone, tmp_path):
+    gradloom.generate(preset, tmp_path / "design")
+    code, said = make(tmp_path / "design", simulators, "verilator", alone)
     assert code == 0, said

@@ -1,0 +1,235 @@
+"""Small programs for whole machines, and what they leave in memory."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.firmware import program as commands
+from gradloom.firmware import registers
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig
+from gradloom.rtl.shell.table import machine_table, table_words
+
+from ..run.counted import counted
+from .vectors import draw
+
+__all__ = ["PROGRAMS", "Run", "machine_content", "programs"]
+
+#: First byte of the window, and the most beats of a burst.
+_BASE, _LONGEST = 0x1_0000, 16
+_PAGE = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A program, what it finds in the window, and what it leaves there.
+
+    ``expected``: bytes at offsets, each with a mask of the bits that are known.
+    """
+
+    segments: Sequence[tuple[int, bytes]]
+    program: int
+    instructions: Sequence[Any]
+    expected: Sequence[tuple[int, bytes, bytes]]
+
+    def content(self, beat_bytes: int) -> dict[str, Any]:
+        """Plain values of ``vectors.json``."""
+        ends = [offset + len(raw) for offset, raw in self.segments]
+        ends += [offset + len(raw) for offset, raw, _ in self.expected]
+        told = counted(self.instructions, beat_bytes=beat_bytes)
+        return {
+            "segments": [[offset, raw.hex()] for offset, raw in self.segments],
+            "program": self.program,
+            "commands": len(self.instructions),
+            "size": -(-max(ends) // _PAGE) * _PAGE,
+            "expected": [[offset, raw.hex(), mask.hex()] for offset, raw, mask in self.expected],
+            "counters": {name.upper(): value for name, value in told.items()},
+        }
+
+
+def _known(offset: int, raw: bytes) -> tuple[int, bytes, bytes]:
+    return offset, raw, b"\xff" * len(raw)
+
+
+#: Edges of the images and whether a convolution goes first, the most telling network first.
+_NETWORKS = ((4, True), (3, True), (2, False))
+
+
+def image(config: ImageConfig) -> list[Run]:
+    """A step of fine-tuning, of layers that the design holds."""
+    for edge, conv in _NETWORKS:
+        try:
+            return _image(config, edge, conv)
+        except ValueError:  # too large: a smaller one
+            continue
+    return []
+
+
+def _image(config: ImageConfig, edge: int, conv: bool) -> list[Run]:
+    from gradloom.rtl.models.network import Conv, Dense, Network
+    from gradloom.rtl.plan.images.lowering import lower
+    from gradloom.rtl.plan.images.program import Settings, parameters, plan_finetune
+
+    from ..reference.system import fill_cache, fine_tune, records
+
+    front = [Conv(weight=draw("w0", 6, 2, 1, 2, 2) / 32, bias=draw("b0", 6, 2) / 64, relu=True)] if conv else []
+    inputs = 2 * (edge - 1) ** 2 if conv else edge**2
+    last = Dense(weight=draw("w1", 6, 2, inputs) / 64, bias=draw("b1", 6, 2) / 64)
+    layers: tuple[Conv | Dense, ...] = (*front, last)
+    network = Network(name="small", input_shape=(1, edge, edge), layers=layers)
+    samples = 2 if edge == 4 else 1
+    lowered = lower(network, config, 1)
+    asked = Settings(samples=samples, epochs=1, batch=samples)
+    images, labels = draw("x", 17, samples, *network.input_shape), np.arange(samples) % 2
+    a = [draw(f"a {n}", 12, 1, tap.elements) for n, tap in enumerate(lowered.taps)]
+    b = [draw(f"b {n}", 12, network.classes, 1) for n, _ in enumerate(lowered.taps)]
+    plan = plan_finetune(lowered, asked, images, labels, a, b)
+    cache = fill_cache(lowered, images)
+    told = fine_tune(lowered, asked, cache, labels, a, b)
+    learnt = [list(each) for each in zip(*told.adapters(), strict=True)]
+    words = parameters(lowered, *learnt)
+    masks = parameters(lowered, *[[np.full_like(each, -1) for each in side] for side in learnt])
+    losses = b"".join(
+        loss.to_bytes(8, "little") + count.to_bytes(4, "little") + correct.to_bytes(4, "little")
+        for loss, count, correct in zip(told.losses, told.counts, told.correct, strict=True)
+    )
+    expected = [_known(plan.losses, losses), (plan.lanes, words["lanes"], masks["lanes"])]
+    expected.append((plan.b, words["head"], masks["head"]))
+    if plan.slots:
+        expected.append(_known(plan.records, records(lowered, cache)[: plan.slots].tobytes()))
+    return [
+        Run(
+            segments=plan.segments,
+            program=plan.program_offset,
+            instructions=plan.assembler.instructions,
+            expected=expected,
+        )
+    ]
+
+
+class _Recorder:
+    """Takes the place of a host, and keeps what it would store."""
+
+    def __init__(self) -> None:
+        self.segments: list[tuple[int, bytes]] = []
+
+    def store(self, offset: int, content: bytes) -> None:
+        self.segments.append((offset, bytes(content)))
+
+
+def language(config: LanguageConfig) -> list[Run]:
+    """A training step of one linear layer by gradient descent."""
+    from gradloom.rtl.formats.tiles import tile_rows
+    from gradloom.rtl.plan.program.assembler import Assembler
+    from gradloom.rtl.shell.engines import CONTROL
+    from gradloom.rtl.shell.signature import ControlOpcode
+
+    from ..workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+
+    edge, rank, tokens, rate = config.edge, min(4, config.rank), min(5, config.tokens), 0.25
+    layer = Layer(
+        codes=draw("codes", 5, edge, edge) & 15,
+        scale_codes=draw("scales", 9, edge, 1) & 255,
+        absmax2=np.full(-(-edge // 256), 1 / 32, np.float32),
+        offset=float(np.float32(0.08)),
+        a=draw("a", 10, rank, edge) / 2.0**13,
+        b=draw("b", 10, edge, rank) / 2.0**15,
+        x=draw("x", 12, tokens, edge) / 2.0**9,
+        dy=draw("dy", 12, tokens, edge) / 2.0**24,
+    )
+    exponents = choose_exponents(layer, mathematics(layer, rate))
+    recorder = _Recorder()
+    machine = LinearMachine(config, host=recorder)
+    plan = machine.plan(layer, exponents, 1 << 16)
+    assembler = Assembler()
+    plan.product(assembler)
+    plan.product(assembler, backward=True)
+    plan.gradients(assembler)
+    plan.update(assembler, rate)
+    assembler.add(CONTROL, ControlOpcode.END)
+    told = reference_step(layer, exponents, rate).tensors
+    # B lies in memory the other way round.
+    tensors = {name: told[name].T if name == "b" else told[name] for name in ("y", "dx", "ga", "gb", "a", "b")}
+    return [
+        Run(
+            segments=[*recorder.segments, (0, assembler.code)],
+            program=0,
+            instructions=assembler.instructions,
+            expected=[_known(getattr(plan.place, name), tile_rows(each, edge)) for name, each in tensors.items()],
+        )
+    ]
+
+
+def recurrent(config: RecurrentConfig) -> list[Run]:
+    """Loads a small LSTM, then runs its steps."""
+    from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+
+    from .engines import small_lstm
+
+    small = small_lstm(config)
+    setup, steps = CellSetup(small.image, config), CellProgram(small.image, small.x, config)
+    (batch,) = steps.batches
+    assert batch.state is not None
+    expected = [(batch.hidden.offset, *small.hidden), (batch.state.offset, *small.states)]
+    return [
+        Run(
+            segments=list(each.contents()),
+            program=each.offset,
+            instructions=each.instructions,
+            expected=expected if each is steps else [],
+        )
+        for each in (setup, steps)
+    ]
+
+
+#: Programs by the class of a machine's configuration.
+PROGRAMS: dict[type, Callable[[Any], list[Run]]] = {
+    ImageConfig: image,
+    LanguageConfig: language,
+    RecurrentConfig: recurrent,
+}
+
+
+def programs(config: Any) -> list[Run]:
+    """Programs of a machine; none for one of another kind."""
+    make = PROGRAMS.get(type(config))
+    return [] if make is None else make(config)
+
+
+def machine_content(
+    config: Any, runs: Iterable[Run], addresses: Mapping[str, int], ports: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Plain values of ``vectors.json`` for a machine.
+
+    ``addresses``: of registers by name; ``ports``: as in ``report.json``.
+    """
+    machine = config.machine
+    unknown = bytearray(commands.end())
+    unknown[1] = unknown[1] & 0xF0 | 0xF  # engine 15
+    codes = {name: code for code, (name, _) in registers.ERRORS.items()}
+    holding = ("WATCHDOG", "WINDOW_BASE_LO", "WINDOW_SIZE", "PROGRAM_OFFSET", "PROGRAM_COMMANDS", "BASE_ID")
+    masks = {
+        name: (1 << next(w for f, (_, w) in registers.FIELDS.items() if f.startswith(f"{name}."))) - 1
+        for name in holding
+    }
+    refused = (
+        ("unknown engine", bytes(unknown), "UNKNOWN_ENGINE"),
+        ("a load beyond the window", commands.load(_PAGE, 1, 0), "LOAD_WINDOW"),
+    )
+    return {
+        "registers": dict(addresses),
+        "inputs": [p["name"] for p in ports if p["direction"] == "input" and p["name"] not in ("clk", "rst")],
+        "data_bits": config.data_bits,
+        "base": _BASE,
+        "longest": _LONGEST,
+        "constants": dict(registers.CONSTANTS) | {"STATUS": getattr(config, "requests", 0) << 9},
+        "table": table_words(machine_table(machine.engines, config.known, machine.loop(config))),
+        "holding": masks,
+        "refusals": [
+            {"what": what, "code": (raw + commands.end()).hex(), "status": 2, "error": codes[name]}
+            for what, raw, name in refused
+        ]
+        + [{"what": "the smallest program", "code": commands.end().hex(), "status": 1}],
+        "runs": [run.content(config.data_bits // 8) for run in runs],
+    }
