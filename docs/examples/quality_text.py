@@ -4,9 +4,9 @@
 window an update. The seed draws the windows and the adapters. Two texts lie in ``texts``: rates are chosen on
 ``rates.txt``, results are of ``judged.txt``. Of every ten windows of a text the last two are held out.
 
-Losses are in float32 by PyTorch (``torch_llama.py``), linears have the values of their NF4 codes. Cycles are forecasts:
-of adapters, norms and factors as ``gradloom choose`` composes them, of InstantFT of the whole programs. Memory is all
-that the fine-tune holds beside the frozen model.
+Losses are in float32 by PyTorch (``sim/reference/torch_llama.py``), linears have the values of their NF4 codes. Cycles
+are forecasts: of adapters, norms and factors as ``gradloom choose`` composes them, of InstantFT of the whole programs.
+Memory is all that the fine-tune holds beside the frozen model.
 """
 
 import json
@@ -174,7 +174,8 @@ class Bench:
 
     def __init__(self, threads: int) -> None:
         import torch
-        from torch_llama import TorchLlama
+
+        from gradloom.sim.reference.torch_llama import TorchLlama
 
         self.torch = torch
         torch.set_num_threads(threads)
@@ -190,7 +191,7 @@ class Bench:
     def fresh(self, case: Case, seed: int) -> dict[str, Learnt]:
         """What learns, before."""
         if case.method == "instantft":
-            from torch_llama import instant_name
+            from gradloom.sim.reference.torch_llama import instant_name
 
             blocks = fresh_instant(self.model, rank=case.rank, seed=seed)
             return {instant_name(layer): each for layer, each in blocks.items()}
@@ -214,7 +215,7 @@ class Bench:
 
         It is not finite where the fine-tune diverged.
         """
-        from torch_llama import parameters
+        from gradloom.sim.reference.torch_llama import parameters
 
         torch = self.torch
         learnt_from, held = (torch.tensor(each) for each in self.parts[part])

@@ -20,9 +20,10 @@ from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.plan.language.fit import DoesNotFit
 
+from ..reference.llama import FloatModel
 from ..run.workers import processes
 from ..workloads.job_layout import laid_out
-from ..workloads.language import Quantized, build
+from ..workloads.language import Quantized, build_quickest
 from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates
 from .costs import Costs
@@ -97,8 +98,8 @@ def choose(
     within = [each for each in offers if not shortfalls(each, asked.budget)]
     if not within:
         raise ValueError(_nothing(asked, offers))
-    llama = build(checkpoint, progress=tell)
-    short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell, jobs)
+    llama, by = build_quickest(checkpoint, progress=tell)
+    short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell, jobs) | {"by": by}
     result = _result(asked, shapes, parts, offers, within, short)
     from .picture import plot_choice
 
@@ -197,7 +198,7 @@ def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
 
 def _short_runs(
     asked: Request,
-    llama: Any,
+    llama: FloatModel,
     tensor: Tensors,
     parts: Split,
     within: Sequence[Offer],
@@ -278,6 +279,7 @@ def _result(
         "budget": asdict(asked.budget),
         "candidates": len(offers),
         "within": len(within),
+        "float": short["by"],
         "held_out_before": before,
         "command": _command(asked, first),
         "finalists": rows,

@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.rtl.models.lora import Learnt, layer_of
 
 from ..reference.descent import AdamW
-from ..reference.llama import Llama
+from ..reference.llama import FloatModel
 from ..workloads.language import fine_tune
 from .candidates import METHODS, Candidate
 from .texts import Split
@@ -32,7 +32,7 @@ class Slopes:
 
     Parameters
     ----------
-    llama : Llama
+    llama : FloatModel
     tensor : callable
         A tensor of the model by its name.
     split : Split
@@ -43,7 +43,7 @@ class Slopes:
 
     def __init__(
         self,
-        llama: Llama,
+        llama: FloatModel,
         tensor: Tensors,
         split: Split,
         everywhere: Mapping[str, Candidate],
@@ -77,7 +77,7 @@ class Slopes:
         return method.lr * total * each.rank / self.ranks[each.method] if each.rank else method.lr * total
 
 
-def held_out(llama: Llama, split: Split, adapters: Mapping[str, Learnt] | None = None) -> float:
+def held_out(llama: FloatModel, split: Split, adapters: Mapping[str, Learnt] | None = None) -> float:
     """Mean loss of the held-out windows, nats a token.
 
     It is not finite where an adapter is not.
@@ -87,7 +87,7 @@ def held_out(llama: Llama, split: Split, adapters: Mapping[str, Learnt] | None =
 
 
 def learns(
-    llama: Llama,
+    llama: FloatModel,
     tensor: Tensors,
     split: Split,
     each: Candidate,

@@ -6,7 +6,7 @@ Each operation has its backward beside it, written out, so that an integer versi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gradloom.rtl.models.vectors import Vector
 __all__ = [
     "Cache",
     "FloatLinears",
+    "FloatModel",
     "Llama",
     "attention",
     "attention_backward",
@@ -227,6 +228,29 @@ class _Layer:
     gate: Array
     up: Array
     product: Array
+
+
+class FloatModel(Protocol):
+    """Losses and gradients of a text.
+
+    :class:`Llama` has them, and what stands in for it.
+    """
+
+    model: LanguageModel
+
+    def loss(self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None) -> float:
+        """Mean cross-entropy of the text, in nats a token."""
+        ...
+
+    def entering(self, layer: int, tokens: Sequence[int]) -> Array:
+        """Input of a layer where none before it has an adapter."""
+        ...
+
+    def gradients(
+        self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: Array | None = None
+    ) -> tuple[float, dict[str, tuple[Array, ...]]]:
+        """The loss, and the gradients of all parts of every adapter."""
+        ...
 
 
 class Llama:

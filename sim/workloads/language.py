@@ -21,7 +21,7 @@ from gradloom.rtl.plan.language.fit import MIN_SEQ, machine_misfits, memory_misf
 from gradloom.rtl.workloads import TextOptions, TextWorkload
 
 from ..reference.descent import AdamW, Optimizer, Sgd
-from ..reference.llama import Llama
+from ..reference.llama import FloatModel, Llama
 from .checkpoint import ResumePoint
 from .driver import Job, Outcome, Progress, repeatable
 from .job_layout import planner
@@ -33,6 +33,7 @@ __all__ = [
     "Quantized",
     "TextTask",
     "build",
+    "build_quickest",
     "fine_tune",
     "optimizer_state",
     "outcome_of",
@@ -84,13 +85,28 @@ def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progres
     return Llama(checkpoint.model, checkpoint.tensor, layers=layers)
 
 
+def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -> tuple[FloatModel, str]:
+    """The model in floating point by the fastest engine, and its name.
+
+    That is PyTorch where it is installed (the extra ``train``), else our own engine. Losses agree within rounding.
+    """
+    try:
+        import torch
+
+        from ..reference.torch_llama import FloatByTorch
+    except ImportError:
+        return build(checkpoint, progress=progress), "gradloom"
+    (progress or silent)(0, 0, "reading the weights")
+    return FloatByTorch(checkpoint.model, checkpoint.tensor), f"torch {torch.__version__}"
+
+
 def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequence[int]]:
     """The texts of an update made of ``count`` of them: all take turns."""
     return [texts[(step * count + each) % len(texts)] for each in range(count)]
 
 
 def fine_tune(
-    llama: Llama,
+    llama: FloatModel,
     texts: Sequence[Sequence[int]],
     adapters: Mapping[str, Learnt],
     optimizer: Optimizer,

@@ -3,6 +3,7 @@
 import functools
 import json
 import shlex
+import sys
 
 import pytest
 
@@ -60,6 +61,24 @@ def test_a_choice_says_the_line_that_runs_it(run, cloth):
     tuned = json.loads(out)
     assert code == 0 and tuned["adapter_parameters"] * 4 == first["update_bytes"]
     assert (len(tuned["loss"]), tuned["rank"], tuned["seq"]) == (12, first["rank"], 32)
+
+
+@pytest.mark.parametrize("torch", [True, False])
+def test_finalists_learn_by_torch_where_it_is_installed(run, cloth, monkeypatch, torch):
+    """Losses are those of our own engine within rounding, and the choice is the same."""
+    said = free(run)
+    if torch:
+        wanted = f"torch {pytest.importorskip('torch').__version__}"
+    else:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        wanted = "gradloom"
+    found = chosen(run, "--steps", "12", output="again")
+    assert found["float"] == wanted and found["command"] == said["command"]
+    assert found["held_out_before"] == pytest.approx(said["held_out_before"], abs=1e-4)
+    assert [row["learns"] for row in found["finalists"]] == [row["learns"] for row in said["finalists"]]
+    for one, other in zip(found["finalists"], said["finalists"]):
+        assert one["held_out"] == pytest.approx(other["held_out"], abs=2e-3)
+        assert one["first_step"] == pytest.approx(other["first_step"], rel=1e-3)
 
 
 def test_memory_of_a_finalist_is_that_of_its_plan(run, cloth):

@@ -78,7 +78,7 @@ def torchs_losses(rule, losses, count):
 @pytest.mark.parametrize("method", ["lora", "layernorm", "ia3"])
 def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
     torch = pytest.importorskip("torch")
-    made = example("torch_llama")
+    made = pytest.importorskip("gradloom.sim.reference.torch_llama")
     ours = fine_tune(Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), AdamW(lr=1e-2), 8)
     llama, text = made.TorchLlama(MODEL, tensors.__getitem__), torch.tensor([TOKENS])
     learnt, parts = made.parameters(adapters(method, first, tensors))
@@ -91,7 +91,7 @@ def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
 
 def test_instantft_by_torch_is_our_float_engines(tensors, example):
     torch = pytest.importorskip("torch")
-    made = example("torch_llama")
+    made = pytest.importorskip("gradloom.sim.reference.torch_llama")
     # The trainer reads codes.
     coded = dict(tensors)
     for each in MODEL.linears:

@@ -1,8 +1,8 @@
 """A language model with adapters in PyTorch, float32.
 
-:class:`TorchLlama` has the mathematics of ``sim/reference/llama.py`` and of InstantFT, with gradients by autograd. The
-scripts beside it use it where many steps are wanted, and as a baseline. It needs the extra ``train``; a test compares
-its losses with those of our own engine.
+:class:`TorchLlama` has the mathematics of ``llama.py`` and of InstantFT, with gradients by autograd. Scripts of the
+documentation use it as a baseline, and :class:`FloatByTorch` stands in for :class:`~.llama.Llama` where many steps are
+wanted. It needs the extra ``train``; tests compare its losses with those of our own engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from torch.nn import functional
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
 
-__all__ = ["TorchLlama", "instant_name", "learnt_bytes", "parameters"]
+__all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
 
 #: The norm behind the last layer.
 _LAST = NORM.removesuffix(".weight")
@@ -142,9 +142,53 @@ class TorchLlama:
         return x
 
 
+class FloatByTorch:
+    """Losses and gradients of a text by PyTorch.
+
+    Values are those of :class:`~.llama.Llama` within rounding.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    tensor : callable
+        A tensor by Hugging Face's name.
+    """
+
+    def __init__(self, model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> None:
+        self.model = model
+        self._llama = TorchLlama(model, tensor)
+
+    def entering(self, layer: int, tokens: Sequence[int]) -> np.ndarray:
+        """Input of a layer where none before it has an adapter.
+
+        It is ``[T, hidden]``.
+        """
+        return self._llama.entering(layer, torch.tensor([tokens]))[0].numpy()
+
+    @torch.no_grad()
+    def loss(self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None) -> float:
+        """Mean cross-entropy of the text, in nats a token."""
+        learnt, _ = parameters(adapters or {})
+        return self._llama.losses(torch.tensor([tokens]), learnt).item()
+
+    def gradients(
+        self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: np.ndarray | None = None
+    ) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
+        """The loss, and the gradients of all parts of every adapter.
+
+        ``entry``: input of the lowest layer with an adapter, if it is known already.
+        """
+        learnt, tensors = parameters(adapters)
+        known = None if entry is None else torch.from_numpy(entry)[None]
+        loss = self._llama.losses(torch.tensor([tokens]), learnt, known).sum()
+        found = iter(torch.autograd.grad(loss, tensors))
+        return loss.item(), {name: tuple(next(found).numpy() for _ in each.parts) for name, each in learnt.items()}
+
+
 def parameters(learnt: Mapping[str, Learnt]) -> tuple[dict[str, Learnt], list[torch.Tensor]]:
     """What learns as tensors with gradients, and a list of them."""
-    made, tensors = {}, []
+    made: dict[str, Learnt] = {}
+    tensors: list[torch.Tensor] = []
     for name, each in learnt.items():
         parts = {which: torch.from_numpy(values.copy()).requires_grad_() for which, values in each.parts.items()}
         made[name] = each.taking(parts)
