@@ -10,10 +10,10 @@ from gradloom.rtl.cli.lists import doctor as doctor
 from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units
 from gradloom.rtl.cli.generate import generate as generate
-from gradloom.rtl.cli.tune import compare as compare
-from gradloom.rtl.cli.tune import fetch as fetch
-from gradloom.rtl.cli.tune import generate_text as generate_text
-from gradloom.rtl.cli.tune import infer as infer
+from gradloom.rtl.cli.infer import compare as compare
+from gradloom.rtl.cli.infer import fetch as fetch
+from gradloom.rtl.cli.infer import generate_text as generate_text
+from gradloom.rtl.cli.infer import infer as infer
 from gradloom.rtl.cli.designs import build as build
 from gradloom.rtl.cli.designs import flash as flash
 from gradloom.rtl.cli.designs import monitor as monitor
