@@ -43,6 +43,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             label="mean of an epoch",
         )
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, len(loss) + 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     axes.set_title(
@@ -81,6 +82,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     axes = figure.subplots()
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(bottom=0)
     axes.set_title(
         f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
@@ -168,8 +170,8 @@ def _front(
             axes.annotate(others[pair], pair, (6, -3), fontsize=7, textcoords="offset points", color=_GREY, zorder=4)
     axes.set(xlabel="cycles an image and epoch, or a token; forecast", ylabel=label)
     axes.margins(0.14)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.tick_params(labelsize=8)
     if rows:
         axes.legend(frameon=False, fontsize=8)

@@ -1,0 +1,47 @@
+"""Pictures of results: what stands at their axes."""
+
+import pytest
+
+from gradloom.sim.workloads import plots
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Figures, drawn and not saved."""
+    figures = []
+
+    def save(figure, path):
+        figure.canvas.draw()
+        figures.append(figure)
+
+    monkeypatch.setattr(plots, "_save", save)
+    return figures
+
+
+def marks(axis):
+    return [(place, label.get_text()) for place, label in zip(axis.get_ticklocs(), axis.get_ticklabels())]
+
+
+@pytest.mark.parametrize("cycles", [(161.2,), (160.1, 161.2), (3.1e6, 3.9e6)])
+def test_a_sweeps_marks_are_where_their_labels_say(drawn, cycles):
+    rows = [
+        {"preset": "p", "rank": "2", "mesh": "4x4", "codes": "nf4", "lut": "", "accuracy": "0.5", "dsp": str(60 + at)}
+        | {"cycles": "1", "cycles_a_unit": str(each), "memory_bytes": "4"}
+        for at, each in enumerate(cycles)
+    ]
+    plots.plot_pareto("unused", rows)
+    (figure,) = drawn
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            assert all(float(text.replace(",", "")) == pytest.approx(place, rel=1e-9) for place, text in marks(axis))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_steps_are_whole(drawn, steps):
+    metrics = {"loss": [2.0] * steps, "loss_before": 2.0, "loss_after": None, "engine": "float"}
+    plots.plot_steps("unused", metrics, "a text", loss_unit="nats a token")
+    images = {"loss": [2.0] * steps, "epochs": 1, "model": "m", "rank": 4, "samples": 9, "engine": "float"}
+    plots.plot_loss("unused", images | {"accuracy_before": 0.1, "accuracy_after": 0.9})
+    for figure in drawn:
+        (axes,) = figure.axes
+        assert all(place == int(place) for place, _ in marks(axes.xaxis))
