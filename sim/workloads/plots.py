@@ -43,7 +43,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             label="mean of an epoch",
         )
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, len(loss) + 1))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     axes.set_title(
@@ -82,7 +82,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     axes = figure.subplots()
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_ylim(bottom=0)
     axes.set_title(
         f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
