@@ -371,7 +371,7 @@ BAD = {
         (*TUNE, "--layers", "1", "--from-layer", "1"),
         "from_layer=1: must be an integer from 0 to 0",
     ),
-    "a layer that is no number": ((*TUNE, "--from-layer", "last"), "Invalid value for '--from-layer'"),
+    "a layer that is no number": ((*TUNE, "--from-layer", "last"), "from_layer=last: must be an integer"),
     "a layer of InstantFT": (
         ("finetune", "instantft-llm-genesys2", "--text", "text.txt", "--from-layer", "1"),
         "must be left out",
@@ -384,7 +384,7 @@ BAD = {
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
     "labels of a language model": (("infer", PRESET), "fine-tunes text by QLoRA, which has no"),
     "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "which has no generate-text"),
-    "no prompt": (SAY[:4], "--prompt"),
+    "no prompt": (SAY[:4], "prompt: must be given"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),
     "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
     "more tokens than the context": ((*SAY, "--tokens", "126"), "tokens=126: with the prompt's 3 there are more"),

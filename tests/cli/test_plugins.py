@@ -85,7 +85,7 @@ def test_a_preset_is_found_and_its_workload_has_options(run, install):
     assert "--warmth" in run("finetune", "--help")[1]
     # Presets of the house have the options that they had.
     code, _, err = run("finetune", "digits-ulx3s", "--warmth", "7")
-    assert code == 2 and "No such option: --warmth" in err
+    assert code == 2 and "--warmth: no such option of gradloom finetune" in err
     assert "theirs" in run("finetune", "nobodys")[2]
 
 
