@@ -3,6 +3,7 @@
 import pytest
 
 from gradloom.rtl.cli.main import main
+from gradloom.rtl.cli.output import _Pulse
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
 
@@ -94,8 +95,12 @@ def law_holds(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys):
-    """Calls the command line: ``(exit code, output, error output)``."""
+def run(capsys, monkeypatch):
+    """Calls the command line: ``(exit code, output, error output)``.
+
+    Signs of life are off: they depend on the machine's speed, and have tests of their own.
+    """
+    monkeypatch.setattr(_Pulse, "seconds", 3600.0)
 
     def call(*arguments):
         with pytest.raises(SystemExit) as ended:
