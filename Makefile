@@ -43,6 +43,8 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
 	@$(INSTALL) -c requirements.lock -e '.[dev,docs,witness]'
+	@$(INSTALL) -c requirements.lock -e '.[delivery]' || \
+	    echo 'without pymonocypher, which a C compiler and the headers of Python build: no signed adapters'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
@@ -185,7 +187,7 @@ evidence-ledger: $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra docs --extra train --extra witness --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra delivery --extra docs --extra train --extra witness --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -10,6 +10,7 @@ the layer's own outputs. ``gradloom_codes``: what activations went through befor
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from .tensors import as_float32, open_safetensors
 __all__ = [
     "CODES",
     "CONFIG",
+    "RECORD",
     "TOPOLOGY",
     "WEIGHTS",
     "about",
@@ -34,14 +36,18 @@ __all__ = [
     "number",
     "rank_and_alpha",
     "read_peft",
+    "read_record",
     "representable",
     "save_adapters",
     "write_peft",
+    "write_record",
 ]
 
 TOPOLOGY = "direct-to-output"
 CODES = ("nf4", "int8", "none")
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+#: What came with an adapter that was delivered, and SHA-256 of its files.
+RECORD = "gradloom_delivery.json"
 
 
 def key(layer: str, which: str) -> str:
@@ -83,11 +89,39 @@ def write_peft(folder: str | Path, tensors: Mapping[str, np.ndarray], config: Ma
     return folder / WEIGHTS, folder / CONFIG
 
 
-def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """ImageConfig and tensors of an adapter.
+def write_record(folder: str | Path, told: Mapping[str, Any]) -> None:
+    """Writes what is known of an adapter, with the hashes of its files."""
+    folder = Path(folder)
+    hashes = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in (WEIGHTS, CONFIG)}
+    (folder / RECORD).write_text(json.dumps({**told, "sha256": hashes}, indent=2) + "\n", encoding="utf-8")
 
-    :class:`ValueError` names the file that is missing or damaged.
+
+def read_record(folder: str | Path) -> dict[str, Any] | None:
+    """What :func:`write_record` wrote, or None without a record.
+
+    :class:`ValueError` if a file is another than then.
     """
+    path = Path(folder) / RECORD
+    if not path.is_file():
+        return None
+    try:
+        told = read_json(path)
+        hashes = {name: told["sha256"][name] for name in (WEIGHTS, CONFIG)}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path}: not a record of gradloom's; apply the package again") from None
+    for name, expected in hashes.items():
+        file = Path(folder) / name
+        if file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() != expected:
+            raise ValueError(f"{file}: its SHA-256 is not the one that {RECORD} has; apply the package again")
+    return dict(told)
+
+
+def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Configuration and tensors of an adapter.
+
+    :class:`ValueError` names the file that is missing or damaged, or that is another than its record says.
+    """
+    read_record(folder)
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -14,6 +14,7 @@ _HOME = {
     name: f"gradloom.rtl.{module}"
     for module, names in {
         "cli.choose": ("choose",),
+        "cli.delivery": ("apply", "delta", "keygen", "keys", "sign", "verify"),
         "cli.lists": ("doctor", "presets", "units"),
         "cli.generate": ("generate",),
         "cli.infer": ("compare", "fetch", "generate_text", "infer"),
@@ -36,10 +37,12 @@ __all__ = [
     "QLoraOptions",
     "SequenceOptions",
     "__version__",
+    "apply",
     "boards",
     "build",
     "choose",
     "compare",
+    "delta",
     "doctor",
     "export",
     "fetch",
@@ -49,6 +52,8 @@ __all__ = [
     "generate_text",
     "import_model",
     "infer",
+    "keygen",
+    "keys",
     "load",
     "monitor",
     "pack",
@@ -58,8 +63,10 @@ __all__ = [
     "report",
     "run",
     "selftest",
+    "sign",
     "sweep",
     "units",
+    "verify",
 ]
 
 

@@ -6,6 +6,12 @@ from typing import Any
 
 from gradloom import boards as boards
 from gradloom.rtl.cli.choose import choose as choose
+from gradloom.rtl.cli.delivery import apply as apply
+from gradloom.rtl.cli.delivery import delta as delta
+from gradloom.rtl.cli.delivery import keygen as keygen
+from gradloom.rtl.cli.delivery import keys as keys
+from gradloom.rtl.cli.delivery import sign as sign
+from gradloom.rtl.cli.delivery import verify as verify
 from gradloom.rtl.cli.lists import doctor as doctor
 from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units

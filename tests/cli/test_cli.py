@@ -18,10 +18,12 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 
 def test_the_verbs_are_those_of_the_manual():
     assert VERBS == [
+        "apply",
         "boards",
         "build",
         "choose",
         "compare",
+        "delta",
         "doctor",
         "export",
         "fetch",
@@ -31,6 +33,8 @@ def test_the_verbs_are_those_of_the_manual():
         "generate-text",
         "import",
         "infer",
+        "keygen",
+        "keys",
         "load",
         "monitor",
         "pack",
@@ -40,8 +44,10 @@ def test_the_verbs_are_those_of_the_manual():
         "report",
         "run",
         "selftest",
+        "sign",
         "sweep",
         "units",
+        "verify",
     ]
 
 

@@ -1,0 +1,1 @@
+"""Adapters as small signed packages: keys, manifest, payload, record."""
