@@ -8,6 +8,7 @@ import typer
 
 from .app import app
 from .arguments import Bits, Head, Json, Model
+from .diffusion import plan_unet, say_unet
 from .output import print_json, progress_bar, say, say_card, table, working
 
 __all__ = ["load", "pack", "plan"]
@@ -231,17 +232,26 @@ def _load_verb(
     "plan",
     epilog="Example: gradloom plan tinyllama-1.1b --board genesys2 --seq 16\n\n"
     "Example: gradloom plan smollm2-135m --targets all --seq 32 --json\n\n"
-    "Example: gradloom plan smollm2-135m --method layernorm",
+    "Example: gradloom plan smollm2-135m --method layernorm\n\n"
+    "Example: gradloom plan sd-v1.5 --preset cdm-qta-kv260 --only cross-attention",
 )
 def _plan_verb(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, or a file or folder.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, sd-v1.5, or a file or folder.")
+    ],
     board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
+    preset: Annotated[str | None, typer.Option(help="Preset of a diffusion model: cdm-qta-kv260.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Products of a diffusion model: cross-attention or all.", show_default="all")
+    ] = None,
     rank: Annotated[int | None, typer.Option(help="Rank of the adapters.", show_default="8")] = None,
     targets: Annotated[
         str | None,
         typer.Option(help="Linear layers with an adapter: q,v or all or a list; or norms.", show_default="q,v"),
     ] = None,
-    seq: Annotated[int, typer.Option(help="Tokens of a text.")] = 64,
+    seq: Annotated[
+        int | None, typer.Option(help="Tokens of a text or prompt.", show_default="64; 77 of a diffusion model")
+    ] = None,
     bits: Bits = 4,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
     store: Annotated[str, typer.Option(help="Format of stored adapters and moments: words, int8 or nf4.")] = "words",
@@ -263,19 +273,37 @@ def _plan_verb(
 ) -> None:
     """Plan the memory, traffic and time of a fine-tune on a board.
 
-    The model is a language model. The plan counts every byte, and tells what limits it and whether it fits.
+    Of a language model the plan counts every byte, and tells what limits it and whether it fits. Of a diffusion model
+    (a configuration of diffusers' UNet2DConditionModel) it lists every matrix product of a LoRA step.
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
+    from ..models.unet import is_unet
     from ..plan.language.fit import DoesNotFit, Misfit
 
+    if is_unet(model):
+        usual = {"board": (board, "genesys2"), "bits": (bits, 4), "optimizer": (optimizer, "adamw")}
+        usual |= {"store": (store, "words"), "head": (head, "float16"), "axi_bits": (axi_bits, None)}
+        usual |= {"method": (method, "qlora"), "from_layer": (from_layer, 0), "texts": (texts, 1), "steps": (steps, 1)}
+        for name, (value, alone) in usual.items():
+            if value != alone:
+                raise ValueError(f"{name}={value}: has no meaning for a diffusion model; leave it out")
+        result = plan_unet(model, preset=preset, only=only or "all", rank=rank, targets=targets, seq=seq)
+        if as_json:
+            print_json(result)
+        else:
+            say_unet(result)
+        return
+    for name, value in (("preset", preset), ("only", only)):
+        if value is not None:
+            raise ValueError(f"{name}={value}: is for diffusion models; leave it out")
     with working(f"planning {model}", as_json):
         result = plan(
             model,
             board=board,
             rank=rank,
             targets=targets,
-            seq=seq,
+            seq=64 if seq is None else seq,
             bits=bits,
             optimizer=optimizer,
             head=head,

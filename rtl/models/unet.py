@@ -1,0 +1,192 @@
+"""Configurations of diffusers' UNet2DConditionModel."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MODELS", "UNet", "find_unet", "is_unet"]
+
+#: Types of blocks that are built, and whether they have cross-attention.
+DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}
+UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
+#: Keys that change the network, with the one value that is built; diffusers' default where the file is silent.
+FIXED: dict[str, Any] = {
+    "mid_block_type": "UNetMidBlock2DCrossAttn",
+    "act_fn": "silu",
+    "only_cross_attention": False,
+    "dual_cross_attention": False,
+    "center_input_sample": False,
+    "encoder_hid_dim_type": None,
+    "class_embed_type": None,
+    "addition_embed_type": None,
+    "num_class_embeds": None,
+    "resnet_time_scale_shift": "default",
+    "resnet_skip_time_act": False,
+    "resnet_out_scale_factor": 1.0,
+    "time_embedding_type": "positional",
+    "time_embedding_act_fn": None,
+    "timestep_post_act": None,
+    "time_cond_proj_dim": None,
+    "time_embedding_dim": None,
+    "conv_in_kernel": 3,
+    "conv_out_kernel": 3,
+    "attention_type": "default",
+    "class_embeddings_concat": False,
+    "mid_block_only_cross_attention": None,
+    "cross_attention_norm": None,
+    "downsample_padding": 1,
+    "mid_block_scale_factor": 1,
+    "num_attention_heads": None,
+    "reverse_transformer_layers_per_block": None,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UNet:
+    """A configuration of ``UNet2DConditionModel``, a level an entry.
+
+    ``attends``, ``rises``: whether a level of the way down, and of the way up, has cross-attention. ``heads``: heads a
+    level, which diffusers reads from ``attention_head_dim``. ``text``: features of a token of the prompt.
+    """
+
+    name: str
+    size: int
+    inputs: int
+    outputs: int
+    channels: tuple[int, ...]
+    attends: tuple[bool, ...]
+    rises: tuple[bool, ...]
+    heads: tuple[int, ...]
+    layers: tuple[int, ...]
+    blocks: tuple[int, ...]
+    text: int
+    groups: int
+    eps: float
+    linear_projection: bool
+    flip: bool
+    shift: int
+
+    def __post_init__(self) -> None:
+        halvings = len(self.channels) - 1
+        if self.size % (1 << halvings) or self.size < 1 << halvings:
+            raise ValueError(f"sample_size={self.size}: must be a multiple of {1 << halvings}, the levels' halvings")
+        for width, heads in zip(self.channels, self.heads):
+            if width % self.groups:
+                raise ValueError(f"block_out_channels={width}: must be a multiple of norm_num_groups={self.groups}")
+            if width % heads or width // heads % 8:
+                raise ValueError(
+                    f"attention_head_dim={heads}: {width} channels over {heads} heads must be a multiple of 8 each"
+                )
+
+
+SD_V1_5 = UNet(
+    name="sd-v1.5",
+    size=64,
+    inputs=4,
+    outputs=4,
+    channels=(320, 640, 1280, 1280),
+    attends=(True, True, True, False),
+    rises=(False, True, True, True),
+    heads=(8, 8, 8, 8),
+    layers=(2, 2, 2, 2),
+    blocks=(1, 1, 1, 1),
+    text=768,
+    groups=32,
+    eps=1e-5,
+    linear_projection=False,
+    flip=True,
+    shift=0,
+)
+#: Configurations that need no file.
+MODELS = {SD_V1_5.name: SD_V1_5}
+
+
+def _file(source: Path | str) -> Path:
+    path = Path(source)
+    return next((p for p in (path / "config.json", path / "unet_config.json") if p.is_file()), path)
+
+
+def is_unet(source: Path | str) -> bool:
+    """Whether it is a UNet's name, or the file of its configuration."""
+    if source in MODELS:
+        return True
+    try:
+        raw = json.loads(_file(source).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(raw, dict) and "block_out_channels" in raw
+
+
+def find_unet(source: Path | str) -> UNet:
+    """A built-in UNet by name, or that of diffusers' file or folder.
+
+    :class:`ValueError` if it cannot be built.
+    """
+    if source in MODELS:
+        return MODELS[str(source)]
+    path = _file(source)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read as a configuration: {error}") from None
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path}: must be an object of JSON")
+    try:
+        return parsed(path.resolve().parent.name, raw)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
+    """The UNet of a configuration's keys, with diffusers' defaults."""
+    for key, value in FIXED.items():
+        if raw.get(key, value) != value:
+            raise ValueError(f"{key}={raw[key]!r}: must be {value!r}; other values are not built")
+    channels = _counts(raw, "block_out_channels", (320, 640, 1280, 1280))
+    if not 1 <= len(channels) <= 8:
+        raise ValueError(f"block_out_channels: {len(channels)} levels, must be from 1 to 8")
+    count = len(channels)
+    down = raw.get("down_block_types", ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"])
+    up = raw.get("up_block_types", ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3)
+    for key, types, known in (("down_block_types", down, DOWN), ("up_block_types", up, UP)):
+        if not isinstance(types, list) or len(types) != count:
+            raise ValueError(f"{key}: must be a list of {count} names, one a level")
+        for each in types:
+            if each not in known:
+                raise ValueError(f"{key}={each}: must be one of {', '.join(known)}")
+
+    def a_level(key: str, default: int) -> tuple[int, ...]:
+        value = _counts(raw, key, (raw.get(key, default),) * count if not isinstance(raw.get(key), list) else ())
+        if len(value) != count:
+            raise ValueError(f"{key}: {len(value)} values, must be {count}, one a level")
+        return value
+
+    return UNet(
+        name=name,
+        size=_counts(raw, "sample_size", (raw.get("sample_size", 64),))[0],
+        inputs=_counts(raw, "in_channels", (raw.get("in_channels", 4),))[0],
+        outputs=_counts(raw, "out_channels", (raw.get("out_channels", 4),))[0],
+        channels=channels,
+        attends=tuple(DOWN[each] for each in down),
+        rises=tuple(UP[each] for each in up),
+        heads=a_level("attention_head_dim", 8),
+        layers=a_level("layers_per_block", 2),
+        blocks=a_level("transformer_layers_per_block", 1),
+        text=_counts(raw, "cross_attention_dim", (raw.get("cross_attention_dim", 1280),))[0],
+        groups=_counts(raw, "norm_num_groups", (raw.get("norm_num_groups", 32),))[0],
+        eps=float(raw.get("norm_eps", 1e-5)),
+        linear_projection=bool(raw.get("use_linear_projection", False)),
+        flip=bool(raw.get("flip_sin_to_cos", True)),
+        shift=int(raw.get("freq_shift", 0)),
+    )
+
+
+def _counts(raw: Mapping[str, Any], key: str, default: tuple[Any, ...]) -> tuple[int, ...]:
+    """A list of positive integers, or ``default`` where the file has none."""
+    value = raw[key] if isinstance(raw.get(key), list) else default
+    for each in value:
+        if isinstance(each, bool) or not isinstance(each, int) or not 1 <= each <= 1 << 16:
+            raise ValueError(f"{key}={each!r}: must be an integer from 1 to {1 << 16}")
+    return tuple(value)

@@ -1,0 +1,110 @@
+"""Memory, traffic and products of fine-tuning a UNet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...models.unet import UNet
+from .operations import Operation, adapted
+from .products import Product, backward, forward, parameters
+from .unet import TARGETS, operations
+
+__all__ = ["ARRAY", "planned"]
+
+#: Rows and columns of the array that products are counted on, unless asked otherwise: the paper's.
+ARRAY = (64, 64)
+
+
+def planned(
+    net: UNet,
+    *,
+    only: str = "all",
+    rank: int = 8,
+    targets: str = "cross-attention",
+    text: int = 77,
+    batch: int = 1,
+    array: tuple[int, int] = ARRAY,
+) -> dict[str, Any]:
+    """Products of a LoRA step on ``batch`` images, sums and memory.
+
+    ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix.
+    A multiplication's operands and result are a byte each. Cycles are those of an array that loads a tile under the one
+    before; of a stationary second operand; no vector engine and no memory port.
+    """
+    if targets not in TARGETS:
+        raise ValueError(f"targets={targets}: must be one of {', '.join(TARGETS)}")
+    if only not in ("all", "cross-attention"):
+        raise ValueError(f"only={only}: must be all or cross-attention")
+    for name, value, most in (("batch", batch, 64), ("rows", array[0], 256), ("columns", array[1], 256)):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name}={value}: must be from 1 to {most}")
+    if not rank:
+        raise ValueError("rank=0: must be 1, 2, 4, 8, 16 or 32")
+    plain = operations(net, text=text)
+    learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
+    ways = {"forward": forward(learnt, batch), "backward": backward(learnt, batch)}
+    products = [_row(way, each, array) for way, made in ways.items() for each in made if _wanted(each, only)]
+    cycles = sum(row["cycles"] for row in products)
+    macs = sum(row["macs"] for row in products)
+    return {
+        "model": net.name,
+        "only": only,
+        "rank": rank,
+        "targets": targets,
+        "seq": text,
+        "batch": batch,
+        "array": list(array),
+        "parameters": sum(parameters(plain).values()),
+        "adapter_parameters": _adapters(learnt),
+        "forward_macs": sum(each.macs for each in forward(plain, batch)),
+        "step_macs": macs,
+        "cycles": cycles,
+        "utilisation": round(macs / (cycles * array[0] * array[1]), 4) if cycles else 0.0,
+        "bytes": sum(row["bytes"] for row in products),
+        "memory": _memory(plain, learnt, batch),
+        "products": products,
+    }
+
+
+def _wanted(product: Product, only: str) -> bool:
+    return only == "all" or (".attn2.to_" in product.layer)
+
+
+def _row(way: str, product: Product, array: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "layer": product.layer,
+        "way": way,
+        "part": product.part,
+        "m": product.m,
+        "n": product.n,
+        "k": product.k,
+        "times": product.times,
+        "macs": product.macs,
+        "cycles": product.cycles(*array),
+        "utilisation": round(product.utilisation(*array), 4),
+        "bytes": product.bytes,
+    }
+
+
+def _adapters(learnt: Sequence[Operation]) -> int:
+    return sum(each.rank * (each.i[0].features + each.o.features) for each in adapted(learnt))
+
+
+def _memory(plain: Sequence[Operation], learnt: Sequence[Operation], batch: int) -> dict[str, int]:
+    """Bytes by purpose.
+
+    Weights take a byte each, norms' and biases 16 bits, adapters and moments 32. All results of the forward pass are
+    counted, without reuse and without attention's probabilities: what the residual stream and norms read at 16 bits,
+    others at 8.
+    """
+    matrices = sum(w.size for each in plain for w in each.weights if len(w.shape) > 1)
+    vectors = sum(w.size for each in plain for w in each.weights if len(w.shape) == 1)
+    wide = {
+        t.name for each in plain if type(each).__name__ in ("Add", "Shift", "GroupNorm", "LayerNorm") for t in each.i
+    }
+    kept = sum((2 if each.o.name in wide else 1) * each.o.rows * each.o.features for each in plain)
+    return {
+        "frozen_codes": matrices,
+        "norms_and_biases": 2 * vectors,
+        "adapters_and_moments": 12 * _adapters(learnt),
+        "forward_results": batch * kept,
+    }

@@ -1,0 +1,112 @@
+"""Matrix products of a UNet's step of training, by shape."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .operations import Attention, Convolution, Linear, Operation, with_gradients
+
+__all__ = ["Product", "backward", "forward", "parameters"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """``[m, k] · [k, n]``, ``times`` over, for a ``layer``.
+
+    ``part``: what it is of the layer. ``frozen``: its second operand is weights that never change.
+    """
+
+    layer: str
+    part: str
+    m: int
+    n: int
+    k: int
+    times: int = 1
+    frozen: bool = False
+
+    @property
+    def macs(self) -> int:
+        """Multiplications."""
+        return self.times * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its operands and its result, a byte each."""
+        return self.times * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+    def cycles(self, rows: int, columns: int) -> int:
+        """Cycles of an array that loads tiles under compute.
+
+        It keeps ``rows × columns`` of the second operand. A tile takes the longer of its ``m`` rows of the stream and
+        the load of the next tile's rows.
+        """
+        return self.times * -(-self.k // rows) * -(-self.n // columns) * max(self.m, rows)
+
+    def utilisation(self, rows: int, columns: int) -> float:
+        """Share of the array's multiplications that are the product's own."""
+        return self.macs / (self.cycles(rows, columns) * rows * columns)
+
+
+def forward(operations: Iterable[Operation], batch: int = 1) -> Iterator[Product]:
+    """Products of the forward pass, adapters included, in order.
+
+    A convolution is one product of nine times the channels. Attention counts each head of each image.
+    """
+    for each in operations:
+        rows = batch * each.o.rows
+        match each:
+            case Linear():
+                inside = each.i[0].features
+                yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True)
+                if each.rank:
+                    yield Product(each.layer, "h", rows, each.rank, inside)
+                    yield Product(each.layer, "hB", rows, each.o.features, each.rank)
+            case Convolution():
+                yield Product(each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True)
+            case Attention():
+                q, k, _ = each.i
+                deep, times = q.features // each.heads, batch * each.heads
+                yield Product(each.o.name, "scores", q.rows, k.rows, deep, times)
+                yield Product(each.o.name, "mix", q.rows, deep, k.rows, times)
+
+
+def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product]:
+    """Products of the backward pass that an adapter needs, in order."""
+    needed = with_gradients(operations)
+    for each in reversed(operations):
+        if each.o.name not in needed:
+            continue
+        rows, wanted = batch * each.o.rows, each.i[0].name in needed
+        match each:
+            case Linear():
+                inside, outside = each.i[0].features, each.o.features
+                if wanted:
+                    yield Product(each.layer, "dX", rows, inside, outside, frozen=True)
+                if each.rank:
+                    yield Product(each.layer, "P", rows, each.rank, outside)
+                    if wanted:
+                        yield Product(each.layer, "PA", rows, inside, each.rank)
+                    yield Product(each.layer, "dA", each.rank, inside, rows)
+                    yield Product(each.layer, "dB", outside, each.rank, rows)
+            case Convolution() if wanted:
+                # Of stride 2 too: zeros between the rows are addresses, and no products.
+                yield Product(each.layer, "dX", rows, 9 * each.i[0].features, each.o.features, frozen=True)
+            case Attention():
+                yield from _attention(each, needed, batch * each.heads)
+
+
+def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[Product]:
+    q, k, v = each.i
+    deep, name = q.features // each.heads, each.o.name
+    if v.name in needed:
+        yield Product(name, "dV", k.rows, deep, q.rows, times)
+    if q.name in needed or k.name in needed:
+        yield Product(name, "dProbabilities", q.rows, k.rows, deep, times)
+    if q.name in needed:
+        yield Product(name, "dQ", q.rows, deep, k.rows, times)
+    if k.name in needed:
+        yield Product(name, "dK", k.rows, deep, q.rows, times)
+
+
+def parameters(operations: Iterable[Operation]) -> Mapping[str, int]:
+    """Parameters of each frozen weight by name."""
+    return {weight.name: weight.size for each in operations for weight in each.weights}

@@ -1,0 +1,153 @@
+"""The plan of a diffusion model has the products and the weights that diffusers' network has."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gradloom.rtl.models.unet import SD_V1_5, find_unet, is_unet
+from gradloom.rtl.plan.diffusion.operations import Convolution, Linear, with_gradients
+from gradloom.rtl.plan.diffusion.plan import planned
+from gradloom.rtl.plan.diffusion.products import Product, backward, forward, parameters
+from gradloom.rtl.plan.diffusion.unet import RESULT, operations
+
+SMALL = {
+    "sample_size": 8,
+    "block_out_channels": [16, 32],
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "layers_per_block": 1,
+    "attention_head_dim": 2,
+    "cross_attention_dim": 24,
+    "norm_num_groups": 8,
+}
+
+
+def test_stable_diffusion_has_diffusers_parameters_and_multiplications():
+    """Both counts are of diffusers' own class; the first is exact, the second was given to 10 M."""
+    ops = operations(SD_V1_5)
+    assert sum(parameters(ops).values()) == 859_520_964
+    assert round(sum(each.macs for each in forward(ops)) / 1e7) == 40_164
+
+
+def test_an_adapters_step_is_twice_the_forward_pass_and_a_little():
+    """Attention has two gradients a product; all in front of the lowest adapter has none."""
+    ops = operations(SD_V1_5, rank=8)
+    made = [*forward(ops), *backward(ops)]
+    assert 834.0e9 < sum(each.macs for each in made) < 834.8e9
+    dead = {each.layer for each in ops if isinstance(each, Linear | Convolution)} - {
+        each.layer for each in made if each.part in ("dX", "dA")
+    }
+    assert {"conv_in", "down_blocks.0.resnets.0.conv1", "time_embedding.linear_1"} <= dead
+    assert "conv_out" not in dead and "mid_block.resnets.0.conv1" not in dead
+
+
+def test_every_product_has_its_gradients():
+    ops = operations(SD_V1_5, rank=8)
+    parts = {}
+    for each in (*forward(ops), *backward(ops)):
+        if each.layer == "mid_block.attentions.0.transformer_blocks.0.attn2.to_k":
+            parts[each.part] = (each.m, each.k, each.n)
+    # The prompt is no result of an adapter, so nothing wants its gradient.
+    assert parts == {
+        "base": (77, 768, 1280),
+        "h": (77, 768, 8),
+        "hB": (77, 8, 1280),
+        "P": (77, 1280, 8),
+        "dA": (8, 77, 768),
+        "dB": (1280, 77, 8),
+    }
+
+
+def test_without_adapters_nothing_goes_back():
+    ops = operations(SD_V1_5)
+    assert not with_gradients(ops) and not list(backward(ops))
+
+
+def test_cycles_and_utilisation_of_a_product():
+    full = Product("x", "base", m=128, n=64, k=128)
+    assert full.cycles(64, 64) == 2 * 128 and full.utilisation(64, 64) == 1.0
+    thin = Product("x", "h", m=128, n=8, k=64, times=3)
+    assert thin.cycles(64, 64) == 3 * 128 and thin.utilisation(64, 64) == 1 / 8
+    assert Product("x", "base", m=7, n=1, k=1).cycles(64, 64) == 64
+
+
+@pytest.mark.parametrize("only", ["all", "cross-attention"])
+def test_sums_are_those_of_the_products(only):
+    plan = planned(SD_V1_5, only=only)
+    for total, part in (("step_macs", "macs"), ("cycles", "cycles"), ("bytes", "bytes")):
+        assert plan[total] == sum(row[part] for row in plan["products"])
+    assert plan["adapter_parameters"] == 8 * (6 * (5 * 320 + 5 * 640 + 6 * 1280) + 16 * 2 * 768)
+    if only == "cross-attention":
+        assert {row["layer"].split(".")[-2 if "to_out" in row["layer"] else -1] for row in plan["products"]} == {
+            "to_q", "to_k", "to_v", "to_out",
+        }  # fmt: skip
+
+
+def test_any_configuration_of_a_file(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    assert is_unet(path) and is_unet(tmp_path)
+    net = find_unet(tmp_path)
+    assert (net.channels, net.attends, net.rises, net.text) == ((16, 32), (True, False), (False, True), 24)
+    ops = operations(net, text=5)
+    assert ops[-1].o.name == RESULT and ops[-1].o.rows == 64
+    # Every tensor is made before it is read.
+    made = {"latents", "timestep", "prompt"}
+    for each in ops:
+        assert {t.name for t in each.i} <= made
+        made.add(each.o.name)
+    assert len(made) == len(ops) + 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attention_head_dim": 4}, "must be a multiple of 8"),
+        ({"attention_head_dim": 3}, "must be a multiple of 8"),
+        ({"norm_num_groups": 5}, "norm_num_groups=5"),
+        ({"sample_size": 9}, "sample_size=9"),
+        ({"act_fn": "gelu"}, "act_fn='gelu'"),
+        ({"block_out_channels": [16, -1]}, "block_out_channels=-1"),
+        ({"down_block_types": ["DownBlock2D"]}, "down_block_types"),
+        ({"up_block_types": ["UpBlock2D", "AttnUpBlock2D"]}, "up_block_types=AttnUpBlock2D"),
+        ({"layers_per_block": [1]}, "layers_per_block"),
+        ({"addition_embed_type": "text_time"}, "addition_embed_type='text_time'"),
+    ],
+)
+def test_configurations_that_are_not_built_are_one_line(tmp_path, change, says):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL | change))
+    with pytest.raises(ValueError) as error:
+        find_unet(path)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_sizes_of_a_head_are_checked_in_every_level():
+    with pytest.raises(ValueError, match="attention_head_dim=7"):
+        replace(SD_V1_5, heads=(8, 8, 8, 7))
+
+
+def test_the_verb_prints_what_the_plan_counts(run):
+    code, out, _ = run("plan", "sd-v1.5", "--preset", "cdm-qta-kv260", "--only", "cross-attention", "--json")
+    assert code == 0 and json.loads(out) == planned(SD_V1_5, only="cross-attention")
+    code, out, _ = run("plan", "sd-v1.5", "--preset", "cdm-qta-kv260")
+    assert code == 0 and "859,520,964 parameters" in out and "cdm-qta-kv260 has no RTL yet" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("sd-v1.5", "--seq", "78"), "seq=78"),
+        (("sd-v1.5", "--rank", "0"), "rank=0"),
+        (("sd-v1.5", "--rank", "3"), "rank=3"),
+        (("sd-v1.5", "--rank", "33"), "rank=33"),
+        (("sd-v1.5", "--only", "convolutions"), "only=convolutions"),
+        (("sd-v1.5", "--bits", "3"), "bits=3"),
+        (("sd-v1.5", "--preset", "instantft-kv260"), "preset=instantft-kv260"),
+        (("smollm2-135m", "--only", "all"), "only=all"),
+    ],
+)
+def test_what_the_plan_refuses_is_one_line(run, options, says):
+    code, out, err = run("plan", *options)
+    assert code == 2 and out == "" and says in err and err.count("\n") == 1
