@@ -232,4 +232,54 @@ def formats() -> Iterator[str]:
         yield ""
 
 
-PARTS = {"command_line": command_line, "python_api": python_api, "instructions": instructions, "formats": formats}
+def components() -> Iterator[str]:
+    """Units and engines: import, parameters, ports, latency."""
+    from gradloom.rtl.catalog import UNITS
+    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
+    from gradloom.rtl.machines.presets import PRESETS
+
+    yield from ("## Units", "", "`gradloom generate NAME` makes the Verilog of each.", "")
+    for unit in UNITS.values():
+        yield from _component(unit.name, unit.summary, unit.build())
+    yield from (
+        "## Engines",
+        "",
+        "An engine is made from its specification and a machine's configuration: `SPEC.unit(SPEC, config)`. "
+        "Ports have the name of the memory port that they serve.",
+        "",
+    )
+    for engines, preset in ((IMAGES, "instantft-kv260"), (LANGUAGE, "edge-qlora-genesys2"), (RECURRENT, "lstm-kv260")):
+        for engine in engines.own:
+            made = engine.spec.unit(engine.spec, PRESETS[preset].config)
+            made._MustUse__used = True  # Made to be looked at.
+            yield from _component(f"{engine.name} engine", f"as in {preset}", made)
+
+
+def _component(name: str, summary: str, made: Any) -> Iterator[str]:
+    found = type(made)
+    yield from (f"### {name}", "", f"{summary[:1].upper()}{summary[1:]}.", "")
+    yield from ("```python", f"from {found.__module__} import {found.__name__}", "```", "")
+    arguments = ", ".join(str(each) for each in list(inspect.signature(found).parameters.values()))
+    latency = getattr(made, "latency", None)
+    yield from (
+        f"- made by `{found.__name__}({arguments})`",
+        f"- latency {latency}" if isinstance(latency, int) else "- latency depends on the command; the forecast has it",
+        "",
+        "| port | direction | shape |",
+        "| --- | --- | --- |",
+    )
+    for port, member in made.signature.members.items():
+        shape = member.shape if member.is_port else member.signature
+        shown = type(shape).__name__ if " object at " in repr(shape) else repr(shape)
+        copies = f" x {member.dimensions}" if member.dimensions else ""
+        yield f"| `{port}` | {member.flow.name.lower()} | `{_cell(shown)}`{copies} |"
+    yield from ("", _prose(found.__doc__), "")
+
+
+PARTS = {
+    "command_line": command_line,
+    "python_api": python_api,
+    "instructions": instructions,
+    "formats": formats,
+    "components": components,
+}

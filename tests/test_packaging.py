@@ -57,6 +57,7 @@ def test_no_package_is_imported_that_nothing_requires():
         "peakrdl_cheader",
         "peakrdl_html",
         "peakrdl_ipxact",
+        "amaranth_boards",
         "matplotlib",
         "serial",
         "typer",
