@@ -86,6 +86,14 @@ class FloatUNet:
                     value = value.reshape(value.shape[0], -1).T
                 self.held[weight.name] = value
 
+    def operand(self, x: np.ndarray) -> np.ndarray:
+        """What a product reads in place of ``x``: here itself."""
+        return x
+
+    def result(self, x: np.ndarray) -> np.ndarray:
+        """What memory holds of ``x``: here itself."""
+        return x
+
     def loss_and_gradients(
         self, inputs: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
     ) -> tuple[float, Gradients]:
@@ -107,7 +115,7 @@ class FloatUNet:
         }
         for each in self.operations:
             arguments = [found[t.name] for t in each.i]
-            found[each.o.name] = self._rules(each, adapters)[0](*arguments)
+            found[each.o.name] = self.result(self._rules(each, adapters)[0](*arguments))
         return found
 
     def backward(self, found: Mapping[str, np.ndarray], last: np.ndarray, adapters: Factors) -> Gradients:
@@ -120,12 +128,13 @@ class FloatUNet:
             arguments = [found[t.name] for t in each.i]
             if isinstance(each, Linear) and each.rank:
                 adapter = adapters[each.layer]
-                scaled = dy * self.dtype(adapter.scale)
-                learnt[each.layer] = ((scaled @ adapter.b).T @ arguments[0], scaled.T @ (arguments[0] @ adapter.a.T))
+                scaled, x = self.operand(dy * self.dtype(adapter.scale)), self.operand(arguments[0])
+                p, h = scaled @ self.operand(adapter.b), x @ self.operand(adapter.a.T)
+                learnt[each.layer] = (self.operand(p).T @ x, scaled.T @ self.operand(h))
             if any(t.name in self.needed for t in each.i):
                 for t, dx in zip(each.i, self._rules(each, adapters)[1](dy, *arguments)):
                     if t.name in self.needed:
-                        gradients[t.name] = gradients[t.name] + dx if t.name in gradients else dx
+                        gradients[t.name] = self.result(gradients[t.name] + dx if t.name in gradients else dx)
         return learnt
 
     def _rules(self, each: Operation, adapters: Factors) -> tuple[Callable, Callable]:
@@ -156,11 +165,14 @@ class FloatUNet:
 
     def _linear(self, each: Linear, adapters: Factors) -> tuple[Callable, Callable]:
         w = self.held[f"{each.layer}.weight"]
-        bias = self.held.get(f"{each.layer}.bias", 0)
+        bias, op = self.held.get(f"{each.layer}.bias", 0), self.operand
         if not each.rank:
-            return (lambda x: x @ w + bias), (lambda dy, x: (dy @ w.T,))
-        a, b, scale = adapters[each.layer].a, adapters[each.layer].b, self.dtype(adapters[each.layer].scale)
-        return (lambda x: x @ w + bias + scale * ((x @ a.T) @ b.T), lambda dy, x: (dy @ w.T + scale * ((dy @ b) @ a),))
+            return (lambda x: op(x) @ w + bias), (lambda dy, x: (op(dy) @ w.T,))
+        a, b, scale = op(adapters[each.layer].a), op(adapters[each.layer].b), self.dtype(adapters[each.layer].scale)
+        return (
+            lambda x: op(x) @ w + bias + scale * (op(op(x) @ a.T) @ b.T),
+            lambda dy, x: (op(dy) @ w.T + scale * (op(op(dy) @ b) @ a),),
+        )
 
     def _convolution(self, each: Convolution) -> tuple[Callable, Callable]:
         w, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
@@ -171,13 +183,13 @@ class FloatUNet:
             return [(3 * y + x, (span[y], span[x])) for y in range(3) for x in range(3)]
 
         def forward(x: np.ndarray) -> np.ndarray:
-            padded = np.pad(x.reshape(-1, i.side, i.side, i.features), ((0, 0), (1, 1), (1, 1), (0, 0)))
+            padded = np.pad(self.operand(x).reshape(-1, i.side, i.side, i.features), ((0, 0), (1, 1), (1, 1), (0, 0)))
             columns = [padded[:, y, x].reshape(-1, i.features) for _, (y, x) in places()]
             return np.hstack(columns) @ w + bias
 
         def backward(dy: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
             padded: np.ndarray = np.zeros((self.images, i.side + 2, i.side + 2, i.features), self.dtype)
-            columns = dy @ w.T
+            columns = self.operand(dy) @ w.T
             for number, (y, across) in places():
                 part = columns[:, number * i.features : (number + 1) * i.features]
                 padded[:, y, across] += part.reshape(self.images, o.side, o.side, i.features)
@@ -210,28 +222,29 @@ class FloatUNet:
         return forward, backward
 
     def _attention(self, each: Attention) -> tuple[Callable, Callable]:
-        heads, images = each.heads, self.images
+        heads, images, op = each.heads, self.images, self.operand
         root = self.dtype(np.sqrt(each.o.features // heads))
 
         def split(x: np.ndarray) -> np.ndarray:
-            return x.reshape(images, -1, heads, x.shape[1] // heads).transpose(0, 2, 1, 3)
+            return op(x).reshape(images, -1, heads, x.shape[1] // heads).transpose(0, 2, 1, 3)
 
         def joined(x: np.ndarray) -> np.ndarray:
             return x.transpose(0, 2, 1, 3).reshape(-1, heads * x.shape[3])
 
         def probabilities(q: np.ndarray, k: np.ndarray) -> np.ndarray:
-            scores = split(q) @ split(k).swapaxes(2, 3) / root
+            scores = self.result(split(q) @ split(k).swapaxes(2, 3) / root)
             powers = np.exp(scores - scores.max(3, keepdims=True))
             return powers / powers.sum(3, keepdims=True)
 
         def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-            return joined(probabilities(q, k) @ split(v))
+            return joined(op(probabilities(q, k)) @ split(v))
 
         def backward(dy: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
             p, d = probabilities(q, k), split(dy)
             dp = d @ split(v).swapaxes(2, 3)
-            scores = p * (dp - (dp * p).sum(3, keepdims=True)) / root
-            return joined(scores @ split(k)), joined(scores.swapaxes(2, 3) @ split(q)), joined(p.swapaxes(2, 3) @ d)
+            scores = op(p * (dp - (dp * p).sum(3, keepdims=True)) / root)
+            turned = joined(scores.swapaxes(2, 3) @ split(q)), joined(op(p).swapaxes(2, 3) @ d)
+            return joined(scores @ split(k)), *turned
 
         return forward, backward
 
