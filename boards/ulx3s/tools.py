@@ -36,9 +36,10 @@ _NAMES = {
     "TRELLIS_RAMW": "lutram_writers",
 }
 
-#: Tiles by which a wire may leave the box around its net; nextpnr's own 3 were not enough where it was tried. There
-#: is no option for it, but settings in a netlist are read.
-_MARGIN = 6
+#: Settings of the router that have no option; nextpnr reads them in a netlist. A wire may leave the box around its net
+#: by so many tiles: nextpnr's own 3 were not enough. The weight of a wire that several nets want grows by this factor
+#: at each iteration: with nextpnr's own 2, nets take detours after some thirteen, and use up the wires of others.
+_ROUTER = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currCongWeightMult": "1.25"}
 
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
@@ -54,10 +55,13 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
             "# Constants pass a delay line a register at a time: cheap passes come before the thorough ones.",
             "proc",
             "flatten",
+            "# Engines' resets are equal registers; one for all would have wires over the whole chip.",
+            "setattr -set keep 1 */w:*engines_rst %ci1:+[Q] */w:* %d",
             "opt_clean",
             "opt -fast",
             "# Without the last part of the last label: naming every net takes as long as all the rest.",
-            f"synth_ecp5 -no-rw-check -top {top} -run coarse:check",
+            "# Without the slices' own multiplexers, which tie LUTs to sites: the placement has 13 % less wire.",
+            f"synth_ecp5 -no-rw-check -nomux -top {top} -run coarse:check",
             "hierarchy -check",
             "check -noinit",
             f"tee -q -o build/cells.json stat -json -top {top}",
@@ -82,15 +86,22 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
         raise FlowError(f"synthesis failed: {error}") from None
 
 
-def _widen(netlist: Path) -> None:
-    """Tells the router, in its netlist, how far a wire may go around.
+def _tell_router(netlist: Path) -> None:
+    """Writes the router's settings into its netlist.
 
     Some names in there begin with Yosys' folder; the wires that are found depend on names, and must not depend on the
     place where somebody has installed it.
     """
     content = json.loads(netlist.read_text(encoding="utf-8").replace(str(yosys_files()), "yosys"))
-    content["modules"]["gradloom_ulx3s"]["settings"] = {f"router2/bbMargin/{axis}": str(_MARGIN) for axis in "xy"}
+    content["modules"]["gradloom_ulx3s"]["settings"] = _ROUTER
     netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
+
+
+def _spread(placed: Path, netlist: Path) -> None:
+    """:func:`~.spread.spread`; it needs the packages of the extra ``ecp5``."""
+    from .spread import spread
+
+    spread(placed, netlist)
 
 
 def _prepare(placed: Path) -> None:
@@ -193,16 +204,9 @@ def build(
                 f"with another --set clock_mhz, or place it with another seed in board/settings.json"
             )
 
-    pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
-    steps: list[Command | Step] = [
-        Step("mkdir -p board/build", begin),
-        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        Step(
-            f"# wires may leave their net's box by {_MARGIN} tiles: settings in board/build/netlist.json",
-            lambda: _widen(made / "netlist.json"),
-        ),
+    def place(name: str) -> Step:
         # The usual placer (heap) needs a third more wire for this much of the chip.
-        tool(
+        return tool(
             _nextpnr(
                 settings,
                 "--json",
@@ -217,12 +221,24 @@ def build(
                 "static",
                 "--no-route",
                 "--write",
-                "build/placed.json",
+                f"build/{name}.json",
                 "--log",
-                "build/place.log",
+                f"build/{name}.log",
             ),
             folder,
+        )
+
+    pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
+    steps: list[Command | Step] = [
+        Step("mkdir -p board/build", begin),
+        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        Step("# settings of the router in board/build/netlist.json", lambda: _tell_router(made / "netlist.json")),
+        place("rough"),
+        Step(
+            "# each multiplier gets a site with a free neighbour, near its place: board/build/netlist.json",
+            lambda: _spread(made / "rough.json", made / "netlist.json"),
         ),
+        place("placed"),
         Step("# the router is told anew: settings in board/build/placed.json", lambda: _prepare(made / "placed.json")),
         # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
         # long they are; but not where the clock is missed so.

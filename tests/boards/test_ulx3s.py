@@ -20,6 +20,7 @@ from gradloom import boards, generate
 from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
+from gradloom.boards.ulx3s.spread import SITES, spread
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.recurrent.example import example_network
@@ -191,7 +192,7 @@ def test_what_is_placed_does_not_depend_on_folders(tmp_path):
         flow.synthesise(folder, ["top.v"])
         netlist = folder / "build" / "netlist.json"
         assert str(yosys_files()) in netlist.read_text()
-        flow._widen(netlist)
+        flow._tell_router(netlist)
         made.append(netlist.read_bytes())
         assert str(yosys_files()).encode() not in made[-1] and str(tmp_path).encode() not in made[-1]
     assert made[0] == made[1]
@@ -489,6 +490,29 @@ def test_what_place_and_route_found_is_put_together():
     ]
 
 
+@pytest.mark.parametrize("count, sites", [(3, 78), (78, 78), (79, 156)])
+def test_multipliers_get_sites_with_free_neighbours(tmp_path, count, sites):
+    """Each a site of its own, the nearest where one is alone; second sites only where the first are too few."""
+    names = [f"m{n}" for n in range(count)]
+    at = {name: f"X{90 - n}/Y{33 + n % 3}/MULT18_1" for n, name in enumerate(names)}
+    kinds = {name: {"type": "MULT18X18D", "attributes": {"NEXTPNR_BEL": at[name]}} for name in names}
+    placed, netlist = tmp_path / "rough.json", tmp_path / "netlist.json"
+    placed.write_text(json.dumps({"modules": {"top": {"cells": kinds | {"r": {"type": "TRELLIS_FF"}}}}}))
+    cells = {name: {"type": "MULT18X18D"} for name in names} | {"r": {"type": "TRELLIS_FF"}}
+    netlist.write_text(json.dumps({"modules": {"t": {"cells": cells, "settings": {}}, "blackbox": {"cells": {}}}}))
+    assert spread(placed, netlist) == count
+    made = json.loads(netlist.read_text())["modules"]["t"]["cells"]
+    fixed = [made[name]["attributes"]["BEL"] for name in names]
+    allowed = {f"X{x}/Y{y}/{kind}" for x, y, kind in SITES[:sites]}
+    assert len(SITES) == len(set(SITES)) == 156 and set(fixed) <= allowed and len(set(fixed)) == count
+    assert made["r"] == {"type": "TRELLIS_FF"}
+    if count == 3:
+        assert fixed == ["X91/Y34/MULT18_4", "X87/Y34/MULT18_0", "X82/Y34/MULT18_4"]
+    (tmp_path / "rough.json").write_text(json.dumps({"modules": {"top": {"cells": {}}}}))
+    with pytest.raises(ValueError, match="not those of"):
+        spread(placed, netlist)
+
+
 @pytest.mark.parametrize("mhz, made", [(75, True), (100, False)])
 def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkeypatch, mhz, made):
     """With stand-ins for synthesis and for the programs of nextpnr's package."""
@@ -497,22 +521,28 @@ def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkey
     def synthesised(where, sources, top="gradloom_ulx3s"):
         assert any(source == "../synth/gradloom_pe_both0.v" for source in sources) and "top.v" in sources
         assert all((where / source).is_file() for source in sources)
-        (where / "build" / "netlist.json").write_text(json.dumps({"modules": {top: {"cells": {}}}}))
+        cells = {"m": {"type": "MULT18X18D", "attributes": {}}}
+        (where / "build" / "netlist.json").write_text(json.dumps({"modules": {top: {"cells": cells}}}))
 
     def tool(args, where, hint=""):
         def action():
             build = where / "build"
-            margin = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6"}
+            router = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currCongWeightMult": "1.25"}
             if "--write" in args:
-                netlist = json.loads((build / "netlist.json").read_text())
-                module = netlist["modules"]["gradloom_ulx3s"]
-                assert module == {"cells": {}, "settings": margin}
+                (module,) = json.loads((build / "netlist.json").read_text())["modules"].values()
+                assert module["settings"] == router
+                placed = build / Path(args[args.index("--write") + 1]).name
+                # The second placement finds the multiplier fixed near its place in the first.
+                assert module["cells"]["m"]["attributes"] == (
+                    {"BEL": "X17/Y34/MULT18_4"} if placed.name == "placed.json" else {}
+                )
+                module["cells"]["m"]["attributes"]["NEXTPNR_BEL"] = "X18/Y30/MULT18_5"
                 module["settings"] |= {"target_freq": "75000000.0", "auto_freq": "0", "router": "router1"}
-                (build / "placed.json").write_text(json.dumps(netlist))
+                placed.write_text(json.dumps({"modules": {"top": module}}))
             elif args[0] == "nextpnr-ecp5":
                 # The router reads its own settings in what the placer wrote, and is asked for the clock.
                 placed = json.loads((build / "placed.json").read_text())
-                assert placed["modules"]["gradloom_ulx3s"]["settings"] == margin
+                assert placed["modules"]["top"]["settings"] == router
                 assert args[args.index("--freq") + 1] == str(mhz)
                 (build / "report.json").write_text(json.dumps(REPORT))
             else:

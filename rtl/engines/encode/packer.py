@@ -46,6 +46,9 @@ class TapPacker(wiring.Component):
         count = Signal(range(SCALES_PER_BEAT))
         beat = Signal(2)
         known, drain, drained, full = Signal(), Signal(), Signal(), Signal()
+        # The block's last beat is shown. A register: ``i.ready`` reaches far into the encoder.
+        final = Signal()
+        m.d.comb += self.i.ready.eq(final & self.o.ready)
         m.d.comb += [scales.w_data.eq(Cat(index, gathered)), scales.w_en.eq(full)]
         m.d.sync += full.eq(0)
 
@@ -67,12 +70,12 @@ class TapPacker(wiring.Component):
         with m.Elif(self.i.valid):
             m.d.comb += self.o.valid.eq(1)
             with m.If(self.o.ready):
-                m.d.sync += beat.eq(beat + 1)
-                with m.If(beat == Mux(self.i.p.wide, 3, 1)):
-                    # A block takes two beats at least, so that a full beat has left before its next scale comes.
-                    m.d.comb += self.i.ready.eq(1)
+                m.d.sync += [beat.eq(beat + 1), final.eq(beat == Mux(self.i.p.wide, 2, 0))]
+                # A block takes two beats at least, so that a full beat has left before its next scale comes.
+                with m.If(final):
                     m.d.sync += [
                         beat.eq(0),
+                        final.eq(0),
                         full.eq(count == SCALES_PER_BEAT - 1),
                         count.eq(Mux(count == SCALES_PER_BEAT - 1, 0, count + 1)),
                     ]
