@@ -55,8 +55,6 @@ def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
             "# Constants pass a delay line a register at a time: cheap passes come before the thorough ones.",
             "proc",
             "flatten",
-            "# Engines' resets are equal registers; one for all would have wires over the whole chip.",
-            "setattr -set keep 1 */w:*engines_rst %ci1:+[Q] */w:* %d",
             "opt_clean",
             "opt -fast",
             "# Without the last part of the last label: naming every net takes as long as all the rest.",

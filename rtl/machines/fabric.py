@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
@@ -97,7 +97,7 @@ class Fabric(wiring.Component):
         m = Module()
         units = self._units
         for each, unit in units.items():
-            m.submodules[each.name] = LocalReset(unit)
+            place(m, each.name, unit, platform)
             connect(m, flipped(getattr(self, each.name)), unit.engine)
         for one, other in self._wires:
             _connect(m, one, other)
@@ -198,13 +198,12 @@ def attach(m: Module, shell: Any, fabric: Fabric) -> None:
 
 
 class LocalReset(Elaboratable):
-    """Gives its content a reset of its own, from a register.
+    """Gives its content a reset of its own.
 
-    It is the surrounding reset, or ``abort``, a cycle later. Resets are the widest nets: nested, each engine has a
-    register of its own beside it, two cycles behind the shell's ``abort``, which lasts at least four.
+    It is the reset of the machine, or the shell's ``abort``.
     """
 
-    def __init__(self, component: wiring.Component, abort: Value | int = 0) -> None:
+    def __init__(self, component: wiring.Component, abort: Signal) -> None:
         self.component = component
         self.abort = abort
 
@@ -212,8 +211,8 @@ class LocalReset(Elaboratable):
         m = Module()
         domain = ClockDomain("engines", local=True)
         m.domains += domain
-        # The surrounding reset sets it. Of several that are equal, synthesis would keep one.
-        reset = Signal(init=1, attrs={"keep": "true"})
+        # The engines' widest net comes from a register of its own, which the machine's reset sets.
+        reset = Signal(init=1)
         m.d.sync += reset.eq(self.abort)
         m.d.comb += [domain.clk.eq(ClockSignal("sync")), domain.rst.eq(reset)]
         inner = Module()

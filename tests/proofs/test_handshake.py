@@ -17,11 +17,11 @@ from .handshake import Handshakes
 #: several streams, and what passes one on. Their writers never wait, so none of these is a circle.
 IMAGES = {"array__command", "encode__command", "shell.sequencer.i"}
 LANGUAGE = {
-    *(f"engines.inner.unit.vector.inner.unit.{name}" for name in "abc"),
-    "engines.inner.unit.gradient.inner.unit.queue.o",
-    "engines.inner.unit.linear.inner.unit.linear.job",
-    "engines.inner.unit.linear.inner.unit.linear.stager.job",
-    "engines.inner.unit.update.inner.unit.update.waiting.o",
+    *(f"engines.inner.unit.vector.{name}" for name in "abc"),
+    "engines.inner.unit.gradient.queue.o",
+    "engines.inner.unit.linear.linear.job",
+    "engines.inner.unit.linear.linear.stager.job",
+    "engines.inner.unit.update.update.waiting.o",
     "shell.sequencer.i",
 }
 #: By the first engine of the machine.
