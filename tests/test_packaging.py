@@ -66,7 +66,7 @@ def test_no_package_is_imported_that_nothing_requires():
         "google",
     }  # protobuf, which onnx's files are made with and which it brings
     # Offered where found, and told by a message otherwise.
-    optional = {"monocypher", "pynq", "torch", "tokenizers", "distributed", "pysat"}
+    optional = {"monocypher", "scipy", "pynq", "torch", "tokenizers", "distributed", "pysat"}
     found = {}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):

@@ -273,8 +273,8 @@ def _plan_verb(
 ) -> None:
     """Plan the memory, traffic and time of a fine-tune on a board.
 
-    Of a language model the plan counts every byte, and tells what limits it and whether it fits. Of a diffusion model
-    (a configuration of diffusers' UNet2DConditionModel) it lists every matrix product of a LoRA step.
+    Of a language model the plan counts every byte, and tells what limits it and whether it fits.
+    Of a diffusion model (a configuration of diffusers' UNet2DConditionModel) it lists every product of a LoRA step.
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """

@@ -7,13 +7,12 @@ import numpy as np
 
 from .lora import Adapter
 from .tensors import as_float32, open_safetensors, write_safetensors
+from .unet import RANKS
 
-__all__ = ["FILE", "RANKS", "load_diffusion_lora", "save_diffusion_lora"]
+__all__ = ["FILE", "load_diffusion_lora", "save_diffusion_lora"]
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
-#: Ranks that are taken.
-RANKS = (1, 2, 4, 8, 16, 32)
 #: Endings of diffusers' own naming and of PEFT's, with what they are.
 ENDINGS = {
     ".lora.down.weight": "a",

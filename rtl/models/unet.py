@@ -1,13 +1,16 @@
 """Configurations of diffusers' UNet2DConditionModel."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MODELS", "UNet", "find_unet", "is_unet"]
+from ..json_file import read_json
 
+__all__ = ["MODELS", "RANKS", "UNet", "find_unet", "is_unet"]
+
+#: Ranks of adapters that are taken.
+RANKS = (1, 2, 4, 8, 16, 32)
 #: Types of blocks that are built, and whether they have cross-attention.
 DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}
 UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
@@ -113,7 +116,7 @@ def is_unet(source: Path | str) -> bool:
     if source in MODELS:
         return True
     try:
-        raw = json.loads(_file(source).read_text(encoding="utf-8"))
+        raw = read_json(_file(source))
     except (OSError, ValueError):
         return False
     return isinstance(raw, dict) and "block_out_channels" in raw
@@ -128,7 +131,7 @@ def find_unet(source: Path | str) -> UNet:
         return MODELS[str(source)]
     path = _file(source)
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read as a configuration: {error}") from None
     if not isinstance(raw, dict):
@@ -148,6 +151,10 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
     if not 1 <= len(channels) <= 8:
         raise ValueError(f"block_out_channels: {len(channels)} levels, must be from 1 to 8")
     count = len(channels)
+
+    def number(key: str, default: int) -> int:
+        return _counts(raw, key, (raw.get(key, default),))[0]
+
     down = raw.get("down_block_types", ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"])
     up = raw.get("up_block_types", ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3)
     for key, types, known in (("down_block_types", down, DOWN), ("up_block_types", up, UP)):
@@ -165,17 +172,17 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
 
     return UNet(
         name=name,
-        size=_counts(raw, "sample_size", (raw.get("sample_size", 64),))[0],
-        inputs=_counts(raw, "in_channels", (raw.get("in_channels", 4),))[0],
-        outputs=_counts(raw, "out_channels", (raw.get("out_channels", 4),))[0],
+        size=number("sample_size", 64),
+        inputs=number("in_channels", 4),
+        outputs=number("out_channels", 4),
         channels=channels,
         attends=tuple(DOWN[each] for each in down),
         rises=tuple(UP[each] for each in up),
         heads=a_level("attention_head_dim", 8),
         layers=a_level("layers_per_block", 2),
         blocks=a_level("transformer_layers_per_block", 1),
-        text=_counts(raw, "cross_attention_dim", (raw.get("cross_attention_dim", 1280),))[0],
-        groups=_counts(raw, "norm_num_groups", (raw.get("norm_num_groups", 32),))[0],
+        text=number("cross_attention_dim", 1280),
+        groups=number("norm_num_groups", 32),
         eps=float(raw.get("norm_eps", 1e-5)),
         linear_projection=bool(raw.get("use_linear_projection", False)),
         flip=bool(raw.get("flip_sin_to_cos", True)),

@@ -151,3 +151,11 @@ def test_the_verb_prints_what_the_plan_counts(run):
 def test_what_the_plan_refuses_is_one_line(run, options, says):
     code, out, err = run("plan", *options)
     assert code == 2 and out == "" and says in err and err.count("\n") == 1
+
+
+def test_a_configuration_nested_too_deeply_is_one_line(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("[" * 100_000)
+    assert not is_unet(path)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        find_unet(path)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ...models.unet import UNet
+from ...models.unet import RANKS, UNet
 from .operations import (
     Activation,
     Add,
@@ -21,12 +21,12 @@ from .operations import (
 
 __all__ = ["RESULT", "TARGETS", "inputs", "operations"]
 
+_ATTENTION = tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
 #: Layers that may have an adapter, as ends of diffusers' names.
 TARGETS = {
     "cross-attention": ("attn2.to_q", "attn2.to_k", "attn2.to_v", "attn2.to_out.0"),
-    "attention": tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0")),
-    "all": tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
-    + ("ff.net.0.proj", "ff.net.2"),
+    "attention": _ATTENTION,
+    "all": (*_ATTENTION, "ff.net.0.proj", "ff.net.2"),
 }
 #: The predicted noise.
 RESULT = "conv_out"
@@ -124,7 +124,7 @@ def operations(
     """
     if not 1 <= text <= 77:
         raise ValueError(f"seq={text}: tokens of a prompt must be from 1 to 77")
-    if rank and rank not in (1, 2, 4, 8, 16, 32):
+    if rank and rank not in RANKS:
         raise ValueError(f"rank={rank}: must be 1, 2, 4, 8, 16 or 32")
     b = _Builder(net, text, rank, targets)
     latents, steps, prompt = inputs(net, text)
