@@ -238,6 +238,11 @@ BAD = {
         ["(Gemm)", "weights have shape [0]", "[outputs, channels]"],
     ),
     "a scale of 0": (lambda m: _set(m, "a_s", np.float32(0)), ["a_q", "'a_s' is 0", "above 0"]),
+    "a scale that is NaN": (lambda m: _set(m, "a_s", np.float32(np.nan)), ["a_q", "a_s[] are nan", "must be finite"]),
+    "a bias that is infinite": (
+        lambda m: _set(m, "b", np.full(256, np.inf, np.float32)),
+        ["'a3' (Add)", "b[0] are inf", "must be finite"],
+    ),
     "thresholds unsorted": (lambda m: _thresholds(m, [[1, 3, 2]]), ["'mt'", "channel 0 are not sorted"]),
     "thresholds that are none": (lambda m: _thresholds(m, [[1, np.nan]]), ["'mt'", "'levels' hold NaN"]),
     "thresholds of other channels": (lambda m: _thresholds(m, np.zeros((7, 3))), ["'mt'", "7 channels", "1 or 256"]),
