@@ -17,6 +17,7 @@ from gradloom.rtl.json_file import read_json
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
+from .copies import copy_reset
 
 __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
 
@@ -238,6 +239,10 @@ def build(
         ),
         place("placed"),
         Step("# the router is told anew: settings in board/build/placed.json", lambda: _prepare(made / "placed.json")),
+        Step(
+            "# each region gets the engines' reset from a register of its own: board/build/placed.json",
+            lambda: copy_reset(made / "placed.json"),
+        ),
         # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
         # long they are; but not where the clock is missed so.
         tool(

@@ -25,6 +25,8 @@ module gradloom_cpu (
 );
     picorv32_axi #(
         .ENABLE_COUNTERS64(0),
+        // A branch compares in one cycle and decides in the next: in one cycle it is the SoC's longest path.
+        .TWO_CYCLE_COMPARE(1),
         .ENABLE_MUL(1),
         .ENABLE_DIV(1),
         .PROGADDR_RESET(32'h0000_0000)

@@ -18,6 +18,7 @@ from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from gradloom import boards, generate
 from gradloom.boards.ulx3s import tools as flow
+from gradloom.boards.ulx3s.copies import copy_reset
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.boards.ulx3s.spread import SITES, spread
@@ -511,6 +512,64 @@ def test_multipliers_get_sites_with_free_neighbours(tmp_path, count, sites):
     (tmp_path / "rough.json").write_text(json.dumps({"modules": {"top": {"cells": {}}}}))
     with pytest.raises(ValueError, match="not those of"):
         spread(placed, netlist)
+
+
+def _placed(loads, **register):
+    """A placed netlist: ``loads`` registers of a reset in a row of full tiles, and free tiles below them."""
+    flop = {"type": "TRELLIS_FF", "parameters": {"SD": "1 ", "REGSET": "SET"}}
+    ways = {"Q": "output", "DI": "input", "LSR": "input", "CLK": "input"}
+    cells = {}
+    for n in range(loads):
+        at = {"NEXTPNR_BEL": f"X{n // 8}/Y3/SLICE{'ABCD'[n % 8 // 2]}.FF{n % 2}"}
+        wires = {"Q": [100 + n], "DI": [1], "LSR": [7], "CLK": [5]}
+        cells[f"r{n}"] = flop | {"attributes": at, "port_directions": ways, "connections": wires}
+    wires = {"Q": [7], "DI": [9], "LSR": [], "CLK": [5]} | register
+    cells["source"] = flop | {
+        "attributes": {"NEXTPNR_BEL": "X0/Y9/SLICEA.FF0"},
+        "port_directions": ways,
+        "connections": wires,
+    }
+    for n in range(loads // 4):  # two rows below: a table in each tile, or a register with another clock
+        at = {"NEXTPNR_BEL": f"X{n // 2}/Y{4 + n % 2}/SLICEB.{'FF' if n % 4 == 3 else 'COMB'}0"}
+        wires = {"Q": [50 + n], "CLK": [6]} if n % 4 == 3 else {"F": [50 + n]}
+        kind = "TRELLIS_FF" if n % 4 == 3 else "TRELLIS_COMB"
+        ways_of = dict.fromkeys(wires, "output") | ({"CLK": "input"} if n % 4 == 3 else {})
+        cells[f"t{n}"] = {"type": kind, "attributes": at, "port_directions": ways_of, "connections": wires}
+    nets = {"a.engines_rst": {"bits": [7]}, "other": {"bits": [200 + loads]}}
+    return {"modules": {"top": {"cells": cells, "netnames": nets}}}
+
+
+@pytest.mark.parametrize("loads, most, copies", [(64, 63, 2), (64, 20, 4), (64, 1, 8), (640, 360, 2)])
+def test_each_region_has_the_reset_of_a_register_of_its_own(tmp_path, loads, most, copies):
+    """Same data, clock and first value as the register; whole tiles; a slice that nothing uses, of the same clock."""
+    path = tmp_path / "placed.json"
+    before = _placed(loads)
+    path.write_text(json.dumps(before))
+    assert copy_reset(path, most=most) == copies
+    after = json.loads(path.read_text())["modules"]["top"]
+    made = {name: cell for name, cell in after["cells"].items() if name not in before["modules"]["top"]["cells"]}
+    assert len(made) == copies
+    bits = set()
+    for cell in made.values():
+        assert cell["connections"] | {"Q": []} == {"Q": [], "M": [9], "LSR": [], "CLK": [5]}
+        assert cell["parameters"] == {"SD": "0 ", "REGSET": "SET"} and cell["port_directions"]["M"] == "input"
+        column, row, part = re.fullmatch(
+            r"X(\d+)/Y([459])/SLICE([A-D])\.FF0", cell["attributes"]["NEXTPNR_BEL"]
+        ).groups()
+        assert not (row == "5" and int(column) % 2) and (row, part) not in {("4", "B"), ("5", "B"), ("9", "A")}
+        bits.add(cell["connections"]["Q"][0])
+    assert len({cell["attributes"]["NEXTPNR_BEL"] for cell in made.values()}) == len(bits) == copies
+    assert min(bits) > 200 + loads and bits == {each["bits"][0] for n, each in after["netnames"].items() if "rst_" in n}
+    resets = [after["cells"][f"r{n}"]["connections"]["LSR"][0] for n in range(loads)]
+    assert set(resets) == bits and all(len(set(resets[n : n + 8])) == 1 for n in range(0, loads, 8))
+    assert after["cells"]["source"]["connections"]["Q"] == []
+
+
+@pytest.mark.parametrize("content", [_placed(64), _placed(640, LSR=[3]), {"modules": {"top": {"cells": {}}}}])
+def test_a_reset_of_few_loads_or_of_no_plain_register_stays(tmp_path, content):
+    path = tmp_path / "placed.json"
+    path.write_text(json.dumps(content))
+    assert copy_reset(path, most=64) == 0 and json.loads(path.read_text()) == content
 
 
 @pytest.mark.parametrize("mhz, made", [(75, True), (100, False)])
