@@ -2,7 +2,7 @@
 
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
-from .registry import all_boards, build, check, find, flash, measure, write_project
+from .registry import all_boards, build, check, checkup, find, flash, measure, write_project
 
 __all__ = [
     "Board",
@@ -12,6 +12,7 @@ __all__ = [
     "all_boards",
     "build",
     "check",
+    "checkup",
     "find",
     "flash",
     "measure",

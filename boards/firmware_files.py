@@ -1,12 +1,16 @@
 """Files of the C driver and the Python host for a board."""
 
+import json
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 from gradloom.firmware import soc_image
 
 _DRIVER = (
     "gradloom.c",
     "gradloom.h",
+    "gradloom_design.h",
     "gradloom_regs.h",
     "gradloom_steps.c",
     "gradloom_steps.h",
@@ -34,16 +38,25 @@ _HOST = (
 _SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py", "steps.py")
 
 
-def firmware_files() -> dict[str, str]:
+def firmware_files(design: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Content of every file, by its path.
 
-    The files are ``driver/*`` and the Python package ``gradloom_host``.
+    The files are ``driver/*`` and the Python package ``gradloom_host``. Both refuse a board that does not have
+    ``design``, if it is given: its ``name``, ``table`` and ``data_bits``.
 
     The host is a package of its own there, since a board has numpy, but neither an HDL nor its simulator.
     """
     folder = files("gradloom.firmware")
     texts = {f"driver/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _DRIVER}
     texts |= {f"gradloom_host/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _HOST}
+    if design is not None:
+        texts["gradloom_host/design.json"] = json.dumps(dict(design), indent=2) + "\n"
+        for field in ("name", "table"):
+            old = f'#define GL_DESIGN_{field.upper()} ""'
+            text = texts["driver/gradloom_design.h"]
+            if old not in text:
+                raise ValueError(f"gradloom_design.h has no {field}")
+            texts["driver/gradloom_design.h"] = text.replace(old, f'{old[:-1]}{design[field]}"')
     return texts
 
 

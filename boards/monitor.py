@@ -2,8 +2,12 @@
 
 import errno
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-__all__ = ["BAUD", "monitor"]
+if TYPE_CHECKING:
+    import serial
+
+__all__ = ["BAUD", "monitor", "open_port", "shown"]
 
 #: What every board's project sets.
 BAUD = 115_200
@@ -21,23 +25,42 @@ def monitor(port: str | None = None, *, baud: int = BAUD, write: Callable[[str],
     Without ``port``: the machine's only USB serial port. Bytes that are no printable ASCII come as ``?``, so that a
     wrong rate spoils no terminal. :class:`ValueError` describes a fault of the port.
     """
-    import serial
-
-    if not _BAUDS[0] <= baud <= _BAUDS[1]:
-        raise ValueError(f"baud={baud}: must be from {_BAUDS[0]} to {_BAUDS[1]}")
-    name = _only() if port is None else port
-    try:
-        line = serial.Serial(name, baud, timeout=_WAIT, exclusive=True)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"port={name}: {_why(error)}") from None
-    with line:
+    _check_rate(baud)
+    with open_port(_only() if port is None else port, baud) as line:
         while True:
             try:
                 data = line.read(max(line.in_waiting, 1))
             except OSError:
-                raise ValueError(f"port={name}: is gone; was it unplugged?") from None
+                raise ValueError(f"port={line.name}: is gone; was it unplugged?") from None
             if data:
-                write("".join(chr(byte) if byte in _SHOWN else "?" for byte in data if byte != 0x0D))
+                write(shown(data))
+
+
+def open_port(name: str, baud: int) -> "serial.Serial":
+    """The serial port ``name``, for this process alone.
+
+    :class:`ValueError` describes a fault in one line.
+    """
+    import serial
+
+    _check_rate(baud)
+    try:
+        return serial.Serial(name, baud, timeout=_WAIT, exclusive=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"port={name}: {_why(error)}") from None
+
+
+def _check_rate(baud: int) -> None:
+    if not _BAUDS[0] <= baud <= _BAUDS[1]:
+        raise ValueError(f"baud={baud}: must be from {_BAUDS[0]} to {_BAUDS[1]}")
+
+
+def shown(data: bytes) -> str:
+    """``data`` as text, without carriage returns.
+
+    Bytes that are no printable ASCII come as ``?``.
+    """
+    return "".join(chr(byte) if byte in _SHOWN else "?" for byte in data if byte != 0x0D)
 
 
 def _usb() -> list[str]:

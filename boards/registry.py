@@ -1,6 +1,6 @@
 """Which boards there are, and what each can do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,9 +11,10 @@ from gradloom.rtl.plugins import Table
 from . import genesys2, kv260, ulx3s
 from .area import area
 from .board import Board
+from .checkup import Check, Workplace
 
-# A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; and
-# area, where synthesis is its own. A plug-in's has the name of its BOARD.
+# A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
+# of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
 _BOARDS: Table[ModuleType] = Table(
     "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
 )
@@ -89,6 +90,17 @@ def flash(
 ) -> list[str]:
     """Copies the bundle to the board and loads it. Returns the commands."""
     return _package(board.name).flash(board, directory, host=host, dry_run=dry_run, echo=echo)
+
+
+def checkup(board: Board, place: Workplace) -> Iterator[Check]:
+    """Checks of a board's workplace, one after the other.
+
+    :class:`ValueError` if the board has none.
+    """
+    package = _package(board.name)
+    if not hasattr(package, "checks"):
+        raise ValueError(f"board={board.name}: has no checks")
+    return package.checks(board, place)
 
 
 def _package(name: str) -> ModuleType:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from . import registers
-from .machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineTable, parse_table
+from .machine import PROGRAM_FORMAT, TABLE_FORMAT, Design, MachineTable, own_design, parse_table
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -143,12 +143,16 @@ class Accelerator:
         Way to the registers and the window.
     timeout : :class:`float`
         Seconds that a program, or clearing the cache, may take where no other limit is given.
+    design : :class:`~.machine.Design` or ``None``
+        The design that the board must have. It is compared before the window is set or anything is stored.
+        Default: the one that this host was generated with, if any.
     """
 
-    def __init__(self, transport: Transport, *, timeout: float = 60.0):
+    def __init__(self, transport: Transport, *, timeout: float = 60.0, design: Design | None = None):
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, not {timeout}")
         self.transport = transport
+        self._design = own_design() if design is None else design
         self.timeout = timeout
         self.configuration = self._probe()
         self.set_window(transport.window_base, transport.window_size)
@@ -209,21 +213,32 @@ class Accelerator:
             if theirs != ours:
                 raise AcceleratorError(f"{what} format {theirs} needs another host: this one speaks {ours}")
         memory = {field: self.read(f"CONFIG_MEMORY.{field}") for field in ("data_bits", "slots")}
-        return Configuration(
-            version=version, table=self._table(), **memory, requests=bool(self.read("STATUS.requests"))
-        )
+        if self._design is not None:
+            counts = {field: self.read(f"MACHINE.{field}") for field in ("engines", "phases")}
+            self._refuse(self._design.differs(**counts, data_bits=memory["data_bits"]))
+        text = self._table_text()
+        try:
+            table = parse_table(text)
+        except ValueError as error:
+            raise AcceleratorError(str(error)) from None
+        if self._design is not None:
+            self._refuse(self._design.differs_in_table(text))
+        return Configuration(version=version, table=table, **memory, requests=bool(self.read("STATUS.requests")))
 
-    def _table(self) -> MachineTable:
+    def _refuse(self, difference: str) -> None:
+        if difference and self._design is not None:
+            raise AcceleratorError(
+                f"the board has another design than {self._design.name}: {difference}; run gradloom flash again"
+            )
+
+    def _table_text(self) -> str:
         data = b""
         for place in range(1 << registers.FIELDS["TABLE_PLACE.word"][1]):
             self.write("TABLE_PLACE", place)
             data += self.read("TABLE_WORD").to_bytes(4, "little")
             if 0 in data:
                 break
-        try:
-            return parse_table(data.split(b"\0")[0].decode("ascii", "replace"))
-        except ValueError as error:
-            raise AcceleratorError(str(error)) from None
+        return data.split(b"\0")[0].decode("ascii", "replace")
 
     # Window
 

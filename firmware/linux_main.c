@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "gradloom.h"
+#include "gradloom_design.h"
 
 #define UIO_NAME "gradloom"
 #define BUFFER_NAME "udmabuf-gradloom"
@@ -166,27 +167,29 @@ int main(int argc, char **argv)
     snprintf(path, sizeof path, "/dev/uio%d", uio);
     uio = open(path, O_RDWR | O_SYNC);
     if (uio < 0)
-        fail(path, strerror(errno));
+        fail(path, errno == EACCES ? "no permission: run with sudo" : strerror(errno));
     registers = mmap(NULL, map_size, PROT_READ | PROT_WRITE, MAP_SHARED, uio, 0);
     if (registers == MAP_FAILED)
         fail(path, strerror(errno));
     /* O_SYNC: mapped uncached, so that the accelerator and we see the same bytes. */
     buffer = open("/dev/" BUFFER_NAME, O_RDWR | O_SYNC);
     if (buffer < 0)
-        fail("/dev/" BUFFER_NAME, strerror(errno));
+        fail("/dev/" BUFFER_NAME, errno == EACCES ? "no permission: run with sudo" : strerror(errno));
     window = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, buffer, 0);
     if (window == MAP_FAILED)
         fail("/dev/" BUFFER_NAME, strerror(errno));
 
-    if (fread(window, 1, (size_t)information.st_size, file) != (size_t)information.st_size)
-        fail(argv[1], "cannot be read");
-    fclose(file);
-
+    /* The design is compared before anything is written. */
     gl_init_mmio(&device, registers);
     status = gl_probe(&device, &config);
     if (status != GL_OK)
         fail("registers", status == GL_NOT_FOUND ? "no gradloom accelerator here" : "another major version, or format of tables or programs");
     gl_table(&device, table);
+    if (*GL_DESIGN_TABLE && strcmp(table, GL_DESIGN_TABLE) != 0)
+        fail("the board has another design than " GL_DESIGN_NAME, "run gradloom flash again");
+    if (fread(window, 1, (size_t)information.st_size, file) != (size_t)information.st_size)
+        fail(argv[1], "cannot be read");
+    fclose(file);
     printf("machine    %s\n", table);
     if (gl_set_window(&device, address, (uint32_t)size) != GL_OK)
         fail("window", "refused: is a program running?");

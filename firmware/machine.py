@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["PROGRAM_FORMAT", "TABLE_FORMAT", "EngineRow", "Loop", "MachineTable", "parse_table"]
+__all__ = ["PROGRAM_FORMAT", "TABLE_FORMAT", "Design", "EngineRow", "Loop", "MachineTable", "own_design", "parse_table"]
 
 #: Formats that this host speaks.
 TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
@@ -92,3 +94,46 @@ def parse_table(text: str) -> MachineTable:
     except ValueError:
         raise ValueError(f"machine table {text!r} has a format that this host does not read") from None
     return MachineTable(values, Loop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Identity of a generated design."""
+
+    name: str
+    table: str
+    data_bits: int
+
+    def differs(self, *, engines: int, phases: int, data_bits: int) -> str:
+        """How read-only registers of the board differ; empty if they do not."""
+        ours = parse_table(self.table)
+        pairs = (
+            ("engines", engines, len(ours.engines)),
+            ("phases", phases, len(ours.phases)),
+            ("data_bits", data_bits, self.data_bits),
+        )
+        return ", ".join(f"{name}={there}, not {here}" for name, there, here in pairs if there != here)
+
+    def differs_in_table(self, text: str) -> str:
+        """How the board's machine table differs; empty if it does not."""
+        if text == self.table:
+            return ""
+        there, ours = parse_table(text), parse_table(self.table)
+        names = dict.fromkeys((*there.parameters, *ours.parameters))
+        found = [
+            f"{name}={there.parameters.get(name, 'none')}, not {ours.parameters.get(name, 'none')}"
+            for name in names
+            if there.parameters.get(name) != ours.parameters.get(name)
+        ]
+        return ", ".join(found) or "other engines or ports"
+
+
+def own_design() -> Design | None:
+    """The design that this host was generated with.
+
+    None in the project itself, whose host drives any design.
+    """
+    path = Path(__file__).with_name("design.json")
+    if not path.is_file():
+        return None
+    return Design(**json.loads(path.read_text(encoding="utf-8")))

@@ -57,12 +57,12 @@ class UioTransport(Transport):
         self.window_size = int((buffer / "size").read_text(), 0)
         self.clock_hz = clock_hz
 
-        self._uio = os.open(Path(dev) / device.name, os.O_RDWR | os.O_SYNC)
+        self._uio = _open(Path(dev) / device.name)
         try:
             self._registers = mmap.mmap(self._uio, register_bytes)
             # A 32-bit view makes each access one bus transfer; slices of bytes would not.
             self._words = memoryview(self._registers).cast("I")
-            self._buffer = os.open(Path(dev) / buffer_name, os.O_RDWR | os.O_SYNC)
+            self._buffer = _open(Path(dev) / buffer_name)
             try:
                 self._window = mmap.mmap(self._buffer, self.window_size)
             except BaseException:
@@ -114,3 +114,12 @@ def _find(folder: Path, name: str) -> Path:
         f"no UIO device called {name!r}: is the design loaded (xmutil loadapp), and the kernel "
         f"module uio_pdrv_genirq with of_id=generic-uio?"
     )
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_SYNC)
+    except PermissionError:
+        raise ValueError(
+            f"{path}: no permission: run with sudo, or give your group the rights by a udev rule"
+        ) from None

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
+from ..jtag import require_chip
+from .checks import CHIP
 
 
 def project_name(directory: Path) -> str:
@@ -77,5 +79,8 @@ def flash(
     bitstream = f"board/bundle/{name}.bit"
     if not dry_run and not (directory / bitstream).is_file():
         raise FlowError(f"directory {str(directory)!r} has no {bitstream}: run gradloom build {board.name} first")
-    steps: list[Command | Step] = [Command(("openFPGALoader", "-b", board.name, bitstream))]
+    steps: list[Command | Step] = [
+        Step(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
+        Command(("openFPGALoader", "-b", board.name, bitstream)),
+    ]
     return run(steps, directory, dry_run=dry_run, echo=echo)

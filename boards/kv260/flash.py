@@ -29,6 +29,19 @@ def design_name(directory: Path) -> str:
     return recipes[0].stem
 
 
+def bundle_files(name: str) -> tuple[str, ...]:
+    """Files of a complete bundle."""
+    return f"{name}.bit.bin", f"{name}.dtbo", "shell.json", f"{name}.bit", f"{name}.hwh"
+
+
+def valid_host(host: str | None) -> str:
+    """The board's user and host name, as ssh takes them."""
+    host = DEFAULT_HOST if host is None else host
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"host must be like user@machine, not {host!r}")
+    return host
+
+
 def build(
     board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
 ) -> list[str]:
@@ -102,27 +115,34 @@ def flash(
     """
     directory = Path(directory)
     name = design_name(directory)
-    host = DEFAULT_HOST if host is None else host
-    if not _HOST.fullmatch(host):
-        raise ValueError(f"host must be like user@machine, not {host!r}")
+    host = valid_host(host)
     bundle = directory / "board" / "bundle"
-    files = [f"{name}.bit.bin", f"{name}.dtbo", "shell.json", f"{name}.bit", f"{name}.hwh"]
-    absent = [file for file in files if not (bundle / file).is_file()]
+    absent = [file for file in bundle_files(name) if not (bundle / file).is_file()]
     if absent and not dry_run:
         raise FlowError(
             f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build {board.name} first"
         )
     target = f"{_FOLDER}/{name}"
     # A word for the shell there; names have no character that it would read.
+    tree = "/proc/device-tree"
     clear = (
+        f"if ! cat {tree}/compatible {tree}/model 2>/dev/null | tr '\\000' ' ' | grep -qi -e kv260 -e k26; then "
+        f'echo "gradloom: {host} is no KV260: its device tree names another board" >&2; exit 1; fi; '
         f"if [ -e {target} ] && [ ! -e {target}/{_OURS} ]; then "
         f'echo "gradloom: ~/{target} on the board is not of gradloom flash: move it away" >&2; exit 1; fi; '
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
     )
     steps: list[Command | Step] = [
-        Command(("ssh", host, clear)),
-        Command(("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/")),
+        Command(("ssh", "-o", "ConnectTimeout=10", host, clear), explain={255: _silent(host)}),
+        Command(
+            ("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/"),
+            explain={255: _silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
+        ),
         # xmutil reads only root's folder; -t lets sudo ask for its password.
-        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}")),
+        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}"), explain={255: _silent(host)}),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
+
+
+def _silent(host: str) -> str:
+    return f"{host} does not answer over ssh: is the board on, in this network, and its name right? (--host USER@HOST)"

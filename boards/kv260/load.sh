@@ -22,13 +22,32 @@ uio() {
     grep -lx gradloom "$root"/sys/class/uio/uio*/name 2>/dev/null | head -n 1
 }
 
-mkdir -p "$firmware" && cp "$bundle/$name.bit.bin" "$bundle/$name.dtbo" "$bundle/shell.json" "$firmware/" ||
-    fail "the bundle cannot be copied to $firmware: run with sudo"
+# Programs that have the registers of a loaded design open.
+users() {
+    number=$(uio | sed 's|.*/uio\([0-9]*\)/name|\1|')
+    [ -n "$number" ] || return
+    for file in "$root"/proc/[0-9]*/fd/*; do
+        [ "$(readlink "$file")" = "/dev/uio$number" ] && echo "$file" | sed 's|.*/proc/\([0-9]*\)/fd/.*|\1|'
+    done | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
+# Everything is checked before anything is changed.
+cat "$root/proc/device-tree/compatible" "$root/proc/device-tree/model" 2>/dev/null | tr '\000' ' ' | grep -qi -e kv260 -e k26 ||
+    fail "this is no KV260: its device tree names another board"
+command -v xmutil >/dev/null 2>&1 || fail "xmutil is missing: use Kria's Ubuntu"
+for file in "$name.bit.bin" "$name.dtbo" shell.json; do
+    [ -s "$bundle/$file" ] || fail "$bundle/$file is missing or empty: run gradloom flash again"
+done
+busy=$(users)
+[ -z "$busy" ] || fail "the design that is loaded is in use by process $busy: end it first"
 
 # Nothing may be loaded yet, which is no fault; what is still there then belongs to another program.
 xmutil unloadapp
 [ -z "$(registers)" ] ||
     fail "a gradloom design is loaded that xmutil does not unload: end what loaded it, or start the board again"
+
+mkdir -p "$firmware" && cp "$bundle/$name.bit.bin" "$bundle/$name.dtbo" "$bundle/shell.json" "$firmware/" ||
+    fail "the bundle cannot be copied to $firmware: run with sudo"
 
 said=$(xmutil loadapp "$name" 2>&1)
 echo "$said"
@@ -36,7 +55,8 @@ case $said in
 *[Ee]rror*) fail "$name is not loaded: xmutil says \"$(echo "$said" | grep -i error | head -n 1)\"" ;;
 esac
 [ -n "$(registers)" ] ||
-    fail "$name is not loaded: its registers are not among the platform's devices (see dmesg, and xmutil listapps)"
+    fail "$name is not loaded: its registers are not among the platform's devices; overlays that are there: \
+$(ls "$root/sys/kernel/config/device-tree/overlays" 2>/dev/null | tr '\n' ' ')(see dmesg, and xmutil listapps)"
 
 # Registers over UIO: the driver is Linux's own, told which nodes it is for.
 modprobe uio_pdrv_genirq of_id=generic-uio

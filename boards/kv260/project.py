@@ -78,5 +78,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()
-    files |= {f"firmware/{path}": text for path, text in firmware_files().items()}
+    machine = report.get("machine")
+    design = None if machine is None else {"name": name, **machine}
+    files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
     return files

@@ -17,6 +17,8 @@ from gradloom.rtl.json_file import read_json
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
+from ..jtag import require_chip
+from .checks import CHIP
 from .copies import copy_reset
 
 __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
@@ -293,7 +295,10 @@ def flash(
     bitstream = "board/gradloom.bit"
     if not dry_run and not (directory / bitstream).is_file():
         raise FlowError(f"directory {str(directory)!r} has no {bitstream}: run gradloom build {board.name} first")
-    steps: list[Command | Step] = [Command(("openFPGALoader", "-b", board.name, bitstream))]
+    steps: list[Command | Step] = [
+        Step(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
+        Command(("openFPGALoader", "-b", board.name, bitstream)),
+    ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 

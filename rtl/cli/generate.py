@@ -129,6 +129,7 @@ def _generate_preset(
     from ..machines.presets import find_preset
     from ..shell.registers.regmap import markdown
     from ..shell.registers.regtable import REGISTERS
+    from ..shell.table import machine_table
 
     preset = find_preset(target)
     board = boards.find(preset.board)
@@ -156,6 +157,10 @@ def _generate_preset(
             "board": board.name,
             "parameters": dataclasses.asdict(config),
             "counted": counted,
+            "machine": {
+                "table": machine_table(config.machine.engines, config.known, config.machine.loop(config)),
+                "data_bits": config.data_bits,
+            },
             "registers": {register.name: register.address for register in REGISTERS},
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))

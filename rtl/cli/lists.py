@@ -1,9 +1,13 @@
 """The verbs that list presets, boards, units and tools."""
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from .app import app
-from .arguments import Json
+from .arguments import Json, designed, usual_option
 from .output import table
 
 __all__ = ["doctor", "presets", "units"]
@@ -43,14 +47,39 @@ def units() -> list[dict[str, Any]]:
     ]
 
 
-def doctor() -> list[dict[str, Any]]:
-    """Tools that gradloom uses.
+def doctor(
+    board: str | None = None,
+    *,
+    design: Path | str | None = None,
+    host: str | None = None,
+    port: str | None = None,
+    tell: Callable[[str], object] | None = None,
+) -> list[dict[str, Any]]:
+    """Tools that gradloom uses, or the workplace of ``board``.
 
-    Of each: ``tool``, ``version`` ("missing" where it is not found), ``found``, ``purpose`` and how to ``get`` it.
+    Of each tool: ``tool``, ``version`` ("missing" where it is not found), ``found``, ``purpose`` and how to ``get`` it.
+
+    Of each check of a workplace: ``check``, ``state`` ("ok", "fault" or "skipped"), ``found`` and ``advice``.
+    ``design``: folder of ``generate``; ``host``: of a board that answers ssh; ``port``: of its serial line; ``tell``
+    gets a line before a check that takes long.
     """
-    from gradloom.boards.doctor import examine
+    if board is None:
+        from gradloom.boards.doctor import examine
 
-    return [each.as_dict() for each in examine()]
+        for name, value in (("design", design), ("host", host), ("port", port)):
+            if value is not None:
+                raise ValueError(f"{name}={value}: needs --board")
+        return [each.as_dict() for each in examine()]
+    from gradloom import boards
+    from gradloom.boards.checkup import Workplace
+
+    place = Workplace(
+        design=None if design is None else designed(Path(design)),
+        host=host,
+        port=port,
+        tell=tell or (lambda line: None),
+    )
+    return [each.as_dict() for each in boards.checkup(boards.find(board), place)]
 
 
 @app.command("presets", epilog="Example: gradloom presets --json")
@@ -71,13 +100,32 @@ def _boards_verb(as_json: Json = False) -> None:
     )
 
 
-@app.command("doctor", epilog="Example: gradloom doctor")
-def _doctor_verb(as_json: Json = False) -> None:
+@app.command("doctor", epilog="Example: gradloom doctor --board kv260 --host ubuntu@kria")
+def _doctor_verb(
+    board: Annotated[str | None, usual_option(help="Check the workplace of this board.", usual="list tools")] = None,
+    design: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Compare the board with this output of gradloom generate.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@HOST", help="User and host name of a KV260 for ssh.")
+    ] = None,
+    port: Annotated[str | None, typer.Option(metavar="TTY", help="Serial port of a Genesys 2 or ULX3S.")] = None,
+    as_json: Json = False,
+) -> None:
     """List the tools that this machine has, and what each is for.
 
     For a missing tool it says how to get it.
+
+    With --board: check tools and versions, licence, cables and the board itself; exit with 2 if a check fails.
     """
-    table(doctor(), ("tool", "version", "purpose", "get"), as_json)
+    rows = doctor(board, design=design, host=host, port=port, tell=lambda line: typer.echo(f"{line} ...", err=True))
+    if board is None:
+        table(rows, ("tool", "version", "purpose", "get"), as_json)
+        return
+    table(rows, ("check", "state", "found", "advice"), as_json)
+    wrong = [row["check"] for row in rows if row["state"] == "fault"]
+    if wrong:
+        raise ValueError(f"{len(wrong)} of {len(rows)} checks failed: {', '.join(wrong)}")
 
 
 @app.command("units", epilog="Example: gradloom units")

@@ -240,16 +240,31 @@ def journal(request, design, report, vivado):
     return commands
 
 
+#: What tools print where they are asked for their version.
+VERSIONS = {
+    "vivado": "Vivado v2023.2 (64-bit)",
+    "dtc": "Version: DTC 1.6.1",
+    "bootgen": "****** Bootgen v2023.2",
+    "openFPGALoader": "openFPGALoader v1.1.1",
+    "ssh": "OpenSSH_9.2p1 Debian-2",
+}
+
+
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
-    """A folder in front of PATH: ``tools(name, script)`` puts a shell script there."""
+    """A folder in front of PATH: ``tools(name, script)`` puts a shell script there.
+
+    It answers with ``version`` where it is asked for that: None leaves it to the script.
+    """
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
-    def put(name, script):
+    def put(name, script, *, version=""):
+        said = VERSIONS.get(name, "") if version == "" else version
+        asked = f'case "$1" in -version|--version|--Version|-V|-help) echo "{said}"; exit;; esac' if said else ""
         path = folder / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.write_text(f"#!/bin/sh\n{asked}\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     return put

@@ -263,7 +263,8 @@ def test_without_the_processors_verilog_the_message_says_what_to_install(tmp_pat
 def tools(tools, tmp_path, monkeypatch):
     """With nothing else that a person installed."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
-    monkeypatch.setattr("gradloom.boards.flow.find_program", shutil.which)
+    for room in ("flow", "jtag"):
+        monkeypatch.setattr(f"gradloom.boards.{room}.find_program", shutil.which)
     return tools
 
 
@@ -281,7 +282,8 @@ def test_dry_runs_show_every_command(design, report, tools):
 def test_a_design_is_built_and_flashed(design, report, tools, tmp_path):
     boards.write_project(BOARD, design, report)
     tools("vivado", "echo bits > build/out/edge-qlora-genesys2.bit")
-    tools("openFPGALoader", f'echo "$@" > {tmp_path}/flashed')
+    detected = "index 0:\\n\\tidcode 0x3651093\\n\\tmanufacturer xilinx\\n\\tfamily kintex7\\n\\tmodel  xc7k325t"
+    tools("openFPGALoader", f'[ "$3" = --detect ] && printf "{detected}" || echo "$@" > {tmp_path}/flashed')
     boards.build(BOARD, design, echo=lambda line: None)
     assert (design / "board/bundle/edge-qlora-genesys2.bit").read_text() == "bits\n"
     boards.flash(BOARD, design, echo=lambda line: None)

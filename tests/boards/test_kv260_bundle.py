@@ -208,22 +208,19 @@ def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path)
     lines = log.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh"]
     assert lines[1] == f"scp -r board/bundle board/load.sh firmware me@board:gradloom-designs/{NAME}/"
+    assert lines[0].startswith("ssh -o ConnectTimeout=10 me@board ")
     assert lines[2] == f"ssh -t me@board sudo sh gradloom-designs/{NAME}/load.sh {NAME}"
     assert all("me@board" in line for line in lines)
 
 
 def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
-    """The board is played by a shell in a folder of its own; a clone of this project may lie there."""
-    home = tmp_path / "home"
+    """A clone of this project may lie on the board."""
+    home = shell(tools, tmp_path)
     clone = home / "gradloom"
     clone.mkdir(parents=True)
     (clone / "README.md").touch()
-    tools("ssh", f'cd {home}; case "$1" in -t) echo loaded;; *) shift; sh -c "$*";; esac')
     tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$5" | cut -d: -f2)")/copied')
-    bundle = project / "board" / "bundle"
-    bundle.mkdir()
-    for file in (f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
-        (bundle / file).touch()
+    fill(project)
     ours = home / "gradloom-designs" / NAME
     for _ in range(2):
         boards.flash(BOARD, project, echo=lambda line: None)
@@ -235,6 +232,46 @@ def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
     assert [file.name for file in ours.iterdir()] == ["left over"] and (clone / "README.md").exists()
 
 
+def shell(tools, tmp_path, compatible="xlnx,zynqmp-sk-kv260-rev2"):
+    """The board's home: a folder, in which a shell plays ssh. Its device tree has ``compatible``."""
+    home, tree = tmp_path / "home", tmp_path / "tree"
+    home.mkdir()
+    tree.mkdir()
+    (tree / "compatible").write_bytes(compatible.encode() + b"\0xlnx,zynqmp\0")
+    tools(
+        "ssh",
+        f'cd {home}; if [ "$1" = -t ]; then echo loaded; exit; fi; [ "$1" = -o ] && shift 2; shift; '
+        f'sh -c "$(echo "$*" | sed "s|/proc/device-tree|{tree}|g")"',
+    )
+    return home
+
+
+def fill(project):
+    bundle = project / "board" / "bundle"
+    bundle.mkdir()
+    for file in (f"{NAME}.bit", f"{NAME}.hwh", f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
+        (bundle / file).touch()
+
+
+def test_flash_leaves_another_board_alone(project, tools, tmp_path):
+    home = shell(tools, tmp_path, "raspberrypi,4-model-b")
+    fill(project)
+    with pytest.raises(boards.FlowError, match="ssh ended with exit code 1"):
+        boards.flash(BOARD, project, echo=lambda line: None)
+    assert list(home.iterdir()) == []
+
+
+def test_a_board_that_does_not_answer_is_one_line(project, tools, run):
+    tools("ssh", 'echo "ssh: connect to host kria port 22: No route to host" >&2; exit 255')
+    tools("scp", "exit 0")
+    fill(project)
+    code, _, err = run("flash", "kv260", project)
+    assert code == 2 and err.splitlines()[-1] == (
+        "gradloom: ubuntu@kria does not answer over ssh: is the board on, in this network, and its name right? "
+        "(--host USER@HOST)"
+    )
+
+
 # ---- load.sh, on a board that is a folder
 
 
@@ -243,6 +280,9 @@ def load(project, tools, tmp_path):
     """Runs load.sh with stand-ins for xmutil and modprobe: ``(exit code, lines, error lines)``. ``shows``: what a load
     makes appear in sysfs."""
     board = tmp_path / "board"
+    tree = board / "proc/device-tree"
+    tree.mkdir(parents=True)
+    (tree / "compatible").write_bytes(b"xlnx,zynqmp-sk-kv260-rev2\0xlnx,zynqmp\0")
     bundle = project / "board" / "bundle"
     bundle.mkdir()
     for file in (f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
@@ -301,6 +341,34 @@ def test_a_design_that_does_not_go_is_told(load):
     assert load()[0] == 0
     code, lines, errors = load((), unloads=False)
     assert code == 1 and lines == [] and "that xmutil does not unload" in errors[0]
+
+
+def test_another_board_keeps_what_it_has(load, tmp_path):
+    (tmp_path / "board/proc/device-tree/compatible").write_bytes(b"xlnx,zynqmp-sk-kr260-rev1\0")
+    code, lines, errors = load()
+    assert (code, lines) == (1, []) and errors == ["gradloom: this is no KV260: its device tree names another board"]
+    assert not (tmp_path / "board/lib").exists()
+
+
+def test_a_design_in_use_is_not_unloaded(load, tmp_path):
+    assert load()[0] == 0
+    (tmp_path / "board/proc/417/fd").mkdir(parents=True)
+    (tmp_path / "board/proc/417/fd/5").symlink_to("/dev/uio1")
+    code, lines, errors = load()
+    assert (code, lines) == (1, [])
+    assert errors == ["gradloom: the design that is loaded is in use by process 417: end it first"]
+
+
+def test_a_half_copied_bundle_is_not_loaded(load, project, tmp_path):
+    (project / "board/bundle" / f"{NAME}.dtbo").write_text("")
+    code, lines, errors = load()
+    assert (code, lines) == (1, []) and f"{NAME}.dtbo is missing or empty: run gradloom flash again" in errors[0]
+    assert not (tmp_path / "board/lib").exists()
+
+
+def test_an_overlay_of_others_is_named_where_a_load_fails(load, tmp_path):
+    (tmp_path / "board/sys/kernel/config/device-tree/overlays/somebody").mkdir(parents=True)
+    assert "overlays that are there: somebody (see dmesg" in load(())[2][0]
 
 
 def test_a_missing_buffer_is_told_but_pynq_needs_none(load):

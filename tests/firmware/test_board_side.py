@@ -1,9 +1,12 @@
 """What talks to Linux on the board, against a made-up /sys and /dev; and PYNQ, against a made-up pynq."""
 
 import os
+import shutil
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -12,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.boards.firmware_files import firmware_files
 from gradloom.firmware import barrier, registers
 from gradloom.firmware.barrier import memory_barrier
 from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
+from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT
 from gradloom.firmware.pynq_transport import PynqTransport
 from gradloom.firmware.uio_transport import UioTransport
 
@@ -130,6 +135,65 @@ def test_no_file_stays_open_when_opening_fails(linux):
     with pytest.raises(OSError):
         UioTransport(**linux)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_self_test_of_one_design_leaves_another_alone(linux, tmp_path):
+    """The package as ``generate`` writes it, in a process of its own, beside registers of a wider machine."""
+    design = {"name": "mine", "table": "rows=4;;array:mac:a:o", "data_bits": 128}
+    for path, text in firmware_files(design).items():
+        write(tmp_path / "firmware" / path, text)
+    words = bytearray(4096)
+    for name, value in (
+        ("ID", registers.CONSTANTS["ID"]),
+        ("VERSION", registers.CONSTANTS["VERSION"]),
+        ("MACHINE", TABLE_FORMAT | PROGRAM_FORMAT << 8 | 1 << 16 | 4 << 24),
+        ("CONFIG_MEMORY", 256 | 64 << 16),
+    ):
+        struct.pack_into("<I", words, getattr(registers, name), value)
+    device = Path(linux["dev"]) / "uio1"
+    device.write_bytes(words)
+    (tmp_path / "firmware/board.py").write_text(
+        "import sys\nfrom gradloom_host import uio_transport, selftest\n"
+        "uio_transport.UioTransport.__init__.__kwdefaults__.update(sys=sys.argv[1], dev=sys.argv[2])\n"
+        "raise SystemExit(selftest.main([]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "board.py", linux["sys"], linux["dev"]],
+        cwd=tmp_path / "firmware",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gradloom: the board has another design than mine: data_bits=256, not 128; run gradloom flash again\n"
+    )
+    assert device.read_bytes() == words
+    header = (tmp_path / "firmware/driver/gradloom_design.h").read_text()
+    assert '#define GL_DESIGN_TABLE "rows=4;;array:mac:a:o"' in header and '#define GL_DESIGN_NAME "mine"' in header
+
+
+@pytest.mark.parametrize("file", ["uio1", "udmabuf-gradloom"])
+def test_a_device_file_without_rights_is_one_line(linux, file):
+    code = (
+        "import os, sys\nfrom gradloom.firmware.uio_transport import UioTransport\n"
+        "os.geteuid() or os.seteuid(65534)\n"
+        "try:\n    UioTransport(sys=sys.argv[1], dev=sys.argv[2])\n"
+        "except ValueError as error:\n    print(error)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        # pytest's own folders are for their owner.
+        os.chmod(folder, 0o755)
+        shutil.copytree(Path(linux["sys"]).parent, folder, dirs_exist_ok=True)
+        os.chmod(folder, 0o755)
+        for each in (Path(folder) / "dev").iterdir():
+            each.chmod(0 if each.name == file else 0o666)
+        said = subprocess.run(
+            [sys.executable, "-c", code, f"{folder}/sys", f"{folder}/dev"], capture_output=True, text=True, check=True
+        )
+        assert said.stdout == (
+            f"{folder}/dev/{file}: no permission: run with sudo, or give your group the rights by a udev rule\n"
+        )
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 
 from gradloom.firmware import program, registers
 from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
+from gradloom.firmware.machine import Design
 from gradloom.firmware.selftest import CHECKS, run_selftest
 from gradloom.rtl.machines.engines import HEAD
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_words
@@ -41,6 +42,30 @@ def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
     machine.table = table_words("rows=25")
     with pytest.raises(AcceleratorError, match="machine table 'rows=25' has a format that this host does not read"):
         Accelerator(machine)
+
+
+OTHERS = {
+    "another width": ({"data_bits": 64}, "data_bits=128, not 64"),
+    "other engines": ({"table": "rows=25;;array:mac:a:o"}, "engines=3, not 1"),
+    "another size": ({"table": "rows=25,panels=9,"}, "panels=4, not 9"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_design_is_refused_before_anything_is_written(make_machine, other):
+    changes, line = OTHERS[other]
+    machine = make_machine()
+    text = b"".join(word.to_bytes(4, "little") for word in machine.table).rstrip(b"\0").decode()
+    changes = dict(changes)
+    if changes.get("table", "").endswith(","):
+        changes["table"] = text.replace("rows=25,panels=4,", changes["table"])
+    ours = Design(name="mine", **({"table": text, "data_bits": 128} | changes))
+    before = dict(machine.values)
+    with pytest.raises(AcceleratorError, match=f"the board has another design than mine: {line}.*gradloom flash"):
+        Accelerator(machine, design=ours)
+    # Where the table is read from is all that a host may write.
+    assert machine.values | {"TABLE_PLACE": 0} == before | {"TABLE_PLACE": 0}
+    assert Accelerator(machine, design=Design("mine", text, 128)).configuration.data_bits == 128
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.float32, ">i4"])

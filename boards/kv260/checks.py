@@ -1,0 +1,72 @@
+"""Checks of a workplace for the KV260."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..board import Board
+from ..checkup import Check, Workplace, programs
+from ..programs import find_program
+from ..vivado_probe import vivado_checks
+from .flash import bundle_files, design_name, valid_host
+
+__all__ = ["checks"]
+
+_SCRIPT = Path(__file__).with_name("doctor.sh")
+_EDITION = "Vivado ML Standard (free) has it: add Zynq UltraScale+ MPSoC in the installer"
+_SECONDS = 120
+
+
+def checks(board: Board, place: Workplace) -> Iterator[Check]:
+    """Checks tools and licence here, and over ssh the board itself."""
+    yield from programs(("vivado", "bootgen", "dtc", "ssh", "scp"))
+    yield from vivado_checks(board, place, pattern="*:kv260*", edition=_EDITION)
+    if place.design is not None:
+        name = design_name(place.design)
+        absent = [file for file in bundle_files(name) if not (place.design / "board" / "bundle" / file).is_file()]
+        yield Check(
+            check="bundle",
+            state="fault" if absent else "ok",
+            found=f"no board/bundle/{absent[0]}" if absent else "complete",
+            advice=f"run gradloom build {board.name}" if absent else "",
+        )
+    if place.host is None:
+        yield Check(check="board", state="skipped", found="no host given", advice="--host ubuntu@kria, or another")
+    elif find_program("ssh") is None:
+        yield Check(check="board", state="skipped", found="needs ssh")
+    else:
+        yield from _on_board(valid_host(place.host))
+
+
+def _on_board(host: str) -> Iterator[Check]:
+    """Runs ``doctor.sh`` on the board; it changes nothing there."""
+    command = ["ssh", "-o", "ConnectTimeout=10", host, "sh -s"]
+    try:
+        done = subprocess.run(
+            command,
+            input=_SCRIPT.read_text(encoding="utf-8"),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        yield Check(check="board", state="fault", found=f"{host} did not end the checks in {_SECONDS} s")
+        return
+    said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"check"')]
+    if done.returncode == 255 or not found:
+        yield Check(
+            check="board",
+            state="fault",
+            found=f"{host} does not answer over ssh: {said or f'exit code {done.returncode}'}",
+            advice="is it on, in this network, and its name right? try ssh by hand",
+        )
+        return
+    yield Check(check="board", state="ok", found=f"{host} answers")
+    for each in found:
+        yield Check(**each)
+    if done.returncode:
+        yield Check(check="board", state="fault", found=f"{host}: the checks ended early: {said}")

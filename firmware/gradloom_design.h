@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The design that a program must find on the board; empty: any. `gradloom generate` fills in its own design. */
+#ifndef GRADLOOM_DESIGN_H
+#define GRADLOOM_DESIGN_H
+
+#define GL_DESIGN_NAME ""
+/* The machine table, as gl_table gives it. */
+#define GL_DESIGN_TABLE ""
+
+#endif
