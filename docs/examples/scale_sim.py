@@ -43,7 +43,7 @@ OfmapOffset : 20000000
 Bandwidth : 10
 ReadRequestBuffer : 64
 WriteRequestBuffer : 64
-Dataflow : ws
+Dataflow : {dataflow}
 [layout]
 IfmapCustomLayout : False
 IfmapSRAMBankBandwidth : 10
@@ -83,11 +83,16 @@ def products() -> Iterator[tuple[str, list[tuple[int, int, int]], int, int]]:
         )
 
 
-def simulate(shapes: list[tuple[int, int, int]], height: int, width: int) -> list[int]:
-    """Cycles that SCALE-Sim says for each of the products ``m, k, n``."""
+def simulate(shapes: list[tuple[int, int, int]], height: int, width: int, dataflow: str = "ws") -> list[int]:
+    """Cycles that SCALE-Sim says for each of the products ``m, k, n``.
+
+    ``dataflow``: weight- or output-stationary, ``ws`` or ``os``.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "config.cfg").write_text(CONFIG.format(height=height, width=width), encoding="utf-8")
+        (folder / "config.cfg").write_text(
+            CONFIG.format(height=height, width=width, dataflow=dataflow), encoding="utf-8"
+        )
         names = [f"product{index}" for index in range(len(shapes))]
         (folder / "products.csv").write_text(
             "Layer, M, N, K,\n"
