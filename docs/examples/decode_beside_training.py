@@ -25,9 +25,9 @@ from gradloom.rtl.models.language import BUILT_IN
 from gradloom.rtl.plan.language.budget import TARGETS
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.rtl.plan.language.sections import is_pause
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.sections import kept_spacing, section_cycles
 from gradloom.sim.workloads.decode import Decoding, beside
 from gradloom.sim.workloads.step import StepMachine, largest, place_frozen
 
@@ -52,19 +52,16 @@ def whole(tokens, every):
     return program
 
 
-def sectioned(program, every, latency):
-    """Figures of a step with sections of ``every`` cycles.
+def sectioned(step, bound, latency):
+    """Figures of a step whose sections take ``bound`` cycles at most.
 
     They are its cycles, sections, and the longest of them.
     """
-    told = forecast(program.instructions, config=CONFIG, read_latency=latency)
-    ends = [times[1] for step, times in zip(program.instructions, told.commands) if is_pause(step)]
-    return {
-        "bound": every,
-        "cycles": told.total,
-        "sections": len(ends) + 1,
-        "longest": int(np.diff([0, *ends, told.total]).max()),
-    }
+    if bound is None:
+        cycles = section_cycles(step(None), CONFIG, read_latency=latency)
+    else:
+        _, cycles = kept_spacing(step, bound, CONFIG, read_latency=latency)
+    return {"bound": bound, "cycles": sum(cycles), "sections": len(cycles), "longest": max(cycles)}
 
 
 def decoding(training, frac, alone, position):
@@ -84,7 +81,7 @@ def in_rtl(machine, training, frac, alone, every, moments):
     """
     first = training.step.tokens - len(moments)
     tokens = [decoding(training, frac, alone, first + number) for number in range(len(moments))]
-    run, answered = beside(machine, training, frac, tokens, moments, yield_every=every)
+    run, answered = beside(machine, training, frac, tokens, moments, bound=every)
     equal = all(np.array_equal(words, alone.values[name]) for name, words in run.values.items())
     for (token, before), each in zip(tokens, answered, strict=True):
         want = token.integers(before).values
@@ -128,14 +125,14 @@ def main() -> None:
         if not asked.head:
             reference = training.integers(frac)
             request = requested(training, frac, reference, asked.latency)
-    alone = sectioned(step(None), None, asked.latency)
+    alone = sectioned(step, None, asked.latency)
     machine = None
     if asked.rtl:
         machine = StepMachine(CONFIG, memory_bytes=MEMORY, tell=lambda text: print(text, file=sys.stderr))
         machine.device.set("read_latency", asked.latency)
     rows = []
     for every in asked.bounds:
-        row = sectioned(step(every), every, asked.latency)
+        row = sectioned(step, every, asked.latency)
         row["cost"] = row["cycles"] / alone["cycles"] - 1
         if machine is not None:
             random = np.random.default_rng(every)

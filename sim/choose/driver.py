@@ -21,6 +21,7 @@ from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.plan.language.fit import DoesNotFit
 
 from ..reference.llama import FloatModel
+from ..run.threads import threads
 from ..run.workers import processes
 from ..workloads.job_layout import laid_out
 from ..workloads.language import Quantized, build_quickest
@@ -28,7 +29,8 @@ from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates
 from .costs import Costs
 from .finalists import Offer, finalists, nearest, offer, ranked, told
-from .quality import Slopes, Tensors, held_out, learns
+from .quality import Slopes, Tensors
+from .runs import short_runs
 from .state import State
 from .texts import Split, split
 
@@ -213,20 +215,16 @@ def _short_runs(
         most = everywhere.get(one.method)
         if most is None or one.parameters(llama.model) > most.parameters(llama.model):
             everywhere[one.method] = one
-    slopes = Slopes(llama, tensor, parts, everywhere, asked.seed, tell)
-    chosen = _laid_out(asked, llama.model, finalists(within, slopes.of), jobs, tell)
-    work = sum(each.cost.cycles(each.steps, 0) for each in chosen)
-    share = min(1.0, _EFFORT / work)
-    before = held_out(llama, parts)
-    runs = []
-    for number, each in enumerate(chosen, start=1):
-        count = min(each.steps, max(round(share * each.steps), _SHORT))
-        key = str(each.candidate)
-        if key not in state.losses:
-            text = f"finalist {number} of {len(chosen)}"
-            loss, _ = learns(llama, tensor, parts, each.candidate, count, seed=asked.seed, tell=tell, text=text)
-            state.keep_loss(key, loss)
-        runs.append((each, count, state.losses[key], slopes.of(each.candidate)))
+    with threads(jobs) as cores:
+        slopes = Slopes(llama, tensor, parts, everywhere, asked.seed, tell, cores)
+        chosen = _laid_out(asked, llama.model, finalists(within, slopes.of), jobs, tell)
+        work = sum(each.cost.cycles(each.steps, 0) for each in chosen)
+        share = min(1.0, _EFFORT / work)
+        planned = [(each, min(each.steps, max(round(share * each.steps), _SHORT))) for each in chosen]
+        before, losses = short_runs(
+            llama, tensor, parts, planned, seed=asked.seed, state=state, tell=tell, threads=cores
+        )
+    runs = [(each, count, loss, slopes.of(each.candidate)) for (each, count), loss in zip(planned, losses, strict=True)]
     return {"before": before, "runs": runs}
 
 

@@ -7,7 +7,7 @@ images; the rest of them is held out. ``x_test`` is left for the fine-tune that 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,8 @@ class _Request:
     dataset: Dataset
     budget: Budget
     seed: int
+    #: Cycles of programs by their code: those of several ranks are the same.
+    cycles: dict[bytes, int] = field(default_factory=dict)
 
     def settings(self, epochs: int, cache: str) -> Settings:
         """Those of the fine-tune that is chosen."""
@@ -255,7 +257,10 @@ def _planned(asked: _Request, rank: int, cache: str, epochs: int) -> tuple[int, 
     a = [np.zeros((rank, size), np.int64) for size in network.taps]
     b = [np.zeros((network.classes, rank), np.int64) for _ in network.taps]
     plan = plan_finetune(lowered, settings, images, asked.dataset.y_train, a, b)
-    return forecast(plan).total, plan.size, 32 * len(lowered.weight_words) + 64 * len(lowered.bias_words)
+    code = plan.assembler.code
+    if code not in asked.cycles:
+        asked.cycles[code] = forecast(plan).total
+    return asked.cycles[code], plan.size, 32 * len(lowered.weight_words) + 64 * len(lowered.bias_words)
 
 
 def _nothing(asked: _Request, offers: Sequence[ImageOffer]) -> str:

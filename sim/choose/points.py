@@ -13,7 +13,7 @@ from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.plan.language.operations import EDGE
 
 from ..run.workers import processes
-from ..time.forecast import forecast
+from ..time.forecast import forecast, without_collections
 from ..workloads.job_layout import lowered, planned_job
 from .candidates import Candidate
 
@@ -52,6 +52,7 @@ def reduced_tiles(tiles: int) -> int:
     return tiles if tiles <= 2 * PIECE else PIECE + tiles % PIECE
 
 
+@without_collections()
 def measure(model: LanguageModel, config: LanguageConfig, point: Point) -> dict[str, int]:
     """Cycles, commands, bytes of shared places and table of a program.
 

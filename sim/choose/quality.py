@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,11 +10,12 @@ from gradloom.rtl.models.lora import Learnt, layer_of
 
 from ..reference.descent import AdamW
 from ..reference.llama import FloatModel
+from ..run.threads import Threads
 from ..workloads.language import fine_tune
 from .candidates import METHODS, Candidate
 from .texts import Split
 
-__all__ = ["Slopes", "held_out", "learns"]
+__all__ = ["Slopes", "Tell", "Tensors", "held_out", "learns"]
 
 #: Windows that gradients are taken of.
 _LOOKS = 4
@@ -39,6 +41,8 @@ class Slopes:
     everywhere : mapping of str to Candidate
         Of each method, the candidate in which the most learns.
     seed : int
+    threads : Threads
+        What gradients are computed on.
     """
 
     def __init__(
@@ -48,22 +52,37 @@ class Slopes:
         split: Split,
         everywhere: Mapping[str, Candidate],
         seed: int,
-        tell: Tell | None = None,
+        tell: Tell,
+        threads: Threads,
     ) -> None:
-        self.sums: dict[str, dict[str, float]] = {}
         self.ranks = {name: each.rank for name, each in everywhere.items()}
-        for name, each in everywhere.items():
-            adapters = METHODS[name].fresh(llama.model, tensor, each, seed)
-            windows = split.windows(each.seq)[:_LOOKS]
-            sums: dict[str, float] = {}
-            for number, window in enumerate(windows):
-                if tell is not None:
-                    tell(number, len(windows), f"gradients of {name}")
-                _, found = llama.gradients(window, adapters)
-                for module, parts in found.items():
-                    size = sum(float(np.abs(part).sum()) for part in parts)
-                    sums[module] = sums.get(module, 0.0) + size / len(windows)
-            self.sums[name] = sums
+        adapters = {name: METHODS[name].fresh(llama.model, tensor, each, seed) for name, each in everywhere.items()}
+        looks = [
+            (names, tuple(window))
+            for names, seq in _together(everywhere, adapters)
+            for window in split.windows(seq)[:_LOOKS]
+        ]
+
+        def look(at: tuple[tuple[str, ...], tuple[int, ...]]) -> dict[str, dict[str, float]]:
+            """Sums of a text by method and module."""
+            names, window = at
+            _, found = llama.gradients(
+                window, {name: each for which in names for name, each in adapters[which].items()}
+            )
+            return {
+                which: {name: sum(float(np.abs(part).sum()) for part in found[name]) for name in adapters[which]}
+                for which in names
+            }
+
+        tell(0, len(looks), "gradients")
+        seen: dict[Any, dict[str, dict[str, float]]] = {}
+        for at, found in threads.run(look, looks):
+            seen[at] = found
+            tell(len(seen), len(looks), "gradients")
+        self.sums: dict[str, dict[str, float]] = {}
+        for which in everywhere:
+            mine = [seen[at][which] for at in looks if which in at[0]]
+            self.sums[which] = {name: sum(one[name] for one in mine) / len(mine) for name in adapters[which]}
 
     def of(self, each: Candidate) -> float:
         """Nats a token that the first step is worth."""
@@ -75,6 +94,24 @@ class Slopes:
             and not (module.startswith("model.layers.") and layer_of(module) < each.from_layer)
         )
         return method.lr * total * each.rank / self.ranks[each.method] if each.rank else method.lr * total
+
+
+def _together(
+    everywhere: Mapping[str, Candidate], adapters: Mapping[str, Mapping[str, Learnt]]
+) -> list[tuple[tuple[str, ...], int]]:
+    """Methods whose gradients one pass has, with their tokens of a text.
+
+    They learn in different modules, and a fresh adapter changes nothing of the others'.
+    """
+    found: list[tuple[tuple[str, ...], int]] = []
+    for name, each in everywhere.items():
+        for place, (names, seq) in enumerate(found):
+            if seq == each.seq and not any(adapters[name].keys() & adapters[other].keys() for other in names):
+                found[place] = (*names, name), seq
+                break
+        else:
+            found.append(((name,), each.seq))
+    return found
 
 
 def held_out(llama: FloatModel, split: Split, adapters: Mapping[str, Learnt] | None = None) -> float:

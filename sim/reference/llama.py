@@ -238,11 +238,13 @@ class FloatModel(Protocol):
 
     model: LanguageModel
 
-    def loss(self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None) -> float:
+    def loss(
+        self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None, entry: Array | None = None
+    ) -> float:
         """Mean cross-entropy of the text, in nats a token."""
         ...
 
-    def entering(self, layer: int, tokens: Sequence[int]) -> Array:
+    def entering(self, layer: int, tokens: Sequence[int], start: tuple[int, Array] | None = None) -> Array:
         """Input of a layer where none before it has an adapter."""
         ...
 
@@ -336,18 +338,25 @@ class Llama:
         """
         return np.zeros_like(attended)
 
-    def loss(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> float:
-        """Mean cross-entropy of the text, in nats a token."""
-        ids = self._checked(tokens)
-        return cross_entropy(self._forward(ids, adapters or {})[0], ids)[0]
+    def loss(
+        self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None, entry: Array | None = None
+    ) -> float:
+        """Mean cross-entropy of the text, in nats a token.
 
-    def entering(self, layer: int, tokens: Sequence[int] | Array) -> Array:
+        ``entry``: input of the lowest layer with an adapter, if it is known already.
+        """
+        ids = self._checked(tokens)
+        first = lowest_layer(adapters) if adapters and entry is not None else 0
+        return cross_entropy(self._forward(ids, adapters or {}, first, entry)[0], ids)[0]
+
+    def entering(self, layer: int, tokens: Sequence[int] | Array, start: tuple[int, Array] | None = None) -> Array:
         """Input of a layer where none before it has an adapter.
 
-        It is ``[T, hidden]``.
+        It is ``[T, hidden]``. ``start``: a layer before it, and the input of that one, if they are known already.
         """
-        x = self.embedding[self._checked(tokens)]
-        for i in range(layer):
+        ids = self._checked(tokens)
+        first, x = start or (0, self.embedding[ids])
+        for i in range(first, layer):
             x, _ = self._layer(i, x, {})
         return x
 

@@ -6,6 +6,7 @@ wanted. It needs the extra ``train``; tests compare its losses with those of our
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,9 +52,13 @@ class TorchLlama:
         return f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
 
     @torch.no_grad()
-    def entering(self, layer: int, tokens: torch.Tensor) -> torch.Tensor:
-        """Input of a layer below which nothing learns: ``[n, T, hidden]``."""
-        return self._blocks(self.held[EMBEDDING][tokens], range(layer), {}, None)
+    def entering(self, layer: int, tokens: torch.Tensor, start: tuple[int, torch.Tensor] | None = None) -> torch.Tensor:
+        """Input of a layer below which nothing learns: ``[n, T, hidden]``.
+
+        ``start``: a layer before it, and the input of that one, if they are known already.
+        """
+        first, x = start or (0, self.held[EMBEDDING][tokens])
+        return self._blocks(x, range(first, layer), {}, None)
 
     @torch.no_grad()
     def taps(self, tokens: torch.Tensor) -> list[torch.Tensor]:
@@ -96,7 +101,7 @@ class TorchLlama:
         return lost.view(wanted.shape).mean(1)
 
     def _norm(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
-        weight = learnt[name].parts["w"] if name in learnt else self.held[f"{name}.weight"]
+        weight: Any = learnt[name].parts["w"] if name in learnt else self.held[f"{name}.weight"]
         return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.model.norm_eps))
 
     def _linear(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
@@ -105,7 +110,7 @@ class TorchLlama:
             return x @ weight.T
         if isinstance(each, Adapter):
             return x @ weight.T + each.scale * ((x @ each.a.T) @ each.b.T)
-        factors = each.parts["w"]
+        factors: Any = each.parts["w"]
         return (x * factors) @ weight.T if name.endswith(".down_proj") else (x @ weight.T) * factors
 
     def _turned(self, x: torch.Tensor) -> torch.Tensor:
@@ -158,18 +163,25 @@ class FloatByTorch:
         self.model = model
         self._llama = TorchLlama(model, tensor)
 
-    def entering(self, layer: int, tokens: Sequence[int]) -> np.ndarray:
+    def entering(self, layer: int, tokens: Sequence[int], start: tuple[int, np.ndarray] | None = None) -> np.ndarray:
         """Input of a layer where none before it has an adapter.
 
-        It is ``[T, hidden]``.
+        It is ``[T, hidden]``. ``start``: a layer before it, and the input of that one, if they are known already.
         """
-        return self._llama.entering(layer, torch.tensor([tokens]))[0].numpy()
+        known = None if start is None else (start[0], torch.from_numpy(start[1])[None])
+        return self._llama.entering(layer, torch.tensor([tokens]), known)[0].numpy()
 
     @torch.no_grad()
-    def loss(self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None) -> float:
-        """Mean cross-entropy of the text, in nats a token."""
+    def loss(
+        self, tokens: Sequence[int], adapters: Mapping[str, Learnt] | None = None, entry: np.ndarray | None = None
+    ) -> float:
+        """Mean cross-entropy of the text, in nats a token.
+
+        ``entry``: input of the lowest layer with an adapter, if it is known already.
+        """
         learnt, _ = parameters(adapters or {})
-        return self._llama.losses(torch.tensor([tokens]), learnt).item()
+        known = None if entry is None else torch.from_numpy(entry)[None]
+        return self._llama.losses(torch.tensor([tokens]), learnt, known).item()
 
     def gradients(
         self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: np.ndarray | None = None
@@ -190,7 +202,7 @@ def parameters(learnt: Mapping[str, Learnt]) -> tuple[dict[str, Learnt], list[to
     made: dict[str, Learnt] = {}
     tensors: list[torch.Tensor] = []
     for name, each in learnt.items():
-        parts = {which: torch.from_numpy(values.copy()).requires_grad_() for which, values in each.parts.items()}
+        parts: Any = {which: torch.from_numpy(values.copy()).requires_grad_() for which, values in each.parts.items()}
         made[name] = each.taking(parts)
         tensors += parts.values()
     return made, tensors

@@ -1,9 +1,10 @@
 """Timing of the sequencer: fetch, dispatch, queues and tokens."""
 
 import heapq
+import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -38,12 +39,19 @@ class Agenda:
         self._count += 1
         heapq.heappush(self._heap, (cycle, 1, self._count, action))
 
-    def next(self) -> tuple[int, Callable[[int], None]] | None:
-        """The next action and its cycle; None if there is none left."""
-        if not self._heap:
-            return None
-        cycle, _, _, action = heapq.heappop(self._heap)
-        return cycle, action
+    def actions(self) -> Iterator[tuple[int, Callable[[int], None]]]:
+        """All actions with their cycles, in order.
+
+        They include those that are added meanwhile.
+        """
+        heap = self._heap
+        while heap:
+            cycle, _, _, action = heapq.heappop(heap)
+            yield cycle, action
+
+    def next_cycle(self) -> float:
+        """The cycle of the next action; nothing happens before it."""
+        return self._heap[0][0] if self._heap else math.inf
 
 
 class EngineModel(Protocol):
@@ -431,9 +439,9 @@ class SequencedMachine(ABC):
         """Cycles from the bell to the interrupt."""
         # Three cycles of checks come before the first fetch.
         self.agenda.visible(3, self.dispatch.begin)
-        while (todo := self.agenda.next()) is not None:
-            self.now, action = todo
-            action(self.now)
+        for now, action in self.agenda.actions():
+            self.now = now
+            action(now)
         if self.dispatch.ended is None:
             raise StuckError(f"command {self.dispatch.at}: the program stops at this command")
         total = self.dispatch.ended + 3

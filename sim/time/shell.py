@@ -195,7 +195,10 @@ class Queue:
 
     def add(self, times: Sequence[int]) -> None:
         self.times.extend(times)
-        self.machine.store.poke()
+        store = self.machine.store
+        # Its next beat is another's, or was known before.
+        if store.queue is self and store.waking < 0:
+            store.poke()
 
     def change(self, old: int, times: Sequence[int]) -> None:
         """Gives the last ``old`` beats other times.
@@ -284,37 +287,43 @@ class Store(OneAtATime):
         self.queue = self.machine.queues[source]
         self.queue.begin(cycle, self.left)
         self.next = cycle + 1
-        self._pull(cycle)
+        self._pull(cycle, last=True)
 
     def poke(self) -> None:
         """A source knows more."""
         if self.queue is not None:
             self._pull(self.machine.now)
 
-    def _pull(self, cycle: int) -> None:
-        """Takes all beats up to ``cycle``, and comes back for the rest."""
-        queue = self.queue
+    def _pull(self, cycle: int, *, last: bool = False) -> None:
+        """Takes all beats up to ``cycle``, and comes back for the rest.
+
+        ``last``: nothing else happens in ``cycle`` afterwards, so time may go on until something does.
+        """
+        queue, moves = self.queue, self.moves
         while queue is not None:
             time = queue.next()
             if time is None:
                 return
-            time = max(time, self.next)
+            if time < self.next:
+                time = self.next
             # The buffer also holds what is in no burst yet.
-            before = len(self.moves) + self.in_burst - 2 * BURST
-            if before >= 0:
-                time = max(time, self.moves[before] + 1)
+            before = len(moves) + self.in_burst - 2 * BURST
+            if before >= 0 and time <= moves[before]:
+                time = moves[before] + 1
             if time > cycle:
-                if self.waking != time:
-                    self.waking = time
-                    self.agenda.decide(time, self._wake)
-                return
+                if not last or time >= self.agenda.next_cycle():
+                    if self.waking != time:
+                        self.waking = time
+                        self.agenda.decide(time, self._wake)
+                    return
+                self.machine.now = cycle = time
             self._take(time)
             queue = self.queue
 
     def _wake(self, cycle: int) -> None:
         self.waking = -1
         if self.queue is not None:
-            self._pull(cycle)
+            self._pull(cycle, last=True)
 
     def _take(self, cycle: int) -> None:
         queue = self.queue

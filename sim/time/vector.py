@@ -95,6 +95,7 @@ class Vector(Waking):
         #: Cycles from the last operands to the last sum, and from there to the last root.
         self.settle = Lane.latency + RowSums.latency(config.beat_words) + 4
         self.operation = _Operation()
+        self.streams: Sequence[Operands] = ()
         self.rope = False
         self.left = 0  # beats
         self.phase = 0  # of the next beat
@@ -112,6 +113,7 @@ class Vector(Waking):
         opcode = VectorOpcode(what.opcode)
         operands = what.operands
         self.operation = _OPERATIONS[opcode]
+        self.streams = (self.a, self.b, self.c)[: len(self.operation.streams)]
         self.rope = opcode == VectorOpcode.ROPE
         self.row = operands["row"]
         self.tokens = 1 if opcode == VectorOpcode.WEIGHTS else operands["tokens"]
@@ -169,12 +171,14 @@ class Vector(Waking):
                 return False
             cycle = self.rows[0]
         else:
-            for stream in self._streams():
+            for stream in self.streams:
                 if stream.head is None:
                     return False
-                cycle = max(cycle, stream.head)
+                if stream.head > cycle:
+                    cycle = stream.head
         for phase in range(self.phase, self.operation.cycles):
-            cycle = max(cycle, self.next)
+            if self.next > cycle:
+                cycle = self.next
             if not self._room(cycle):
                 return False
             self.next, self.phase = cycle + 1, phase + 1
@@ -184,9 +188,6 @@ class Vector(Waking):
         self.phase = 0
         self._taken(cycle)
         return True
-
-    def _streams(self) -> Sequence[Operands]:
-        return (self.a, self.b, self.c)[: len(self.operation.streams)]
 
     def _room(self, cycle: int) -> bool:
         """Whether results of ``cycle`` find room; otherwise comes back."""
@@ -211,7 +212,7 @@ class Vector(Waking):
                 self.rows.popleft()
                 self.free.append(cycle + 1)
         else:
-            for stream in self._streams():
+            for stream in self.streams:
                 stream.take(cycle)
         self.left -= 1
         if self.left:

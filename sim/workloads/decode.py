@@ -16,7 +16,8 @@ from gradloom.rtl.plan.program.assembler import Assembler
 
 from ..reference.llama import rope_angles
 from ..reference.step import Execution, FloatStep, IntegerStep
-from .step import StepMachine, StepRun, Training, as_bytes, encoded
+from ..time.sections import kept_spacing
+from .step import StepMachine, StepRun, Training, as_bytes, encoded, place_frozen
 
 __all__ = ["Answered", "Decoding", "Loaded", "beside"]
 
@@ -165,14 +166,16 @@ def beside(
     tokens: Sequence[tuple[Decoding, IntegerStep]],
     moments: Sequence[int],
     *,
-    yield_every: int,
+    bound: int,
 ) -> tuple[StepRun, list[Answered]]:
     """Runs a step that yields, with requests beside it.
 
     There is a request for each of ``tokens`` (and the state before it), from about the cycle in ``moments`` on, one
-    behind the other.
+    behind the other. By forecast, none waits longer than ``bound`` cycles.
     """
-    start, program = machine.load(training, frac, yield_every=yield_every)
+    place_frozen(training, machine.frozen)
+    every, _ = kept_spacing(lambda every: machine.lowered(training, frac, yield_every=every)[1], bound, machine.config)
+    start, program = machine.load(training, frac, yield_every=every)
     loaded = [each.load(machine, before) for each, before in tokens]
     device, host = machine.device, machine.host
     begin = device.cycles

@@ -518,15 +518,28 @@ class StepMachine:
             if name not in self.held:
                 self.host.store(offset, frozen.stream(name))
                 self.held.add(name)
-        layout = self.layout = self.frozen.copy()
-        layout.offsets.update(places or {})
-        program = lower(training.operations, frac, layout, self.config, yield_every=yield_every, share=share)
+        layout, program = self.lowered(training, frac, places, yield_every=yield_every, share=share)
+        self.layout = layout
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
         start = -(-layout.end // 4096) * 4096
         self.host.store(start, program.code)
         self.end = start + len(program.code)
         return start, program
+
+    def lowered(
+        self,
+        training: Training,
+        frac: Mapping[str, int],
+        places: Mapping[str, int] | None = None,
+        *,
+        yield_every: int | None = None,
+        share: bool = False,
+    ) -> tuple[Layout, Assembler]:
+        """A step beside what is in memory: its layout and its program."""
+        layout = self.frozen.copy()
+        layout.offsets.update(places or {})
+        return layout, lower(training.operations, frac, layout, self.config, yield_every=yield_every, share=share)
 
     def result(
         self, training: Training, counters: Counters, program: Assembler, requests: Sequence[Assembler] = ()

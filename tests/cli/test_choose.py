@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gradloom.sim.choose import driver, finalists, points, quality
+from gradloom.sim.choose import driver, finalists, points, quality, runs
 
 from .test_language_verbs import Letters, here  # noqa: F401
 
@@ -161,22 +161,22 @@ def test_what_cannot_be_chosen_is_one_line(run, cloth, options, message):
 
 def test_an_interrupted_choice_goes_on(run, cloth, monkeypatch):
     """Of what was interrupted, finished finalists are not run again, and the result is as if it had not been."""
-    whole, runs = chosen(run, "--steps", "9"), []
+    whole, made = chosen(run, "--steps", "9"), []
     learns = quality.learns
 
     def interrupted(llama, tensor, parts, each, steps, **options):
-        if len(runs) == 1:
+        if len(made) == 1:
             raise KeyboardInterrupt
-        runs.append(each)
+        made.append(each)
         return learns(llama, tensor, parts, each, steps, **options)
 
-    monkeypatch.setattr(driver, "learns", interrupted)
+    monkeypatch.setattr(runs, "learns", interrupted)
     code, _, _ = run(*COMMON, "-o", "again", "--steps", "9")
     assert code == 130 and [file.name for file in (cloth / "again").iterdir()] == ["unfinished.json"]
     code, _, err = run(*COMMON, "-o", "again", "--steps", "10")
     assert code == 2 and "holds the unfinished choice of another request" in err
-    monkeypatch.setattr(driver, "learns", lambda *given, **options: runs.append(given[3]) or learns(*given, **options))
+    monkeypatch.setattr(runs, "learns", lambda *given, **options: made.append(given[3]) or learns(*given, **options))
     monkeypatch.setattr(points, "measure", None)
     assert chosen(run, "--steps", "9", output="again") == whole
-    assert len(runs) == len(set(runs)) == len(whole["finalists"])
+    assert len(made) == len(set(made)) == len(whole["finalists"])
     assert not (cloth / "again" / "unfinished.json").exists()

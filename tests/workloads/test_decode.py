@@ -92,7 +92,7 @@ def test_requests_beside_a_training_step(prompted, training, machine, every, sta
     moments = sorted(np.random.default_rng(every).integers(0, 45000, len(tokens)).tolist())
     machine.device.set("stall", stall)
     try:
-        run, answered = beside(machine, step, fracs, tokens, moments, yield_every=every)
+        run, answered = beside(machine, step, fracs, tokens, moments, bound=every)
     finally:
         machine.device.set("stall", 0)
     for name, words in run.values.items():

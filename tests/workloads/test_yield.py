@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.sections import kept_spacing, section_cycles
 from gradloom.sim.workloads.step import Frozen, Training, largest, place_frozen
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS
@@ -29,17 +31,10 @@ def planned(training, every, config=CONFIG):
     return lower(training.operations, frac, layout, config, yield_every=every)
 
 
-def sections(steps, latency=40, config=CONFIG):
-    """Cycles of sections, by the forecast."""
-    told = forecast(steps, config=config, read_latency=latency)
-    ends = [times[1] for step, times in zip(steps, told.commands) if is_pause(step)]
-    return np.diff([0, *ends, told.total])
-
-
-def longest(program, latency=40):
+def longest(program):
     """The longest section and all cycles, by the forecast."""
-    lengths = sections(program.instructions, latency)
-    return lengths.max(), lengths.sum()
+    lengths = section_cycles(program, CONFIG)
+    return max(lengths), sum(lengths)
 
 
 @pytest.mark.parametrize("every", [4000, 6000, 20000])
@@ -66,17 +61,37 @@ def test_no_section_of_a_large_vocabulary_is_longer_than_asked(tensors, adapters
     assert len(sums) == (2 if every == 6000 else 1)
 
 
-@pytest.mark.parametrize("every", [10_000, 20_000])
-def test_no_section_with_updates_is_longer_than_asked(frozen, every):
-    """Updates behind long gradients wait until these have left, although the bus is idle."""
-    config = replace(CONFIG, rank=8, tokens=64, lane_depth=256, depth=1024)
+WIDE = replace(CONFIG, rank=8, tokens=64, lane_depth=256, depth=1024)
+
+
+@pytest.fixture(scope="module")
+def of_rank_8(frozen):
     made = fresh_lora(MODEL, rank=8, targets=TARGETS)
-    training = Training(frozen, [n % MODEL.vocab for n in range(32)], made, [0, 1], rule=AdamW(lr=1e-2))
-    steps = planned(training, every, config).instructions
-    lengths = sections(steps, config=config)
+    return Training(frozen, [n % MODEL.vocab for n in range(32)], made, [0, 1], rule=AdamW(lr=1e-2))
+
+
+@pytest.mark.parametrize("every", [10_000, 20_000])
+def test_no_section_with_updates_is_longer_than_asked(of_rank_8, every):
+    """Updates behind long gradients wait until these have left, although the bus is idle."""
+    program = planned(of_rank_8, every, WIDE)
+    lengths, steps = np.array(section_cycles(program, WIDE)), program.instructions
     updates = np.cumsum([step.engine == UPDATE for step in steps])
     counts = np.diff([0, *(updates[at] for at, step in enumerate(steps) if is_pause(step)), updates[-1]])
     assert every / 3 < lengths[counts > 0].max() <= every
+
+
+@pytest.mark.parametrize("bound", [5_000, 10_000])
+def test_a_bound_is_kept_where_the_weavers_clock_is_not(of_rank_8, bound):
+    every, cycles = kept_spacing(partial(planned, of_rank_8, config=WIDE), bound, WIDE)
+    assert every < bound and bound / 2 < max(cycles) <= bound
+
+
+def test_a_bound_that_no_program_keeps_is_refused(of_rank_8):
+    """Beside the least that can be kept."""
+    with pytest.raises(ValueError, match=r"bound=900: the shortest sections .* must be at least") as caught:
+        kept_spacing(partial(planned, of_rank_8, config=WIDE), 900, WIDE)
+    least = int(str(caught.value).rsplit(" ", 1)[1])
+    assert max(kept_spacing(partial(planned, of_rank_8, config=WIDE), least, WIDE)[1]) <= least
 
 
 def test_waits_for_what_is_done_are_left_out():
