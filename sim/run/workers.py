@@ -34,11 +34,33 @@ def _quiet() -> None:
 
 
 @contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes that start within have one thread for matrix products.
+
+    Threads of several processes would wait for each other on the same cores. A number that the user has set stays.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+@contextmanager
 def processes(jobs: int) -> Iterator[Run]:
     """Runs a function of each of some items on ``jobs`` processes.
 
-    They end with the block, also by an interrupt.
+    They end with the block, also by an interrupt. Each has one thread.
     """
+    with _one_thread():
+        yield from _pool(jobs)
+
+
+def _pool(jobs: int) -> Iterator[Run]:
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_quiet)
 
     def run(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

@@ -226,8 +226,10 @@ def linear_device(
 ) -> SimulatedDevice:
     """The machine of a configuration.
 
-    It is built from ``files`` or generated; ``tell`` is called with each long task.
+    It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least 16 MB, so
+    that small models of different sizes share a simulation that is built once.
     """
+    memory_bytes = max(memory_bytes, 1 << 24)
     if tell is not None and not files:
         tell("generating the Verilog")
     program = build_device(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -144,15 +145,35 @@ def test_the_preset_is_the_same_machine(run):
     assert InstantStep(MODEL, 64, 8, range(2)).cache_bytes == 3 * 4 * 64 * 128
 
 
+#: Small parameters for both presets: Verilog that the tests of workloads build, too.
+SMALL = ("columns=4", "rank=2", "tokens=16", "depth=256", "lane_depth=128", "features=256", "packing=1")
+
+
+@pytest.fixture(scope="module")
+def small_design(tmp_path_factory):
+    """``small_design(preset, folder)`` puts a generated design there.
+
+    It is generated once: both presets have the same parameters, and a design names the preset.
+    """
+    made = tmp_path_factory.mktemp("small") / "design"
+    gradloom.generate(PRESET, made, settings=dict(each.split("=") for each in SMALL))
+
+    def put(preset, folder):
+        shutil.copytree(made, folder)
+        report = folder / "report.json"
+        report.write_text(json.dumps(json.loads(report.read_text()) | {"preset": preset}))
+
+    return put
+
+
+@pytest.mark.xdist_group("text in rtl")
 @pytest.mark.parametrize(
     "preset, options", [(PRESET, ("--rank", "4")), ("edge-qlora-genesys2", ("--rank", "2", "--accumulate", "2"))]
 )
-def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, preset, options):  # noqa: F811
+def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, small_design, preset, options):  # noqa: F811
     """On a generated small design: losses, clipped words, adapters and base bytes are those of the reference, and a run
     that was interrupted ends as one that was not."""
-    small = ("columns=4", "rank=2", "tokens=16", "depth=256", "lane_depth=128", "features=256")
-    code, _, err = run("generate", preset, *(part for each in small for part in ("--set", each)), "-o", "design")
-    assert code == 0, err
+    small_design(preset, here / "design")
     (here / "text.txt").write_text(TEXT[:24])
 
     def asked(engine, folder):

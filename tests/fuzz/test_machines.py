@@ -1,6 +1,7 @@
 """A configuration that is not refused makes a machine: words are the reference's, cycles those of its forecast."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,10 @@ from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathe
 from ..engines.linear.conftest import make_layer
 from ..engines.linear.test_linear_perf import agree
 from ..system.conftest import Machine
-from .looks import looks
+from .looks import DEEP, looks
 
+#: Each configuration is a simulation to build. Every run of the tests builds the small machines of other folders.
+pytestmark = pytest.mark.skipif(not DEEP, reason="a minute each: GRADLOOM_DEEP=1")
 RATE = 0.3
 
 

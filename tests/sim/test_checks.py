@@ -72,6 +72,14 @@ def device(tmp_path_factory):
         yield found
 
 
+def test_objects_of_verilator_are_compiled_once(device, tmp_path):
+    """The fixture's build, or an earlier one, has compiled them."""
+    (tmp_path / "gradloom.sv").write_text(QUIET.read_text(encoding="utf-8"))
+    program = build_device([tmp_path / "gradloom.sv"], memory_bytes=1 << 12, data_bits=64, address_bits=32)
+    log = program.parents[1].joinpath("build.log").read_text()
+    assert " -c -o device.o " in log and "verilated.cpp" not in log and "-O1 -fno-" in log
+
+
 def test_a_word_read_while_it_is_written_is_no_word(device):
     device.advance(64)
     assert device.read32(16) == 1, "the design depends on the old word"

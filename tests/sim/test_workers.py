@@ -6,6 +6,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+from gradloom.sim.run.workers import processes
+
 STARTS = """
 from gradloom.sim.run.workers import processes
 import os, time
@@ -39,3 +43,14 @@ def test_workers_end_when_their_starter_is_killed(tmp_path):
     while any(map(alive, workers)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(alive, workers))
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_a_worker_has_one_thread_unless_the_user_says_so(monkeypatch, given):
+    name = "OPENBLAS_NUM_THREADS"
+    monkeypatch.delenv(name, raising=False)
+    if given:
+        monkeypatch.setenv(name, given)
+    with processes(1) as run:
+        assert list(run(os.getenv, [name])) == [(name, given or "1")]
+    assert os.environ.get(name) == given

@@ -1,0 +1,60 @@
+"""Keeps Verilator's own objects, which are the same in every simulation."""
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+__all__ = ["keep_objects", "kept_objects", "make_options", "reuse_objects"]
+
+#: Passes of g++ that take a third of the time on functions of thousands of statements, and make them no faster.
+_LEFT_OUT = (
+    "early-inlining",
+    "ipa-modref",
+    "tree-dominator-opts",
+    "tree-dse",
+    "tree-forwprop",
+    "tree-pta",
+    "tree-sink",
+    "tree-sra",
+)
+
+
+def make_options(optimize: int) -> str:
+    """Options of make for the files that Verilator writes.
+
+    ``optimize`` is g++'s level for the code that runs each cycle; the rest is not optimised.
+    """
+    fast = "\\ ".join([f"-O{optimize}", *(f"-fno-{name}" for name in _LEFT_OUT if optimize == 1)])
+    return f" OPT_FAST={fast} OPT_SLOW=-O0"
+
+
+def kept_objects(cache: Path, *key: object) -> Path:
+    """Folder of the objects that were compiled with the same options."""
+    digest = hashlib.sha256(repr((sys.version, *key)).encode()).hexdigest()
+    return cache / "sim" / f"runtime-{digest[:20]}"
+
+
+def reuse_objects(kept: Path, where: Path) -> None:
+    """Copies kept objects to ``where``, a folder that make builds in."""
+    if kept.is_dir():
+        for path in kept.glob("*.o"):
+            shutil.copyfile(path, where / path.name)
+            # Verilator's makefile builds them again when it is newer itself, which it is about to be.
+            later = time.time() + 3600
+            os.utime(where / path.name, (later, later))
+
+
+def keep_objects(where: Path, kept: Path) -> None:
+    """Keeps those objects of ``where`` that are not kept yet."""
+    kept.mkdir(parents=True, exist_ok=True)
+    for path in where.glob("verilated*.o"):
+        if not (kept / path.name).exists():
+            # Another process may read it at any time.
+            number, name = tempfile.mkstemp(dir=kept)
+            os.close(number)
+            shutil.copyfile(path, name)
+            os.replace(name, kept / path.name)
