@@ -1,11 +1,17 @@
-"""What ``gradloom plan`` does with diffusion models."""
+"""Diffusion models in ``plan``, and the verb ``generate-images``."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from .output import say, table
+import typer
 
-__all__ = ["plan_unet", "say_unet"]
+from ..machines.presets import find_preset
+from .app import app
+from .arguments import Json, PresetName
+from .output import print_json, progress_bar, say, table
+
+__all__ = ["generate_images", "plan_unet", "say_unet"]
 
 #: The preset that is to fine-tune diffusion models; its RTL is not there.
 COMING = "cdm-qta-kv260"
@@ -74,9 +80,105 @@ def say_unet(result: dict[str, Any]) -> None:
         f"without adapters; "
         f"these products of a LoRA step, rank {result['rank']}: {result['step_macs'] / 1e9:,.2f} GMAC, "
         f"{result['bytes'] / 1e6:,.0f} MB, {result['cycles'] / 1e6:,.2f} M cycles, "
+        f"{result['bytes_a_cycle']} bytes a cycle, "
         f"array {100 * result['utilisation']:.1f} % busy"
     )
     say(
         f"- {COMING} has no RTL yet: cycles are by shape, loads under compute; no vector engine and no memory port "
         f"are counted"
     )
+
+
+def generate_images(
+    preset: str,
+    *,
+    prompt: str,
+    output: Path | str,
+    adapter: Path | str | None = None,
+    alpha: float | None = None,
+    count: int = 20,
+    steps: int = 25,
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
+    """Pictures of a prompt by a diffusion model and an adapter.
+
+    They are made in floating point by DDIM, and written as a grid.
+
+    Parameters
+    ----------
+    preset : str
+        Name of a preset.
+    prompt : str
+        ``*`` in it stands for the digits 0 to 9 in turn.
+    output : path
+        .png of the grid.
+    adapter : path, optional
+        Folder of a fine-tune, or a file of diffusers; else no adapter.
+    alpha : float, optional
+        Alpha of the adapter; else the file's, or its rank.
+    count, steps, seed : int
+        Pictures, steps of the sampler, seed of the noise.
+    progress : callable, optional
+        ``progress(done, total, text)``.
+
+    Returns
+    -------
+    dict
+        What was asked.
+    """
+    found = find_preset(preset, verb="generate_images")
+    result: dict[str, Any] = found.workload.function("generate_images")(
+        found,
+        prompt=prompt,
+        output=Path(output),
+        adapter=None if adapter is None else Path(adapter),
+        alpha=alpha,
+        count=count,
+        steps=steps,
+        seed=seed,
+        progress=progress,
+    )
+    return result
+
+
+@app.command(
+    "generate-images",
+    epilog="Example: gradloom generate-images cdm-qta-kv260 --prompt 'a plain * .' -o grid.png\n\n"
+    "Example: gradloom generate-images cdm-qta-kv260 --adapter run --prompt 'a sks 3 .' -o grid.png",
+)
+def _generate_images_verb(
+    preset: PresetName,
+    prompt: Annotated[str, typer.Option(help="Prompt; * stands for the digits 0 to 9 in turn.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="GRID.png", help="Picture to write.")],
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of a fine-tune, or a file of diffusers. Default: none.")
+    ] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Alpha of the adapter.", show_default="the file's, else the rank")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Number of pictures.")] = 20,
+    steps: Annotated[int, typer.Option(help="Steps of the sampler.")] = 25,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Make pictures of a prompt by a diffusion model.
+
+    It does so before or after a fine-tune. In floating point, not in RTL.
+    """
+    with progress_bar(as_json) as progress:
+        result = generate_images(
+            preset,
+            prompt=prompt,
+            output=output,
+            adapter=adapter,
+            alpha=alpha,
+            count=count,
+            steps=steps,
+            seed=seed,
+            progress=progress,
+        )
+    if as_json:
+        print_json(result)
+    else:
+        say(f"{count} pictures are in {output}")

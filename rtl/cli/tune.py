@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..machines.presets import KNOWN, PRESETS, Preset, find_preset
+from ..machines.presets import KNOWN, PRESETS, WITHOUT_RTL, Preset
 from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName
@@ -70,7 +70,7 @@ def finetune(
     gradloom.sim.run.counted.MismatchError
         Simulated RTL differs from its reference.
     """
-    found = find_preset(preset)
+    found = KNOWN.find(preset)
     if not found.workload.can("prepare"):
         raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
     if request is None:
@@ -118,11 +118,15 @@ def take_plugins(arguments: Sequence[str]) -> None:
     Others are not imported.
     """
     helps = "--help" in arguments
-    named = {name: KNOWN[name] for name in KNOWN if name not in PRESETS and (helps or name in arguments)}
-    _as_command(_finetune_verb, PRESETS | named)
+    named = {name: KNOWN[name] for name in KNOWN if name not in _OWN and (helps or name in arguments)}
+    _as_command(_finetune_verb, _OWN | named)
 
 
-def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = PRESETS) -> Callable[..., None]:
+#: The house's own presets.
+_OWN = PRESETS | WITHOUT_RTL
+
+
+def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _OWN) -> Callable[..., None]:
     """The verb with the options of all kinds of workloads of ``presets``."""
     keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]

@@ -29,6 +29,14 @@ def _silu_slope_bend(x):
     return 3 * _bend(x) + x * s * (1 - s) * (1 - 6 * s * (1 - s))
 
 
+def _normal(x):
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def _density(x):
+    return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
 #: The functions and their second derivatives.
 _FUNCTIONS = {
     "exp2": (lambda x: math.exp2(x) - 1, lambda x: math.log(2) ** 2 * math.exp2(x)),
@@ -37,6 +45,11 @@ _FUNCTIONS = {
     "inverse": (lambda x: x / (1 + x), lambda x: -2 / (1 + x) ** 3),
     "sigmoid": (lambda x: _sigmoid(16 * x), lambda x: 256 * _bend(16 * x)),
     "silu_slope": (lambda x: _silu_slope(16 * x), lambda x: 256 * _silu_slope_bend(16 * x)),
+    "normal": (lambda x: _normal(8 * x), lambda x: -64 * 8 * x * _density(8 * x)),
+    "gelu_slope": (
+        lambda x: _normal(8 * x) + 8 * x * _density(8 * x),
+        lambda x: 64 * ((8 * x) ** 3 - 4 * 8 * x) * _density(8 * x),
+    ),
     "rsqrt": (lambda x: (1 + x) ** -0.5, lambda x: 0.75 * (1 + x) ** -2.5),
     "rsqrt_half": (lambda x: (2 + 2 * x) ** -0.5, lambda x: 0.75 * 2**-0.5 * (1 + x) ** -2.5),
 }
@@ -44,11 +57,12 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolation:
-    """A function of ``x`` in [0, 1), itself in [0, 1.1].
+    """A function of ``x`` in [0, 1), itself in [0, 1.13].
 
     ``exp2``: ``2**x - 1``; ``log2``: ``log2(1 + x)``; ``inverse``: ``1 - 1 / (1 + x)``; ``sqrt``, for ``x`` from 1/4
     on: these rise, within [0, 1]. ``sigmoid`` and ``silu_slope``: the sigmoid of ``16 x``, and the derivative of
-    ``z sigmoid(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
+    ``z sigmoid(z)`` there; ``normal`` and ``gelu_slope``: the normal distribution of ``8 x``, and the derivative of
+    ``z normal(z)`` there; ``rsqrt`` and ``rsqrt_half``: ``(1 + x) ** -0.5`` and ``(2 + 2 x) ** -0.5``.
 
     Parameters
     ----------

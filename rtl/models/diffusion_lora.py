@@ -1,5 +1,6 @@
 """Reads and writes LoRA adapters of diffusion models, as diffusers does."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from .lora import Adapter
 from .tensors import as_float32, open_safetensors, write_safetensors
 from .unet import RANKS
 
-__all__ = ["FILE", "load_diffusion_lora", "save_diffusion_lora"]
+__all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "save_diffusion_lora"]
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
@@ -42,8 +43,7 @@ def load_diffusion_lora(
     ValueError
         In one line, for any file that is not of these layers, or has a value that is not finite.
     """
-    path = Path(source)
-    path = path / FILE if path.is_dir() else path
+    path = _file(source)
     parts: dict[str, dict[str, np.ndarray]] = {}
     for key, stored in open_safetensors(path).items():
         ending = next((each for each in ENDINGS if key.endswith(each)), None)
@@ -61,6 +61,17 @@ def load_diffusion_lora(
     if missing:
         raise ValueError(f"{path}: layer {missing[0]} has no adapter, or half of one; {len(missing)} such layers")
     return {layer: _adapter(path, layer, parts[layer], layers[layer], alphas or {}) for layer in layers}
+
+
+def adapted_layers(source: Path | str) -> set[str]:
+    """Layers that have an adapter in a file, or in a folder's."""
+    ends = "|".join(map(re.escape, ENDINGS))
+    return {re.sub(f"({ends})$", "", key).removeprefix(PREFIX) for key in open_safetensors(_file(source))}
+
+
+def _file(source: Path | str) -> Path:
+    path = Path(source)
+    return path / FILE if path.is_dir() else path
 
 
 def _adapter(

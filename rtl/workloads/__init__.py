@@ -1,6 +1,7 @@
 """Kinds of fine-tunes and their options, quick to import."""
 
 from .answers import SequenceAnswers
+from .diffusion import DiffusionOptions, DiffusionWorkload
 from .images import DIGITS, LENET5, ImageOptions, ImageWorkload
 from .options import Bounds, Option, Options, option
 from .sequences import SequenceOptions, SequenceWorkload
@@ -11,6 +12,8 @@ __all__ = [
     "DIGITS",
     "LENET5",
     "Bounds",
+    "DiffusionOptions",
+    "DiffusionWorkload",
     "ImageOptions",
     "ImageWorkload",
     "InstantTextOptions",

@@ -40,6 +40,7 @@ __all__ = [
     "Tensor",
     "add",
     "backward_roots",
+    "reciprocal_roots",
     "gate_factor",
     "rms_norm",
     "rms_norm_backward",
@@ -171,11 +172,20 @@ def roots(x: ArrayLike, *, eps: int = 0, eps_shift: int = 0) -> Root:
 
 
 def _roots(x: Words, eps: int) -> Root:
-    top, bit = _normalised((x * x).sum(axis=-1) + eps)
+    mantissa, exponent = reciprocal_roots((x * x).sum(axis=-1) + eps)
+    zero = np.zeros_like(exponent)
+    return Root(mantissa=mantissa, exponent=exponent, pull=zero, pull_shift=zero, saturated=0)
+
+
+def reciprocal_roots(sums: Words) -> tuple[Words, Words]:
+    """Mantissas and exponents of sums' reciprocal roots.
+
+    A root is ``mantissa · 2**-(17 + exponent)``.
+    """
+    top, bit = _normalised(sums)
     fraction = (top >> (SUM - 17)) & 0xFFFF
     mantissa = np.minimum(np.where(bit & 1, ROOTS[1](fraction), ROOTS[0](fraction)), (1 << ROOT_FRAC) - 1)
-    zero = np.zeros_like(bit)
-    return Root(mantissa=mantissa, exponent=bit >> 1, pull=zero, pull_shift=zero, saturated=0)
+    return mantissa, bit >> 1
 
 
 def backward_roots(

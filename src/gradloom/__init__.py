@@ -16,6 +16,7 @@ _HOME = {
         "cli.choose": ("choose",),
         "cli.delivery": ("apply", "delta", "keygen", "keys", "sign", "verify"),
         "cli.lists": ("doctor", "presets", "units"),
+        "cli.diffusion": ("generate_images",),
         "cli.generate": ("generate",),
         "cli.infer": ("compare", "fetch", "generate_text", "infer"),
         "cli.tune": ("finetune",),
@@ -24,7 +25,7 @@ _HOME = {
         "cli.language": ("load", "pack", "plan"),
         "cli.recurrent": ("export", "import_model"),
         "cli.sweep": ("sweep",),
-        "workloads": ("ImageOptions", "InstantTextOptions", "QLoraOptions", "SequenceOptions"),
+        "workloads": ("DiffusionOptions", "ImageOptions", "InstantTextOptions", "QLoraOptions", "SequenceOptions"),
     }.items()
     for name in names
 }
@@ -32,6 +33,7 @@ _HOME = {
 __version__ = "0.1.0"
 
 __all__ = [
+    "DiffusionOptions",
     "ImageOptions",
     "InstantTextOptions",
     "QLoraOptions",
@@ -49,6 +51,7 @@ __all__ = [
     "finetune",
     "flash",
     "generate",
+    "generate_images",
     "generate_text",
     "import_model",
     "infer",

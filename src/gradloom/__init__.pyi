@@ -15,6 +15,7 @@ from gradloom.rtl.cli.delivery import verify as verify
 from gradloom.rtl.cli.lists import doctor as doctor
 from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units
+from gradloom.rtl.cli.diffusion import generate_images as generate_images
 from gradloom.rtl.cli.generate import generate as generate
 from gradloom.rtl.cli.infer import compare as compare
 from gradloom.rtl.cli.infer import fetch as fetch
@@ -33,6 +34,7 @@ from gradloom.rtl.cli.language import plan as plan
 from gradloom.rtl.cli.recurrent import export as export
 from gradloom.rtl.cli.recurrent import import_model as import_model
 from gradloom.rtl.cli.sweep import sweep as sweep
+from gradloom.rtl.workloads import DiffusionOptions as DiffusionOptions
 from gradloom.rtl.workloads import ImageOptions as ImageOptions
 from gradloom.rtl.workloads import InstantTextOptions as InstantTextOptions
 from gradloom.rtl.workloads import QLoraOptions as QLoraOptions
@@ -51,8 +53,8 @@ def finetune(
     seed: int | None = None,
     engine: str | None = None,
     design: Path | str | None = None,
-    model: Path | str | None = None,
     rank: int | None = None,
+    model: Path | str | None = None,
     data: Path | str | None = None,
     angle: float | None = None,
     momentum: float | None = None,
@@ -76,4 +78,8 @@ def finetune(
     card: bool | None = None,
     person: int | None = None,
     base: Path | str | None = None,
+    style: str | None = None,
+    prompt: str | None = None,
+    alpha: float | None = None,
+    generate: int | None = None,
 ) -> dict[str, Any]: ...

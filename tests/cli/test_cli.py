@@ -30,6 +30,7 @@ def test_the_verbs_are_those_of_the_manual():
         "finetune",
         "flash",
         "generate",
+        "generate-images",
         "generate-text",
         "import",
         "infer",
@@ -495,9 +496,9 @@ def test_a_fine_tunes_options_stand_once():
     import inspect
 
     import gradloom
-    from gradloom.rtl.machines.presets import PRESETS
+    from gradloom.rtl.machines.presets import PRESETS, WITHOUT_RTL
 
-    takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
+    takes = set().union(*(preset.workload.takes.known() for preset in (PRESETS | WITHOUT_RTL).values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
     (verb,) = (each for each in app.registered_commands if each.name == "finetune")
     assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "output", "as_json"}

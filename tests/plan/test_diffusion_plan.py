@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.models.unet import SD_V1_5, find_unet, is_unet
+from gradloom.rtl.models.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.rtl.plan.diffusion.operations import Convolution, Linear, with_gradients
 from gradloom.rtl.plan.diffusion.plan import planned
 from gradloom.rtl.plan.diffusion.products import Product, backward, forward, parameters
@@ -28,6 +29,15 @@ def test_stable_diffusion_has_diffusers_parameters_and_multiplications():
     ops = operations(SD_V1_5)
     assert sum(parameters(ops).values()) == 859_520_964
     assert round(sum(each.macs for each in forward(ops)) / 1e7) == 40_164
+
+
+def test_three_random_networks_have_torchs_multiplications_and_parameters():
+    """Counted by torch's FlopCounterMode in diffusers' own class: golden/diffusion/make_macs.py."""
+    golden = Path(__file__).parents[1] / "golden" / "diffusion" / "macs.json"
+    for each in json.loads(golden.read_text()):
+        ops = operations(parsed("random", each["config"]), text=each["text"])
+        assert sum(parameters(ops).values()) == each["parameters"]
+        assert sum(product.macs for product in forward(ops, each["images"])) == each["macs"]
 
 
 def test_an_adapters_step_is_twice_the_forward_pass_and_a_little():

@@ -5,10 +5,10 @@ from typing import Any
 
 from ...models.unet import UNet
 from .operations import Operation, adapted
-from .products import Product, backward, forward, parameters
+from .products import Product, backward, forward, narrow_tensors, parameters
 from .unet import TARGETS, operations
 
-__all__ = ["ARRAY", "planned"]
+__all__ = ["ARRAY", "memory", "planned"]
 
 #: Rows and columns of the array that products are counted on, unless asked otherwise: the paper's.
 ARRAY = (64, 64)
@@ -27,7 +27,9 @@ def planned(
     """Products of a LoRA step on ``batch`` images, sums and memory.
 
     ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix.
-    A multiplication's operands and result are a byte each. Cycles are those of an array that loads a tile under the one
+    A product's operands are a byte each, results one, or two where not only products read them.
+
+    Cycles are those of an array that loads a tile under the one
     before; of a stationary second operand; no vector engine and no memory port.
     """
     if targets not in TARGETS:
@@ -60,7 +62,8 @@ def planned(
         "cycles": cycles,
         "utilisation": round(macs / (cycles * array[0] * array[1]), 4) if cycles else 0.0,
         "bytes": sum(row["bytes"] for row in products),
-        "memory": _memory(plain, learnt, batch),
+        "bytes_a_cycle": round(sum(row["bytes"] for row in products) / cycles, 2) if cycles else 0.0,
+        "memory": memory(learnt, batch),
         "products": products,
     }
 
@@ -89,22 +92,22 @@ def _adapters(learnt: Sequence[Operation]) -> int:
     return sum(each.rank * (each.i[0].features + each.o.features) for each in adapted(learnt))
 
 
-def _memory(plain: Sequence[Operation], learnt: Sequence[Operation], batch: int) -> dict[str, int]:
-    """Bytes by purpose.
+def memory(operations: Sequence[Operation], batch: int, *, float32: bool = False) -> dict[str, int]:
+    """Bytes by purpose of a step on ``batch`` images.
 
     Weights take a byte each, norms' and biases 16 bits, adapters and moments 32. All results of the forward pass are
-    counted, without reuse and without attention's probabilities: what the residual stream and norms read at 16 bits,
-    others at 8.
+    counted, without reuse and without attention's probabilities: at 8 bits what only products read, others at 16.
+    ``float32``: the same values at 4 bytes each.
     """
-    matrices = sum(w.size for each in plain for w in each.weights if len(w.shape) > 1)
-    vectors = sum(w.size for each in plain for w in each.weights if len(w.shape) == 1)
-    wide = {
-        t.name for each in plain if type(each).__name__ in ("Add", "Shift", "GroupNorm", "LayerNorm") for t in each.i
-    }
-    kept = sum((2 if each.o.name in wide else 1) * each.o.rows * each.o.features for each in plain)
+    matrices = sum(w.size for each in operations for w in each.weights if len(w.shape) > 1)
+    vectors = sum(w.size for each in operations for w in each.weights if len(w.shape) == 1)
+    narrow = narrow_tensors(operations)
+    kept = sum(
+        (4 if float32 else 1 if each.o.name in narrow else 2) * each.o.rows * each.o.features for each in operations
+    )
     return {
-        "frozen_codes": matrices,
-        "norms_and_biases": 2 * vectors,
-        "adapters_and_moments": 12 * _adapters(learnt),
+        "frozen_codes": 4 * matrices if float32 else matrices,
+        "norms_and_biases": (4 if float32 else 2) * vectors,
+        "adapters_and_moments": 12 * _adapters(operations),
         "forward_results": batch * kept,
     }

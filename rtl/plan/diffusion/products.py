@@ -1,18 +1,19 @@
 """Matrix products of a UNet's step of training, by shape."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .operations import Attention, Convolution, Linear, Operation, with_gradients
 
-__all__ = ["Product", "backward", "forward", "parameters"]
+__all__ = ["Product", "backward", "forward", "narrow_tensors", "parameters"]
 
 
 @dataclass(frozen=True)
 class Product:
     """``[m, k] · [k, n]``, ``times`` over, for a ``layer``.
 
-    ``part``: what it is of the layer. ``frozen``: its second operand is weights that never change.
+    ``part``: what it is of the layer. ``frozen``: its second operand is weights that never change. ``stored``: bytes of
+    a result: 2, or 1 where only products read it, or 0 where it is added to another product's.
     """
 
     layer: str
@@ -22,6 +23,7 @@ class Product:
     k: int
     times: int = 1
     frozen: bool = False
+    stored: int = 2
 
     @property
     def macs(self) -> int:
@@ -30,8 +32,8 @@ class Product:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its operands and its result, a byte each."""
-        return self.times * (self.m * self.k + self.k * self.n + self.m * self.n)
+        """Bytes of its operands, a byte a value, and of its result."""
+        return self.times * (self.m * self.k + self.k * self.n + self.stored * self.m * self.n)
 
     def cycles(self, rows: int, columns: int) -> int:
         """Cycles of an array that loads tiles under compute.
@@ -46,27 +48,40 @@ class Product:
         return self.macs / (self.cycles(rows, columns) * rows * columns)
 
 
-def forward(operations: Iterable[Operation], batch: int = 1) -> Iterator[Product]:
+def narrow_tensors(operations: Iterable[Operation]) -> Collection[str]:
+    """Names of the tensors that only products read."""
+    only: dict[str, bool] = {}
+    for each in operations:
+        for tensor in each.i:
+            reads = isinstance(each, Linear | Convolution | Attention)
+            only[tensor.name] = only.get(tensor.name, True) and reads
+    return {name for name, narrow in only.items() if narrow}
+
+
+def forward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product]:
     """Products of the forward pass, adapters included, in order.
 
     A convolution is one product of nine times the channels. Attention counts each head of each image.
     """
+    narrow = narrow_tensors(operations)
     for each in operations:
-        rows = batch * each.o.rows
+        rows, stored = batch * each.o.rows, 1 if each.o.name in narrow else 2
         match each:
             case Linear():
                 inside = each.i[0].features
-                yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True)
+                yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
                 if each.rank:
-                    yield Product(each.layer, "h", rows, each.rank, inside)
-                    yield Product(each.layer, "hB", rows, each.o.features, each.rank)
+                    yield Product(each.layer, "h", rows, each.rank, inside, stored=1)
+                    yield Product(each.layer, "hB", rows, each.o.features, each.rank, stored=0)
             case Convolution():
-                yield Product(each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True)
+                yield Product(
+                    each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True, stored=stored
+                )
             case Attention():
                 q, k, _ = each.i
                 deep, times = q.features // each.heads, batch * each.heads
                 yield Product(each.o.name, "scores", q.rows, k.rows, deep, times)
-                yield Product(each.o.name, "mix", q.rows, deep, k.rows, times)
+                yield Product(each.o.name, "mix", q.rows, deep, k.rows, times, stored=stored)
 
 
 def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product]:
@@ -82,9 +97,9 @@ def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Produc
                 if wanted:
                     yield Product(each.layer, "dX", rows, inside, outside, frozen=True)
                 if each.rank:
-                    yield Product(each.layer, "P", rows, each.rank, outside)
+                    yield Product(each.layer, "P", rows, each.rank, outside, stored=1)
                     if wanted:
-                        yield Product(each.layer, "PA", rows, inside, each.rank)
+                        yield Product(each.layer, "PA", rows, inside, each.rank, stored=0)
                     yield Product(each.layer, "dA", each.rank, inside, rows)
                     yield Product(each.layer, "dB", outside, each.rank, rows)
             case Convolution() if wanted:
@@ -98,13 +113,13 @@ def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[P
     q, k, v = each.i
     deep, name = q.features // each.heads, each.o.name
     if v.name in needed:
-        yield Product(name, "dV", k.rows, deep, q.rows, times)
+        yield Product(name, "dV", k.rows, deep, q.rows, times, stored=1)
     if q.name in needed or k.name in needed:
         yield Product(name, "dProbabilities", q.rows, k.rows, deep, times)
     if q.name in needed:
-        yield Product(name, "dQ", q.rows, deep, k.rows, times)
+        yield Product(name, "dQ", q.rows, deep, k.rows, times, stored=1)
     if k.name in needed:
-        yield Product(name, "dK", k.rows, deep, q.rows, times)
+        yield Product(name, "dK", k.rows, deep, q.rows, times, stored=1)
 
 
 def parameters(operations: Iterable[Operation]) -> Mapping[str, int]:

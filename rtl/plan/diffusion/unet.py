@@ -1,6 +1,6 @@
 """The list of a UNet's operations."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ...models.unet import RANKS, UNet
@@ -19,7 +19,7 @@ from .operations import (
     Upsample,
 )
 
-__all__ = ["RESULT", "TARGETS", "inputs", "operations"]
+__all__ = ["RESULT", "TARGETS", "inputs", "operations", "targets_of"]
 
 _ATTENTION = tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
 #: Layers that may have an adapter, as ends of diffusers' names.
@@ -30,6 +30,15 @@ TARGETS = {
 }
 #: The predicted noise.
 RESULT = "conv_out"
+
+
+def targets_of(layers: Iterable[str]) -> str:
+    """The name of the fewest targets that have all of these layers.
+
+    ``all`` where none do.
+    """
+    found = list(layers)
+    return next((name for name, ends in TARGETS.items() if all(each.endswith(ends) for each in found)), "all")
 
 
 def inputs(net: UNet, text: int) -> tuple[Tensor, Tensor, Tensor]:

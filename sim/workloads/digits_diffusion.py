@@ -1,0 +1,315 @@
+"""Fine-tunes of the shipped diffusion model of digits by LoRA."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.models.datasets import load_npz, mnist_test
+from gradloom.rtl.models.diffusion_lora import load_diffusion_lora, save_diffusion_lora
+from gradloom.rtl.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
+from gradloom.rtl.models.lora import Adapter, finite
+from gradloom.rtl.models.unet import UNet
+from gradloom.rtl.plan.diffusion.operations import Operation, adapted
+from gradloom.rtl.plan.diffusion.plan import memory
+from gradloom.rtl.plan.diffusion.unet import TARGETS, operations
+from gradloom.rtl.workloads import DiffusionOptions, DiffusionWorkload
+
+from .diffusion import Descent, Factors, FloatUNet, timesteps
+from .diffusion_integers import IntegerDescent, IntegerUNet
+from .digits_pictures import Judge, plot_grids
+from .driver import Job, Outcome
+from .noise import noisy, spread
+from .plots import plot_steps
+
+__all__ = ["Samples", "fresh_adapters", "held_out_loss", "layers_of", "prepare", "with_rank"]
+
+#: Images of a batch that is only judged.
+_JUDGED = 64
+#: Digits in the pictures of results.
+_SHOWN = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Latents ``[n, 64, 4]``, digits and prompts ``[n, tokens, features]``."""
+
+    latents: np.ndarray
+    digits: np.ndarray
+    prompts: np.ndarray
+
+    def of(self, rows: np.ndarray) -> "Samples":
+        """Some of them."""
+        return Samples(self.latents[rows], self.digits[rows], self.prompts[rows])
+
+
+def layers_of(listed: Sequence[Operation]) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each layer with an adapter."""
+    return {each.layer: (each.i[0].features, each.o.features) for each in adapted(listed)}
+
+
+def fresh_adapters(listed: Sequence[Operation], seed: int) -> dict[str, Adapter]:
+    """New adapters as PEFT draws them: A uniform in ±1/√inputs, B zero."""
+    random = np.random.default_rng([seed, 0])
+    made = {}
+    for each in adapted(listed):
+        inputs, outputs = each.i[0].features, each.o.features
+        a = random.uniform(-(inputs**-0.5), inputs**-0.5, (each.rank, inputs)).astype(np.float32)
+        made[each.layer] = Adapter(a, np.zeros((outputs, each.rank), np.float32), 1.0)
+    return made
+
+
+def with_rank(net: UNet, rank: int, targets: str) -> list[Operation]:
+    """Operations for prompts of the shipped model."""
+    return operations(net, text=len(shipped_prompts().places), rank=rank, targets=TARGETS[targets])
+
+
+def batch_of(net: UNet, samples: Samples, noise: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
+    """Inputs of a UNet: noisy latents, timesteps and prompts."""
+    return {
+        "latents": noisy(samples.latents, noise, steps),
+        "timestep": timesteps(net, steps)[:, None],
+        "prompt": samples.prompts,
+    }
+
+
+def held_out_loss(
+    net: FloatUNet,
+    shapes: UNet,
+    samples: Samples,
+    adapters: Factors,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> float:
+    """Mean loss of images, each with one noise and one timestep of its own.
+
+    They are the same in each call.
+    """
+    random = np.random.default_rng(1)
+    noise = random.standard_normal(samples.latents.shape)
+    steps, total = spread(random, len(noise)), 0.0
+    for start in range(0, len(noise), _JUDGED):
+        rows = np.arange(start, min(start + _JUDGED, len(noise)))
+        data = batch_of(shapes, samples.of(rows), noise[rows], steps[rows])
+        total += net.loss(data, noise[rows], adapters) * len(rows)
+        tell(int(rows[-1]) + 1, len(noise))
+    return total / len(noise)
+
+
+class DiffusionTask:
+    """See :class:`~.driver.Task`."""
+
+    counts = None
+
+    def __init__(self, job: Job) -> None:
+        asked: DiffusionOptions = job.options
+        workload = job.preset.workload
+        assert isinstance(workload, DiffusionWorkload)
+        self.job, self.workload = job, workload
+        if asked.generate and asked.generate < 128:
+            raise ValueError(f"generate={asked.generate}: must be 0, or at least 128 for a Frechet distance")
+        if asked.data is not None and asked.style is not None:
+            raise ValueError(f"style={asked.style}: must be left out, the images are in {asked.data}")
+        if asked.alpha is not None and asked.adapter is None:
+            raise ValueError(f"alpha={asked.alpha:g}: must be left out, it is of an adapter to start from")
+        self.shapes, self.weights = shipped_unet()
+        self.style = None if asked.data is not None else asked.style or "rot90"
+        self.begun = None
+        rank = workload.rank if asked.rank is None else asked.rank
+        if asked.adapter is not None:
+            self.begun, found = _adapter_to_start(Path(asked.adapter), self.shapes, asked)
+            if asked.rank not in (None, found):
+                raise ValueError(f"rank={asked.rank}: {asked.adapter} has adapters of rank {found}")
+            rank = found
+        self.listed = with_rank(self.shapes, rank, asked.targets)
+        self.learn, self.held = _samples(asked, workload, self.style)
+        batch = min(workload.batch if asked.batch is None else asked.batch, len(self.learn.latents))
+        lr = workload.lr if asked.lr is None else asked.lr
+        self.options = replace(asked, rank=rank, lr=lr, batch=batch, style=self.style)
+        self.files = {
+            name: Path(value) for name, value in (("data", asked.data), ("adapter", asked.adapter)) if value is not None
+        }
+        self.steps = asked.steps
+        self.epoch = -(-len(self.learn.latents) // batch)
+
+    def package(self) -> None:
+        """None: there is no package."""
+
+    def forecast(self) -> None:
+        """None: no machine runs it yet."""
+
+    def run(self, engine: str) -> Outcome:
+        """The fine-tune, a step a batch."""
+        asked = self.options
+        assert asked.lr is not None and asked.batch is not None
+        adapters = self.begun or fresh_adapters(self.listed, asked.seed)
+        self.first = adapters
+        kind, rule = (FloatUNet, Descent(asked.lr)) if engine == "float" else (IntegerUNet, IntegerDescent(asked.lr))
+        self.net: FloatUNet = kind(self.listed, self.weights)
+        self.judge_net = self.net if engine == "float" else FloatUNet(self.listed, self.weights)
+        losses: list[float] = []
+        clipped, words, zeroed = [], [], 0
+        for number, rows in enumerate(self._batches()):
+            chosen = self.learn.of(rows)
+            random = np.random.default_rng([asked.seed, 2, number])
+            noise, steps = random.standard_normal(chosen.latents.shape), spread(random, len(rows))
+            data = batch_of(self.shapes, chosen, noise, steps)
+            loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
+            after = rule(adapters, gradients)
+            if not np.isfinite(loss) or not finite(after):
+                break
+            adapters = after
+            losses.append(loss)
+            if isinstance(self.net, IntegerUNet):
+                counts = self.net.take_counts()
+                clipped.append(counts.clipped + (rule.clipped if isinstance(rule, IntegerDescent) else 0))
+                words.append(counts.stored)
+                zeroed += counts.zeroed
+            self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
+        whole = engine != "float"
+        return Outcome(
+            losses=losses,
+            learnt=adapters,
+            clipped=clipped if whole else None,
+            words=words if whole else None,
+            figures={"cycles": None}
+            | ({"saturated": sum(clipped), "zeroed": zeroed, "stored": sum(words)} if whole else {}),
+        )
+
+    def _batches(self) -> Iterator[np.ndarray]:
+        size = self.options.batch
+        assert size is not None
+        random = np.random.default_rng([self.options.seed, 1])
+        count, order = len(self.learn.latents), np.empty(0, np.int64)
+        for _ in range(self.steps):
+            while len(order) < size:
+                order = np.concatenate([order, random.permutation(count)])
+            yield order[:size]
+            order = order[size:]
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """Nothing runs in RTL yet."""
+        raise NotImplementedError
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+        """Losses on images that were not learnt, and generated digits."""
+        told: dict[str, Any] = {}
+        self.grids: dict[str, np.ndarray] = {}
+        nets = {"loss": self.judge_net} | ({"own_loss": self.net} if self.net is not self.judge_net else {})
+        for name, net in nets.items():
+            for when, adapters in (("before", self.first), ("after", outcome.learnt)):
+                said = functools.partial(self._said, f"{name} {when}")
+                told[f"{name}_{when}"] = held_out_loss(net, self.shapes, self.held, adapters, said)
+        if self.options.generate:
+            told |= self._generated(outcome)
+        return told, None
+
+    def _said(self, text: str, done: int, total: int) -> None:
+        self.job.tell(done, total, text)
+
+    def _generated(self, outcome: Outcome) -> dict[str, Any]:
+        judge = Judge(
+            self.shapes,
+            self.judge_net,
+            self.held.latents,
+            self.held.digits,
+            style=self.style,
+            prompt=self.options.prompt,
+            tell=self.job.tell,
+        )
+        count = self.options.generate
+        made: dict[str, dict[str, float]] = {}
+        for when, adapters in (("before", self.first), ("after", outcome.learnt)):
+            digits = judge.digits(count)
+            images = judge.made(adapters, digits, when)
+            self.grids[when] = images[:_SHOWN]
+            made[when] = judge.figures(images, digits)
+        told: dict[str, Any] = {name: {when: each[name] for when, each in made.items()} for name in made["before"]}
+        return told | {"accuracy_images": judge.accuracy}
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        asked = self.options
+        assert asked.batch is not None and asked.rank is not None
+        kept = memory(self.listed, asked.batch)
+        return {
+            "model": "digits",
+            "method": "lora",
+            "rank": asked.rank,
+            "targets": asked.targets,
+            "style": self.style,
+            "prompt": asked.prompt,
+            "lr": asked.lr,
+            "steps": len(outcome.losses),
+            "batch": asked.batch,
+            "samples": len(self.learn.latents),
+            "judged": len(self.held.latents),
+            "generated": asked.generate,
+            "adapter_parameters": sum(p.size for each in outcome.learnt.values() for p in each.parts.values()),
+            "memory_bytes": sum(kept.values()),
+            "memory_bytes_float32": sum(memory(self.listed, asked.batch, float32=True).values()),
+        }
+
+    def finish(self) -> None:
+        """Nothing is left behind."""
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """The adapter, the losses' plot and both grids."""
+        save_diffusion_lora(folder, outcome.learnt)
+        plot_steps(folder / "loss.png", metrics, "digits", loss_unit="mean squared error")
+        if self.grids:
+            with (folder / "samples.png").open("wb") as file:
+                plot_grids(file, self.grids)
+
+
+prepare = DiffusionTask
+
+
+def _adapter_to_start(folder: Path, net: UNet, asked: DiffusionOptions) -> tuple[dict[str, Adapter], int]:
+    layers = layers_of(with_rank(net, 1, asked.targets))
+    alphas = None if asked.alpha is None else dict.fromkeys(layers, asked.alpha)
+    found = load_diffusion_lora(folder, layers, alphas=alphas)
+    ranks = sorted({each.rank for each in found.values()})
+    if len(ranks) > 1:
+        raise ValueError(f"{folder}: has adapters of ranks {', '.join(map(str, ranks))}: must have one rank")
+    # The machine has no factor beside an adapter.
+    return {name: Adapter(each.a, each.b * np.float32(each.scale), 1.0) for name, each in found.items()}, ranks[0]
+
+
+def _samples(asked: DiffusionOptions, workload: DiffusionWorkload, style: str | None) -> tuple[Samples, Samples]:
+    """Images to learn from, and others to judge by."""
+    words = shipped_prompts()
+    texts = asked.prompt.split()
+    digits = [int(word) for word in texts if word in "0123456789" and len(word) == 1]
+    if ANY in texts and digits:
+        raise ValueError(f"prompt={asked.prompt!r}: must have a digit or {ANY}, not both")
+    for digit in range(10):
+        words.filled(asked.prompt, digit)
+    if asked.data is None:
+        images, labels = mnist_test()
+        order = np.argsort(np.random.PCG64([asked.seed, 0xD16]).random_raw(len(images)), kind="stable")
+        wanted = np.isin(labels[order], digits or range(10))
+        order = order[wanted]
+        split = order[: workload.samples], order[workload.samples : workload.samples + workload.judged]
+        parts = [(images[rows], labels[rows]) for rows in split]
+    else:
+        path = Path(asked.data)
+        data = load_npz(path)
+        parts = []
+        for name, x, y in (("x_train", data.x_train, data.y_train), ("x_test", data.x_test, data.y_test)):
+            try:
+                x = check_sizes(name, x)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+            there = np.isin(y, digits or range(10))
+            if not there.any():
+                raise ValueError(f"{path}: {name} has no image of {digits[0]}, which the prompt asks for")
+            parts.append((x[there][: workload.judged if name == "x_test" else None], y[there]))
+        parts = [(x, y[: len(x)]) for x, y in parts]
+    made = [
+        Samples(latents(x, style), y, np.stack([words.filled(asked.prompt, int(digit)) for digit in y]))
+        for x, y in parts
+    ]
+    return made[0], made[1]

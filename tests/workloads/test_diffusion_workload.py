@@ -1,0 +1,230 @@
+"""The fine-tune of the shipped diffusion model, and the pictures that it makes."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import gradloom
+from gradloom.rtl.models.datasets import mnist_test
+from gradloom.rtl.models.diffusion_lora import FILE
+from gradloom.rtl.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
+from gradloom.sim.workloads import digits_pictures
+from gradloom.sim.workloads.digits_pictures import frechet, read_digits
+from gradloom.sim.workloads.noise import kept, noisy, sample, spread
+
+PRESET = "cdm-qta-kv260"
+IMAGES, LABELS = mnist_test()
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A user's file: 12 images to learn from, 4 to judge by."""
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=IMAGES[:12], y_train=LABELS[:12], x_test=IMAGES[12:16], y_test=LABELS[12:16])
+    return path
+
+
+def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(digits_pictures, "STEPS", 2)
+    made = {}
+    for engine in ("float", "reference"):
+        made[engine] = gradloom.finetune(
+            PRESET, engine=engine, data=data, steps=2, batch=4, generate=0, output=tmp_path / engine
+        )
+    real, codes = made["float"], made["reference"]
+    assert real["loss_after"] < real["loss_before"] == codes["loss_before"]
+    assert codes["loss_after"] == pytest.approx(real["loss_after"], rel=0.02)
+    assert codes["own_loss_after"] == pytest.approx(real["loss_after"], rel=0.2)
+    assert codes["saturated"] == 0 < codes["zeroed"] < codes["stored"] and "zeroed" not in real
+    assert codes["memory_bytes"] < codes["memory_bytes_float32"] / 2
+    assert not (tmp_path / "float" / "samples.png").exists()
+    # From where it ended; all figures are repeated by the same request.
+    once, twice = (
+        gradloom.finetune(
+            PRESET,
+            engine="float",
+            data=data,
+            adapter=tmp_path / "float",
+            steps=1,
+            generate=0,
+            output=tmp_path / f"more{n}",
+        )
+        for n in (1, 2)
+    )
+    assert once["loss_before"] == pytest.approx(real["loss_after"], rel=1e-6)
+    assert (tmp_path / "more1" / FILE).read_bytes() == (tmp_path / "more2" / FILE).read_bytes()
+    assert once == twice
+    told = gradloom.generate_images(
+        PRESET, prompt="a sks * .", adapter=tmp_path / "float", output=tmp_path / "grid.png", count=3, steps=1
+    )
+    assert told["count"] == 3 and (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_generated_digits_are_judged(data, tmp_path, monkeypatch):
+    """With the least number of pictures, and one step of the sampler in place of 25."""
+    monkeypatch.setattr(digits_pictures.generated, "__kwdefaults__", {"steps": 1})
+    metrics = gradloom.finetune(
+        PRESET, engine="float", data=data, steps=1, batch=4, generate=128, output=tmp_path / "run"
+    )
+    assert set(metrics["frechet"]) == {"before", "after"} and metrics["frechet"]["after"] > 0
+    assert 0 <= metrics["accuracy_generated"]["after"] <= 1 and metrics["accuracy_images"] == 1
+    assert (tmp_path / "run" / "samples.png").stat().st_size > 1000
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["units"]["frechet"]
+
+
+BAD = {
+    "rank 0": (("--rank", "0"), "rank=0: must be one of 1, 2, 4, 8, 16, 32"),
+    "rank 3": (("--rank", "3"), "rank=3: must be one of 1, 2, 4, 8, 16, 32"),
+    "rank 33": (("--rank", "33"), "rank=33: must be one of"),
+    "a long prompt": (("--prompt", " ".join(["a"] * 78)), "has 78 words, must have at most 8"),
+    "a word": (("--prompt", "a cat ."), "word 'cat' must be one of a . 0 1"),
+    "an empty prompt": (("--prompt", " "), "must have a word"),
+    "digit and star": (("--prompt", "a * 3"), "must have a digit or *, not both"),
+    "style and data": (("--style", "invert", "--data", "DATA"), "style=invert: must be left out"),
+    "a style": (("--style", "blue"), "style=blue: must be one of rot90, invert, shear"),
+    "few pictures": (("--generate", "5"), "generate=5: must be 0, or at least 128"),
+    "alpha 0": (("--alpha", "0", "--adapter", "ADAPTER"), "alpha=0.0: must be above 0"),
+    "alpha alone": (("--alpha", "4"), "alpha=4: must be left out"),
+    "an engine": (("--engine", "rtl"), "engine=rtl: must be one of reference, float"),
+    "a design": (("--design", "."), "has no RTL yet"),
+    "another rank": (("--adapter", "ADAPTER", "--rank", "4"), "rank=4: ADAPTER has adapters of rank 2"),
+    "more layers": (("--adapter", "ADAPTER", "--targets", "all"), "has no adapter, or half of one"),
+    "another size": (("--data", "SMALL"), "x_train has images of 1x20x20: must be 1x28x28"),
+    "no such digit": (("--data", "DATA", "--prompt", "a sks 5 ."), "has no image of 5"),
+    "a truncated file": (("--data", "BROKEN"), "not a readable .npz file; is it truncated?"),
+    "no such adapter": (("--adapter", "nothing"), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    ones = np.flatnonzero(LABELS != 5)[:20]
+    np.savez("DATA.npz", x_train=IMAGES[ones], y_train=LABELS[ones], x_test=IMAGES[ones], y_test=LABELS[ones])
+    small = np.zeros((4, 20, 20), np.uint8)
+    np.savez("SMALL.npz", x_train=small, y_train=LABELS[:4], x_test=small, y_test=LABELS[:4])
+    (tmp_path / "BROKEN.npz").write_bytes((tmp_path / "DATA.npz").read_bytes()[:500])
+    (tmp_path / "ADAPTER").mkdir()
+    _, weights = shipped_unet()
+    tensors = {}
+    for name, value in weights.items():
+        layer, _, last = name.rpartition(".")
+        if ".attn2.to_" in name and last == "weight":
+            tensors[f"unet.{layer}.lora.down.weight"] = np.ones((2, value.shape[1]), np.float32)
+            tensors[f"unet.{layer}.lora.up.weight"] = np.zeros((value.shape[0], 2), np.float32)
+    save_file(tensors, tmp_path / "ADAPTER" / FILE)
+    arguments, says = BAD[case]
+    given = [f"{each}.npz" if each in ("DATA", "SMALL", "BROKEN") else each for each in arguments]
+    code, out, err = run("finetune", PRESET, *given, "-o", "out")
+    assert code == 2 and not out and says in err and err.count("\n") == 1, err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_needs_rtl_is_refused_in_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (("generate", PRESET, "-o", "out"), ("selftest", PRESET)):
+        code, out, err = run(*words)
+        assert code == 2 and not out and "has no RTL yet" in err and err.count("\n") == 1, err
+    code, _, err = run("sweep", PRESET, "-o", "out")
+    assert code == 2 and "which has no measure" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--count", "0"), "count=0: must be from 1 to 400"),
+        (("--steps", "1001"), "steps=1001: must be from 1 to 1000"),
+        (("--prompt", "a cat"), "word 'cat'"),
+        (("--seed", "-1"), "seed=-1"),
+        (("--alpha", "2"), "alpha=2: must be left out"),
+        (("-o", "grid.jpg"), "must name a file that ends in .png"),
+    ],
+)
+def test_bad_pictures_are_one_line(run, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("generate-images", PRESET, "--prompt", "a sks 3 .", "-o", "grid.png", *arguments)
+    assert code == 2 and says in err and err.count("\n") == 1, err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("style", [None, *STYLES])
+def test_a_style_is_turned_back_and_lenet_reads_the_digit(style):
+    images = pictures(latents(IMAGES[:200], style))
+    assert (read_digits(plain(images, style))[1] == LABELS[:200]).mean() > 0.9
+    if style is not None:
+        # LeNet reads sheared digits too.
+        assert style == "shear" or (read_digits(images)[1] == LABELS[:200]).mean() < 0.8
+        assert np.abs(images - pictures(latents(IMAGES[:200]))).mean() > 0.05
+        again = plain(images, style)
+        there = pictures(latents(IMAGES[:200]))
+        # A shear by half pixels of the small picture moves whole ones.
+        assert np.abs(again - there).mean() < (0.06 if style == "shear" else 1e-6)
+
+
+def test_latents_are_pixels_of_squares():
+    """As torch's avg_pool2d and pixel_unshuffle: channel 2 dy + dx of a square."""
+    image = np.zeros((1, 28, 28), np.uint8)
+    # Pixels 4, 5 of the digit are 6, 7 of the padded one and 3 of the small one: square 1, place 1.
+    image[0, 4:6, 4:6] = 255
+    made = latents(image).reshape(8, 8, 4)
+    assert made[1, 1, 3] == 1 and (made == -1).sum() == 255
+
+
+def test_the_schedule_is_diffusers():
+    """Values of DDPMScheduler(1000, beta_schedule="squaredcos_cap_v2").alphas_cumprod, diffusers 0.42.1."""
+    made = kept(np.array([0, 1, 500, 998, 999]))
+    np.testing.assert_allclose(made, PUBLISHED, rtol=1e-4)
+    for wrong in (-1, 1000):
+        with pytest.raises(ValueError, match="timestep=.*: must be from 0 to 999"):
+            kept(np.array([wrong]))
+
+
+PUBLISHED = (0.99995869, 0.99991256, 0.492285, 2.4287663e-06, 2.428735e-09)
+
+
+def test_timesteps_are_spread():
+    made = spread(np.random.default_rng(0), 10)
+    assert sorted(made // 100) == list(range(10))
+
+
+def test_the_sampler_finds_the_image_of_which_it_is_told_the_noise():
+    rng = np.random.default_rng(1)
+    clean, noise = np.clip(rng.standard_normal((2, 64, 4)), -1, 1), rng.standard_normal((2, 64, 4))
+
+    def told(x, steps):
+        share = kept(steps)[:, None, None]
+        return (x - np.sqrt(share) * clean) / np.sqrt(1 - share)
+
+    made = sample(told, noisy(clean, noise, np.array([999, 999])), steps=25)
+    np.testing.assert_allclose(made, clean, atol=1e-6)
+
+
+def test_frechet_is_that_of_normal_distributions():
+    """Of distributions whose distance is known: means 3 apart, deviations 1 and 2 in each of 4 directions."""
+    rng = np.random.default_rng(2)
+    one, other = rng.standard_normal((20_000, 4)), 2 * rng.standard_normal((20_000, 4)) + [3, 0, 0, 0]
+    assert frechet(one, one) == pytest.approx(0, abs=1e-9)
+    assert frechet(one, other) == pytest.approx(9 + 4 * (2 - 1) ** 2, rel=0.03)
+
+
+def test_prompts_are_those_of_the_golden_steps():
+    """Words and places were taken apart from these; together they are the same."""
+    from pathlib import Path
+
+    prompts = np.load(Path(__file__).parents[1] / "golden" / "diffusion" / "steps.npz")["prompt"].reshape(-1, 8, 64)
+    words = shipped_prompts()
+    mine = np.stack([words(f"a sks {digit} .") for digit in range(10)])
+    for each in prompts[:40]:
+        assert np.abs(mine - each).max((1, 2)).min() < 1e-6
+    assert load_file(shipped_file())["conv_in.bias"].dtype == np.float16
+
+
+def shipped_file():
+    from gradloom.rtl.models.datasets import DATA
+
+    path = DATA / "digits_unet.safetensors"
+    assert path.stat().st_size < 4_000_000
+    return path
