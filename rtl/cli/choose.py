@@ -160,8 +160,7 @@ def _choose_verb(
         str | None, typer.Option(metavar="50J", help="Refused: no power of these designs has been measured.")
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Updates from a longest window each. Default: 3 times the text, at most 100."),
+        int | None, typer.Option(help="Updates from a longest window each. Default: 3 times the text, at most 100.")
     ] = None,
     seq: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Tokens of a window to choose from.", show_default="64,32")

@@ -122,7 +122,7 @@ def plan(
     from ..models.checkpoint import find_model
     from ..models.methods import LORA, find_method
     from ..plan.language.budget import Request
-    from ..plan.language.fit import planned
+    from ..plan.language.fit import machine_misfits, planned, refuse
     from ..plan.language.instant_budget import METHODS
 
     method = "qlora" if method == LORA.name else method
@@ -148,9 +148,14 @@ def plan(
     for name, value in (("texts", texts), ("steps", steps)):
         if not 1 <= value <= MAX_STEPS:
             raise ValueError(f"{name}={value}: must be from 1 to {MAX_STEPS}")
-    target = boards.find(board)
+    target, shapes, kind = boards.find(board), find_model(model), "instantft" if instant else "qlora"
+    preset = find_workload(target.name, f"text-{kind}")
+    if preset is not None and seq > shapes.context:
+        # Beyond it there is nothing to plan.
+        found = machine_misfits(preset.config, shapes, seq=seq, rank=2, targets=(), method=kind)
+        refuse([each for each in found if each.field == "seq"])
     request = Request(
-        model=find_model(model),
+        model=shapes,
         rank=8 if rank is None else rank,
         targets=learnt.parse(targets),
         seq=seq,
@@ -161,8 +166,6 @@ def plan(
         from_layer=from_layer,
         method=learnt.name,
     )
-    kind = "instantft" if instant else "qlora"
-    preset = find_workload(target.name, f"text-{kind}")
     lay = None
     if preset is not None and not instant:
         from gradloom.sim.workloads.job_layout import planner
@@ -267,8 +270,8 @@ def _plan_verb(
     from_layer: Annotated[
         int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")
     ] = 0,
-    texts: Annotated[int, typer.Option(min=1, help="Texts in memory, at most one a step.")] = 1,
-    steps: Annotated[int, typer.Option(min=1, help="Updates of the job.")] = 1,
+    texts: Annotated[int, typer.Option(help="Texts in memory, at most one a step.")] = 1,
+    steps: Annotated[int, typer.Option(help="Updates of the job.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Plan the memory, traffic and time of a fine-tune on a board.

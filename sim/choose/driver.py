@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import __version__, boards
+from gradloom.firmware.steps import MAX_STEPS
 from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.output import check_folder, grouped
-from gradloom.rtl.plan.language.fit import DoesNotFit
+from gradloom.rtl.plan.language.fit import DoesNotFit, machine_misfits, refuse
 
 from ..reference.llama import FloatModel
 from ..run.threads import threads
@@ -132,11 +133,8 @@ def _request(
         raise ValueError(f"board={board}: no preset fine-tunes text on it; must be one of {', '.join(able)}")
     if not Path(text).is_file():
         raise ValueError(f"text={text}: no such file")
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps={steps}: must be at least 1")
-    for each in seq or ():
-        if each < 2:
-            raise ValueError(f"seq={each}: must be at least 2")
+    if steps is not None and not 1 <= steps <= MAX_STEPS:
+        raise ValueError(f"steps={steps}: must be from 1 to {MAX_STEPS}")
     return Request(
         model=model,
         text=Path(text),
@@ -155,8 +153,8 @@ def _seqs(asked: Request, model: LanguageModel) -> list[int]:
     if not asked.seqs:
         return sorted({min(each, most) for each in _SEQS}, reverse=True)
     for each in asked.seqs:
-        if each > most:
-            raise ValueError(f"seq={each}: must be at most {most}; give --seq {most}")
+        failed = machine_misfits(asked.preset.config, model, seq=each, rank=2, targets=())
+        refuse([one for one in failed if one.field == "seq"])
     return sorted(set(asked.seqs), reverse=True)
 
 

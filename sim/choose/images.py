@@ -159,6 +159,8 @@ def _request(
     if model != workload.network and not Path(model).is_file():
         raise ValueError(f"model={model}: no such file; must be {workload.network} or an .onnx file")
     network = network_of(None if model == workload.network else model, workload)
+    if not Path(data).is_file():
+        raise ValueError(f"data={data}: no such file")
     dataset = load_npz(Path(data), classes=network.classes)
     check_shape("x_train", dataset.x_train, network)
     if len(dataset.x_train) < _LEAST:

@@ -1,6 +1,6 @@
 """The picture of a choice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,12 @@ __all__ = ["plot_choice"]
 
 #: The line of the loss before stands where it is at most so many times the finalists' spread away.
 _NEAR = 6
+#: Times over so many times the least have a logarithmic axis.
+_WIDE = 5
+#: In points: half a dot, a letter, a line of a label, and where it may stand below or above its dot.
+_DOT, _LETTER, _HEIGHT, _OFFSETS = 4, 4.4, 9, (-12, 5, -22, 15, -4)
+#: Left, lower, right and upper edge.
+_Box = tuple[float, float, float, float]
 _INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#bbbbbb"
 
 
@@ -18,6 +24,7 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     each = "an image" if "images" in result else "a token"
     figure = Figure(figsize=(12, 4.8), layout="constrained")
@@ -42,7 +49,13 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
         edgecolor=_LINE,
         label="finalists",
     )
-    left.set(xscale="log", xlabel="seconds of the fine-tune, forecast", ylabel="MB beside the frozen model")
+    left.set(xlabel="seconds of the fine-tune, forecast", ylabel="MB beside the frozen model")
+    times = [row["seconds"] for row in result["offers"]]
+    if max(times) > _WIDE * min(times):
+        left.set_xscale("log")
+        left.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        left.xaxis.set_minor_locator(NullLocator())
+        left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     left.set_title(
         f"{result['model']} on {result['board']}: {result['candidates']} candidates", loc="left", fontsize=10
     )
@@ -51,17 +64,9 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     near = not losses or before - min(losses) < _NEAR * (max(losses) - min(losses) or 1)
     if near:
         right.axhline(before, color=_GREY, linewidth=1, linestyle="--", label="before")
-    for number, row in enumerate(rows):
+    for row in rows:
         chosen = row is result["finalists"][0]
         right.scatter(row["seconds"], row["held_out"], s=60, facecolor=_LINE if chosen else "white", edgecolor=_LINE)
-        right.annotate(
-            row["learns"],
-            (row["seconds"], row["held_out"]),
-            (7, 6 if number % 2 else -12),
-            textcoords="offset points",
-            fontsize=8,
-            color=_INK,
-        )
     right.set(xlabel="seconds of the fine-tune, forecast", ylabel=f"held-out loss after the short run, nats {each}")
     right.margins(0.2)
     title = "finalists, the chosen one filled"
@@ -71,4 +76,31 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     for axes in (left, right):
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
+    figure.draw_without_rendering()
+    _label(right, rows)
     figure.savefig(path, dpi=140)
+
+
+def _label(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Names finalists beside their points, where there is room."""
+    places = (
+        axes.transData.transform([(row["seconds"], row["held_out"]) for row in rows]) * 72 / axes.figure.dpi
+    ).tolist()
+    taken = [(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in places]
+    for (x, y), row in zip(places, rows, strict=True):
+        left, right = x + 2 * _DOT, x + 2 * _DOT + _LETTER * len(row["learns"])
+        boxes = [(left, y + offset, right, y + offset + _HEIGHT) for offset in _OFFSETS]
+        box = next((box for box in boxes if not any(_meet(box, other) for other in taken)), boxes[0])
+        taken.append(box)
+        axes.annotate(
+            row["learns"],
+            (row["seconds"], row["held_out"]),
+            (box[0] - x, box[1] - y),
+            textcoords="offset points",
+            fontsize=8,
+            color=_INK,
+        )
+
+
+def _meet(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -159,7 +159,7 @@ def test_a_plan_takes_the_shapes_of_a_file(run, folder):
     )
     assert code == 2 and err == "gradloom: head_dim=32: must be 64; use another model\n"
     code, _, err = run("plan", folder)
-    assert code == 2 and "seq=64: must be an integer from 1 to 32 (the model's context)" in err
+    assert code == 2 and "seq=64: must be from 2 to 32 (the model's context); give --seq 32" in err
 
 
 @pytest.mark.parametrize(

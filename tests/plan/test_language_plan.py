@@ -284,8 +284,11 @@ def test_help_says_every_default(run, monkeypatch):
     [
         (("llama-9",), "llama-9: no such file or folder, nor a model known by name"),
         (("smollm2-135m", "--board", "zx81"), "zx81"),
-        (("smollm2-135m", "--rank", "0"), "rank=0: must be an integer from 1 to 64"),
-        (("smollm2-135m", "--seq", "8193"), "seq=8193: must be an integer from 1 to 8192 (the model's context)"),
+        (("smollm2-135m", "--rank", "0"), "rank=0: must be from 1 to 64"),
+        (
+            ("smollm2-135m", "--seq", "8193"),
+            "seq=8193: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
+        ),
         (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
         (("smollm2-135m", "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
         (("smollm2-135m", "--head", "int8"), "head=int8"),

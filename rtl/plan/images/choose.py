@@ -81,6 +81,8 @@ class SizesFor:
         for name, value, most in (("rank", self.rank, MAX_RANK), ("samples", self.samples, MAX_SAMPLES)):
             if value is not None and not 1 <= value <= most:
                 raise ValueError(f"{name}={value}: must be from 1 to {most}")
+        if not self.model.is_file():
+            raise ValueError(f"for={self.model}: no such file")
         if self.data is not None and self.samples is not None:
             raise ValueError(f"samples={self.samples}: {self.data} says how many there are, give one of the two")
 

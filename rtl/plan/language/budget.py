@@ -119,7 +119,7 @@ class Request:
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 note = " (the model's context)" if field == "seq" else ""
-                raise ValueError(f"{field}={value!r}: must be an integer from 1 to {most}{note}")
+                raise ValueError(f"{field}={value!r}: must be from 1 to {most}{note}")
         for field, known in (
             ("bits", tuple(BOOKS)),
             ("optimizer", tuple(OPTIMIZERS)),
