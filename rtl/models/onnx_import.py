@@ -1,6 +1,6 @@
 """Imports ONNX files by PyTorch's old and new exporters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 from pathlib import Path
@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .network import Conv, Dense, Network
-from .onnx_file import FOLDED, Constants, RefusedNode, attributes_of, read_onnx
-from .pixels import PixelMap
+from .network import Conv, Dense, Network, PixelMap
+from .onnx_file import FOLDED, Constants, RefusedNode, attributes_of, layer_name, pads_of, read_onnx, vector_of
 
 __all__ = ["load_onnx", "load_pretrained"]
 
@@ -188,15 +187,6 @@ class _Reader:
         if node.input[0] != self.tensor:
             raise RefusedNode(f"its first input must be the layer before it, not {node.input[0]!r}")
 
-    @staticmethod
-    def _layer_name(node: Any, weight: str) -> str:
-        if weight.endswith(".weight"):
-            return weight.removesuffix(".weight")
-        parts = node.name.strip("/").split("/")
-        if len(parts) > 1:  # "/features/0/Conv": the old exporter's path of modules
-            return ".".join(parts[:-1])
-        return ""
-
     def _last(self, what: str) -> _Draft:
         if not self.drafts:
             raise RefusedNode(f"{what} before the first Conv or Gemm is not supported")
@@ -227,32 +217,10 @@ class _Reader:
                 weight=weight,
                 bias=bias,
                 stride=stride,
-                pads=self._pads(attributes, kernel, stride),
-                name=self._layer_name(node, node.input[1]),
+                pads=pads_of(attributes, self.shape[1:], kernel, stride),
+                name=layer_name(node, node.input[1]),
             )
         )
-
-    def _pads(
-        self, attributes: dict[str, Any], kernel: Sequence[int], stride: Sequence[int]
-    ) -> tuple[int, int, int, int]:
-        auto = attributes.get("auto_pad", b"NOTSET").decode()
-        if auto == "NOTSET":
-            pads = list(attributes.get("pads", (0, 0, 0, 0)))
-            if len(pads) != 4 or min(pads) < 0:
-                raise RefusedNode(f"pads={pads}: expected 4 values of at least 0")
-            top, left, bottom, right = pads
-            return (top, left, bottom, right)
-        if auto == "VALID":
-            return (0, 0, 0, 0)
-        if auto not in ("SAME_UPPER", "SAME_LOWER"):
-            raise RefusedNode(f"auto_pad={auto!r}: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-        first, second = [], []
-        for side, k, s in zip(self.shape[1:], kernel, stride):
-            total = max((-(-side // s) - 1) * s + k - side, 0)
-            small, large = total // 2, total - total // 2
-            first.append(small if auto == "SAME_UPPER" else large)
-            second.append(large if auto == "SAME_UPPER" else small)
-        return (first[0], first[1], second[0], second[1])
 
     def _batch_norm(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
@@ -339,8 +307,10 @@ class _Reader:
             )
         if any(d != 1 for d in attributes.get("dilations", [1, 1])):
             raise RefusedNode(f"dilations={list(attributes['dilations'])}: only 1 is supported")
-        if any(self._pads(attributes, kernel, stride)):
-            raise RefusedNode(f"pads={list(self._pads(attributes, kernel, stride))}: padded pools are not supported")
+        if any(pads_of(attributes, self.shape[1:], kernel, stride)):
+            raise RefusedNode(
+                f"pads={list(pads_of(attributes, self.shape[1:], kernel, stride))}: padded pools are not supported"
+            )
         k = kernel[0]
         c, h, w = self.shape
         if attributes.get("ceil_mode", 0) and (h % k or w % k):
@@ -382,22 +352,7 @@ class _Reader:
         outputs = len(weight)
         if bias is None:
             bias = np.zeros(outputs)
-        self._append(Dense(weight=weight, bias=self._vector(bias, outputs, 0), name=name))
-
-    @staticmethod
-    def _vector(bias: np.ndarray, outputs: int, behind: int) -> np.ndarray:
-        """``bias`` as one value an output.
-
-        It may be broadcast over ``behind`` dimensions behind it.
-        """
-        shape = bias.shape
-        while behind and shape and shape[-1] == 1:
-            shape, behind = shape[:-1], behind - 1
-        if (behind and shape) or any(n != 1 for n in shape[:-1]) or shape and shape[-1] not in (1, outputs):
-            raise RefusedNode(
-                f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs"
-            )
-        return np.broadcast_to(bias.reshape(-1), (outputs,))
+        self._append(Dense(weight=weight, bias=vector_of(bias, outputs, 0), name=name))
 
     def _gemm(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
@@ -409,11 +364,11 @@ class _Reader:
         bias = None
         if len(node.input) > 2 and node.input[2]:
             bias = self.constants.weights(node.input[2]) * attributes.get("beta", 1.0)
-        self._dense(weight, bias, self._layer_name(node, node.input[1]))
+        self._dense(weight, bias, layer_name(node, node.input[1]))
 
     def _matmul(self, node: Any, attributes: dict[str, Any]) -> None:
         self._data_first(node)
-        self._dense(self.constants.weights(node.input[1]).T, None, self._layer_name(node, node.input[1]))
+        self._dense(self.constants.weights(node.input[1]).T, None, layer_name(node, node.input[1]))
 
     def _add(self, node: Any, attributes: dict[str, Any]) -> None:
         if not self.drafts:
@@ -425,7 +380,7 @@ class _Reader:
             raise RefusedNode(
                 "it follows a ReLU or a pool: it can only be the bias of a Conv or MatMul right before it"
             )
-        bias = self._vector(self.constants.weights(constant), draft.layer.outputs, len(self.shape) - 1)
+        bias = vector_of(self.constants.weights(constant), draft.layer.outputs, len(self.shape) - 1)
         draft.layer = replace(draft.layer, bias=draft.layer.bias + bias)
 
     def _identity(self, node: Any, attributes: dict[str, Any]) -> None:

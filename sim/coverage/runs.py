@@ -35,7 +35,7 @@ from ..run.designs import design
 from ..run.device import SimulatedDevice, SimulationError, build_device
 from ..units.run import ADAPTERS, simulate, unpacked
 from ..workloads.decode import Decoding
-from ..workloads.images import compare, run_plan
+from ..workloads.image_rtl import compare, run_plan
 from ..workloads.instant import InstantTrainer, arranged
 from ..workloads.step import Frozen, StepMachine, Training, largest
 from . import counts as toggle_counts

@@ -11,9 +11,9 @@ from gradloom.boards.ulx3s.project import tuner_files
 from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.datasets import Dataset
+from gradloom.rtl.plan.images.lowered import head_words, words16
 from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.plan.images.program import Settings
-from gradloom.rtl.plan.images.words import head_words, words16
 
 from ..reference.loss import softmax_cross_entropy
 from ..reference.system import FineTune, fill_cache, fine_tune, logits

@@ -22,7 +22,7 @@ from gradloom.rtl.units.window import WindowGenerator, WindowRun
 from .base import TimedMachine
 from .encode import BLOCK, LEVELS, Encoder
 from .queues import FifoQueue
-from .sequencer import Times
+from .scheduler import Times
 from .shell import FIFO, Queue, Transfer
 
 __all__ = ["Array"]

@@ -8,7 +8,7 @@ from gradloom.rtl.machines.engines import ENCODE
 
 from .base import TimedMachine
 from .queues import FifoQueue
-from .sequencer import Times
+from .scheduler import Times
 from .shell import FIFO, OneAtATime, Queue, Sink
 
 __all__ = ["BLOCK", "LEVELS", "Encode", "Encoder"]

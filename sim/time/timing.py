@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
-from .sequencer import Times
+from .scheduler import Times
 
 __all__ = ["Comparison", "Timing", "compare", "observed"]
 

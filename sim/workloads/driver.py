@@ -14,8 +14,7 @@ from gradloom.rtl.output import check_folder, grouped
 from gradloom.rtl.workloads import Options
 
 from ..run.designs import Design
-from .divergence import verdict
-from .metrics import units
+from .metrics import units, verdict
 
 __all__ = ["Job", "Outcome", "Progress", "Task", "finetune", "repeatable"]
 
@@ -164,7 +163,7 @@ def finetune(
 
     They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
 
-    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.divergence`.
+    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.metrics`.
     """
     check_folder(output)
     options.check()

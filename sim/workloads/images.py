@@ -1,13 +1,12 @@
 """Fine-tunes on images: in simulated RTL, in its reference, or in float."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.datasets import Dataset, default_split, digits_split, load_npz
@@ -18,60 +17,20 @@ from gradloom.rtl.models.sequences import SequenceSet
 from gradloom.rtl.plan.images.digits import workload_on
 from gradloom.rtl.plan.images.lowered import Lowered
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
+from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
-from gradloom.rtl.plan.images.words import BEAT
-from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload, SequenceOptions
 
-from ..reference.system import Cache, FineTune, fill_cache, fine_tune, logits, records
-from ..run.counted import MismatchError, counted, differing
-from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
+from ..reference.system import Cache, fill_cache, fine_tune, logits
 from ..time.forecast import forecast
-from .driver import Job, Outcome, Progress
+from .driver import Job, Outcome
 
-__all__ = [
-    "MismatchError",
-    "Result",
-    "check_shape",
-    "compare",
-    "held_by",
-    "network_of",
-    "prepare",
-    "run_plan",
-    "run_rtl",
-    "share",
-    "shipped",
-]
+__all__ = ["check_shape", "held_by", "network_of", "prepare", "share", "shipped"]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Of the fine-tunes that this machine runs.
 Asked = ImageOptions | SequenceOptions
 Samples = Dataset | SequenceSet
-
-
-@dataclass(eq=False)
-class Result:
-    """Memory after a run of the RTL, and its counters."""
-
-    records: np.ndarray
-    losses: list[int]
-    counts: list[int]
-    correct: list[int]
-    a: list[np.ndarray]
-    b: list[np.ndarray]
-    counters: Counters
-    instructions: Sequence[Instruction] = field(repr=False)
-    trace: np.ndarray | None
-
-    @property
-    def metrics(self) -> dict[str, dict[str, int]]:
-        """The counters as ``metrics.json`` has them."""
-        return self.counters.metrics()
-
-
-def _silent(done: int, total: int, text: str) -> None:
-    pass
 
 
 def _is_digits(workload: ImageWorkload) -> bool:
@@ -122,119 +81,6 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
     """Refuses images that the network does not take."""
     if images.shape[1:] != network.input_shape:
         raise ValueError(f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}")
-
-
-def run_rtl(
-    plan: Plan,
-    files: Sequence[Path],
-    *,
-    progress: Progress = _silent,
-    trace: bool = False,
-    timing: dict[str, int] | None = None,
-    expected: int = 0,
-    timeout: float = 36000.0,
-) -> Result:
-    """Runs a plan on simulated Verilog by the host's own driver.
-
-    ``timing`` sets inputs of the bench (:meth:`SimulatedDevice.set`). ``expected``: cycles, for the progress.
-    """
-    if plan.size > MEMORY_BYTES:
-        raise ValueError(
-            f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
-            f"the simulation has {MEMORY_BYTES}"
-        )
-    program = build_device(files, tell=lambda text: progress(0, 0, text))
-    device = SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles"))
-    with device:
-        for name, value in (timing or {}).items():
-            device.set(name, value)
-        return run_plan(plan, device, trace=trace, timeout=timeout)
-
-
-def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeout: float = 36000.0) -> Result:
-    """Runs a plan on an existing simulation.
-
-    Its memory must be large enough.
-    """
-    lowered = plan.lowered
-    host = Accelerator(device)
-    for offset, content in plan.segments:
-        host.store(offset, content)
-    if trace:
-        device.set("trace", 1)
-    counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
-    events = device.take_trace() if trace else None
-    kept = (
-        host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8)
-        if plan.slots
-        else np.zeros((0, 16 * lowered.record_beats), np.uint8)
-    )
-    steps = sum(step.last for step in plan.steps)
-    beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
-    words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
-    head = host.fetch_array(plan.b, (lowered.k, 16), np.int16).astype(np.int64)
-    a, b = [], []
-    wide = lowered.parts * lowered.config.rank
-    for index, tap in enumerate(lowered.taps):
-        addresses = -(-tap.elements // lowered.config.panels)
-        part = words[tap.lanes_at[0] : tap.lanes_at[0] + lowered.parts * addresses, : lowered.config.columns]
-        a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
-        b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
-    whole = np.ascontiguousarray(beats)
-    return Result(
-        records=kept,
-        a=a,
-        b=b,
-        counters=counters,
-        instructions=plan.assembler.instructions,
-        trace=events,
-        losses=[int(v) for v in whole[:, :8].copy().view("<u8").ravel()],
-        counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
-        correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()],
-    )
-
-
-def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
-    """Counts what was found equal.
-
-    Raises :class:`MismatchError` at the first difference.
-
-    ``result`` is of a run that began with an empty cache; of its counters, all are compared but cycles.
-    """
-    lowered = reference.lowered
-    expected = records(lowered, cache)[: len(result.records)]
-    if not np.array_equal(result.records, expected):
-        sample, byte = np.argwhere(result.records != expected)[0]
-        raise MismatchError(
-            f"RTL and reference differ: cached byte {byte} of sample {sample} is "
-            f"{result.records[sample, byte]}, not {expected[sample, byte]}"
-        )
-    for what, found, wanted in (
-        ("loss", result.losses, reference.losses),
-        ("correct", result.correct, reference.correct),
-    ):
-        for step, (one, other) in enumerate(zip(found, wanted)):
-            if one != other:
-                raise MismatchError(f"RTL and reference differ: {what} of step {step} is {one}, not {other}")
-    words = 0
-    for tap, a, b, (ref_a, ref_b) in zip(lowered.taps, result.a, result.b, reference.adapters()):
-        for name, ours, theirs in (("A", a, ref_a), ("B", b, ref_b)):
-            words += ours.size
-            if not np.array_equal(ours, theirs):
-                at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
-                raise MismatchError(
-                    f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, not {theirs[at]}"
-                )
-    told = counted(result.instructions, beat_bytes=BEAT) | asdict(reference.health)
-    wrong = differing(result.counters, told)
-    if wrong:
-        raise MismatchError(f"RTL and reference differ: the counter {wrong}")
-    return {
-        "losses": len(result.losses),
-        "adapter_words": words,
-        "cached_bytes": int(result.records.size),
-        "counters": len(told),
-    }
 
 
 def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
@@ -417,12 +263,16 @@ class IntegerImageTask(ImageTask):
 
     def _in_rtl(self) -> Outcome:
         tell = self.job.tell
+        from .image_rtl import run_rtl
+
         files = self.job.design.files(lambda text: tell(0, 0, text))
         self.result = run_rtl(self.plan, files, progress=tell, expected=self.expected.total)
         return Outcome(losses=[], learnt=self.result, figures=self.result.metrics)
 
     def compared(self, ran: Outcome) -> Outcome:
         """The reference's outcome, which is the RTL's word by word."""
+        from .image_rtl import compare
+
         made = self.run("reference")
         equal = compare(ran.learnt, self.reference, self.kept)
         return replace(made, figures={**ran.figures, "equal_to_reference": equal})

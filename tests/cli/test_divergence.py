@@ -10,8 +10,7 @@ import pytest
 import gradloom
 from gradloom.rtl.models.datasets import default_split
 from gradloom.rtl.models.lora import load_lora
-from gradloom.sim.workloads.divergence import verdict
-from gradloom.sim.workloads.metrics import UNITS, units_table
+from gradloom.sim.workloads.metrics import UNITS, units_table, verdict
 
 from .test_language_verbs import MODEL, here  # noqa: F401
 

@@ -11,7 +11,7 @@ from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.sim.time import timing as times
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.images import compare, run_rtl
+from gradloom.sim.workloads.image_rtl import compare, run_rtl
 from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ..engines.linear.conftest import make_layer

@@ -14,7 +14,7 @@ from gradloom.rtl.plan.images.program import plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.images import compare, run_plan
+from gradloom.sim.workloads.image_rtl import compare, run_plan
 
 from ..system.conftest import SMALL, Machine
 from .looks import DEEP

@@ -11,7 +11,7 @@ import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
 from gradloom.rtl.machines.engines import IMAGES
-from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
+from gradloom.rtl.plan.images.tokens import IMAGE_STREAMS
 from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import STORE

@@ -7,9 +7,8 @@ from onnx import helper, numpy_helper
 
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.network import Conv, Dense, Network
+from gradloom.rtl.models.network import Conv, Dense, Network, PixelMap
 from gradloom.rtl.models.onnx_import import load_onnx
-from gradloom.rtl.models.pixels import PixelMap
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.sim.reference.system import fill_cache
 from gradloom.sim.workloads.baselines import Trainer

@@ -15,8 +15,7 @@ from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images import tokens
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.images.streams import IMAGE_STREAMS
-from gradloom.rtl.plan.images.tokens import Token, check_program
+from gradloom.rtl.plan.images.tokens import IMAGE_STREAMS, Token, check_program
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE

@@ -19,7 +19,7 @@ from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
-from gradloom.sim.workloads.images import run_rtl
+from gradloom.sim.workloads.image_rtl import run_rtl
 
 # The whole-machine tests' small design: one build serves both.
 _spec = importlib.util.spec_from_file_location(

@@ -13,7 +13,7 @@ from gradloom.rtl.plan.images.program import Settings
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.images import MismatchError, compare, run_plan, run_rtl
+from gradloom.sim.workloads.image_rtl import MismatchError, compare, run_plan, run_rtl
 from gradloom.sim.workloads.mathematics import Cache, train_adapters
 
 from .conftest import SMALL, small_network

@@ -17,11 +17,10 @@ import numpy as np
 from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ..program.assembler import Assembler
-from .lowered import Lowered
+from .lowered import BEAT, Lowered, parameters
 from .program import image_words, learning_scale
 from .schedule import Step
 from .tokens import Token, check_program
-from .words import BEAT, parameters
 from .writer import Writer
 
 __all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]

@@ -9,10 +9,9 @@ from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ...workloads import LENET5
 from ..program.assembler import Assembler
-from .lowered import Lowered
+from .lowered import BEAT, Lowered, parameters
 from .schedule import Step, batches, epoch_order
 from .tokens import Token, check_program
-from .words import BEAT, parameters
 from .writer import Writer
 
 __all__ = [

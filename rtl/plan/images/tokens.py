@@ -1,12 +1,16 @@
 """Tokens of the image machine, and the check that a program ends."""
 
+from ...engines.array.commands import ArrayOpcode
+from ...engines.encode.commands import EncodeOpcode
+from ...engines.ports import TapQueue
+from ...formats.images import SCALES_PER_BEAT
 from ...machines.configs import ImageConfig
-from ...machines.engines import IMAGES
-from ..program.assembler import Assembler
-from ..program.progress import check_progress
-from .streams import IMAGE_STREAMS
+from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
+from ...shell.engines import STORE
+from ..program.assembler import Assembler, Instruction
+from ..program.progress import Flow, Streams, check_progress
 
-__all__ = ["Token", "check_program"]
+__all__ = ["IMAGE_STREAMS", "Token", "check_program"]
 
 
 class Token:
@@ -28,6 +32,44 @@ class Token:
         LAYER,
         LOGITS,
     ) = range(14)
+
+
+_BLOCK = 64
+#: Of what is always there no STORE waits for long. Behind the taps are encoders, whose room is not counted.
+_ROOM: dict[int, int] = {
+    ARRAY.store("taps"): TapQueue.depth,
+    ENCODE.store("taps"): TapQueue.depth,
+    ENCODE.store("raw"): 1,
+    HEAD.store("losses"): 4,
+}
+
+
+def _tap(stream: int, elements: int, wide: int) -> Flow:
+    """Codes and scales of a tap."""
+    blocks = -(-elements // _BLOCK)
+    return stream, blocks * (4 if wide else 2) + -(-blocks // SCALES_PER_BEAT)
+
+
+def _flow(command: Instruction) -> Flow | None:
+    engine, operands = command.engine, command.operands
+    if engine == STORE:
+        source = operands["source"]
+        return (source, operands["beats"]) if source in _ROOM else None
+    if engine == ARRAY:
+        if command.opcode == ArrayOpcode.CONVOLVE and operands.get("encode"):
+            elements = operands["height"] * operands["width"] * operands["channels"]
+            return _tap(ARRAY.store("taps"), elements, operands.get("wide", 0))
+    elif engine == ENCODE:
+        if command.opcode == EncodeOpcode.RAW:
+            return ENCODE.store("raw"), -(-operands["elements"] // 4)
+        return _tap(ENCODE.store("taps"), operands["elements"], operands.get("wide", 0))
+    elif engine == HEAD and operands.get("last"):
+        return HEAD.store("losses"), 1
+    return None
+
+
+#: What :func:`~gradloom.rtl.plan.program.progress.check_progress` is told of that machine.
+IMAGE_STREAMS = Streams(_flow, _ROOM)
 
 
 def check_program(asm: Assembler, config: ImageConfig) -> None:

@@ -12,10 +12,9 @@ from ...shell.engines import CONTROL, LOAD
 from ...shell.signature import ControlOpcode
 from ..program.assembler import Assembler
 from .adapters import AdapterWriter
-from .lowered import Lowered, LoweredConv, LoweredDense
+from .lowered import BEAT, Lowered, LoweredConv, LoweredDense
 from .operations import Convolve, Dense, Encode, Operation, Record, frozen
 from .tokens import Token
-from .words import BEAT
 
 __all__ = ["Writer"]
 
