@@ -13,15 +13,28 @@ from typing import Any, BinaryIO
 from .adapter_store import HEADER_BYTES
 from .soc import HEADER_BYTES as RESERVED
 
-__all__ = ["ADAPTER", "BLOCK", "MAX_SECTIONS", "PLAIN", "CardError", "Section", "place", "read_card", "write_card"]
+__all__ = [
+    "ADAPTER",
+    "BLOCK",
+    "KEPT",
+    "MAX_SECTIONS",
+    "PLAIN",
+    "CardError",
+    "Entry",
+    "Section",
+    "place",
+    "read_card",
+    "read_header",
+    "write_card",
+]
 
 _MAGIC = b"GLCD"
 _LAYOUT = 1
 #: Bytes of a card's block, and the unit of every section.
 BLOCK = 512
 MAX_SECTIONS = 12
-#: Kinds of section: bytes at an offset of memory, or the next adapter of a store there.
-PLAIN, ADAPTER = 0, 1
+#: Kinds of section: bytes at an offset of memory, the next adapter of a store there, or room for what a job learns.
+PLAIN, ADAPTER, KEPT = 0, 1, 2
 _UNIT = 64
 _ENTRY = struct.Struct("<16s6I")
 _CHUNK = 1 << 20
@@ -38,7 +51,8 @@ class Section:
     ``parts``: files or bytes one after the other.
 
     ``offset`` counts from the shared memory's first byte, where a job's header may be: the last section then, since the
-    job begins with it. ``capacity``, of an adapter's store: room in each place.
+    job begins with it. ``capacity``, of an adapter's store: room in each place; of two copies that a job keeps, bytes
+    of each. Both of these begin at a multiple of ``unit`` bytes: what a card erases at once should hold one of them.
     """
 
     name: str
@@ -46,22 +60,31 @@ class Section:
     offset: int
     kind: int = PLAIN
     capacity: int = 0
+    unit: int = BLOCK
 
     @property
     def size(self) -> int:
         """Bytes on the card."""
+        if self.kind == KEPT:
+            return -(-self.capacity // self.unit) * self.unit * 2
         size = sum(part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts)
         return -(-size // _UNIT) * _UNIT
 
     @property
     def end(self) -> int:
         """Where its memory ends."""
+        if self.kind == KEPT:
+            return self.offset
         return self.offset + (2 * (HEADER_BYTES + self.capacity) if self.kind == ADAPTER else self.size)
 
     def check(self, memory_bytes: int) -> None:
         """Refuses a section that the firmware would refuse."""
         if not self.name.isascii() or not self.name.isprintable() or not 1 <= len(self.name) <= 16:
             raise ValueError(f"name={self.name!r}: must be 1 to 16 printable ASCII characters")
+        if self.kind == KEPT:
+            if self.offset or self.parts:
+                raise ValueError(f"{self.name}: what a job keeps has no content yet")
+            return
         if self.offset == 0 and self.kind == PLAIN:
             if self.size > RESERVED:
                 raise ValueError(f"{self.name} has {self.size} bytes: a job's header has at most {RESERVED}")
@@ -106,6 +129,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
     block, entries = 1, b""
     rows: list[dict[str, Any]] = []
     for section in sections:
+        block = -(-block * BLOCK // section.unit) * section.unit // BLOCK
         file.seek(block * BLOCK)
         total = 0
         for data in _pieces(section):
@@ -118,7 +142,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         rows.append(
             {
                 "name": section.name,
-                "kind": "adapter" if section.kind == ADAPTER else "plain",
+                "kind": ("plain", "adapter", "kept")[section.kind],
                 "offset": section.offset,
                 "bytes": size,
                 "capacity": section.capacity,
@@ -127,6 +151,8 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         )
         block += -(-size // BLOCK)
         file.write(bytes(-size % BLOCK))
+        # What a job learns begins as zeros: a hole in the file.
+        file.truncate(block * BLOCK)
     body = (struct.pack("<5I", len(sections), block, 0, 0, 0) + entries).ljust(BLOCK - 12, b"\0")
     file.seek(0)
     file.write(_MAGIC + struct.pack("<2I", _LAYOUT, zlib.crc32(body)) + body)
@@ -134,6 +160,8 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
 
 
 def _pieces(section: Section) -> Iterable[bytes]:
+    if section.kind == KEPT:
+        return
     given = 0
     for part in section.parts:
         if isinstance(part, bytes):
@@ -148,22 +176,53 @@ def _pieces(section: Section) -> Iterable[bytes]:
         yield bytes(section.size - given)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A section as the card's first block has it; ``start``: its first byte on the card, ``total``: its CRC-32."""
+
+    name: str
+    kind: int
+    start: int
+    size: int
+    total: int
+    offset: int
+    capacity: int
+
+
+def read_header(block: bytes) -> tuple[list[Entry], int]:
+    """Sections of a card, of its first block, and the block's sum, which names the image.
+
+    :class:`CardError` names the damage.
+    """
+    if len(block) < BLOCK or block[:4] != _MAGIC:
+        raise CardError("not an image that gradloom wrote")
+    layout, total, count, blocks = struct.unpack_from("<4I", block, 4)
+    if layout != _LAYOUT or zlib.crc32(block[12:BLOCK]) != total or count > MAX_SECTIONS:
+        raise CardError("the header is damaged")
+    found = []
+    for index in range(count):
+        raw, kind, first, size, check, offset, capacity = _ENTRY.unpack_from(block, 32 + index * _ENTRY.size)
+        name = raw.rstrip(b"\0").decode("ascii", "replace")
+        if first * BLOCK + size > blocks * BLOCK:
+            raise CardError(f"section {name} is damaged")
+        found.append(
+            Entry(name=name, kind=kind, start=first * BLOCK, size=size, total=check, offset=offset, capacity=capacity)
+        )
+    return found, total
+
+
 def read_card(image: bytes) -> list[Section]:
     """The sections of an image, with their bytes as the only part.
 
     :class:`CardError` names the damage.
     """
-    if len(image) < BLOCK or image[:4] != _MAGIC:
-        raise CardError("not an image that gradloom load wrote")
-    layout, total, count, blocks = struct.unpack_from("<4I", image, 4)
-    if layout != _LAYOUT or zlib.crc32(image[12:BLOCK]) != total:
-        raise CardError("the header is damaged")
     sections = []
-    for index in range(count):
-        raw, kind, block, size, check, offset, capacity = _ENTRY.unpack_from(image, 32 + index * _ENTRY.size)
-        name = raw.rstrip(b"\0").decode("ascii")
-        data = image[block * BLOCK : block * BLOCK + size]
-        if len(data) != size or block * BLOCK + size > blocks * BLOCK or zlib.crc32(data) != check:
-            raise CardError(f"section {name} is damaged")
-        sections.append(Section(name=name, parts=(data,), offset=offset, kind=kind, capacity=capacity))
+    for each in read_header(image[:BLOCK])[0]:
+        data = image[each.start : each.start + each.size]
+        if len(data) != each.size or (each.kind != KEPT and zlib.crc32(data) != each.total):
+            raise CardError(f"section {each.name} is damaged")
+        parts = () if each.kind == KEPT else (data,)
+        sections.append(
+            Section(name=each.name, parts=parts, offset=each.offset, kind=each.kind, capacity=each.capacity)
+        )
     return sections

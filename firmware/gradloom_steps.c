@@ -198,6 +198,18 @@ static int bits_of(const gl_steps *steps, volatile const struct value *value, vo
     return 1;
 }
 
+/* A step's program: that of its row, but program 0 for as many steps after the first as the table begins with it. */
+static uint32_t program_of(const gl_steps *steps, uint32_t step)
+{
+    volatile const struct table *table = table_of(steps);
+    uint32_t stride = 4 * table->columns, own = *in_table(steps, table->rows + step * stride), row;
+
+    for (row = 0; own && row <= step - steps->first; row++)
+        if (*in_table(steps, table->rows + row * stride))
+            return own;
+    return 0;
+}
+
 const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *program)
 {
     volatile const struct table *table = table_of(steps);
@@ -207,7 +219,7 @@ const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *pro
     volatile uint32_t *code, *word;
     uint32_t i, k, mask, bits, values, columns = table->columns;
 
-    *program = row[0];
+    *program = program_of(steps, step);
     own = (volatile const struct program *)in_table(steps, table->program) + *program;
     value = (volatile const struct value *)in_table(steps, own->value);
     values = own->values;

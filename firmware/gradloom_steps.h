@@ -19,6 +19,7 @@ typedef struct gl_steps {
     uint32_t table;            /* offset in the window */
     uint32_t programs;
     uint32_t offset[GL_STEPS_PROGRAMS], commands[GL_STEPS_PROGRAMS]; /* of each */
+    uint32_t first; /* steps that were made before memory was filled: other programs need what program 0 leaves there */
 } gl_steps;
 
 /* NULL, or why the table is refused. Call it first: the other functions trust the table. */

@@ -16,9 +16,12 @@ __all__ = [
     "MAX_PROGRAMS",
     "MAX_STEP_PROGRAMS",
     "RAM_BYTES",
+    "RECORD_BYTES",
+    "STOPPED",
     "TUNER_RAM_BYTES",
     "Job",
     "Kept",
+    "Limits",
     "Program",
     "Result",
     "ResultKind",
@@ -29,14 +32,16 @@ __all__ = [
 ]
 
 _MAGIC = b"GLRN"
-_LAYOUT = 3
+_LAYOUT = 4
 #: Programs that a job's header has room for.
 MAX_PROGRAMS = 180
 #: Those that a job with a table of steps may have.
 MAX_STEP_PROGRAMS = 4
 _MAX_RESULTS = 16
 #: What the firmware makes of a job's first four bytes.
-DONE, FAILED = b"DONE", b"FAIL"
+DONE, FAILED, STOPPED = b"DONE", b"FAIL", b"STOP"
+#: A run's record in a job's log: the loss's sum in two words and its tokens, and saturated words.
+RECORD_BYTES = 16
 #: Space that a header may take; a window after it can start here.
 HEADER_BYTES = 4096
 #: The processor's memory: firmware, variables and stack.
@@ -104,24 +109,44 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """An adapter that is kept in a store.
+    """Words that are kept, and from which the job goes on.
 
-    It has ``bytes`` bytes, a multiple of 64, at ``offset`` of the window; its store is at ``store`` from the shared
-    memory's first byte on, outside the window, and has that capacity. It is kept after every ``every`` runs, and after
-    the last: 300 cycles a word.
+    They have ``bytes`` bytes, a multiple of 64, at ``offset`` of the window. They are kept after every ``every`` runs,
+    and after the last.
+
+    With a ``store`` they are an adapter in memory: that many bytes from the shared memory's first byte on, outside the
+    window, with room for two copies: 300 cycles a word. Without, they are on the memory card, with the number of runs
+    and a log of ``records`` runs that is at ``log`` of the memory: 340 cycles a word; and also after ``cycles`` cycles.
     """
 
     offset: int
     bytes: int
-    store: int
+    store: int = 0
     every: int = 1
+    cycles: int = 0
+    log: int = 0
+    records: int = 0
 
     def __post_init__(self) -> None:
-        for field in ("bytes", "store"):
-            if getattr(self, field) % 64 or getattr(self, field) < 1:
-                raise ValueError(f"{field}={getattr(self, field)} of the adapter: must be a multiple of 64")
-        if self.every < 1:
+        if self.bytes % 64 or self.bytes < 1:
+            raise ValueError(f"bytes={self.bytes} of the adapter: must be a multiple of 64")
+        if self.store % 64:
+            raise ValueError(f"store={self.store} of the adapter: must be a multiple of 64")
+        if self.every < (0 if self.cycles and not self.store else 1):
             raise ValueError(f"every={self.every} of the adapter: must be at least 1")
+
+    @property
+    def room(self) -> int:
+        """Bytes of a copy on the card."""
+        return sum(-(-size // 512) * 512 for size in (1, self.bytes, RECORD_BYTES * self.records))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a job may use after power-up before it stops; 0: no limit."""
+
+    runs: int = 0
+    cycles: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +165,7 @@ class Job:
     results : tuple of Result
         Told after each run.
     kept : Kept, optional
-        An adapter that starts from its store, and is kept there after each run.
+    limits : Limits
     table : int
         Offset in the window of a table that ``gradloom.firmware.steps`` makes: it says which program a run is of, and
         patches it; 0: there is none.
@@ -152,6 +177,7 @@ class Job:
     watchdog: int = 0
     results: tuple[Result, ...] = ()
     kept: Kept | None = None
+    limits: Limits = Limits()
     table: int = 0
 
     def __post_init__(self) -> None:
@@ -180,13 +206,17 @@ class Job:
         Write it after all else, its first word last.
         """
         each = self.kept
-        kept = (0, 0, 0, 0) if each is None else (each.offset, each.bytes, each.store, each.every)
+        kept = (0,) * 8
+        if each is not None:
+            kept = (each.offset, each.bytes, each.store, each.every, *_pair(each.cycles), each.log, each.records)
         body = struct.pack(
-            "<10I",
+            "<17I",
             self.window_offset,
             self.window_bytes,
             self.watchdog,
             *kept,
+            self.limits.runs,
+            *_pair(self.limits.cycles),
             self.table,
             len(self.programs),
             len(self.results),
@@ -205,6 +235,10 @@ class Job:
                 "<8s4I", result.name.encode("ascii"), result.kind, result.offset, result.words, result.fraction
             )
         return _MAGIC + struct.pack("<3I", _LAYOUT, 16 + len(body), zlib.crc32(body)) + body
+
+
+def _pair(value: int) -> tuple[int, int]:
+    return value & 0xFFFFFFFF, value >> 32
 
 
 @dataclass(frozen=True, kw_only=True)

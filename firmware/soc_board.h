@@ -44,7 +44,17 @@ static inline uint32_t gl_board_card_got(void)
 
 static inline void gl_board_card_fetch(void)
 {
-    GL_BOARD_CARD[1] = 0;
+    GL_BOARD_CARD[1] = 0xffffffffu;
+}
+
+static inline void gl_board_card_give(uint32_t word)
+{
+    GL_BOARD_CARD[1] = word;
+}
+
+static inline void gl_board_card_sum_sent(void)
+{
+    GL_BOARD_CARD[3] = 1;
 }
 
 static inline uint32_t gl_board_card_word(void)
@@ -61,6 +71,9 @@ static inline uint32_t gl_board_card_tries(void)
 {
     return GL_BOARD_CARD[3];
 }
+
+/* Whether the pin says that mains power is gone. */
+#define GL_BOARD_MAINS_LOST() (((volatile uint32_t *)GL_UART)[1] >> 1 & 1)
 
 /* Before the first look at the shared memory: what must be done so that the processor's caches do not hold it. */
 static inline void gl_board_start(void)

@@ -6,11 +6,9 @@
 #include "soc_sd.h"
 #include "soc_text.h"
 
-#ifdef GL_BOARD_HEADER
-#include GL_BOARD_HEADER
-#else
-#include "soc_board.h"
-#endif
+#include "soc_memory.h"
+
+struct card_area card_area;
 
 #ifndef GL_BOARD_CARD
 
@@ -26,12 +24,13 @@ void card_load(void)
 /* Here lies the header of a job, which may be a section of its own: the last, so that all it needs is there. */
 #define RESERVED 4096u
 
-enum { PLAIN, ADAPTER };
+enum { PLAIN, ADAPTER, KEPT };
 
 /* Words, little-endian. */
 struct section {
     uint32_t name[4]; /* sixteen characters, padded with zeros */
-    uint32_t kind;    /* PLAIN: bytes at `offset`; ADAPTER: the next of a store at `offset` (gradloom_store.h) */
+    uint32_t kind;    /* PLAIN: bytes at `offset`; ADAPTER: the next of a store at `offset` (gradloom_store.h); KEPT: not
+                         for memory (soc_keep.h) */
     uint32_t block;   /* where it begins on the card */
     uint32_t bytes;
     uint32_t sum; /* CRC-32 */
@@ -61,11 +60,13 @@ static const char *refuse(const struct header *header, const struct section *sec
 {
     uint32_t room;
 
-    if (section->kind > ADAPTER || section->bytes % 4)
+    if (section->kind > KEPT || section->bytes % 4)
         return "is of another kind";
     if (section->block == 0 || section->block > header->blocks ||
         blocks_of(section) > header->blocks - section->block)
         return "is outside the image";
+    if (section->kind == KEPT)
+        return NULL;
     if (section->offset == 0 && section->kind == PLAIN)
         return section->bytes > RESERVED ? "is outside the memory" : NULL;
     if (section->offset % 64 || section->offset < RESERVED || section->offset > GL_MEMORY_BYTES)
@@ -86,6 +87,12 @@ static const char *load(const struct header *header, const struct section *secti
 
     if (why)
         return why;
+    if (section->kind == KEPT) {
+        card_area.block = section->block;
+        card_area.blocks = blocks_of(section) / 2;
+        card_area.identity = header->sum;
+        return NULL;
+    }
     store.offset = section->offset;
     store.capacity = section->capacity;
     gl_init_mmio(&store.memory, (volatile void *)GL_MEMORY);
@@ -118,7 +125,6 @@ void card_load(void)
     struct header header;
     uint32_t *words = (uint32_t *)&header, sum = GL_SUM_START, i;
     const char *why = sd_start();
-
     if (why == sd_nobody) {
         put_text("card: none\n");
         return;

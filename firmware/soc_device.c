@@ -2,18 +2,18 @@
 #include "soc_device.h"
 #include "soc_text.h"
 
-#ifdef GL_BOARD_HEADER
-#include GL_BOARD_HEADER
-#else
-#include "soc_board.h"
-#endif
+#include "soc_memory.h"
 
 int find_device(gl_device *device)
 {
     char table[GL_TABLE_BYTES], *at;
     int status;
 
+#ifdef GL_BOARD_READ
+    gl_init_access(device, GL_BOARD_READ, GL_BOARD_WRITE, NULL);
+#else
     gl_init_mmio(device, (volatile void *)GL_REGISTERS);
+#endif
     status = gl_probe(device, NULL);
     if (status != GL_OK) {
         put_text(status == GL_NOT_FOUND ? "gradloom: no accelerator\n" : "gradloom: another register map\n");

@@ -48,6 +48,9 @@ _UNITS = {
         "soc_main.c",
         "soc_card.c",
         "soc_device.c",
+        "soc_job.c",
+        "soc_keep.c",
+        "soc_result.c",
         "soc_sd.c",
         "soc_text.c",
         "gradloom.c",
@@ -57,8 +60,28 @@ _UNITS = {
     ),
     "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
 }
-_SHARED = ("gradloom.h", "gradloom_sum.h", "soc_device.h", "soc_text.h", "gradloom_regs.h", "soc_board.h", "soc.ld")
-_MORE = {"soc": ("gradloom_steps.h", "gradloom_store.h", "soc_card.h", "soc_sd.h"), "tuner": ()}
+_SHARED = (
+    "gradloom.h",
+    "gradloom_sum.h",
+    "soc_device.h",
+    "soc_text.h",
+    "gradloom_regs.h",
+    "soc_board.h",
+    "soc_memory.h",
+    "soc.ld",
+)
+_MORE = {
+    "soc": (
+        "gradloom_steps.h",
+        "gradloom_store.h",
+        "soc_card.h",
+        "soc_job.h",
+        "soc_keep.h",
+        "soc_result.h",
+        "soc_sd.h",
+    ),
+    "tuner": (),
+}
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = (
     "-Os",

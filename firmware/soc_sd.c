@@ -6,11 +6,7 @@
 
 #include "gradloom_sum.h"
 
-#ifdef GL_BOARD_HEADER
-#include GL_BOARD_HEADER
-#else
-#include "soc_board.h"
-#endif
+#include "soc_memory.h"
 
 #ifdef GL_BOARD_CARD
 
@@ -22,13 +18,22 @@
 #ifndef GL_CARD_WAIT
 #define GL_CARD_WAIT 250000u
 #endif
+/* And 500 ms to store blocks. */
+#ifndef GL_CARD_BUSY
+#define GL_CARD_BUSY 1250000u
+#endif
 #define TRIES 3
 
-enum { GO_IDLE = 0, SEND_IF_COND = 8, STOP = 12, SET_BLOCKLEN = 16, READ_MULTIPLE = 18, SEND_OP_COND = 41,
-       APP_CMD = 55, READ_OCR = 58, CRC_ON_OFF = 59 };
+enum { GO_IDLE = 0, SEND_IF_COND = 8, STOP = 12, SEND_STATUS = 13, SET_BLOCKLEN = 16, READ_MULTIPLE = 18,
+       WRITE_MULTIPLE = 25, SEND_OP_COND = 41, APP_CMD = 55, READ_OCR = 58, CRC_ON_OFF = 59 };
 /* Answers. */
 enum { READY = 0x00, IDLE = 0x01, ILLEGAL = 0x04, DAMAGED = 0x08, SILENCE = 0xff };
 #define DATA_TOKEN 0xfeu
+/* Of a WRITE_MULTIPLE: before a block, and behind the last one. */
+#define WRITE_TOKEN 0xfcu
+#define STOP_TOKEN 0xfdu
+/* Five bits of the answer to a block, and the second byte of SEND_STATUS. */
+enum { ACCEPTED = 0x05, BAD_SUM = 0x0b, PROTECTED = 0x20 };
 /* 2.7 to 3.6 V, and a pattern that comes back. */
 #define CONDITION 0x1aau
 /* In the argument of SEND_OP_COND: we know large cards. In OCR: it is one. */
@@ -194,7 +199,8 @@ static const char *take_block(volatile uint32_t *to, uint32_t words, uint32_t *s
         else
             gl_board_card_send(0xff);
         if (i <= words) {
-            *to++ = word;
+            if (to)
+                *to++ = word;
             total = gl_sum_word(total, word);
         }
     }
@@ -205,16 +211,18 @@ static const char *take_block(volatile uint32_t *to, uint32_t words, uint32_t *s
     return NULL;
 }
 
-static const char *stop(void)
+/* Whether the card is no longer busy. */
+static int idle_again(uint32_t bytes)
 {
-    uint32_t i;
-
-    if (command(STOP, 0) == SILENCE)
-        return "the card does not stop";
-    for (i = 0; i < GL_CARD_WAIT; i++)
+    while (bytes--)
         if (exchange(0xff) == 0xff)
-            return NULL;
-    return "the card does not stop";
+            return 1;
+    return 0;
+}
+
+static const char *stop(uint32_t bytes)
+{
+    return command(STOP, 0) == SILENCE || !idle_again(bytes) ? "the card does not stop" : NULL;
 }
 
 const char *sd_read(uint32_t first, uint32_t words, volatile uint32_t *to, uint32_t *sum)
@@ -229,17 +237,88 @@ const char *sd_read(uint32_t first, uint32_t words, volatile uint32_t *to, uint3
             part = words < SD_BLOCK_WORDS ? words : SD_BLOCK_WORDS;
             why = take_block(to, part, sum);
             if (!why) {
-                to += part;
+                to = to ? to + part : to;
                 words -= part;
                 first++;
                 failed = 0;
             }
         }
-        ended = stop();
+        ended = stop(GL_CARD_WAIT);
         release();
         if (!why)
             why = ended;
         if (why && ++failed == TRIES)
+            return why;
+    }
+    return NULL;
+}
+
+static const char damaged[] = "blocks arrive at the card damaged";
+
+/* The next block of a WRITE_MULTIPLE, of which `words` are given. */
+static const char *give_block(volatile const uint32_t *from, uint32_t words)
+{
+    uint32_t answer = SILENCE, sum, i;
+
+    exchange(WRITE_TOKEN);
+    gl_board_card_sum_sent();
+    for (i = 0; i < SD_BLOCK_WORDS; i++)
+        gl_board_card_give(i < words ? from[i] : 0);
+    sum = gl_board_card_sum();
+    exchange(sum >> 8);
+    exchange(sum & 0xff);
+    for (i = 0; i < 9 && answer == SILENCE; i++)
+        answer = exchange(0xff);
+    if (answer == SILENCE)
+        return "the card does not answer a block";
+    if (!idle_again(GL_CARD_BUSY))
+        return "the card stays busy";
+    answer &= 0x1f;
+    return answer == ACCEPTED ? NULL : answer == BAD_SUM ? damaged : "the card cannot write a block";
+}
+
+/* What the card says of a write behind its end, if it is worse than `why`. */
+static const char *written(const char *why)
+{
+    uint32_t answer = command(SEND_STATUS, 0), more = exchange(0xff);
+
+    release();
+    if (answer == SILENCE)
+        return "the card is gone";
+    if (more & PROTECTED)
+        return "the card is write-protected";
+    return why ? why : answer || more ? "the card cannot write a block" : NULL;
+}
+
+const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *from)
+{
+    const char *why;
+    uint32_t part, failed = 0;
+
+    while (words) {
+        why = command(WRITE_MULTIPLE, large ? first : 4 * SD_BLOCK_WORDS * first) == READY
+                  ? NULL : "the card refuses to write";
+        while (words && !why) {
+            part = words < SD_BLOCK_WORDS ? words : SD_BLOCK_WORDS;
+            why = give_block(from, part);
+            if (!why) {
+                from += part;
+                words -= part;
+                first++;
+                failed = 0;
+            }
+        }
+        if (why) {
+            stop(GL_CARD_BUSY);
+        } else {
+            exchange(STOP_TOKEN);
+            exchange(0xff); /* the card may be busy from the next byte on */
+            if (!idle_again(GL_CARD_BUSY))
+                why = "the card stays busy";
+        }
+        release();
+        why = written(why);
+        if (why && (why != damaged || ++failed == TRIES))
             return why;
     }
     return NULL;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soc_text.h"
 
-#ifdef GL_BOARD_HEADER
-#include GL_BOARD_HEADER
-#else
-#include "soc_board.h"
-#endif
+#include "soc_memory.h"
 
 /* Text that was kept: its place, the bytes there, and the characters put, which may be more. */
 static char *kept;

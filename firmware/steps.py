@@ -173,12 +173,14 @@ class Steps:
         Offset of the table.
     programs : sequence of (int, int)
         Offset and commands of each program.
+    first : int
+        Steps that were made before the window was filled: other programs need what program 0 leaves there.
 
     Raises :class:`StepError` where the firmware refuses the table.
     """
 
-    def __init__(self, memory: Any, table: int, programs: Sequence[tuple[int, int]]) -> None:
-        self.memory, self.programs = memory, programs
+    def __init__(self, memory: Any, table: int, programs: Sequence[tuple[int, int]], first: int = 0) -> None:
+        self.memory, self.programs, self.first = memory, programs, first
         magic, layout, size, total, *head = _HEADER.unpack(memory.fetch(table, _HEADER.size))
         if (magic, layout) != (_MAGIC, _LAYOUT):
             raise StepError("the step table is of another layout")
@@ -207,7 +209,7 @@ class Steps:
 
         row = self.rows[step]
         variables = np.concatenate([row.astype(np.uint32).view(np.int32).astype(np.int64), self._state()])
-        number = int(row[0])
+        number = self._program(step)
         count, records = (int(each) for each in self._words(self._programs + 8 * number, 2))
         start = self.programs[number][0]
         for word, mask, fields, at, commands, places in self._words(records, 6 * count).reshape(-1, 6).tolist():
@@ -219,6 +221,11 @@ class Steps:
                 old = int.from_bytes(self.memory.fetch(place, 4), "little")
                 self.memory.store(place, ((old & ~mask) | bits).to_bytes(4, "little"))
         return number
+
+    def _program(self, step: int) -> int:
+        """That of the row, but 0 for as many steps after the first as the table begins with it."""
+        begins = not self.rows[: step - self.first + 1, 0].any()
+        return 0 if begins else int(self.rows[step, 0])
 
     @staticmethod
     def _field(shape: int, constant: int, terms: int, variables: np.ndarray) -> int:

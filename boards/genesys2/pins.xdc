@@ -7,13 +7,15 @@ set_property -dict {PACKAGE_PIN R28 IOSTANDARD LVCMOS33 SLEW FAST} [get_ports sd
 set_property -dict {PACKAGE_PIN R29 IOSTANDARD LVCMOS33} [get_ports sd_mosi]
 set_property -dict {PACKAGE_PIN T30 IOSTANDARD LVCMOS33} [get_ports sd_cs_n]
 set_property -dict {PACKAGE_PIN R26 IOSTANDARD LVCMOS33 PULLTYPE PULLUP} [get_ports sd_miso]
+# First pin of the connector JA: high while the board runs from its backup supply. Nothing is connected: low.
+set_property -dict {PACKAGE_PIN U27 IOSTANDARD LVCMOS33 PULLTYPE PULLDOWN} [get_ports mains_lost]
 # LD0: memory calibrated; LD1: the processor has stopped; LD2: one of its accesses failed.
 set_property -dict {PACKAGE_PIN T28 IOSTANDARD LVCMOS33} [get_ports led_memory]
 set_property -dict {PACKAGE_PIN V19 IOSTANDARD LVCMOS33} [get_ports led_trap]
 set_property -dict {PACKAGE_PIN U30 IOSTANDARD LVCMOS33} [get_ports led_fault]
 
 # A button, a lamp, a line at 115,200 baud, a reset that never moves: nothing here has to be on time.
-set_false_path -from [get_ports reset_n]
+set_false_path -from [get_ports {reset_n mains_lost}]
 set_false_path -to [get_ports {uart_txd sd_reset led_memory led_trap led_fault}]
 # From the clock's fall to where its answer is looked at are 40 ns, 14 of which a card may need itself.
 set_max_delay -datapath_only -from [all_clocks] -to [get_ports {sd_sclk sd_mosi sd_cs_n}] 10.000

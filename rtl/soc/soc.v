@@ -2,11 +2,13 @@
 // two AXI4-Lite managers. One access is under way at a time.
 //
 //   0x0000_0000  firmware and stack, RAM_WORDS words, filled from IMAGE
-//   0x1000_0000  UART: write +0 sends a byte; read +4: bit 0 says that a byte written now would be lost
+//   0x1000_0000  UART: write +0 sends a byte; read +4: bit 0 says that a byte written now would be lost, bit 1 that
+//                `mains_lost` is high
 //   0x1100_0000  memory card. An access waits until the transfer under way has ended.
 //                write +0 sends a byte, read +0: what arrived meanwhile
-//                write +4 sends four bytes of ones, read +4: what arrived meanwhile, the first byte lowest
+//                write +4 sends four bytes, read +4: what arrived meanwhile; the first byte is the lowest
 //                write +8: bit 0 selects the card, bit 1 is fast; read +8: CRC-16 of all that arrived since
+//                write +12: from here on, until the next write to +8, that sum is of what is sent
 //                read +12: CARD_TRIES, how often the firmware repeats a command for a card that does not answer
 //   0x2000_0000  registers of the accelerator, 4 KB
 //   0x8000_0000  large memory, 1 GB
@@ -34,6 +36,7 @@ module gradloom_soc #(
     (* X_INTERFACE_PARAMETER = "POLARITY ACTIVE_HIGH" *)
     input  wire        rst,
     input  wire        restart_n,
+    input  wire        mains_lost,   // any clock
     output wire        uart_txd,
     output wire        sd_reset,
     output wire        sd_sclk,
@@ -144,6 +147,8 @@ module gradloom_soc #(
 
     // ---- UART
     wire uart_full;
+    (* ASYNC_REG = "TRUE" *) reg [1:0] lost = 2'b00;
+    always @(posedge clk) lost <= {lost[0], mains_lost};
     wire uart_write = state == HERE && in_uart && writes && !address[2] && strobe[0];
     gradloom_uart #(.DIVISOR(DIVISOR)) uart (
         .clk(clk), .rst(halt), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
@@ -159,9 +164,10 @@ module gradloom_soc #(
         if (CARD != 0) begin : line
             gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
                 .clk(clk), .rst(halt),
-                .set(card_write && address[3]), .selects(data[0]), .hurries(data[1]),
+                .set(card_write && address[3:2] == 2'd2), .selects(data[0]), .hurries(data[1]),
                 .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1),
-                .data(data[7:0]), .busy(card_busy), .arrived(card_data), .sum(card_sum),
+                .outward(card_write && address[3:2] == 2'd3),
+                .data(data), .busy(card_busy), .arrived(card_data), .sum(card_sum),
                 .sclk(sd_sclk), .mosi(sd_mosi), .cs_n(sd_cs_n), .miso(sd_miso)
             );
         end else begin : none
@@ -222,7 +228,7 @@ module gradloom_soc #(
                 state <= first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
             HERE: if (!in_card || !card_busy) begin
-                result <= in_card ? card_result : {31'd0, in_uart && address[2] && uart_full};
+                result <= in_card ? card_result : {30'd0, in_uart && address[2] && lost[1], in_uart && address[2] && uart_full};
                 if (!in_ram && !in_uart && !in_card || uart_write && uart_full) fault <= 1'b1;
                 state <= in_ram && !writes ? FETCHED : ANSWER;
             end

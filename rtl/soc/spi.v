@@ -3,7 +3,7 @@
 //
 // The card's answer is looked at where the clock falls, a whole period after it was sent for: that leaves the line
 // almost a period of time, there and back. `sum` is the CRC-16 of all that has arrived since `set`; with the two bytes
-// that follow a block it is 0.
+// that follow a block it is 0. After `outward` it is that of all that has been sent since.
 module gradloom_spi #(
     parameter integer SLOW = 250,
     parameter integer FAST = 5
@@ -15,8 +15,9 @@ module gradloom_spi #(
     input  wire        selects,
     input  wire        hurries,    // FAST instead of SLOW
     input  wire        sends,      // starts one byte, `data`
-    input  wire        fetches,    // starts four bytes of ones
-    input  wire [7:0]  data,
+    input  wire        fetches,    // starts all four bytes of `data`, the lowest first
+    input  wire        outward,    // from here on the sum is of what is sent
+    input  wire [31:0] data,
     output wire        busy,
     output reg  [31:0] arrived,    // the last byte lowest
     output reg  [15:0] sum,
@@ -28,8 +29,8 @@ module gradloom_spi #(
 );
     localparam [15:0] SLOW_LAST = SLOW - 1, FAST_LAST = FAST - 1;
 
-    reg selected, fast;
-    reg [7:0] bits;
+    reg selected, fast, sent;
+    reg [31:0] bits;
     reg [6:0] halves;
     reg [15:0] timer;
     // The card's clock is ours with some delay: two steps to be sure.
@@ -38,7 +39,7 @@ module gradloom_spi #(
     wire [15:0] last = fast ? FAST_LAST : SLOW_LAST;
 
     assign busy = halves != 0;
-    assign mosi = bits[7];
+    assign mosi = bits[31];
     assign cs_n = !selected;
 
     always @(posedge clk) begin
@@ -46,10 +47,13 @@ module gradloom_spi #(
         if (set) begin
             selected <= selects;
             fast <= hurries;
+        end
+        if (set || outward) begin
+            sent <= outward;
             sum <= 16'd0;
         end
         if (sends || fetches) begin
-            bits <= sends ? data : 8'hff;
+            bits <= sends ? {data[7:0], 24'hffffff} : {data[7:0], data[15:8], data[23:16], data[31:24]};
             halves <= sends ? 7'd16 : 7'd64;
             timer <= last;
         end else if (timer != 0) timer <= timer - 1'b1;
@@ -58,15 +62,16 @@ module gradloom_spi #(
             timer <= last;
             sclk <= !sclk;
             if (sclk) begin
-                bits <= {bits[6:0], 1'b1};
+                bits <= {bits[30:0], 1'b1};
                 arrived <= {arrived[30:0], line[1]};
-                sum <= {sum[14:0], 1'b0} ^ (sum[15] ^ line[1] ? 16'h1021 : 16'h0000);
+                sum <= {sum[14:0], 1'b0} ^ (sum[15] ^ (sent ? mosi : line[1]) ? 16'h1021 : 16'h0000);
             end
         end
         if (rst) begin
             selected <= 1'b0;
             fast <= 1'b0;
-            bits <= 8'hff;
+            sent <= 1'b0;
+            bits <= 32'hffffffff;
             halves <= 7'd0;
             timer <= 16'd0;
             sclk <= 1'b0;

@@ -67,6 +67,21 @@ class QLoraOptions(TextOptions):
     )
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
+    card_steps: int = option(
+        "Steps after which a board stores on its card what it has learnt; 0: time alone.",
+        0,
+        metavar="N",
+        bounds=Bounds(0, 100_000),
+    )
+    card_seconds: float = option(
+        "Seconds after which it does; 0: steps alone.", 60.0, metavar="S", bounds=Bounds(0, 1_000_000)
+    )
+    stop_steps: int = option(
+        "Steps after power-up, then a board stores and stops; 0: no limit.", 0, metavar="N", bounds=Bounds(0, 100_000)
+    )
+    stop_seconds: float = option(
+        "Seconds after power-up, then it does; 0: no limit.", 0.0, metavar="S", bounds=Bounds(0, 1_000_000)
+    )
 
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
@@ -80,6 +95,10 @@ class QLoraOptions(TextOptions):
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"
                     )
+        if self.card and not self.card_steps and not self.card_seconds:
+            raise ValueError(
+                "card_seconds=0.0: must be above 0, or give --card-steps: a board must store what it learns"
+            )
         if self.card and self.accumulate != 1:
             raise ValueError(f"accumulate={self.accumulate}: must be 1 with --card")
         return self

@@ -1,9 +1,12 @@
-// Serves a simulated system on chip to sim/run/soc.py: the requests of harness.h, and three of its own.
+// Serves a simulated system on chip to sim/run/soc.py: the requests of harness.h, and four of its own.
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
-//                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is
+//                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is,
+//                                                  16 power is gone
 //   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
-//   k                    -> "COMMANDS BLOCKS VIOLATIONS"   the card has been asked, has sent, has had to bear
+//   r                    -> "LENGTH"               LENGTH bytes follow: what it holds now
+//   k                    -> "COMMANDS BLOCKS VIOLATIONS STORED BYTES"   the card has been asked, has sent, has had to bear,
+//                                                  has stored; bytes on its line while a write was under way
 #include <cstring>
 #include <string>
 
@@ -22,8 +25,14 @@ static void tick() {
 
 static bool answer(const char *line) {
     if (line[0] == 'k') {
-        printf("%llx %llx %llx\n", (unsigned long long)card.commands, (unsigned long long)card.blocks,
-               (unsigned long long)card.violations);
+        printf("%llx %llx %llx %llx %llx\n", (unsigned long long)card.commands, (unsigned long long)card.blocks,
+               (unsigned long long)card.violations, (unsigned long long)card.stored,
+               (unsigned long long)card.write_bytes);
+        return true;
+    }
+    if (line[0] == 'r') {
+        printf("%zx\n", card.content.size());
+        fwrite(card.content.data(), 1, card.content.size(), stdout);
         return true;
     }
     if (line[0] == 'c') {
@@ -43,7 +52,7 @@ static bool answer(const char *line) {
         tick();
         ++spent;
         if (top->heard) text.push_back(static_cast<char>(top->byte_heard));
-        state = top->trap | top->fault << 1 | top->protocol_error << 2 | top->broken << 3;
+        state = top->trap | top->fault << 1 | top->protocol_error << 2 | top->broken << 3 | card.dark << 4;
     }
     printf("%llx %x %zx\n", spent, state, text.size());
     fwrite(text.data(), 1, text.size(), stdout);
@@ -57,8 +66,9 @@ int main(int argc, char **argv) {
     reset(top, tick);
     int code = serve(top, top->rootp->soc__DOT__ram__DOT__memory, answer,
                      [](const char *name, uint64_t value) {
-                         if (strcmp(name, "restart")) return card.set(name, value);
-                         top->restart = value;
+                         if (!strcmp(name, "restart")) top->restart = value;
+                         else if (!strcmp(name, "mains_lost")) top->mains_lost = value;
+                         else return card.set(name, value);
                          return true;
                      });
     delete top;

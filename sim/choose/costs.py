@@ -20,7 +20,7 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import EDGE
 from gradloom.rtl.plan.language.residents import FROZEN, by_class, residents
 
-from ..workloads.job_layout import measured_sizes, page_rounding, row_bytes
+from ..workloads.job_layout import log_bytes, measured_sizes, page_rounding, row_bytes
 from .candidates import Candidate
 from .points import PIECE, SHORT, Point, measured, reduced_tiles
 
@@ -83,7 +83,8 @@ class Cost:
                 found["step_table"] += self.later_values
         if self.row:
             found["step_table"] += (steps - 1) * self.row
-            beyond = ("page_rounding", "job_header", "adapter_copies")
+            found["job_log"] = log_bytes(steps)
+            beyond = ("page_rounding", "job_header", "job_log")
             found["page_rounding"] = page_rounding({name: n for name, n in found.items() if name not in beyond})
         return found
 
@@ -210,16 +211,17 @@ class Costs:
         memory["step_tensors"] = self._places(each)
         first, later = self._programs(each)
         memory["programs"] = first
-        kept, row, values = memory["adapters"], 0, 0
+        row, values = 0, 0
         if each.shape(self.model).on_card:
             row = row_bytes(bool(each.from_layer), AdamW(lr=1e-3))
             memory["state"] = -(-adapters * STATE_BYTES // 64) * 64
             memory["step_table"] = round(self._text(each, "step_table")) + 4 * bool(each.from_layer)
             memory["page_rounding"] = 0
             values = memory["step_table"] - row - STATE_BYTES * adapters if each.from_layer else 0
-            kept += memory["state"]
+            memory["job_log"] = log_bytes(1)
+        else:
+            memory["adapter_copies"] = 2 * (STORE_HEADER + memory["adapters"])
         memory["job_header"] = JOB_HEADER
-        memory["adapter_copies"] = 2 * (STORE_HEADER + kept)
         return Cost(
             update_cycles=self._update(each),
             trunk_cycles=round(self._trunk(each, "cycles")),

@@ -81,9 +81,23 @@ class SimulatedSoC(Talker):
 
         Returns the number of commands that it got, of blocks that it sent, and of actions that cards need not accept.
         """
-        self._ask("k")
-        commands, blocks, violations = self._answer()
+        commands, blocks, violations, _, _ = self._card()
         return commands, blocks, violations
+
+    def written(self) -> tuple[int, int]:
+        """Blocks that the card has stored, and bytes on its line while a write was under way."""
+        _, _, _, blocks, length = self._card()
+        return blocks, length
+
+    def _card(self) -> list[int]:
+        self._ask("k")
+        return self._answer()
+
+    def content(self) -> bytes:
+        """What the card holds now."""
+        self._ask("r")
+        (length,) = self._answer()
+        return self._bytes(length)
 
     def run(self, job: Job, *, cycles: int = 1 << 24) -> list[str]:
         """Hands over ``job``, and returns all lines up to its end.
@@ -102,12 +116,12 @@ class SimulatedSoC(Talker):
     def listen(self, cycles: int = 1 << 24) -> list[str]:
         """All lines of the next job.
 
-        They are from behind ``ready`` up to ``done`` or ``failed``.
+        They are from behind ``ready`` up to ``done``, ``failed`` or ``stopped``.
         """
         while self.hear(cycles) != "ready":
             pass
         lines: list[str] = []
-        while not lines or lines[-1] not in ("done", "failed"):
+        while not lines or lines[-1] not in ("done", "failed", "stopped"):
             lines.append(self.hear(cycles))
         ok = lines[-1] == "done"
         if (self.read_memory(0, 4) == DONE) != ok:

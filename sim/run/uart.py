@@ -12,6 +12,7 @@ _TROUBLE = {
     2: "an access of the processor failed",
     4: "a rule of AXI4 was broken",
     8: "the UART sent a broken frame",
+    16: "power is gone",
 }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.card import Section, write_card
+from gradloom.firmware.card import KEPT, Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Result, ResultKind
+from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, ResultKind
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter
@@ -30,8 +30,10 @@ __all__ = ["STATE", "BoardJob", "board_job", "rehearsed", "write_card_image"]
 
 #: Cycles without progress after which the board gives a step up; no command takes so long.
 _WATCHDOG = 100_000_000
-#: Steps after which the adapter is kept: of a whole model that takes the processor as long as a step.
-_KEEP = 16
+#: Memory cards erase at most so much at once: a write that power cuts leaves the other copy alone.
+_ERASED = 4 << 20
+#: Cycles after which a board keeps what it has learnt: a minute.
+_KEEP_CYCLES = 12_000_000_000
 #: Bits to spare in tensors whose exponents hold for all steps.
 _HEADROOM = 4
 #: Texts whose step is made in floating point before the job, at most.
@@ -123,7 +125,7 @@ class _Placing:
         self.brought.extend(_whole(data))
 
     def adapters(self) -> None:
-        """Places adapters and their state."""
+        """Places adapters, their state and moments: the words that are kept."""
         first = self.trainings[0].data(self.frac)
         for name in self.exponents.constants:
             for which in "ab":
@@ -139,9 +141,12 @@ class _Placing:
                 for name in chosen.constants
             ),
         )
+        for name in chosen.constants:
+            for which in "ab":
+                self.bring(f"{name}.m{which}", first[f"{name}.m{which}"])
 
     def texts(self, own: Sequence[str]) -> None:
-        """Tables, moments, and the tensors ``own`` of each text."""
+        """Tables, and the tensors ``own`` of each text."""
         for name, data in self.trainings[0].data(self.frac).items():
             if name not in own and name not in self.layout.offsets:
                 self.bring(name, data)
@@ -160,12 +165,17 @@ def board_job(
     steps: int,
     config: LanguageConfig,
     tell: Callable[[int, int, str], None] | None = None,
+    *,
+    every: int = 0,
+    cycles: int = _KEEP_CYCLES,
+    limits: Limits | None = None,
 ) -> BoardJob:
     """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
-    All texts have the same number of tokens.
+    All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
+    :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`.
 
-    In the window lie the adapters, one behind the other, and their exponents (the kept words), tables and texts, the
+    In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
     frozen matrices, the loss and forward caches of texts, tensors that are measured between steps, the places that
     tensors of a step share, programs, and the table of steps. Where the first layers have no adapter, the first step on
     a text keeps their output, and later ones begin there, by a program of their own.
@@ -197,11 +207,13 @@ def board_job(
     made.rest(len(texts[0]), config.data_bits // 8)
     told(0, steps, "writing programs")
     made.write(_kinds(trainings[0], cached, frac, again=steps > len(trainings)), frac, config, steps)
+    kept = Kept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + made.window, records=steps)
     job = Job(
         window_bytes=made.window,
         programs=tuple(made.placed),
         watchdog=_WATCHDOG,
-        kept=Kept(offset=0, bytes=made.kept, store=HEADER_BYTES + made.window, every=_KEEP),
+        kept=kept,
+        limits=limits or Limits(),
         results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
         table=made.table_offset,
     )
@@ -212,6 +224,7 @@ def board_job(
         Section(name="adapters, texts", parts=(bytes(placing.brought),), offset=at),
         Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
         Section(name="programs", parts=(*codes, made.table), offset=at + made.placed[0].offset),
+        Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=kept.room, unit=_ERASED),
         Section(name="job", parts=(job.header(),), offset=0),
     )
     model = replace(frozen.model, layers=len(layers))
@@ -260,7 +273,7 @@ def _told(
         "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
         "sections": sections,
         "memory": dict(job.memory),
-        "kept": {"store": kept.store, "bytes": kept.bytes, "every": kept.every},
+        "kept": {"bytes": kept.bytes, "every": kept.every, "cycles": kept.cycles},
         "adapters": {
             f"{name}.{which}": {
                 "offset": job.layout[f"{name}.{which}"],
@@ -270,5 +283,10 @@ def _told(
             }
             for number, name in enumerate(job.exponents.constants)
             for which in "ab"
+        },
+        "moments": {
+            name: {"offset": job.layout[name], "bytes": job.layout.sizes[name]}
+            for each in job.exponents.constants
+            for name in (f"{each}.ma", f"{each}.mb")
         },
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
-from gradloom.firmware.soc import HEADER_BYTES, Program
+from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, Program
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
@@ -33,6 +33,7 @@ __all__ = [
     "Lowered",
     "Shape",
     "laid_out",
+    "log_bytes",
     "lowered",
     "measured_sizes",
     "page_rounding",
@@ -81,6 +82,7 @@ class JobLayout:
     end: int = 0
     table: bytes = b""
     table_offset: int = 0
+    steps: int = 0
 
     def rest(self, tokens: int, beat: int) -> None:
         """Places the loss, forward caches, and what is measured between steps."""
@@ -110,7 +112,7 @@ class JobLayout:
         for each in self.programs:
             self.placed.append(Program(each.program.code, start, checked=False))
             start += _rounded(len(each.program.code))
-        self.table_offset, self.table = start, self._table(steps)
+        self.steps, self.table_offset, self.table = steps, start, self._table(steps)
 
     @property
     def window(self) -> int:
@@ -119,13 +121,14 @@ class JobLayout:
 
     @property
     def kept(self) -> int:
-        """Bytes of the adapters and their state."""
-        return self.layout[STATE] + _rounded(self.layout.sizes[STATE])
+        """Bytes of the adapters, their state and the moments."""
+        kept = (STATE, *(f"{name}.m{which}" for name in self.exponents.constants for which in "ab"))
+        return max(self.layout[name] + _rounded(self.layout.sizes[name]) for name in kept)
 
     def memory(self, model: LanguageModel) -> dict[str, int]:
         """Bytes of the board's memory by class.
 
-        They include the job's header and the kept adapter.
+        They include the job's header and its log.
         """
         sizes, measured, caches = dict(self.layout.sizes), 0, 0
         adapters = {each.adapter.name for each in self.operations if isinstance(each, Update)}
@@ -146,7 +149,7 @@ class JobLayout:
             "step_table": len(self.table),
         }
         found["page_rounding"] = page_rounding(found)
-        return _told(found, self.cached, self.kept)
+        return _told(found, self.cached) | {"job_log": log_bytes(self.steps)}
 
     def _table(self, steps: int) -> bytes:
         """The table of steps.
@@ -196,11 +199,16 @@ def page_rounding(found: Mapping[str, int]) -> int:
     return _rounded(_rounded(start, _PAGE) + ends, _PAGE) - start - ends
 
 
-def _told(found: dict[str, int], cached: Sequence[object], kept: int) -> dict[str, int]:
-    """Classes that there are, with what lies outside of the window."""
+def _told(found: dict[str, int], cached: Sequence[object]) -> dict[str, int]:
+    """Classes that there are, with the header, which lies outside of the window."""
     if not cached:
         found.pop("forward_cache")
-    return found | {"job_header": HEADER_BYTES, "adapter_copies": 2 * (STORE_HEADER + kept)}
+    return found | {"job_header": HEADER_BYTES}
+
+
+def log_bytes(steps: int) -> int:
+    """Bytes of a job's log, behind the window."""
+    return _rounded(RECORD_BYTES * steps)
 
 
 def row_bytes(cached: bool, rule: float | AdamW) -> int:
@@ -306,6 +314,9 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
         for which in "ab":
             layout.place(f"{name}.{which}", sizes.pop(f"{name}.{which}"))
     layout.place(STATE, STATE_BYTES * len(given))
+    for name in given:
+        for which in "ab":
+            layout.place(f"{name}.m{which}", sizes.pop(f"{name}.m{which}"))
     for name in own:
         size = sizes.pop(name)
         for number in range(shape.texts):
@@ -351,7 +362,7 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
     found["measured"] = sum(_rounded(size) for size in measured_sizes(shape).values())
     found["step_tensors"] = max(each.layout.shared_bytes for each in programs)
     found["programs"] = sum(_rounded(len(each.program.code)) for each in programs)
-    return _told(found, shape.cached, found["adapters"])
+    return _told(found, shape.cached) | {"adapter_copies": 2 * (STORE_HEADER + found["adapters"])}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gradloom import boards
+from gradloom.firmware.soc import Limits
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
@@ -89,6 +90,7 @@ class QLoraTask(TextTask):
             return None
         each = self.asked
         adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
+        board = boards.find(self.job.preset.board)
         made = board_job(
             self.frozen(),
             self.windows,
@@ -98,6 +100,9 @@ class QLoraTask(TextTask):
             each.steps,
             self.job.config,
             self.job.tell,
+            every=each.card_steps,
+            cycles=round(each.card_seconds * board.clock_hz),
+            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz)),
         )
         first = next(iter(adapters.values()))
         facts = {
@@ -113,9 +118,7 @@ class QLoraTask(TextTask):
             "lr": self.lr,
             "steps": each.steps,
         }
-        return write_card_image(
-            made, self.job.output, facts, memory_bytes=boards.find(self.job.preset.board).memory_bytes
-        )
+        return write_card_image(made, self.job.output, facts, memory_bytes=board.memory_bytes)
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""

@@ -98,7 +98,10 @@ def test_lamps_and_lines_leave_the_chip(journal, design):
     placed = re.findall(r"PACKAGE_PIN (\w+) .*\[get_ports (\w+)\]", (design / "board/pins.xdc").read_text())
     ports = {args[-1] for args in journal.calls("create_bd_port")}
     assert {port for _, port in placed} == ports
-    assert {port: pin for pin, port in placed}["uart_txd"] == "Y23"
+    pins = {port: pin for pin, port in placed}
+    assert pins["uart_txd"] == "Y23"
+    assert found["mains_lost"] == {"soc/mains_lost"}
+    assert pins["mains_lost"] == Genesys2Platform.connectors[0].mapping["1"]
 
 
 def test_the_memory_card_is_at_the_slot(journal, design):

@@ -27,7 +27,7 @@ extern "C" {
 void host_card(uint32_t selects, uint32_t hurries) { selected = selects; fast = hurries; }
 void host_card_send(uint32_t byte) { arrived = shift(byte); }
 uint32_t host_card_got() { return arrived; }
-void host_card_fetch() { arrived = 0; for (int n = 0; n < 4; ++n) arrived |= shift(0xff) << 8 * n; }
+void host_card_give(uint32_t word) { arrived = 0; for (int n = 0; n < 4; ++n) arrived |= shift(word >> 8 * n & 0xff) << 8 * n; }
 uint32_t host_card_word() { return arrived; }
 uint32_t host_card_tries() { return tries; }
 const char *sd_start();

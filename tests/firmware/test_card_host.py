@@ -18,13 +18,15 @@ HEADER = """
 void host_card(uint32_t, uint32_t);
 void host_card_send(uint32_t);
 uint32_t host_card_got(void);
-void host_card_fetch(void);
+void host_card_give(uint32_t);
 uint32_t host_card_word(void);
 uint32_t host_card_tries(void);
 #define gl_board_card host_card
 #define gl_board_card_send host_card_send
 #define gl_board_card_got host_card_got
-#define gl_board_card_fetch host_card_fetch
+#define gl_board_card_fetch() host_card_give(0xffffffffu)
+#define gl_board_card_give host_card_give
+#define gl_board_card_sum_sent() ((void)0)
 #define gl_board_card_word host_card_word
 #define gl_board_card_tries host_card_tries
 #define gl_board_card_sum() 0u

@@ -51,6 +51,7 @@ class CSteps(ctypes.Structure):
         ("programs", ctypes.c_uint32),
         ("offset", ctypes.c_uint32 * 4),
         ("commands", ctypes.c_uint32 * 4),
+        ("first", ctypes.c_uint32),
     ]
 
 

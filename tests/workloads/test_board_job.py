@@ -1,5 +1,6 @@
 """A processor fine-tunes a model by itself from what a card brings; every loss and word is the host-driven run's."""
 
+import io
 import os
 from copy import deepcopy
 from dataclasses import replace
@@ -7,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.firmware.adapter_store import AdapterStore
+from gradloom.firmware.card import KEPT, Section, read_header, write_card
+from gradloom.firmware.kept import newest
 from gradloom.firmware.soc import parse_losses, parse_run
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.rtl.plan.language.descent import AdamW
@@ -22,6 +24,9 @@ from .conftest import CONFIG, TOKENS
 
 TEXTS = TOKENS, TOKENS[::-1]
 MEMORY = 1 << 24
+#: A card with room for what a job learns: all else is in memory already.
+EMPTY = io.BytesIO()
+write_card(EMPTY, [Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=1 << 17)], memory_bytes=MEMORY)
 
 
 #: The last of two layers has the programs of one, and the one that begins at what is kept.
@@ -49,8 +54,10 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
         for section in made.sections[:-1]:
             soc.write_memory(section.offset, b"".join(section.parts))
         assert [program.offset % 32 for program in made.job.programs] == [0] * len(sizes)
+        soc.insert(EMPTY.getvalue())
         lines = soc.run(made.job)
-        kept = AdapterStore(Shared(soc), made.job.kept.store, made.job.kept.bytes).find()
+        (area,), identity = read_header(soc.content()[:512])
+        kept = newest(io.BytesIO(soc.content()), area.start, area.size // 2, identity)
     finally:
         soc.close()
     assert lines[-1] == "done" and f"steps: {steps}" in lines
@@ -60,24 +67,18 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     assert [run.saturated for run in runs] == [result.saturated for result in expected] == [0] * steps
     beats = [(run.read_beats, run.write_beats) for run in runs]
     assert len(set(beats[:2])) == len(set(beats[2:])) == 1 and (beats[0] > beats[2]) == (len(layers) == 2)
-    assert kept.sequence == 1
+    assert (kept.sequence, kept.runs, [each.saturated for each in kept.log]) == (1, steps, [0] * steps)
+    assert [each.loss for each in kept.log] == pytest.approx([result.loss for result in expected], rel=2e-5)
     # An adapter's words after the last step have the exponents that were chosen then.
     for name, each in trainer.adapters.items():
         for which, values in (("a", each.a), ("b", each.b * each.scale)):
             key = f"{name}.{which}"
             words = encoded(values, trainer.exponents.frac[key] + SPARE, MASTER)
             data = as_bytes({key: words})[key]
-            assert kept.data[made.layout[key] :][: len(data)] == data, key
-    state = np.frombuffer(kept.data, "<i4", offset=made.layout[STATE])
+            assert kept.words[made.layout[key] :][: len(data)] == data, key
+    state = np.frombuffer(kept.words, "<i4", offset=made.layout[STATE])
     for number, name in enumerate(used):
         assert [trainer.exponents.frac[f"{name}.{which}"] for which in FRACS] == state[12 * number :][:6].tolist()
-
-
-class Shared:
-    """The shared memory, from its first byte on."""
-
-    def __init__(self, soc):
-        self.store, self.fetch = soc.write_memory, soc.read_memory
 
 
 @pytest.mark.parametrize(

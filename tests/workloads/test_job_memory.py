@@ -24,7 +24,7 @@ def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
     request = Request(model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer)
     shape = shape_of(request, texts=min(steps, len(TEXTS)), steps=steps)
     assert laid_out(shape, CONFIG) == made.memory and min(made.memory.values()) >= 0
-    assert sum(made.memory.values()) == made.job.window_offset + made.job.window_bytes + 2 * (64 + made.job.kept.bytes)
+    assert sum(made.memory.values()) == made.job.kept.log + -(-16 * steps // 64) * 64
     longer = laid_out(dataclasses.replace(shape, steps=steps + 1), CONFIG)
     if first == 0 or steps > len(TEXTS):
         assert longer["step_table"] - made.memory["step_table"] == row_bytes(bool(first), rule)

@@ -1,0 +1,152 @@
+"""What a job keeps where power does not matter: two copies, written by turns.
+
+The layout is that of ``soc_keep.h``, on a memory card and in a file.
+"""
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from .card import BLOCK
+from .soc import RECORD_BYTES
+
+__all__ = ["Copy", "KeptFile", "Reason", "Record", "encode", "newest", "read_copy"]
+
+_MAGIC = b"GLKP"
+_LAYOUT = 1
+_HEAD = struct.Struct("<4s10I")
+_RECORD = struct.Struct("<QII")
+
+
+class Reason(IntEnum):
+    """Why a copy was made."""
+
+    GOES_ON = 0
+    DONE = 1
+    RUNS = 2
+    CYCLES = 3
+    MAINS = 4
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run in the log: its loss as the machine leaves it (sum to base 2, 16 bits behind the point), and its health."""
+
+    total: int
+    tokens: int
+    saturated: int
+
+    @property
+    def loss(self) -> float | None:
+        """Nats a token; None without tokens."""
+        from math import log
+
+        return self.total / self.tokens / 65536 * log(2) if self.tokens else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """Words that were kept after ``runs`` runs, with the log of those.
+
+    ``identity`` is the sum of the card's header; a copy of another one is not for this job.
+    """
+
+    sequence: int
+    identity: int
+    runs: int
+    words: bytes
+    log: tuple[Record, ...] = ()
+    reason: Reason = Reason.GOES_ON
+
+
+def _whole(data: bytes) -> bytes:
+    return data + bytes(-len(data) % BLOCK)
+
+
+def encode(copy: Copy) -> bytes:
+    """A copy as it lies on a card."""
+    log = b"".join(_RECORD.pack(each.total, each.tokens, each.saturated) for each in copy.log)
+    head = struct.pack(
+        "<4s9I",
+        _MAGIC,
+        _LAYOUT,
+        copy.sequence,
+        copy.identity,
+        copy.runs,
+        len(copy.words),
+        zlib.crc32(copy.words),
+        len(copy.log),
+        zlib.crc32(log),
+        copy.reason,
+    )
+    return _whole(head + struct.pack("<I", zlib.crc32(head))) + _whole(copy.words) + _whole(log)
+
+
+def read_copy(file: BinaryIO, start: int, room: int) -> Copy | None:
+    """The copy at byte ``start``, of at most ``room`` bytes; None if it is not whole."""
+    file.seek(start)
+    head = file.read(BLOCK)
+    if len(head) < BLOCK:
+        return None
+    magic, layout, sequence, identity, runs, size, total, records, log_total, reason, check = _HEAD.unpack_from(head)
+    ends = BLOCK + size + -size % BLOCK
+    if (magic, layout) != (_MAGIC, _LAYOUT) or zlib.crc32(head[: _HEAD.size - 4]) != check:
+        return None
+    if ends + RECORD_BYTES * records > room or reason not in Reason.__members__.values():
+        return None
+    words = file.read(size)
+    file.seek(start + ends)
+    log = file.read(RECORD_BYTES * records)
+    if (zlib.crc32(words), zlib.crc32(log)) != (total, log_total):
+        return None
+    return Copy(
+        sequence=sequence,
+        identity=identity,
+        runs=runs,
+        words=words,
+        log=tuple(Record(*each) for each in _RECORD.iter_unpack(log)),
+        reason=Reason(reason),
+    )
+
+
+def newest(file: BinaryIO, start: int, room: int, identity: int) -> Copy | None:
+    """The newest whole copy of two, each of ``room`` bytes, from byte ``start`` on; None if there is none."""
+    found = [copy for place in (0, 1) if (copy := read_copy(file, start + place * room, room)) is not None]
+    mine = [copy for copy in found if copy.identity == identity]
+    if len(mine) == 2 and mine[1].sequence - mine[0].sequence & 0xFFFFFFFF < 1 << 31:
+        return mine[1]
+    return mine[0] if mine else None
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """The same on Linux, where the file system replaces a file whole or not at all."""
+
+    path: Path
+
+    def find(self, identity: int) -> Copy | None:
+        """The copy there; None if there is none, or it is of another job."""
+        try:
+            with self.path.open("rb") as file:
+                found = read_copy(file, 0, self.path.stat().st_size + BLOCK)
+        except FileNotFoundError:
+            return None
+        return found if found is not None and found.identity == identity else None
+
+    def write(self, copy: Copy) -> None:
+        """Replaces the copy there, on the disk before this returns."""
+        fresh = self.path.with_name(f".{self.path.name}.new")
+        with fresh.open("wb") as file:
+            file.write(encode(copy))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Where things are on this board, and what it may leave out of its header. */
+#ifndef GRADLOOM_SOC_MEMORY_H
+#define GRADLOOM_SOC_MEMORY_H
+
+#ifdef GL_BOARD_HEADER
+#include GL_BOARD_HEADER
+#else
+#include "soc_board.h"
+#endif
+
+/* Whether mains power is gone, where a pin says so. */
+#ifndef GL_BOARD_MAINS_LOST
+#define GL_BOARD_MAINS_LOST() 0
+#endif
+
+/* Cycles of the clock, which wrap around. */
+#ifndef GL_BOARD_CYCLES
+static inline uint32_t gl_cycles(void)
+{
+    uint32_t now;
+
+    __asm__ volatile("rdcycle %0" : "=r"(now));
+    return now;
+}
+#define GL_BOARD_CYCLES gl_cycles
+#endif
+
+#endif
