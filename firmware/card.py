@@ -18,6 +18,7 @@ __all__ = [
     "BLOCK",
     "KEPT",
     "MAX_SECTIONS",
+    "NOTE",
     "PLAIN",
     "CardError",
     "Entry",
@@ -33,8 +34,9 @@ _LAYOUT = 1
 #: Bytes of a card's block, and the unit of every section.
 BLOCK = 512
 MAX_SECTIONS = 12
-#: Kinds of section: bytes at an offset of memory, the next adapter of a store there, or room for what a job learns.
-PLAIN, ADAPTER, KEPT = 0, 1, 2
+#: Kinds of section: bytes at an offset of memory, the next adapter of a store there, room for what a job learns, or a
+#: text about it for whoever reads the card.
+PLAIN, ADAPTER, KEPT, NOTE = 0, 1, 2, 3
 _UNIT = 64
 _ENTRY = struct.Struct("<16s6I")
 _CHUNK = 1 << 20
@@ -73,7 +75,7 @@ class Section:
     @property
     def end(self) -> int:
         """Where its memory ends."""
-        if self.kind == KEPT:
+        if self.kind in (KEPT, NOTE):
             return self.offset
         return self.offset + (2 * (HEADER_BYTES + self.capacity) if self.kind == ADAPTER else self.size)
 
@@ -84,6 +86,10 @@ class Section:
         if self.kind == KEPT:
             if self.offset or self.parts:
                 raise ValueError(f"{self.name}: what a job keeps has no content yet")
+            return
+        if self.kind == NOTE:
+            if self.offset:
+                raise ValueError(f"offset={self.offset} of {self.name}: must be 0, a note has no place in memory")
             return
         if self.offset == 0 and self.kind == PLAIN:
             if self.size > RESERVED:
@@ -142,7 +148,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         rows.append(
             {
                 "name": section.name,
-                "kind": ("plain", "adapter", "kept")[section.kind],
+                "kind": ("plain", "adapter", "kept", "note")[section.kind],
                 "offset": section.offset,
                 "bytes": size,
                 "capacity": section.capacity,
@@ -178,7 +184,10 @@ def _pieces(section: Section) -> Iterable[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A section as the card's first block has it; ``start``: its first byte on the card, ``total``: its CRC-32."""
+    """A section as the card's first block has it.
+
+    ``start`` is its first byte on the card, ``total`` its CRC-32.
+    """
 
     name: str
     kind: int
@@ -190,7 +199,9 @@ class Entry:
 
 
 def read_header(block: bytes) -> tuple[list[Entry], int]:
-    """Sections of a card, of its first block, and the block's sum, which names the image.
+    """Sections of a card, from its first block.
+
+    Returns also the block's sum, which names the image.
 
     :class:`CardError` names the damage.
     """

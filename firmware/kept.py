@@ -1,6 +1,6 @@
-"""What a job keeps where power does not matter: two copies, written by turns.
+"""What a job keeps for the time after a power cut.
 
-The layout is that of ``soc_keep.h``, on a memory card and in a file.
+Two copies are written alternately. The layout is that of ``soc_keep.h``, on a memory card and in a file.
 """
 
 import os
@@ -34,7 +34,10 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True)
 class Record:
-    """A run in the log: its loss as the machine leaves it (sum to base 2, 16 bits behind the point), and its health."""
+    """A run in the log.
+
+    ``total`` is the loss as the machine leaves it: a sum to base 2, 16 bits behind the point.
+    """
 
     total: int
     tokens: int
@@ -87,7 +90,10 @@ def encode(copy: Copy) -> bytes:
 
 
 def read_copy(file: BinaryIO, start: int, room: int) -> Copy | None:
-    """The copy at byte ``start``, of at most ``room`` bytes; None if it is not whole."""
+    """The copy at byte ``start``, or None if it is not whole.
+
+    It has at most ``room`` bytes.
+    """
     file.seek(start)
     head = file.read(BLOCK)
     if len(head) < BLOCK:
@@ -114,7 +120,10 @@ def read_copy(file: BinaryIO, start: int, room: int) -> Copy | None:
 
 
 def newest(file: BinaryIO, start: int, room: int, identity: int) -> Copy | None:
-    """The newest whole copy of two, each of ``room`` bytes, from byte ``start`` on; None if there is none."""
+    """The newest whole copy of two, or None.
+
+    They are from byte ``start`` on, and have ``room`` bytes each.
+    """
     found = [copy for place in (0, 1) if (copy := read_copy(file, start + place * room, room)) is not None]
     mine = [copy for copy in found if copy.identity == identity]
     if len(mine) == 2 and mine[1].sequence - mine[0].sequence & 0xFFFFFFFF < 1 << 31:
@@ -124,7 +133,7 @@ def newest(file: BinaryIO, start: int, room: int, identity: int) -> Copy | None:
 
 @dataclass(frozen=True)
 class KeptFile:
-    """The same on Linux, where the file system replaces a file whole or not at all."""
+    """A copy on Linux, where a file is replaced whole or not at all."""
 
     path: Path
 

@@ -24,13 +24,13 @@ void card_load(void)
 /* Here lies the header of a job, which may be a section of its own: the last, so that all it needs is there. */
 #define RESERVED 4096u
 
-enum { PLAIN, ADAPTER, KEPT };
+enum { PLAIN, ADAPTER, KEPT, NOTE };
 
 /* Words, little-endian. */
 struct section {
     uint32_t name[4]; /* sixteen characters, padded with zeros */
     uint32_t kind;    /* PLAIN: bytes at `offset`; ADAPTER: the next of a store at `offset` (gradloom_store.h); KEPT: not
-                         for memory (soc_keep.h) */
+                         for memory (soc_keep.h); NOTE: not for us */
     uint32_t block;   /* where it begins on the card */
     uint32_t bytes;
     uint32_t sum; /* CRC-32 */
@@ -60,12 +60,12 @@ static const char *refuse(const struct header *header, const struct section *sec
 {
     uint32_t room;
 
-    if (section->kind > KEPT || section->bytes % 4)
+    if (section->kind > NOTE || section->bytes % 4)
         return "is of another kind";
     if (section->block == 0 || section->block > header->blocks ||
         blocks_of(section) > header->blocks - section->block)
         return "is outside the image";
-    if (section->kind == KEPT)
+    if (section->kind >= KEPT)
         return NULL;
     if (section->offset == 0 && section->kind == PLAIN)
         return section->bytes > RESERVED ? "is outside the memory" : NULL;
@@ -87,6 +87,8 @@ static const char *load(const struct header *header, const struct section *secti
 
     if (why)
         return why;
+    if (section->kind == NOTE)
+        return NULL;
     if (section->kind == KEPT) {
         card_area.block = section->block;
         card_area.blocks = blocks_of(section) / 2;

@@ -223,7 +223,10 @@ class Steps:
         return number
 
     def _program(self, step: int) -> int:
-        """That of the row, but 0 for as many steps after the first as the table begins with it."""
+        """That of the row, or 0 in the first steps after power-up.
+
+        There are as many of them as rows with which the table begins have 0.
+        """
         begins = not self.rows[: step - self.first + 1, 0].any()
         return 0 if begins else int(self.rows[step, 0])
 

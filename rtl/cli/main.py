@@ -12,14 +12,44 @@ import typer
 
 from gradloom.__main__ import say_version
 
-from . import choose, delivery, designs, diffusion, generate, infer, language, lists, recurrent, sweep, tune, units
+from . import (
+    aggregate,
+    choose,
+    collect,
+    delivery,
+    designs,
+    diffusion,
+    generate,
+    infer,
+    language,
+    lists,
+    recurrent,
+    sweep,
+    tune,
+    units,
+)
 from .app import app
 from .usage import one_line
 
 __all__ = ["VERBS", "app", "main"]
 
 #: Modules that have added their verbs.
-VERBS = lists, generate, tune, infer, diffusion, designs, units, language, recurrent, delivery, sweep, choose
+VERBS = (
+    lists,
+    generate,
+    tune,
+    infer,
+    diffusion,
+    designs,
+    units,
+    language,
+    recurrent,
+    collect,
+    delivery,
+    aggregate,
+    sweep,
+    choose,
+)
 
 
 def _say_version(wanted: bool) -> None:

@@ -85,7 +85,10 @@ class SimulatedSoC(Talker):
         return commands, blocks, violations
 
     def written(self) -> tuple[int, int]:
-        """Blocks that the card has stored, and bytes on its line while a write was under way."""
+        """Blocks that the card has stored.
+
+        Returns also the bytes on its line while a write was under way.
+        """
         _, _, _, blocks, length = self._card()
         return blocks, length
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.card import KEPT, Section, write_card
+from gradloom.firmware.card import KEPT, NOTE, Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, ResultKind
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
@@ -247,32 +247,35 @@ def _kinds(
 def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, memory_bytes: int) -> dict[str, Any]:
     """Writes ``card.img`` and ``job.json``.
 
-    The latter has ``facts`` of the fine-tune, the places of sections in the board's memory, and the places of the words
-    of each adapter among the kept words, tiles of 64 features of ``[rank, features]``: ``frac`` is the number of their
-    fraction bits on the card, ``exponent`` the place among the kept words of that number less 14, on the board.
+    Both have ``facts`` of the fine-tune and the places of the words of each adapter among the kept words, tiles of 64
+    features of ``[rank, features]``: ``frac`` is the number of their fraction bits on the card, ``exponent`` the place
+    among the kept words of that number less 14, on the board. ``job.json`` also has the places of sections in the
+    board's memory. ``gradloom collect`` reads the card's.
     """
-    kept = job.job.kept
-    assert kept is not None
+    about = _about(job, facts)
+    note = Section(name="about", parts=(json.dumps(about, separators=(",", ":")).encode(),), offset=0, kind=NOTE)
     with grouped(output, last="job.json") as stage:
         with (stage / "card.img").open("w+b") as file:
-            sections = write_card(file, job.sections, memory_bytes=memory_bytes)
+            sections = write_card(file, (*job.sections[:-1], note, job.sections[-1]), memory_bytes=memory_bytes)
             size = file.seek(0, 2)
-        told = _told(job, kept, facts, sections, size)
+        told = {
+            **about,
+            "card_bytes": size,
+            "memory_bytes": sum(job.memory.values()),
+            "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
+            "sections": sections,
+            "memory": dict(job.memory),
+        }
         (stage / "job.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     return told
 
 
-def _told(
-    job: BoardJob, kept: Kept, facts: Mapping[str, Any], sections: list[dict[str, Any]], size: int
-) -> dict[str, Any]:
-    """Content of ``job.json``."""
+def _about(job: BoardJob, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes PEFT's files of the kept words."""
+    kept = job.job.kept
+    assert kept is not None
     return {
         **facts,
-        "card_bytes": size,
-        "memory_bytes": sum(job.memory.values()),
-        "commands": [len(each.code) // COMMAND_BYTES for each in job.job.programs],
-        "sections": sections,
-        "memory": dict(job.memory),
         "kept": {"bytes": kept.bytes, "every": kept.every, "cycles": kept.cycles},
         "adapters": {
             f"{name}.{which}": {

@@ -200,7 +200,7 @@ def page_rounding(found: Mapping[str, int]) -> int:
 
 
 def _told(found: dict[str, int], cached: Sequence[object]) -> dict[str, int]:
-    """Classes that there are, with the header, which lies outside of the window."""
+    """Classes that there are, with the header."""
     if not cached:
         found.pop("forward_cache")
     return found | {"job_header": HEADER_BYTES}

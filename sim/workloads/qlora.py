@@ -18,6 +18,7 @@ from gradloom.rtl.models.lora import Adapter, Learnt, fresh_lora, layer_of, load
 from gradloom.rtl.models.methods import METHODS, Method
 from gradloom.rtl.models.vectors import fresh_vectors, load_vectors, save_vectors
 from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
+from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
 
@@ -108,6 +109,7 @@ class QLoraTask(TextTask):
         facts = {
             "preset": self.job.preset.name,
             "model": self.shapes.name,
+            "shapes": dataclasses.asdict(self.shapes),
             "layers": self.layers,
             "text": self.text.name,
             "texts": len(self.windows),
@@ -118,6 +120,8 @@ class QLoraTask(TextTask):
             "lr": self.lr,
             "steps": each.steps,
         }
+        if isinstance(self.rule, AdamW):
+            facts["moment_scales"] = self.rule.moment_scales
         return write_card_image(made, self.job.output, facts, memory_bytes=board.memory_bytes)
 
     def run(self, engine: str) -> Outcome:

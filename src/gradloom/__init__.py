@@ -13,7 +13,9 @@ from typing import Any
 _HOME = {
     name: f"gradloom.rtl.{module}"
     for module, names in {
+        "cli.aggregate": ("aggregate",),
         "cli.choose": ("choose",),
+        "cli.collect": ("collect",),
         "cli.delivery": ("apply", "delta", "keygen", "keys", "sign", "verify"),
         "cli.lists": ("doctor", "presets", "units"),
         "cli.diffusion": ("generate_images",),
@@ -39,10 +41,12 @@ __all__ = [
     "QLoraOptions",
     "SequenceOptions",
     "__version__",
+    "aggregate",
     "apply",
     "boards",
     "build",
     "choose",
+    "collect",
     "compare",
     "delta",
     "doctor",

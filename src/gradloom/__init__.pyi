@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import boards as boards
+from gradloom.rtl.cli.aggregate import aggregate as aggregate
 from gradloom.rtl.cli.choose import choose as choose
+from gradloom.rtl.cli.collect import collect as collect
 from gradloom.rtl.cli.delivery import apply as apply
 from gradloom.rtl.cli.delivery import delta as delta
 from gradloom.rtl.cli.delivery import keygen as keygen
@@ -76,6 +78,10 @@ def finetune(
     from_layer: int | None = None,
     store: str | None = None,
     card: bool | None = None,
+    card_steps: int | None = None,
+    card_seconds: float | None = None,
+    stop_steps: int | None = None,
+    stop_seconds: float | None = None,
     person: int | None = None,
     base: Path | str | None = None,
     style: str | None = None,

@@ -131,7 +131,7 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     assert said == json.loads((here / "out" / "job.json").read_text())
     image = (here / "out" / "card.img").read_bytes()
     sections = read_card(image)
-    assert [each.name for each in sections] == ["adapters, texts", "weights", "programs", "job"]
+    assert [each.name for each in sections] == ["adapters, texts", "weights", "programs", "learnt", "about", "job"]
     assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 1)
     header = sections[-1].parts[0]
     assert (header[:4], int.from_bytes(header[16:20], "little")) == (b"GLRN", sections[0].offset)
@@ -143,11 +143,14 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     assert said["memory"]["programs"] >= 32 * sum(said["commands"]) > 0 < said["memory"]["step_tensors"]
     # What is kept is where the first section brings it.
     exponents = -(-len(said["adapters"]) // 2 * 48 // 64) * 64
-    assert sum(each["bytes"] for each in said["adapters"].values()) + exponents == said["kept"]["bytes"]
+    words = [*said["adapters"].values(), *said["moments"].values()]
+    assert sum(each["bytes"] for each in words) + exponents == said["kept"]["bytes"]
     for each in said["adapters"].values():
         found = int.from_bytes(sections[0].parts[0][each["exponent"] :][:4], "little", signed=True)
         assert found + 14 == each["frac"]
-    assert said["kept"]["store"] + 2 * (64 + said["kept"]["bytes"]) == said["memory_bytes"]
+    assert (said["kept"]["every"], said["kept"]["cycles"]) == (0, 60 * 200_000_000)
+    code, _, err = run("collect", "--card", here / "out" / "card.img", "-o", here / "adapter")
+    assert code == 2 and "the board has stored nothing yet" in err
     found = load_lora_words(sections[0].parts[0], said["adapters"])
     expected = fresh_lora(MODEL, rank=4, targets=("q_proj", "v_proj"))
     for name, each in expected.items():

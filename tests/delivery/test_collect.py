@@ -1,0 +1,167 @@
+"""A card that a board has written becomes PEFT's files, with moments and log."""
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import gradloom
+from gradloom.firmware.card import KEPT, read_header
+from gradloom.firmware.kept import Copy, KeptFile, Reason, Record, encode, newest
+from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.sim.workloads.board_job import board_job, write_card_image
+from gradloom.sim.workloads.job_trainer import JobTrainer
+from gradloom.sim.workloads.step import as_bytes
+
+from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+
+RULE = AdamW(lr=1e-2)
+
+
+@pytest.fixture
+def card(frozen, adapters, tmp_path):  # noqa: F811
+    """An image, its job, and the trainer whose state a copy holds."""
+    made = board_job(frozen, (TOKENS,), adapters, [0, 1], RULE, 3, CONFIG)
+    facts = {"model": "small", "shapes": dataclasses.asdict(MODEL), "rank": 2, "alpha": 4.0, "steps": 3}
+    write_card_image(made, tmp_path / "run", facts | {"moment_scales": RULE.moment_scales}, memory_bytes=1 << 24)
+    return tmp_path / "run" / "card.img", made
+
+
+@pytest.fixture
+def trained(frozen, adapters, card):  # noqa: F811
+    trainer = JobTrainer(frozen, dict(adapters), [0, 1], RULE, frac=card[1].frac, exponents=card[1].exponents)
+    result = trainer.step(TOKENS)
+    return trainer, result
+
+
+def put(path, copies):
+    """Copies to their places on the card."""
+    image = bytearray(path.read_bytes())
+    sections, identity = read_header(bytes(image[:512]))
+    (area,) = (each for each in sections if each.kind == KEPT)
+    for number, copy in enumerate(copies):
+        if copy is not None:
+            data = copy if isinstance(copy, bytes) else encode(dataclasses.replace(copy, identity=identity))
+            at = area.start + number * area.size // 2
+            image[at : at + len(data)] = data
+    path.write_bytes(image)
+
+
+def words_of(made, trainer, result):
+    """The kept words after a step."""
+    from gradloom.rtl.formats.tiles import tile_rows
+    from gradloom.rtl.plan.language.rechosen import FRACS
+
+    words = bytearray(made.job.kept.bytes)
+    for name, place in made.layout.offsets.items():
+        if name in result.values and place < len(words):
+            value = result.values[name]
+            data = as_bytes({name: value})[name] if value.ndim == 3 else tile_rows(value, 64)
+            words[place : place + len(data)] = data
+    for number, name in enumerate(trainer.exponents.constants):
+        at = made.layout["exponents"] + 48 * number
+        words[at : at + 24] = np.array([trainer.exponents.frac[f"{name}.{w}"] for w in FRACS], "<i4").tobytes()
+    return bytes(words)
+
+
+def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
+    path, made = card
+    trainer, result = trained
+    words = words_of(made, trainer, result)
+    log = tuple(Record(5 << 16, 8, n) for n in range(2))
+    old = Copy(sequence=1, identity=0, runs=1, words=bytes(len(words)), log=log[:1])
+    new = Copy(sequence=2, identity=0, runs=2, words=words, log=log, reason=Reason.RUNS)
+    put(path, (new, old))
+    found = gradloom.collect(tmp_path / "out", card=path)
+    assert (found["steps"], found["of"], found["reason"], found["saturated"]) == (2, 3, "runs", [0, 1])
+    assert found["loss"] == [pytest.approx(5 / 8 * np.log(2))] * 2
+    loaded = load_lora(tmp_path / "out", MODEL)
+    assert loaded.keys() == trainer.adapters.keys()
+    for name, each in trainer.adapters.items():
+        assert np.array_equal(loaded[name].a, each.a.astype(np.float32))
+        assert np.allclose(loaded[name].b, each.b, rtol=1e-6, atol=0)
+    moments = load_file(tmp_path / "out" / "optimizer.safetensors")
+    for name, each in trainer.adapters.items():
+        m, v = trainer.moments[f"{name}.mb"].astype("<u4").view("<f4")
+        at = f"base_model.model.{name}.lora_B.weight"
+        scales = RULE.moment_scales
+        assert np.allclose(moments[f"{at}.exp_avg"], m.T * scales[0] * each.scale, rtol=1e-5)
+        assert np.allclose(moments[f"{at}.exp_avg_sq"], v.T * scales[1] * each.scale**2, rtol=1e-5)
+        assert moments[f"{at}.exp_avg"].shape == each.b.shape
+    code, out, _ = run("collect", "--card", path, "-o", tmp_path / "again")
+    assert code == 0 and "small after 2 of 3 steps" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("damage", [0, 100, 600])
+def test_of_two_copies_the_newest_whole_one_counts(card, tmp_path, damage):
+    path, made = card
+    size = made.job.kept.bytes
+    first = Copy(sequence=0xFFFFFFFF, identity=0, runs=1, words=bytes(size))
+    second = Copy(sequence=0, identity=0, runs=2, words=bytes(size))
+    put(path, (first, second))
+    assert gradloom.collect(tmp_path / "out", card=path)["steps"] == 2
+    image = bytearray(path.read_bytes())
+    area = next(each for each in read_header(bytes(image[:512]))[0] if each.kind == KEPT)
+    # Zeros behind the words of a copy's block are not read.
+    image[area.start + area.size // 2 + (damage if damage != 100 else 8)] ^= 1
+    path.write_bytes(image)
+    assert gradloom.collect(tmp_path / "out", card=path)["steps"] == 1
+
+
+def test_a_card_without_a_result_is_one_line(card, tmp_path, run):
+    path, made = card
+    cases = [
+        (None, "the board has stored nothing yet"),
+        (lambda image: put(path, (b"GLKP" + bytes(600), None)), "no stored copy is whole"),
+        (lambda image: path.write_bytes(b"x" * 2000), "not an image that gradloom wrote"),
+        (lambda image: path.write_bytes(image[:100]), "not an image that gradloom wrote"),
+        (lambda image: path.write_bytes(image[:600]), "section about is damaged"),
+        (lambda image: path.write_bytes(image[:20] + b"x" + image[21:]), "the header is damaged"),
+        (lambda image: path.unlink(), "No such file or directory: name the card's device or its image"),
+    ]
+    image = path.read_bytes()
+    for change, said in cases:
+        path.write_bytes(image)
+        if change is not None:
+            change(image)
+        code, out, err = run("collect", "--card", path, "-o", tmp_path / "out")
+        assert code == 2 and not out and said in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
+    path, made = card
+    put(path, (Copy(sequence=1, identity=0, runs=1, words=bytes(made.job.kept.bytes)), None))
+    gradloom.collect(tmp_path / "out", card=path)
+    before = (tmp_path / "out" / "log.json").read_text()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradloom.sim.workloads.collected.Collected.moments", interrupted)
+    put(path, (None, Copy(sequence=2, identity=0, runs=2, words=bytes(made.job.kept.bytes))))
+    with pytest.raises(KeyboardInterrupt):
+        gradloom.collect(tmp_path / "out", card=path)
+    assert (tmp_path / "out" / "log.json").read_text() == before
+    assert json.loads(before)["steps"] == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "run"]
+
+
+def test_a_file_on_linux_is_replaced_whole(tmp_path, monkeypatch):
+    kept = KeptFile(tmp_path / "learnt")
+    assert kept.find(5) is None
+    first = Copy(sequence=1, identity=5, runs=4, words=b"abcd" * 200, log=(Record(1, 2, 3),))
+    kept.write(first)
+    assert kept.find(5) == first and kept.find(6) is None
+    monkeypatch.setattr("gradloom.firmware.kept.os.fsync", lambda number: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        kept.write(dataclasses.replace(first, runs=5))
+    assert kept.find(5) == first
+    data = encode(first)
+    for cut in range(0, len(data), 97):
+        (tmp_path / "learnt").write_bytes(data[:cut])
+        assert kept.find(5) is None or cut >= 512 + 1024 + 16
+    assert newest(io.BytesIO(data), 0, len(data), 6) is None
