@@ -537,7 +537,7 @@ def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
 
     folder = files("gradloom.firmware")
     main, steps, header = (
-        (folder / name).read_text(encoding="utf-8") for name in ("soc_main.c", "gradloom_steps.c", "gradloom_steps.h")
+        (folder / name).read_text(encoding="utf-8") for name in ("soc_job.h", "gradloom_steps.c", "gradloom_steps.h")
     )
     bounds = QLoraOptions.known()["steps"].bounds
     assert bounds.high == MAX_STEPS and f"#define MAX_STEPS {MAX_STEPS}u\n" in steps
