@@ -18,10 +18,12 @@ VERBS = sorted(command.name or command.callback.__name__ for command in app.regi
 
 def test_the_verbs_are_those_of_the_manual():
     assert VERBS == [
+        "aggregate",
         "apply",
         "boards",
         "build",
         "choose",
+        "collect",
         "compare",
         "delta",
         "doctor",
