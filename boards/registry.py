@@ -8,7 +8,7 @@ from typing import Any
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.plugins import Table
 
-from . import genesys2, kv260, ulx3s
+from . import genesys2, kv260, ulx3s, zcu104
 from .area import area
 from .board import Board
 from .checkup import Check, Workplace
@@ -16,7 +16,7 @@ from .checkup import Check, Workplace
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
 _BOARDS: Table[ModuleType] = Table(
-    "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kv260, ulx3s)}
+    "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kv260, ulx3s, zcu104)}
 )
 
 

@@ -248,7 +248,7 @@ def components() -> Iterator[str]:
         "Ports have the name of the memory port that they serve.",
         "",
     )
-    for engines, preset in ((IMAGES, "instantft-kv260"), (LANGUAGE, "edge-qlora-genesys2"), (RECURRENT, "lstm-kv260")):
+    for engines, preset in ((IMAGES, "instantft-kv260"), (LANGUAGE, "edge-qlora-genesys2"), (RECURRENT, "lstm-zcu104")):
         for engine in engines.own:
             made = engine.spec.unit(engine.spec, PRESETS[preset].config)
             made._MustUse__used = True  # Made to be looked at.

@@ -5,9 +5,8 @@ Simulated RTL, beside forecast and reference.
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
 ``--sequences``, ``--steps`` and ``--table-cycles`` choose others. Weights and inputs are random; cycles do not depend
 on them. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
-interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each; ``--network spar
---learn`` runs the windows that ``finetune instantft-lstm-kv260`` learns from, all states to memory. ``--forecast``
-leaves the RTL out.
+interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each. ``--forecast`` leaves the
+RTL out.
 """
 
 import argparse
@@ -69,21 +68,6 @@ def measured(hidden, inputs, parallel, sequences, steps, table_cycles, *, rtl):
     return row
 
 
-def learnt(parallel, *, rtl):
-    """A shipped network on the windows from which a person is learnt.
-
-    The taps are sums of its states.
-    """
-    network, config = load_network(spar_model(0)), RecurrentConfig(parallel=parallel)
-    image, codes = CellImage(network, config), network.input.codes(spar_person(1).x_train)
-    row = {"parallel": parallel, "windows": len(codes)}
-    row["total"] = forecast_placed(CellProgram(image, image.windows(codes), config)).total
-    if rtl:
-        row["rtl"] = run_cell(network, codes, config).figures["cycles"]
-        assert row["rtl"] == row["total"]
-    return row
-
-
 def spar(parallel, *, stream, rtl):
     """A shipped network on one window, of a person whom it has never seen.
 
@@ -124,16 +108,15 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--network", choices=["spar"], help="a shipped ConvLSTM; of the sizes only --parallel counts")
     parser.add_argument("--stream", action="store_true", help="with --network: a program for each step")
-    parser.add_argument("--learn", action="store_true", help="with --network: the windows that a person is learnt from")
     parser.add_argument("--forecast", action="store_true", help="leave the RTL out")
     parser.add_argument("--json", action="store_true")
     asked = vars(parser.parse_args())
     as_json, rtl = asked.pop("json"), not asked.pop("forecast")
-    network, stream, learn = (asked.pop(name) for name in ("network", "stream", "learn"))
+    network, stream = (asked.pop(name) for name in ("network", "stream"))
     if network is None:
         row = measured(**asked, rtl=rtl)
     else:
-        row = learnt(asked["parallel"], rtl=rtl) if learn else spar(asked["parallel"], stream=stream, rtl=rtl)
+        row = spar(asked["parallel"], stream=stream, rtl=rtl)
     print(json.dumps(row) if as_json else "\n".join(f"{name:10} {value:,}" for name, value in row.items()))
 
 

@@ -1,6 +1,7 @@
 """Accuracy of LSTM, GRU and RNN, quantised after training.
 
-``python docs/examples/recurrent_after_training.py [--vowels aeon-1.6.0-py3-none-any.whl] [--json]``
+``python docs/examples/recurrent_after_training.py [--vowels aeon-1.6.0-py3-none-any.whl] [--kinds LSTM,GRU,RNN]
+[--json]``
 
 It needs the extra ``train``. Networks of 64 hidden units learn in float: the shipped recordings of a smartwatch without
 the people 1 to 3, who judge, behind a convolution; and, where the file of the package aeon is given (``pip download
@@ -84,13 +85,14 @@ def main() -> None:
     """Prints a row a network."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vowels", type=Path)
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     sets = {"SPAR": watch()} | ({"JapaneseVowels": vowels(asked.vowels)} if asked.vowels else {})
     rows = []
     with progress_bar(asked.json) as progress, tempfile.TemporaryDirectory() as folder:
         for name, (x, y, x_test, y_test) in sets.items():
-            for kind in KINDS:
+            for kind in asked.kinds.split(","):
                 if progress:
                     progress(0, 0, f"{kind}, {name}")
                 model, path = trained(kind, x, y, name == "SPAR"), Path(folder) / "m.onnx"

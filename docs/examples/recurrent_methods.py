@@ -2,7 +2,7 @@
 
 ``python docs/examples/recurrent_methods.py [--methods adapter,head,lora,full] [--json]``
 
-``adapter`` is ``gradloom finetune instantft-lstm-kv260 --person N --engine reference``, in the machine's integers with
+``adapter`` is ``gradloom finetune lstm-kv260 --person N --engine reference``, in the machine's integers with
 an NF4 cache. The others are in float, on the same windows, weights as the network's codes have them, and need the extra
 ``train``: the dense layer alone (``head``); LoRA of rank 4 on all products of cell and dense layer (``lora``), and all
 parameters (``full``), both by a backward pass through time. All: SGD, momentum 0.9, batches of 20, 30 epochs. Each
@@ -22,7 +22,7 @@ from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.models.sequences import FOLDS, PERSONS, fold_of, spar_model, spar_person
 from gradloom.rtl.plan.images.schedule import batches, epoch_order
 
-PRESET, RANK, MOMENTUM, BATCH, EPOCHS = "instantft-lstm-kv260", 4, 0.9, 20, 30
+PRESET, RANK, MOMENTUM, BATCH, EPOCHS = "lstm-kv260", 4, 0.9, 20, 30
 RATES = {"head": (0.03, 0.1, 0.3), "lora": (0.01, 0.03, 0.1), "full": (0.003, 0.01, 0.03)}
 CHOSEN_ON = FOLDS[2]
 

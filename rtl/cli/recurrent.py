@@ -63,13 +63,13 @@ def import_model(
 
 def _fits(network: Any) -> str:
     """Which preset holds a network, or what does not fit it."""
+    from ..engines.cell.parameters import CellParameters
     from ..machines.presets import PRESETS
     from ..plan.recurrent.image import CellImage
-    from ..workloads.answers import SequenceAnswers
 
     said = []
     for name, preset in PRESETS.items():
-        if not isinstance(preset.workload, SequenceAnswers):
+        if not isinstance(preset.config, CellParameters):
             continue
         try:
             CellImage(network, preset.config).check()

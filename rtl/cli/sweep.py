@@ -25,7 +25,20 @@ from .output import print_json, progress_bar, say, table
 __all__ = ["FIGURES", "KEYS", "measure", "plan_points", "sweep"]
 
 #: What names a point. ``mesh``: rows x columns of the array; ``codes``: of cached activations, or of frozen weights.
-KEYS = ("gradloom", "preset", "rank", "mesh", "codes", "settings", "area", "accuracy_of", "epochs", "seed")
+KEYS = (
+    "gradloom",
+    "preset",
+    "rank",
+    "mesh",
+    "codes",
+    "settings",
+    "area",
+    "accuracy_of",
+    "epochs",
+    "seed",
+    "model",
+    "data",
+)
 #: What is told of it; empty where it is not known, and ``note`` says why where that is no matter of options. ``units``:
 #: images that the cycles are for, an image once an epoch, or tokens; ``cycles_a_unit`` compares arrays whose workloads
 #: are not of one size.
@@ -74,7 +87,10 @@ def _sweep_verb(
     ] = None,
     codes: Annotated[
         str | None,
-        typer.Option(metavar="C,C,...", help="Of the cache: nf4, int8; of a language model's weights: nf4, nf3, nf2."),
+        typer.Option(
+            metavar="C,C,...",
+            help="Of the cache: nf4, int8; of a language model's weights: nf4, nf3, nf2; bits of an LSTM: W8A6C8.",
+        ),
     ] = None,
     settings: Annotated[
         list[str], typer.Option("--set", metavar="KEY=V,V,...", help="Values of another parameter; repeatable.")
@@ -88,6 +104,13 @@ def _sweep_verb(
         int | None, typer.Option(min=1, help="Number of epochs, with --accuracy. Default: the preset's.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed, with --accuracy.")] = 0,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M.onnx", help="An LSTM in floating point. Default: a shipped one's weights.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="D.npz", help="For --model: x_train, y_train calibrate, x_test, y_test judge."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Points at a time. Default: as many as there are cores.")
     ] = None,
@@ -113,6 +136,8 @@ def _sweep_verb(
             limit=limit,
             epochs=epochs,
             seed=seed,
+            model=model,
+            data=data,
             jobs=jobs,
             scheduler=scheduler,
             progress=progress,
@@ -185,6 +210,8 @@ def sweep(
     limit: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    model: Path | str | None = None,
+    data: Path | str | None = None,
     jobs: int | None = None,
     scheduler: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
@@ -211,6 +238,8 @@ def sweep(
         limit=limit,
         epochs=epochs,
         seed=seed,
+        model=model,
+        data=data,
     )
     folder = Path(output)
     check_folder(folder)
@@ -243,6 +272,8 @@ def plan_points(
     limit: int | None,
     epochs: int | None,
     seed: int,
+    model: Path | str | None = None,
+    data: Path | str | None = None,
 ) -> list[dict[str, Any]]:
     """All combinations, as plain values by :data:`KEYS`."""
     found = [find_preset(name, verb="measure") for name in presets]
@@ -258,10 +289,10 @@ def plan_points(
     points = []
     for preset in found:
         workload = preset.workload
-        judged = accuracy and workload.has_accuracy
+        judged, learns = accuracy and workload.has_accuracy, workload.can("prepare")
         for name in _parts("codes", codes):
-            if name not in workload.codes:
-                raise ValueError(f"codes={name}: must be one of {', '.join(workload.codes)} for {preset.name}")
+            workload.check_codes(name, preset.name)
+        _check_kind(preset, rank=rank, epochs=epochs, model=model, data=data)
         fields = {field.name for field in dataclasses.fields(preset.config)}
         for (key, _), *_ in axes:
             if key not in fields:
@@ -269,7 +300,7 @@ def plan_points(
         for one, size, code, chosen in itertools.product(
             ranks or [workload.rank],
             meshes or ["{}x{}".format(*workload.mesh(preset.config))],
-            _parts("codes", codes) or ["nf4"],
+            _parts("codes", codes) or [workload.usual_codes],
             itertools.product(*axes),
         ):
             configured(preset.config, dict(chosen), check=False)
@@ -283,11 +314,25 @@ def plan_points(
                     "settings": " ".join(f"{key}={value}" for key, value in chosen),
                     "area": area,
                     "accuracy_of": (limit or "all") if judged else "",
-                    "epochs": (epochs or workload.usual("epochs")) if judged else "",
-                    "seed": seed if judged else "",
+                    "epochs": (epochs or workload.usual("epochs")) if judged and learns else "",
+                    "seed": seed if judged and learns else "",
+                    "model": str(model or ""),
+                    "data": str(data or ""),
                 }
             )
     return points
+
+
+def _check_kind(preset: Preset, **given: Any) -> None:
+    """Refuses options that a preset's kind does not have: its workload learns, or answers."""
+    learns = preset.workload.can("prepare")
+    for name in ("model", "data") if learns else ("rank", "epochs"):
+        if given[name] is not None:
+            why = "sweeps the shipped fine-tune" if learns else "answers and does not learn"
+            raise ValueError(f"{name}={given[name]}: must be left out, {preset.name} {why}")
+    if (given["model"] is None) != (given["data"] is None):
+        one, other = ("model", "data") if given["data"] is None else ("data", "model")
+        raise ValueError(f"{one}={given[one]}: needs --{other} too")
 
 
 def _parts(name: str, text: str | None) -> list[str]:
@@ -337,7 +382,9 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         rows, columns = map(int, point["mesh"].split("x"))
-        settings |= {key: str(value) for key, value in preset.workload.resized(preset.config, rows, columns).items()}
+        own = preset.workload.resized(preset.config, rows, columns)
+        settings = {key: str(value) for key, value in preset.workload.settings_of(point["codes"]).items()} | settings
+        settings |= {key: str(value) for key, value in own.items()}
         preset = dataclasses.replace(preset, config=configured(preset.config, settings))
         board = boards.find(preset.board)
         counted = check_fit(preset.config, board)

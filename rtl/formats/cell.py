@@ -13,12 +13,17 @@ __all__ = [
     "CODES_A_BEAT",
     "PAIR",
     "SINGLE",
+    "TAP_PARTS",
+    "TAP_QUARTERS",
+    "TAP_SHIFT",
+    "TAP_WORD",
     "CellOperands",
     "CellOpcode",
     "GateWord",
     "QuantizerWord",
     "Quantizers",
     "TableWord",
+    "TapArgument",
     "gate_sum",
 ]
 
@@ -58,7 +63,9 @@ CellOperands = data.StructLayout(
         "each": 1,  #: the dense layer follows each step, not the last alone
         "quiet": 1,  #: no h leaves
         "window_unsigned": 1,  #: codes of x are 0 to 255 where they are windows
-        "_reserved": 79,
+        "channels": 8,  #: channels of x whose sums are taps, divided by ``parallel``, rounded up; 0: none
+        "own": 8,  #: so many times ``channels`` chunks at the begin of a row of x are added up
+        "_reserved": 63,
     }
 )
 
@@ -94,6 +101,25 @@ QuantizerWord = data.StructLayout(
 #: Beat n of the load port ``tables``: the codes of sigmoid or tanh for the code n of each gate's accumulator, and the
 #: code of tanh for the state n; n is a code in two's complement.
 TableWord = data.StructLayout({"gates": data.ArrayLayout(16, GATES), "squash": 16, "_reserved": 48})
+
+
+#: Parts of the taps in their order: hidden state, tanh of the cell state, sum of the hidden states of all steps, sums
+#: of x over each of the quarters of the steps.
+TAP_PARTS, TAP_QUARTERS = 4, 4
+#: Bits of a word of the taps, to which it is clipped, and of a shift.
+TAP_WORD, TAP_SHIFT = 24, 5
+
+#: Operand ``arg`` of a STORE from ``taps``: the words of a part are shifted left by so many bits, at most 20.
+TapArgument = data.StructLayout(
+    {
+        "sequence": 8,  #: whose taps leave
+        "h": TAP_SHIFT,  #: shift of the hidden state
+        "squashed": TAP_SHIFT,  #: of the tanh of the cell state
+        "sum": TAP_SHIFT,  #: of the sum of hidden states
+        "x": TAP_SHIFT,  #: of the sums of x
+        "_reserved": 4,
+    }
+)
 
 
 def gate_sum(products: int, parallel: int) -> int:

@@ -10,7 +10,7 @@ from ..engines.update.parameters import UpdateParameters
 from ..engines.vector.parameters import VectorParameters
 from ..shell.parameters import ShellParameters, parameter
 
-__all__ = ["ImageConfig", "LanguageConfig", "RecurrentConfig"]
+__all__ = ["ImageConfig", "LanguageConfig", "RecurrentConfig", "SequenceConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +40,13 @@ class RecurrentConfig(CellParameters, ShellParameters):
     """Configuration of the machine for quantised recurrent networks."""
 
     home: ClassVar = "gradloom.rtl.machines.engines:RECURRENT_MACHINE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceConfig(CellParameters, ImageConfig):
+    """Configuration of the machine that runs a recurrent network and learns.
+
+    The cell engine makes taps, from which the engines of the image machine learn an adapter.
+    """
+
+    home: ClassVar = "gradloom.rtl.machines.engines:SEQUENCE_MACHINE"

@@ -24,6 +24,8 @@ __all__ = [
     "LINEAR",
     "RECURRENT",
     "RECURRENT_MACHINE",
+    "SEQUENCE",
+    "SEQUENCE_MACHINE",
     "UPDATE",
     "VECTOR",
 ]
@@ -37,16 +39,17 @@ LINEAR, GRADIENT, UPDATE, VECTOR = LANGUAGE.own
 #: Quantised recurrent networks.
 RECURRENT = Engines(_CELL)
 (CELL,) = RECURRENT.own
+#: The same beside the engines that learn, whose numbers are those of IMAGES.
+SEQUENCE = Engines(*(each.spec for each in IMAGES.own), _CELL)
 
-IMAGE_MACHINE = Machine(
-    IMAGES,
-    wires=(
-        Wire("array.h", "head.h"),
-        Wire("array.dh", "head.dh"),
-        Wire("array.logits", "head.logits"),
-        Wire("array.peek", "encode.peek"),
-        Wire("array.thresholds", "encode.thresholds"),
-    ),
+_IMAGE_WIRES = (
+    Wire("array.h", "head.h"),
+    Wire("array.dh", "head.dh"),
+    Wire("array.logits", "head.logits"),
+    Wire("array.peek", "encode.peek"),
+    Wire("array.thresholds", "encode.thresholds"),
 )
+IMAGE_MACHINE = Machine(IMAGES, wires=_IMAGE_WIRES)
 LANGUAGE_MACHINE = Machine(LANGUAGE, wires=(Wire("linear.hidden", "gradient.hidden"),))
 RECURRENT_MACHINE = Machine(RECURRENT)
+SEQUENCE_MACHINE = Machine(SEQUENCE, wires=_IMAGE_WIRES)

@@ -14,7 +14,7 @@ from ..workloads import (
     SequenceWorkload,
     Workload,
 )
-from .configs import ImageConfig, LanguageConfig, RecurrentConfig
+from .configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 
 __all__ = ["KNOWN", "PRESETS", "WITHOUT_RTL", "Preset", "find_preset", "find_workload"]
 
@@ -64,13 +64,6 @@ PRESETS = {
             workload=InstantTextWorkload(),
         ),
         Preset(
-            name="instantft-lstm-kv260",
-            board="kv260",
-            summary="InstantFT: an LSTM's states reach the logits through an adapter; no pass back through time",
-            config=ImageConfig(),
-            workload=SequenceWorkload(),
-        ),
-        Preset(
             name="digits-ulx3s",
             board="ulx3s",
             workload=DIGITS,
@@ -101,6 +94,23 @@ PRESETS = {
         Preset(
             name="lstm-kv260",
             board="kv260",
+            workload=SequenceWorkload(),
+            summary="quantised LSTM, exact to the code, that learns from its states, without a pass back through time",
+            config=SequenceConfig(
+                tap_channels=64,
+                positions=512,
+                kernel=2,
+                adapter_depth=512,
+                weight_depth=1024,
+                bias_depth=4,
+                feature_depth=64,
+                image_depth=1024,
+                blocks=16,
+            ),
+        ),
+        Preset(
+            name="lstm-zcu104",
+            board="zcu104",
             workload=SequenceAnswers(),
             summary="quantised LSTM: weights beside their slices, two products a slice, answers exact to the code",
             config=RecurrentConfig(),

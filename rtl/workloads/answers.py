@@ -1,7 +1,7 @@
-"""Presets that answer and do not learn."""
+"""Answers of recurrent networks on machines that do not learn."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .options import Options
 from .workload import Workload
@@ -18,4 +18,30 @@ class SequenceAnswers(Workload):
     label: ClassVar = "answers"
     takes: ClassVar = Options
     streams: ClassVar = True
-    functions: ClassVar = {"infer": "gradloom.sim.workloads.answers:infer"}
+    usual_codes: ClassVar = "W8A6C8"
+    has_accuracy: ClassVar = True
+    functions: ClassVar = {
+        "infer": "gradloom.sim.workloads.answers:infer",
+        "widths": "gradloom.rtl.models.recurrent.calibrate:Bits",
+        "measure": "gradloom.sim.workloads.widths:of_widths",
+    }
+
+    def check_codes(self, name: str, preset: str) -> None:
+        """Refuses what are no widths of codes."""
+        self._bits(name)
+
+    def settings_of(self, codes: str) -> dict[str, int]:
+        """The cell state has as many bits as its codes."""
+        return {"state_bits": max(self._bits(codes).state, 4)}
+
+    def _bits(self, codes: str) -> Any:
+        made: Any = self.function("widths")
+        return made.of(codes)
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """Elements of the hidden state, and those that enter in a cycle."""
+        return config.hidden, config.parallel
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """See :class:`Workload`."""
+        return {"hidden": rows, "parallel": columns}

@@ -64,8 +64,8 @@ class Option:
         What stands for the value in help texts.
     usual : str, optional
         What happens where the option is not given, if neither the field's default nor the preset's workload says it.
-    file : bool
-        The value must be a file that exists.
+    file, folder : bool
+        The value must be a file that exists; ``folder``: or a folder.
     needed : str, optional
         The option must be given, and why.
     result : bool
@@ -78,6 +78,7 @@ class Option:
     metavar: str | None = None
     usual: str | None = None
     file: bool = False
+    folder: bool = False
     needed: str | None = None
     result: bool = True
 
@@ -93,7 +94,7 @@ class Option:
             raise ValueError(f"{name}={value}: must be one of {', '.join(map(str, self.choices))}")
         elif self.bounds is not None and not self.bounds.hold(value):
             raise ValueError(f"{name}={value}: must be {self.bounds}")
-        elif self.file and not Path(value).is_file():
+        elif self.file and not Path(value).is_file() and not (self.folder and Path(value).is_dir()):
             raise ValueError(f"{name}={value}: no such file")
 
 

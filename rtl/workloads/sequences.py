@@ -15,10 +15,11 @@ class SequenceOptions(Options):
     """Options of a fine-tune of a recurrent network."""
 
     model: Path | str | None = option(
-        "Quantised recurrent network: an .onnx file, or network.json of an import.",
+        "Quantised recurrent network: an .onnx file, or the folder of an import.",
         metavar="M",
         usual="the shipped one that has never seen the person",
         file=True,
+        folder=True,
     )
     rank: int | None = option("Rank of the adapter.", bounds=Bounds(1, 16))
     data: Path | str | None = option(
@@ -47,7 +48,7 @@ class SequenceOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceWorkload(InstantWorkload):
-    """A shipped recurrent network learns a person's recordings.
+    """A recurrent network answers, and learns a person's recordings.
 
     Parameters
     ----------
@@ -61,7 +62,11 @@ class SequenceWorkload(InstantWorkload):
     title: ClassVar = "recurrent networks by InstantFT"
     label: ClassVar = "sequences"
     takes: ClassVar = SequenceOptions
-    functions: ClassVar = {"prepare": "gradloom.sim.workloads.recurrent:prepare"}
+    streams: ClassVar = True
+    functions: ClassVar = {
+        "prepare": "gradloom.sim.workloads.recurrent:prepare",
+        "infer": "gradloom.sim.workloads.answers:infer",
+    }
 
     lr: float = 0.04
     momentum: float = 0.9

@@ -34,6 +34,8 @@ class Workload:
         board that fine-tunes by itself).
     codes : tuple of str
         Formats that a sweep compares.
+    usual_codes : str
+        The format of a sweep that names none.
     has_accuracy : bool
         Whether a sweep can tell an accuracy.
     units : mapping
@@ -50,6 +52,7 @@ class Workload:
     takes: ClassVar[type[Options]]
     functions: ClassVar[Mapping[str, str]]
     codes: ClassVar[tuple[str, ...]] = ()
+    usual_codes: ClassVar[str] = "nf4"
     has_accuracy: ClassVar[bool] = False
     units: ClassVar[Mapping[str, str]] = {}
     streams: ClassVar[bool] = False
@@ -89,6 +92,15 @@ class Workload:
         :class:`ValueError` where no parameters do.
         """
         raise NotImplementedError
+
+    def check_codes(self, name: str, preset: str) -> None:
+        """Refuses a format that a sweep of the preset does not know."""
+        if name not in self.codes:
+            raise ValueError(f"codes={name}: must be one of {', '.join(self.codes)} for {preset}")
+
+    def settings_of(self, codes: str) -> dict[str, int]:
+        """Parameters of a design for a format, where it needs others than the preset's."""
+        return {}
 
     def can(self, verb: str) -> bool:
         """Whether the kind has a verb."""

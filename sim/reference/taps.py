@@ -5,30 +5,38 @@ import numpy as np
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.models.recurrent.network import RecurrentNetwork
-from gradloom.rtl.models.recurrent.taps import QUARTERS, TapSums
+from gradloom.rtl.models.recurrent.taps import QUARTERS, TapSums, own_samples
 
 from .cell import Trace
 
 __all__ = ["input_sums", "tap_sums", "tap_words"]
 
 
-def tap_sums(network: RecurrentNetwork, x: np.ndarray, trace: Trace) -> np.ndarray:
+def tap_sums(network: RecurrentNetwork, trace: Trace, parallel: int = 1) -> np.ndarray:
     """Sums of codes, ``[n, elements]``.
 
-    ``x``: codes of the input, ``[n, steps, channels]``.
+    ``parallel``: see :func:`~gradloom.rtl.models.recurrent.taps.sizes_of`.
     """
     cell = network.integers.cell
     squashed = cell.tables["squash"][trace.state.c - cell.state_range[0]]
-    return np.concatenate([trace.state.h, squashed, trace.h.sum(axis=1), input_sums(x)], axis=1)
+    sums = input_sums(network, trace.source, parallel)
+    return np.concatenate([trace.state.h, squashed, trace.h.sum(axis=1), sums], axis=1)
 
 
-def input_sums(x: np.ndarray) -> np.ndarray:
+def input_sums(network: RecurrentNetwork, source: np.ndarray, parallel: int = 1) -> np.ndarray:
     """Sums over quarters of the steps, ``[n, QUARTERS * channels]``.
 
-    A quarter begins with the step ``quarter * steps // QUARTERS``.
+    ``source``: ``[n, samples, channels]``, what reaches the last convolution or the cell. A quarter begins with the
+    step ``quarter * steps // QUARTERS``.
     """
-    starts = [quarter * x.shape[1] // QUARTERS for quarter in range(QUARTERS)]
-    return np.add.reduceat(x, starts, axis=1).reshape(len(x), -1)
+    steps = source
+    if network.front:
+        conv, (first, own) = network.front[-1], own_samples(network)
+        at = np.arange(conv.steps(source.shape[1]))[:, None] * conv.stride + first + np.arange(own)
+        steps = np.pad(source, ((0, 0), conv.pads, (0, 0)))[:, at].sum(axis=2)
+    starts = [quarter * steps.shape[1] // QUARTERS for quarter in range(QUARTERS)]
+    sums = np.add.reduceat(steps, starts, axis=1)
+    return np.pad(sums, ((0, 0), (0, 0), (0, -sums.shape[2] % parallel))).reshape(len(sums), -1)
 
 
 def tap_words(taps: TapSums, sums: np.ndarray) -> tuple[np.ndarray, int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.firmware import program as commands
 from gradloom.firmware import registers
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 from gradloom.rtl.shell.table import machine_table, table_words
 
 from ..run.counted import counted
@@ -161,7 +161,7 @@ def language(config: LanguageConfig) -> list[Run]:
     ]
 
 
-def recurrent(config: RecurrentConfig) -> list[Run]:
+def recurrent(config: RecurrentConfig | SequenceConfig) -> list[Run]:
     """Loads a small LSTM, then runs its steps."""
     from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 
@@ -183,11 +183,17 @@ def recurrent(config: RecurrentConfig) -> list[Run]:
     ]
 
 
+def sequence(config: SequenceConfig) -> list[Run]:
+    """Those of both."""
+    return image(config) + recurrent(config)
+
+
 #: Programs by the class of a machine's configuration.
 PROGRAMS: dict[type, Callable[[Any], list[Run]]] = {
     ImageConfig: image,
     LanguageConfig: language,
     RecurrentConfig: recurrent,
+    SequenceConfig: sequence,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.results import Results, Sums
 from gradloom.rtl.engines.cell.stages import stages_of
+from gradloom.rtl.engines.cell.taps import tap_cycles
 from gradloom.rtl.formats.cell import CODES_A_BEAT
 
 from .base import TimedMachine, Waking
@@ -50,6 +51,23 @@ class _Rows(Queue):
             self.cell.wake(cycle + 2)
 
 
+class _Taps(Queue):
+    """Beats of taps, each made when the one before is taken."""
+
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine)
+        self.first, self.step = tap_cycles(machine.config.parallel)
+        self.left = 0
+
+    def begin(self, cycle: int, beats: int) -> None:
+        self.left = beats
+        self.times = deque([cycle + self.first])
+
+    def take(self, cycle: int) -> None:
+        self.left -= 1
+        self.times = deque([cycle + self.step] if self.left else [])
+
+
 class Cell(Waking):
     """The engine CELL: a chunk of operands a cycle.
 
@@ -68,6 +86,7 @@ class Cell(Waking):
             self.engine.store("h"): self.rows,
             self.engine.store("logits"): self.sums,
             self.engine.store("state"): MemoryWords(machine),
+            self.engine.store("taps"): _Taps(machine),
         }
         self.sinks: dict[int, Sink] = {self.engine.load("x"): self.take}
         self.operands: dict[str, int] = {}

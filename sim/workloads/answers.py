@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.recurrent.network import RecurrentNetwork
 from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.plan.recurrent.image import CellImage
-from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+from gradloom.rtl.plan.recurrent.program import CellConfig, CellProgram, CellSetup
 
 from ..reference import cell as reference
 from ..run.counted import MismatchError
@@ -45,7 +44,7 @@ def infer(
     assert model is not None and data is not None
     chosen = Design(preset, design)
     config = chosen.preset.config
-    assert isinstance(config, RecurrentConfig)
+    assert isinstance(config, CellConfig)
     if engine == "rtl":
         chosen.check()
 
@@ -66,7 +65,7 @@ def infer(
 def run_cell(
     network: RecurrentNetwork,
     codes: np.ndarray,
-    config: RecurrentConfig,
+    config: CellConfig,
     files: Sequence[Path] = (),
     *,
     every: bool = False,
@@ -87,7 +86,7 @@ def run_cell(
     network : RecurrentNetwork
     codes : array of int ``[n, steps, channels]``
         Of the network's input; convolutions in front of the last are the reference's.
-    config : RecurrentConfig
+    config : CellConfig
     files : sequence of Path
         Verilog of the design; none: it is generated.
     every : bool
@@ -139,7 +138,7 @@ def run_cell(
 def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> list[CellSetup | CellProgram]:
     """The network's program, and those that run it."""
     config = image.config
-    assert isinstance(config, RecurrentConfig)
+    assert isinstance(config, CellConfig)
     if not stream:
         return [CellSetup(image, config), CellProgram(image, rows, config, each=each)]
     steps = rows.shape[1]

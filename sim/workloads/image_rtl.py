@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.plan.images.lowered import BEAT
-from gradloom.rtl.plan.images.program import Plan
+from gradloom.rtl.plan.images.lowered import BEAT, Lowered
+from gradloom.rtl.plan.images.program import Plan, image_words
 from gradloom.rtl.plan.program.assembler import Instruction
 
 from ..reference.system import Cache, FineTune, records
@@ -16,13 +16,14 @@ from ..run.counted import MismatchError, counted, differing
 from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from .driver import Progress
 
-__all__ = ["MismatchError", "Result", "compare", "run_plan", "run_rtl"]
+__all__ = ["MismatchError", "Result", "compare", "compare_images", "run_plan", "run_rtl"]
 
 
 @dataclass(eq=False)
 class Result:
     """Memory after a run of the RTL, and its counters."""
 
+    images: np.ndarray | None
     records: np.ndarray
     losses: list[int]
     counts: list[int]
@@ -101,6 +102,9 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
         b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
     whole = np.ascontiguousarray(beats)
     return Result(
+        images=None
+        if plan.images is None
+        else host.fetch_array(plan.images, (plan.settings.samples, lowered.image_words), np.int32),
         records=kept,
         a=a,
         b=b,
@@ -111,6 +115,20 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
         counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
         correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()],
     )
+
+
+def compare_images(result: Result, lowered: Lowered, images: np.ndarray) -> dict[str, int]:
+    """The same of images that the machine has made."""
+    if result.images is None:
+        return {}
+    wanted = image_words(lowered, images)
+    if not np.array_equal(result.images, wanted):
+        sample, word = (int(n) for n in np.argwhere(result.images != wanted)[0])
+        raise MismatchError(
+            f"RTL and reference differ: word {word} of the taps of sequence {sample} is "
+            f"{result.images[sample, word]}, not {wanted[sample, word]}"
+        )
+    return {"tap_words": int(wanted.size)}
 
 
 def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:

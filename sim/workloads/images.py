@@ -17,7 +17,7 @@ from gradloom.rtl.models.sequences import SequenceSet
 from gradloom.rtl.plan.images.digits import workload_on
 from gradloom.rtl.plan.images.lowered import Lowered
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
+from gradloom.rtl.plan.images.program import Ahead, Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import batches, initial_adapters
 from gradloom.rtl.workloads import DIGITS, ImageOptions, ImageWorkload, SequenceOptions
 
@@ -221,6 +221,9 @@ class FloatImageTask(ImageTask):
 class IntegerImageTask(ImageTask):
     """In the machine's integers: by the reference, or in RTL."""
 
+    #: Writes the commands that make the images; None: they are the host's.
+    ahead: Ahead | None = None
+
     def __init__(self, job: Job, options: Asked, network: Network, dataset: Samples, settings: Settings) -> None:
         super().__init__(job, options, network, dataset, settings)
         config = job.config
@@ -229,7 +232,7 @@ class IntegerImageTask(ImageTask):
         self.start = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
         # Those to judge by are refused before the long part, too.
         self.images, self.judged = self.activations()
-        self.plan = plan_finetune(self.lowered, settings, self.images, dataset.y_train, *self.start)
+        self.plan = plan_finetune(self.lowered, settings, self.images, dataset.y_train, *self.start, ahead=self.ahead)
 
     def activations(self) -> tuple[np.ndarray, np.ndarray]:
         """Activations, ``[n, c, h, w]``, to learn from and to judge by."""
@@ -271,10 +274,11 @@ class IntegerImageTask(ImageTask):
 
     def compared(self, ran: Outcome) -> Outcome:
         """The reference's outcome, which is the RTL's word by word."""
-        from .image_rtl import compare
+        from .image_rtl import compare, compare_images
 
         made = self.run("reference")
-        equal = compare(ran.learnt, self.reference, self.kept)
+        equal = compare_images(ran.learnt, self.lowered, self.images)
+        equal |= compare(ran.learnt, self.reference, self.kept)
         return replace(made, figures={**ran.figures, "equal_to_reference": equal})
 
     def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:

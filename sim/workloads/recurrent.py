@@ -1,8 +1,9 @@
 """Fine-tunes of recurrent networks by adapters from their last states.
 
-Of each sequence the frozen network is run once. Its taps, sums of codes at the sequence's end, are what the machine
-takes as an image: it encodes them for the forward cache, makes the base's logits by the dense layer behind the
-recurrent node, and learns the adapter from the cache. No gradient passes through time.
+Of each sequence the cell engine runs the frozen network once. It writes the taps, sums of codes at the sequence's end,
+to memory, from where the engines that learn take them as an image: they encode them for the forward cache, make the
+base's logits by the dense layer behind the recurrent node, and learn the adapter from the cache. No gradient passes
+through time. All is one program.
 """
 
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from gradloom.rtl.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_h
 from gradloom.rtl.models.sequences import SequenceSet, check_sequences, fold_of, load_sequences, spar_model, spar_person
 from gradloom.rtl.plan.images.program import Settings
 from gradloom.rtl.plan.images.schedule import initial_adapters
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.plan.recurrent.taps import TapWriter
 from gradloom.rtl.workloads import SequenceOptions, SequenceWorkload
 
 from ..reference import cell as reference
@@ -27,7 +30,7 @@ from ..reference.taps import input_sums, tap_sums, tap_words
 from .driver import Job, Outcome, Progress
 from .images import ImageTask, IntegerImageTask
 from .mathematics import Cache, accuracy, adapter_logits, cached_value, train_adapters
-from .sequences import check_fits, real_states
+from .sequences import check_fits, real_front, real_states
 
 __all__ = ["SHIFTS", "Tapped", "prepare", "real_taps", "tapped"]
 
@@ -47,6 +50,8 @@ class Tapped:
         The dense layer behind it, on the taps.
     taps : TapSums
     data : SequenceSet
+    source : array of int64
+        Codes that reach the machine, to learn from; see :class:`~..reference.cell.Trace`.
     train, test : array of int64
         Activations of the taps, Q8.16, ``[n, *network.input_shape]``.
     clipped : int
@@ -57,18 +62,20 @@ class Tapped:
     network: Network
     taps: TapSums
     data: SequenceSet
+    source: np.ndarray
     train: np.ndarray
     test: np.ndarray
     clipped: int
 
 
-def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None) -> Tapped:
+def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None, parallel: int = 1) -> Tapped:
     """Runs the frozen network on sequences.
 
-    ``taps``: their scales; None: they follow from ``data.x_train``.
+    ``taps``: their scales; None: they follow from ``data.x_train``. ``parallel``: of the design.
     """
-    train, test = (_sums(recurrent, x) for x in (data.x_train, data.x_test))
-    taps = taps or scales_for(recurrent, train)
+    trace, judged = (_run(recurrent, x) for x in (data.x_train, data.x_test))
+    train, test = (tap_sums(recurrent, each, parallel) for each in (trace, judged))
+    taps = taps or scales_for(recurrent, train, parallel)
     steps = data.x_train.shape[1]
     for layer in recurrent.front:
         steps = layer.steps(steps)
@@ -78,6 +85,7 @@ def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None)
         network=tap_network(recurrent, taps, steps),
         taps=taps,
         data=data,
+        source=trace.source,
         train=words[0][0],
         test=words[1][0],
         clipped=sum(over for _, over in words),
@@ -85,14 +93,19 @@ def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None)
 
 
 def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
-    if x.shape[1] < QUARTERS:
-        raise ValueError(f"{name}: its sequences have {x.shape[1]} steps: at least {QUARTERS}, one a quarter")
     check_fits(recurrent, x, name)
+    steps = x.shape[1]
+    for layer in recurrent.front:
+        steps = layer.steps(steps)
+    if steps < QUARTERS:
+        raise ValueError(
+            f"{name}: its sequences have {x.shape[1]} steps, {steps} of them at the cell: at least {QUARTERS}, one a "
+            "quarter"
+        )
 
 
-def _sums(network: RecurrentNetwork, x: np.ndarray) -> np.ndarray:
-    codes = network.input.codes(x)
-    return tap_sums(network, codes, reference.run(network, codes))
+def _run(network: RecurrentNetwork, x: np.ndarray) -> reference.Trace:
+    return reference.run(network, network.input.codes(x))
 
 
 def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
@@ -100,7 +113,7 @@ def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
     asked: SequenceOptions = job.options
     workload = job.preset.workload
     assert isinstance(workload, SequenceWorkload)
-    ready = _load(asked, job.tell)
+    ready = _load(asked, job.config.parallel, job.tell)
     own = workload.settled(asked)
     person = (asked.person or 1) if asked.data is None else None
     options = replace(asked, **own, person=person, limit=len(ready.train))
@@ -116,7 +129,7 @@ def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
     return kind(job, options, ready, settings)
 
 
-def _load(asked: SequenceOptions, tell: Progress) -> Tapped:
+def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
     if asked.data is not None and asked.person is not None:
         raise ValueError(f"person={asked.person}: must be left out, the data are in {asked.data}")
     if asked.data is not None and asked.model is None:
@@ -147,10 +160,10 @@ def _load(asked: SequenceOptions, tell: Progress) -> Tapped:
         _check(recurrent, x, name)
     base = None if asked.base is None else _base(Path(asked.base), recurrent)
     tell(0, 0, "taps of the sequences")
-    taps = TapSums(sizes=sizes_of(recurrent), shifts=SHIFTS) if asked.model is None else None
+    taps = TapSums(sizes=sizes_of(recurrent, parallel), shifts=SHIFTS) if asked.model is None else None
     if base is not None:
-        taps = scales_for(recurrent, _sums(recurrent, base))
-    return tapped(recurrent, data, taps)
+        taps = scales_for(recurrent, tap_sums(recurrent, _run(recurrent, base), parallel), parallel)
+    return tapped(recurrent, data, taps, parallel)
 
 
 def _base(path: Path, recurrent: RecurrentNetwork) -> np.ndarray:
@@ -185,11 +198,13 @@ class _Sequences(ImageTask):
 class IntegerSequenceTask(_Sequences, IntegerImageTask):
     """In the machine's integers: by the reference, or in RTL.
 
-    The recurrent network is the reference's in both.
+    The host computes all convolutions in front but the last.
     """
 
     def __init__(self, job: Job, options: SequenceOptions, ready: Tapped, settings: Settings) -> None:
         self.ready, self.person = ready, options.person
+        image = CellImage(ready.recurrent, job.config)
+        self.ahead = TapWriter(image, image.windows(ready.source), ready.taps.shifts)
         super().__init__(job, options, ready.network, ready.data, settings)
 
     def activations(self) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +227,7 @@ class FloatSequenceTask(_Sequences):
 
     def _cache(self, x: np.ndarray) -> Cache:
         ready = self.ready
-        taps = real_taps(ready.recurrent, ready.taps, x)
+        taps = real_taps(ready.recurrent, ready.taps, x, self.job.config.parallel)
         full = np.zeros((len(x), int(np.prod(ready.taps.shape))))
         full[:, : taps.shape[1]] = taps
         dense = ready.network.layers[0]
@@ -242,15 +257,18 @@ class FloatSequenceTask(_Sequences):
         return {"accuracy_before": accuracy(held.logits, y), "accuracy_after": accuracy(after, y)}, None
 
 
-def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray) -> np.ndarray:
+def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel: int = 1) -> np.ndarray:
     """Taps in float64 of the network without quantisers.
 
     ``[n, elements]``, in the units of the integers.
     """
     hidden, state = real_states(network, x)
     cell = network.lstm
-    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.input.scale)
-    parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), input_sums(x.astype(np.float64)))
+    source = real_front(network.front[:-1], x)
+    coding = network.front[-2].coding if len(network.front) > 1 else network.input
+    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, coding.scale)
+    sums = input_sums(network, source.astype(np.float64), parallel)
+    parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), sums)
     return np.concatenate(
         [part / unit * 2.0 ** (shift - ACTIVATION.frac) for part, unit, shift in zip(parts, units, taps.shifts)], axis=1
     )

@@ -1,6 +1,6 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ import numpy as np
 
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
-from gradloom.rtl.models.recurrent.network import Gate, LstmCell, RecurrentNetwork
+from gradloom.rtl.models.recurrent.network import Conv, Gate, LstmCell, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.output import check_file, staged_file
 
 from ..reference import cell as reference
 
-__all__ = ["CellRun", "check_fits", "check_request", "infer_sequences", "real_states"]
+__all__ = ["CellRun", "check_fits", "check_request", "infer_sequences", "real_front", "real_states"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
@@ -138,12 +138,7 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
 
     There are no quantisers; weights are as the codes have them.
     """
-    for conv in network.front:
-        wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
-        x = np.einsum("ntck,ock->nto", windows, conv.weight) * conv.scale + conv.bias
-        if conv.coding.lo >= 0:  # a ReLU, or as good as one
-            x = np.maximum(x, 0)
+    x = real_front(network.front, x)
     cell = network.cell
     h = c = np.zeros((len(x), cell.units))
     states = []
@@ -151,6 +146,17 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
         h, c = _REAL[type(cell)](cell, x[:, at], h, c)
         states.append(h)
     return np.stack(states, axis=1), c
+
+
+def real_front(layers: Sequence[Conv], x: np.ndarray) -> np.ndarray:
+    """What convolutions in front make of ``[n, samples, channels]``."""
+    for conv in layers:
+        wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
+        x = np.einsum("ntck,ock->nto", windows, conv.weight) * conv.scale + conv.bias
+        if conv.coding.lo >= 0:  # a ReLU, or as good as one
+            x = np.maximum(x, 0)
+    return x
 
 
 def _activated(gate: Gate, x: np.ndarray, h: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from gradloom.boards.platforms import Genesys2Platform, KV260Platform, PresetDes
 from gradloom.rtl.units.decoder import NF4Decoder
 
 DESIGNS = {
-    KV260Platform: ("lstm-kv260", {"hidden": 8, "inputs": 8}),
+    KV260Platform: ("lstm-kv260", {"hidden": 8, "inputs": 8, "rows": 4, "panels": 2, "rank": 2}),
     Genesys2Platform: ("edge-qlora-genesys2", {}),
     ULX3SPlatform: ("digits-ulx3s", {}),
 }
@@ -40,7 +40,7 @@ def test_build_and_program_run_the_boards_own_commands(tmp_path, monkeypatch):
             f"gradloom.boards.registry.{verb}",
             lambda board, folder, *, verb=verb, **options: called.append((verb, board.name, folder, options)),
         )
-    design = PresetDesign("lstm-kv260", {"hidden": 8, "inputs": 8})
+    design = PresetDesign("lstm-kv260", {"hidden": 8, "inputs": 8, "rows": 4, "panels": 2, "rank": 2})
     products = KV260Platform().build(design, build_dir=tmp_path / "design")
     assert b'"preset": "lstm-kv260"' in products.get("report.json")
     KV260Platform().build(design, build_dir=tmp_path / "design", do_program=True, program_opts={"host": "me@kria"})

@@ -115,10 +115,10 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
     np.savez(tmp_path / "x.npz", x=x)
     sizes = {"hidden": 16, "inputs": 8, "parallel": 8, "sequences": 4, "products": 1}
     changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
-    assert run("generate", "lstm-kv260", *changes, "-o", tmp_path / "design")[0] == 0
+    assert run("generate", "lstm-zcu104", *changes, "-o", tmp_path / "design")[0] == 0
     for more in ([], ["--stream"]):
         asked = ["--model", tmp_path / "net", "--data", tmp_path / "x.npz", *more]
-        where = ["lstm-kv260", "--design", tmp_path / "design", "--engine", "rtl"]
+        where = ["lstm-zcu104", "--design", tmp_path / "design", "--engine", "rtl"]
         code, out, _ = run("infer", *where, *asked, "-o", tmp_path / "rtl.npz", "--json")
         told = json.loads(out)
         assert code == 0 and told["cycles"] == told["forecast"] and ("cycles_an_answer" in told) == bool(more)

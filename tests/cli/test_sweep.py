@@ -110,6 +110,37 @@ def test_a_sweep_of_nothing_that_can_be_built_has_no_table(tmp_path, capsys):
     assert "dsp" not in said
 
 
+def test_widths_of_an_lstms_codes_are_swept():
+    """The shipped weights, quantised anew; cycles do not depend on widths, the bits of the state do."""
+    some = points("lstm-zcu104", codes="W8A6C8,W3A3C4G2", accuracy=True, limit=40)
+    assert [(each["mesh"], each["epochs"], each["accuracy_of"]) for each in some] == [("64x2", "", 40)] * 2
+    fine, coarse = map(measure, some)
+    assert fine["cycles"] == coarse["cycles"] == 3090 and fine["units"] == 50
+    assert fine["accuracy"] > coarse["accuracy"] + 0.1
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"codes": "nf4"}, "bits=nf4: must be like W8A6C8"),
+        ({"codes": "W8A9C8"}, "activations=9: must be from 2 to 8"),
+        ({"rank": "4"}, "rank=4: must be left out, lstm-zcu104 answers"),
+        ({"accuracy": True, "epochs": 2}, "epochs=2: must be left out"),
+        ({"model": "m.onnx"}, "model=m.onnx: needs --data too"),
+    ],
+)
+def test_wrong_requests_of_widths_are_refused(asked, said):
+    with pytest.raises(ValueError, match=said):
+        points("lstm-zcu104", **asked)
+    with pytest.raises(ValueError, match="data=d.npz: must be left out, digits-ulx3s sweeps"):
+        points("digits-ulx3s", data="d.npz")
+
+
+def test_a_network_of_widths_that_does_not_fit_says_why():
+    (point,) = points("lstm-ulx3s", codes="W8A6C8")
+    assert "hidden=64: the design has room for 32" in measure(point)["note"]
+
+
 def test_points_are_all_combinations():
     made = points(
         "digits-ulx3s",

@@ -14,7 +14,7 @@ import pytest
 
 import gradloom
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig
+from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
@@ -103,7 +103,9 @@ def test_the_bench_of_a_preset_passes(digits, simulators):
     assert "TESTS=4 PASS=4 FAIL=0" in said and said.count("bytes equal the reference") == 2
 
 
-@pytest.mark.parametrize("config", [ImageConfig(), LanguageConfig(), RecurrentConfig()], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize(
+    "config", [ImageConfig(), LanguageConfig(), RecurrentConfig(), SequenceConfig()], ids=lambda c: type(c).__name__
+)
 def test_programs_of_a_machine_have_known_words_and_stay_the_same(config):
     first, second = (
         machine_content(config, programs(config), {"ID": 0}, [{"name": "irq", "direction": "output"}]) for _ in range(2)

@@ -15,7 +15,7 @@ pytest.importorskip("pyslang", reason="pyslang is not installed: make setup")
 from .slang import findings  # noqa: E402
 
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
-QUICK = ("digits-ulx3s", "lstm-kv260")
+QUICK = ("digits-ulx3s", "lstm-zcu104")
 #: A line of Verilog, and what slang calls it; empty where it is an error.
 FAULTS = {
     "assign b = c;": "",

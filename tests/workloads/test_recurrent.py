@@ -19,7 +19,7 @@ from gradloom.sim.workloads.recurrent import SHIFTS, real_taps
 
 from ..models.recurrent.models import AUTHORS, BREVITAS
 
-PRESET = "instantft-lstm-kv260"
+PRESET = "lstm-kv260"
 NETWORK = load_network(spar_model(0))
 TAPS = TapSums(sizes=sizes_of(NETWORK), shifts=SHIFTS)
 
@@ -29,7 +29,7 @@ def ran():
     """A few windows: codes of the input, what the reference makes of them, sums."""
     codes = NETWORK.input.codes(spar_person(2).x_test[::9])
     trace = cell.run(NETWORK, codes)
-    return codes, trace, tap_sums(NETWORK, codes, trace)
+    return codes, trace, tap_sums(NETWORK, trace)
 
 
 def test_sums_are_those_of_the_codes_one_by_one(ran):
@@ -38,8 +38,8 @@ def test_sums_are_those_of_the_codes_one_by_one(ran):
     for sample in (0, 3):
         hidden = [sum(int(step[unit]) for step in trace.h[sample]) for unit in range(64)]
         quarters = [
-            sum(int(codes[sample, step, channel]) for step in range(quarter * 25, quarter * 25 + 25))
-            for quarter in range(4)
+            sum(int(codes[sample, at, channel]) for at in range(first, last))
+            for first, last in ((0, 24), (24, 50), (50, 74), (74, 100))
             for channel in range(6)
         ]
         squashed = quantise.codes(np.tanh(trace.state.c[sample] * NETWORK.cell.state.scale))
@@ -72,7 +72,7 @@ def _base_sums(fold):
     network = load_network(spar_model(fold))
     seen = tuple(person for person in range(1, 11) if person not in FOLDS[fold])
     codes = network.input.codes(spar_windows(seen)[0][::9])
-    return tap_sums(network, codes, cell.run(network, codes))
+    return tap_sums(network, cell.run(network, codes))
 
 
 @pytest.mark.parametrize("fold", [1, 2])
@@ -106,7 +106,8 @@ def test_a_person_is_learnt(tmp_path):
     metrics = finetune(PRESET, person=2, engine="reference", output=tmp_path / "run")
     assert metrics["accuracy_before"] == pytest.approx(91 / 141) and metrics["accuracy_after"] > 0.86
     assert not metrics["diverged"] and metrics["taps_clipped"] == 0 and metrics["samples"] == 140
-    assert metrics["forecast"]["total"] < 150_000
+    # The LSTM and its taps too.
+    assert metrics["forecast"]["total"] < 700_000
     assert metrics["request"]["person"] == 2 and metrics["request"]["lr"] == metrics["lr"] == 0.04
     exact = finetune(PRESET, person=2, engine="float", output=tmp_path / "float")
     assert abs(exact["accuracy_after"] - metrics["accuracy_after"]) < 0.06
@@ -156,7 +157,7 @@ BAD = {
     "a person beside data": ((*MODEL, "--person", "1", "--data", "d.npz"), SHORT, "person=1: must be left out"),
     "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a model of its own"),
     "a base without a network": (("--base", "d.npz"), SHORT, "base=d.npz: must be left out"),
-    "too few steps": ((*MODEL, "--data", "d.npz"), SHORT, "data=d.npz: its sequences have 3 steps: at least 4"),
+    "too few steps": ((*MODEL, "--data", "d.npz"), SHORT, "data=d.npz: its sequences have 3 steps, 2 of them at the cell: at least 4"),
     "saturated": ((*MODEL, "--data", "d.npz"), WILD, "data=d.npz: 100.0 % of x saturate"),
     "too many to learn from": (("--limit", "141"), None, "limit=141: there are 140 training sequences"),
     "no dense layer": (("--model", BREVITAS), None, "has no dense layer behind its recurrent node"),
@@ -166,7 +167,7 @@ BAD = {
         "x_train has 5 channels",
     ),
     "no such network": (("--model", "m.onnx"), None, "m.onnx: no such file"),
-    "an option of images": (("--angle", "3"), None, "angle=3.0: must be left out, instantft-lstm-kv260 fine-tunes"),
+    "an option of images": (("--angle", "3"), None, "angle=3.0: must be left out, lstm-kv260 fine-tunes"),
     "momentum of 1": (("--momentum", "1"), None, "momentum=1.0: must be from 0 to below 1"),
 }
 
@@ -186,10 +187,6 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
 def test_a_network_without_logits_of_a_sequence_is_refused():
     with pytest.raises(ValueError, match="has no dense layer behind its recurrent node"):
         tap_network(load_network(AUTHORS), TAPS, 5)
-
-
-def test_the_machine_is_that_for_images():
-    assert PRESETS[PRESET].config == PRESETS["instantft-kv260"].config
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")

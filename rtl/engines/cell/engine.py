@@ -10,12 +10,14 @@ from ...formats.cell import (
     CENTRED,
     CODE,
     CODES_A_BEAT,
+    TAP_QUARTERS,
     CellOpcode,
     CellOperands,
     GateWord,
     Quantizers,
     QuantizerWord,
     TableWord,
+    TapArgument,
     gate_sum,
 )
 from ...formats.gates import GATES
@@ -30,6 +32,7 @@ from .group import CellGroup
 from .requantize import MULTIPLIER, MultiplyShift, ends_layout, ends_of
 from .results import Results, Sums
 from .stages import CENTRED_STAGE, OFFSET_STAGE, stages_of
+from .taps import Taps
 
 __all__ = ["CellEngine"]
 
@@ -89,6 +92,7 @@ class CellEngine(wiring.Component):
         results = place(m, "results", Results(parallel=config.parallel), platform)
         width = gate_sum(config.products, config.parallel) + 2
         sums = place(m, "sums", Sums(parallel=config.parallel, width=width), platform)
+        self._reading = Signal()
         self._commands(m, feed, busy)
         take(m, self.load_x, feed.x)
         chunks = CODES_A_BEAT // config.parallel
@@ -111,7 +115,7 @@ class CellEngine(wiring.Component):
         states = told & ~place_[-1], told & place_[-1], place_[:-1], beat
         hidden, cells = self._elements(m, platform, gates, line, ends, states)
         hiddens = self._leave(m, feed, results, hidden, line, states)
-        self._send_states(m, cells, hiddens)
+        self._send_states(m, cells, hiddens, self._taps(m, platform, feed, cells, hiddens))
         return m
 
     def _commands(self, m, feed, busy):
@@ -122,7 +126,7 @@ class CellEngine(wiring.Component):
             self.engine,
             CellOpcode,
             CellOperands,
-            busy=busy,
+            busy=busy | self._reading,
             bad=lambda _, args: (
                 (args.steps == 0)
                 | (args.sequences == 0)
@@ -137,6 +141,8 @@ class CellEngine(wiring.Component):
                 | (args.front + args.filters > config.groups)
                 | (args.classes > Sums.depth)
                 | (args.classes + args.filters > config.groups)
+                | (args.channels > config.tap_chunks)
+                | (args.channels.any() & ((args.steps < TAP_QUARTERS) | (args.own == 0)))
             ),
         )
         # The check of the operands is deep: the command begins a cycle behind it.
@@ -403,7 +409,7 @@ class CellEngine(wiring.Component):
         asked = stages.codes - config.table_cycles
         m.d.comb += read.addr.eq(self._place(line[asked][1]))
         told, entry, table_word = self._table_beat
-        hidden = []
+        hidden, self._tap_tables = [], []
         for element, (enter, forget, cell, output) in enumerate(gates):
             kept_unit, added_unit, hidden_unit = (
                 place(m, f"{name}_{element}", MultiplyShift(), platform) for name in ("kept", "added", "hidden")
@@ -430,6 +436,8 @@ class CellEngine(wiring.Component):
                 squashed.addr.eq(new),
                 keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), new)),
             ]
+            if config.tap_channels:
+                self._tap_tables.append(squash.read_port())
             opened = delay(m, output, stages.squashed - stages.codes)
             squashed_code = self._looked_up(m, squashed.data)
             for unit, which, product in (
@@ -485,12 +493,42 @@ class CellEngine(wiring.Component):
         m.d.comb += self.engine.done.eq(ended | self._ended)
         return seen
 
-    def _send_states(self, m, cells, hiddens):
+    def _taps(self, m, platform, feed, cells, hiddens):
+        """The sums for adapters, in a design that has them."""
+        port = self.store_taps
+        m.d.comb += port.request.ready.eq(1)
+        if not self.config.tap_channels:
+            m.d.comb += port.refuse.eq(1)
+            return None
+        taps = place(m, "taps", Taps(self.config), platform)
+        argument = data.View(TapArgument, port.request.p.arg)
+        m.d.sync += port.refuse.eq((argument.sequence >= self.config.sequences) | self._busy)
+        m.d.comb += [
+            taps.begins.eq(feed.begins),
+            taps.job.eq(feed.job),
+            taps.given.eq(feed.given),
+            taps.x.eq(feed.o.x),
+            taps.h.eq(hiddens.data),
+            taps.c.eq(cells.data),
+            taps.asked.eq(port.request.valid),
+            taps.argument.eq(argument),
+            taps.beats.eq(port.request.p.beats),
+            port.beats.valid.eq(taps.o.valid),
+            port.beats.p.eq(taps.o.p),
+            taps.o.ready.eq(port.beats.ready),
+            self._reading.eq(taps.active),
+        ]
+        for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
+            m.d.comb += [table.addr.eq(code), table.en.eq(taps.free), answer.eq(table.data)]
+        return taps
+
+    def _send_states(self, m, cells, hiddens, taps):
         """Sends codes of cell states, then of hidden states, to memory."""
         places = self.config.sequences * self.config.groups
         bits = (places - 1).bit_length()
         address, words = Signal(range(2 * places)), []
-        m.d.comb += [cells.addr.eq(address[:bits]), hiddens.addr.eq(address[:bits])]
+        asked = address[:bits] if taps is None else Mux(taps.active, taps.place, address[:bits])
+        m.d.comb += [cells.addr.eq(asked), hiddens.addr.eq(asked)]
         for element in range(self.config.parallel):
             word = Mux(address[bits], hiddens.data[element], cells.data[element])
             words += [word, word[-1].replicate(16 - len(word))]

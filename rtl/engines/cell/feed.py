@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ...formats.gates import GATES
 from .group import operand_layout
 
-__all__ = ["Feed", "job_layout", "row_layout"]
+__all__ = ["Feed", "given_layout", "job_layout", "row_layout"]
 
 
 def job_layout(config):
@@ -29,6 +29,26 @@ def job_layout(config):
             "window_unsigned": 1,
             "each": 1,
             "quiet": 1,
+            "channels": range(config.tap_chunks + 1),
+            "own": 8,
+        }
+    )
+
+
+def given_layout(config):
+    """A chunk that is given in this cycle, for the taps.
+
+    It is of a row of x, or of a hidden state; of the first step; its row's last; of the last sequence.
+    """
+    return data.StructLayout(
+        {
+            "source": 1,
+            "state": 1,
+            "first": 1,
+            "ends": 1,
+            "last_sequence": 1,
+            "position": range(max(config.groups, config.chunks, config.window_chunks)),
+            "sequence": range(config.sequences),
         }
     )
 
@@ -72,6 +92,7 @@ class Feed(wiring.Component):
     o : operands of the first group; ``address`` is a cycle ahead.
     ends, row : the last chunk of a row of hidden states is given in this cycle; it is in ``o`` a cycle later.
     window_ends : likewise of a window.
+    given : the chunk that is given; it is in ``o`` a cycle later.
     """
 
     #: Beats of the queue in front.
@@ -103,6 +124,7 @@ class Feed(wiring.Component):
                 "ends": Out(1),
                 "window_ends": Out(1),
                 "row": Out(row_layout(config)),
+                "given": Out(given_layout(config)),
             }
         )
 
@@ -138,6 +160,13 @@ class Feed(wiring.Component):
             self.reserve_sums.eq(go & at.begins_row & kinds["classes"]),
             self.ends.eq(go & at.at_end & (kinds["state"] | kinds["classes"])),
             self.window_ends.eq(go & at.at_end & kinds["window"]),
+            self.given.source.eq(go & (kinds["window"] | (kinds["input"] & ~windowed))),
+            self.given.state.eq(go & kinds["state"]),
+            self.given.first.eq(at.first_step),
+            self.given.ends.eq(at.at_end),
+            self.given.last_sequence.eq(at.last_sequence),
+            self.given.position.eq(at.position),
+            self.given.sequence.eq(at.sequence),
         ]
         self._operands(m, queue, at, go, known)
         return m

@@ -28,6 +28,8 @@ class CellParameters(Parameters):
         Most codes of the window of a convolution in front.
     table_cycles : int
         From a code to the answer of its table: 1, or 2 with a register between memory and multiplier.
+    tap_channels : int
+        Most channels of the input whose sums are taps for adapters; 0: the design makes no taps.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -38,6 +40,7 @@ class CellParameters(Parameters):
     sequences: int = parameter(8, 1, 64, power=True, known=True)
     window: int = parameter(32, 8, 256, power=True, known=True)
     table_cycles: int = parameter(1, 1, 2)
+    tap_channels: int = parameter(0, 0, 256, known=True)
 
     @property
     def groups(self) -> int:
@@ -48,6 +51,11 @@ class CellParameters(Parameters):
     def chunks(self) -> int:
         """Chunks of ``parallel`` elements of the input."""
         return self.inputs // self.parallel
+
+    @property
+    def tap_chunks(self) -> int:
+        """Chunks of ``parallel`` channels whose sums are taps."""
+        return -(-self.tap_channels // self.parallel)
 
     @property
     def places(self) -> int:

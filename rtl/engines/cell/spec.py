@@ -2,7 +2,7 @@
 
 from amaranth.lib.data import StructLayout
 
-from ...formats.cell import CellOpcode, CellOperands
+from ...formats.cell import CellOpcode, CellOperands, TapArgument
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .engine import CellEngine
 from .parameters import CellParameters
@@ -33,6 +33,7 @@ SPEC = EngineSpec(
         StorePort("h", "codes of hidden states, a byte each; each step of a sequence begins with a beat"),
         StorePort("logits", "sums of the dense layer, 32 bits each; a beat has four, a group ``parallel`` beats"),
         StorePort("state", "states as ``state`` loads them, from beat ``arg`` on", STATE_BEAT),
+        StorePort("taps", "taps of a sequence, 32 bits each; only in a design with ``tap_channels``", TapArgument),
     ),
     parameters=CellParameters,
     unit=CellEngine,

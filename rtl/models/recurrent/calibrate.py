@@ -1,55 +1,79 @@
 """Quantises recurrent networks after training, gate by gate, by data.
 
 All scales are powers of two, so that products with the input and with the hidden state have one unit and each quantiser
-becomes a shift. Weights have 8 bits; inputs, gates and the hidden state of an LSTM ``activation_bits``; an LSTM's cell
-state, and the hidden state of a GRU or RNN, which is what they remember by, ``state_bits``.
+becomes a shift. The bits of each kind of codes are those of :class:`Bits`.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .cells import GruCell, RnnCell
-from .native import FloatCell, FloatConv, FloatNetwork, load_native
+from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, load_native
 from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
 
-__all__ = ["Bits", "float_logits", "quantized"]
+__all__ = ["Bits", "float_logits", "in_float", "quantized"]
 
 #: Sequences that calibrate, at most; spread over all that are given.
 _MOST = 256
 #: Exponents of scales that are tried below the one that holds the largest value.
 _TRIED = 6
-_INPUT_BITS, _LEAST, _GREATEST = 8, 2, 8
+_LEAST, _GREATEST = 2, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Widths of codes, from 2 to 8 bits."""
+    """Widths of codes, from 2 to 8 bits.
+
+    Attributes
+    ----------
+    weights, state : int
+        ``state``: of what a cell remembers, which is an LSTM's cell state, and the hidden state of a GRU or RNN.
+    activations : int
+        Of all other codes but the network's input, and those below that are given.
+    sums, tables, hidden, input : int, optional
+        Of the gates' sums; of sigmoids and tanh; of an LSTM's hidden state; of the network's input, 8 unless given.
+    """
 
     weights: int = 8
     activations: int = 6
     state: int = 8
+    sums: int | None = None
+    tables: int | None = None
+    hidden: int | None = None
+    input: int = 8
+
+    #: Fields by letter; those behind the third may be missing.
+    letters: ClassVar = dict(zip("WACGTHI", ("weights", "activations", "state", "sums", "tables", "hidden", "input")))
 
     @classmethod
     def of(cls, text: str) -> "Bits":
-        """Bits of a text such as ``W8A6C8``."""
-        found = re.fullmatch(r"W(\d)A(\d)C(\d)", text)
+        """Bits of a text such as ``W8A6C8`` or ``W8A6C8G5T4H6I8``."""
+        found = re.fullmatch(r"W(\d)A(\d)C(\d)(?:G(\d))?(?:T(\d))?(?:H(\d))?(?:I(\d))?", text)
         if found is None:
             raise ValueError(
-                f"bits={text}: must be like W8A6C8: bits of weights, activations and what the cell remembers"
+                f"bits={text}: must be like W8A6C8: bits of weights, activations and what the cell remembers; behind "
+                "them G, T, H, I where they differ: of gates' sums, their tables, hidden state, input"
             )
+        given = {name: int(digit) for name, digit in zip(cls.letters.values(), found.groups()) if digit is not None}
         try:
-            return cls(**dict(zip(("weights", "activations", "state"), map(int, found.groups()))))
+            return cls(**given)
         except ValueError as error:
             raise ValueError(f"bits={text}: {error}") from None
 
     def __post_init__(self) -> None:
-        for name in ("weights", "activations", "state"):
-            if not _LEAST <= getattr(self, name) <= _GREATEST:
-                raise ValueError(f"{name}={getattr(self, name)}: must be from {_LEAST} to {_GREATEST} bits")
+        for name in self.letters.values():
+            value = getattr(self, name)
+            if value is not None and not _LEAST <= value <= _GREATEST:
+                raise ValueError(f"{name}={value}: must be from {_LEAST} to {_GREATEST} bits")
+
+    def width(self, name: str) -> int:
+        """Bits of ``sums``, ``tables`` or ``hidden``."""
+        own: int | None = getattr(self, name)
+        return self.activations if own is None else own
 
 
 def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | None = None) -> RecurrentNetwork:
@@ -66,7 +90,7 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     network = source if isinstance(source, FloatNetwork) else load_native(source)
     bits = bits or Bits()
     x = np.asarray(x, np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
-    coding = _fitted(x, _INPUT_BITS, name="input")
+    coding = _fitted(x, bits.input, name="input")
     value, front = x, []
     for conv in network.front:
         value = convolved(conv, value)
@@ -78,7 +102,8 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     hidden = run(network.cell, value, seen)
     stacked = {name: np.stack(each) for name, each in seen.items()}
     state = _state(network.cell, value, hidden, bits) if network.cell.kind == "LSTM" else None
-    cell = _CELLS[network.cell.kind](network.cell, stacked, bits, state)
+    reached = (front[-1].coding if front else coding).scale
+    cell = _CELLS[network.cell.kind](network.cell, stacked, bits, state, reached)
     head = None
     if network.head is not None:
         codes, scale = _weights(network.head.weight, bits.weights)
@@ -94,6 +119,41 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
     value = np.einsum("ntck,ock->nto", windows, conv.weight) + conv.bias
     return np.maximum(value, 0) if conv.relu else value
+
+
+def in_float(network: RecurrentNetwork) -> FloatNetwork:
+    """A quantised LSTM's weights in floating point, to be quantised in another way."""
+    cell = network.lstm
+    front = tuple(
+        FloatConv(
+            weight=conv.weight * np.broadcast_to(conv.scale, len(conv.weight))[:, None, None],
+            bias=conv.bias,
+            stride=conv.stride,
+            pads=conv.pads,
+            relu=conv.coding.lo >= 0,
+            name=conv.name,
+        )
+        for conv in network.front
+    )
+    head = network.head
+    return FloatNetwork(
+        name=network.name,
+        front=front,
+        cell=FloatCell(
+            kind="LSTM",
+            w={name: gate.w * gate.w_scale[:, None] for name, gate in cell.gates.items()},
+            u={name: gate.u * gate.u_scale[:, None] for name, gate in cell.gates.items()},
+            bias={name: gate.bias for name, gate in cell.gates.items()},
+            inner=np.zeros(cell.units),
+            name=cell.name,
+        ),
+        head=None
+        if head is None
+        else FloatDense(
+            weight=head.weight * np.broadcast_to(head.scale, len(head.weight))[:, None], bias=head.bias, name=head.name
+        ),
+        pick=network.pick,
+    )
 
 
 def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
@@ -189,19 +249,40 @@ def _fitted(values: np.ndarray, bits: int, *, low: int | None = None, name: str 
     return Coding(_best(values, lo, hi, _square), lo, hi, name=name)
 
 
-def _weights(values: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Codes, and a scale for each output: one power of two."""
+def _weights(values: np.ndarray, bits: int, scale: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Codes, and a scale for each output: one power of two, the best or that which is given."""
     most = (1 << bits - 1) - 1
-    scale = _best(values, -most, most, _square)
+    scale = scale or _best(values, -most, most, _square)
     return np.clip(np.rint(values / scale), -most, most).astype(np.int64), np.full(len(values), scale)
 
 
-def _gate(cell: FloatCell, name: str, kind: str, sums: np.ndarray, bits: Bits, output: Coding) -> Gate:
-    """A gate; the scale of its sums changes its activation least."""
+def _gate(
+    cell: FloatCell,
+    name: str,
+    kind: str,
+    sums: np.ndarray,
+    bits: Bits,
+    output: Coding,
+    units: tuple[float, float] | None = None,
+) -> Gate:
+    """A gate; the scale of its sums changes its activation least.
+
+    ``units``: scales of x and h; with them products with both add up in one sum of 8-bit weights.
+    """
     function = np.tanh if kind == "tanh" else _sigmoid
-    lo, hi = -(1 << bits.activations - 1), (1 << bits.activations - 1) - 1
+    half = 1 << bits.width("sums") - 1
+    lo, hi = -half, half - 1
     scale = _best(sums, lo, hi, lambda value, rounded: _square(function(value), function(rounded)))
     w, u = _weights(cell.w[name], bits.weights), _weights(cell.u[name], bits.weights)
+    if units is not None:
+        # The finer unit may be so much finer that the other side's weights in it are within 8 bits.
+        own = [float(side[1][0]) * scale for side, scale in zip((w, u), units)]
+        finest = max(own) * ((1 << bits.weights - 1) - 1) / 127
+        finest = 2.0 ** np.ceil(np.log2(finest))
+        w, u = (
+            _weights(each[name], bits.weights, max(unit, finest) / scale)
+            for each, unit, scale in zip((cell.w, cell.u), own, units)
+        )
     accumulator = Coding(scale, lo, hi, name=f"{cell.name} {name}")
     return Gate(w[0], u[0], w[1], u[1], cell.bias[name], accumulator, kind, output, f"{cell.name} {name}")
 
@@ -232,28 +313,30 @@ def _state(cell: FloatCell, x: np.ndarray, hidden: np.ndarray, bits: Bits) -> Co
     return Coding(min(errors, key=errors.__getitem__), -most - 1, most, name=f"{cell.name} state")
 
 
-def _lstm_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: Coding) -> LstmCell:
-    signed, unsigned = _unit(bits.activations, True), _unit(bits.activations, False)
+def _lstm_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: Coding, x_scale: float) -> LstmCell:
+    signed, unsigned = (_unit(bits.width("tables"), each) for each in (True, False))
+    hidden = _unit(bits.width("hidden"), True)
     gates = {
         name: _gate(
             cell,
             name,
             *(("tanh", seen[name], bits, signed) if name == "cell" else ("sigmoid", seen[name], bits, unsigned)),
+            (x_scale, hidden.scale),
         )
         for name in ("input", "forget", "cell", "output")
     }
-    return LstmCell(gates, state, state, state, None, signed, signed, cell.name)
+    return LstmCell(gates, state, state, state, None, signed, hidden, cell.name)
 
 
-def _gru_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None) -> GruCell:
-    signed, unsigned = _unit(bits.activations, True), _unit(bits.activations, False)
+def _gru_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None, x_scale: float) -> GruCell:
+    signed, unsigned = (_unit(bits.width("tables"), each) for each in (True, False))
     gates = {name: _gate(cell, name, "sigmoid", seen[name], bits, unsigned) for name in ("update", "reset")}
     gates["new"] = _gate(cell, "new", "tanh", seen["new"], bits, signed)
     inner = _fitted(seen["inner"], bits.state, name=f"{cell.name} inner")
     return GruCell(gates, inner, cell.inner, _unit(bits.state, True), cell.name)
 
 
-def _rnn_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None) -> RnnCell:
+def _rnn_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None, x_scale: float) -> RnnCell:
     wide = Bits(weights=bits.weights, activations=bits.state, state=bits.state)
     return RnnCell({"new": _gate(cell, "new", "tanh", seen["new"], wide, _unit(bits.state, True))}, cell.name)
 

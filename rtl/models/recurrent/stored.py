@@ -25,9 +25,11 @@ _KINDS: dict[str, Any] = {each.__name__: each for each in _CLASSES}
 def load_network(path: Path | str) -> RecurrentNetwork:
     """The network in an ``.onnx`` file or in a folder.
 
-    The folder is one of :func:`save_network`.
+    The folder is one of :func:`save_network`; its ``network.json`` stands for it.
     """
     path = Path(path)
+    if path.name == "network.json" and path.is_file():
+        path = path.parent
     if not path.is_dir():
         return load_recurrent(path)
     if not (path / "network.json").is_file():

@@ -9,16 +9,29 @@ from math import prod
 
 import numpy as np
 
+from ...formats.cell import TAP_QUARTERS
 from ..network import Dense, Network
 from .network import Dense as Head
 from .network import RecurrentNetwork
 
-__all__ = ["NORM", "PARTS", "QUARTERS", "TapSums", "check_head", "scales_for", "sizes_of", "tap_network"]
+__all__ = [
+    "NORM",
+    "PARTS",
+    "QUARTERS",
+    "TapSums",
+    "check_head",
+    "own_samples",
+    "scales_for",
+    "sizes_of",
+    "tap_channels",
+    "tap_network",
+]
 
 #: Parts of the taps in their order: last hidden state; tanh of the last cell state; sum of the hidden states of all
-#: steps; sum of the input over each quarter of the steps.
+#: steps; sum of the input over each quarter of the steps. The input is that of the last convolution; a step has as many
+#: samples of it as it goes on by.
 PARTS = ("h", "tanh c", "sum of h", "input")
-QUARTERS = 4
+QUARTERS = TAP_QUARTERS
 #: Root mean square of a part's norm, which its scale brings it near to.
 NORM = 4.0
 #: Elements of a row of the array's image.
@@ -63,18 +76,37 @@ class TapSums:
         return np.repeat(self.shifts, self.sizes)
 
 
-def sizes_of(network: RecurrentNetwork) -> tuple[int, ...]:
-    """Elements of each part."""
+def tap_channels(network: RecurrentNetwork) -> int:
+    """Channels of the last convolution's input, or of the network's."""
+    return int(network.front[-1].weight.shape[1]) if network.front else network.channels
+
+
+def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
+    """First sample of a step's window that is the step's own, and their number."""
+    if not network.front:
+        return 0, 1
+    conv = network.front[-1]
+    kernel = int(conv.weight.shape[2])
+    own = min(conv.stride, kernel)
+    return min(conv.pads[0], kernel - own), own
+
+
+def sizes_of(network: RecurrentNetwork, parallel: int = 1) -> tuple[int, ...]:
+    """Elements of each part.
+
+    ``parallel``: of the design; sums of each quarter are followed by zeros to a multiple of it.
+    """
     units = network.cell.units
-    return units, units, units, QUARTERS * network.channels
+    return units, units, units, QUARTERS * -(-tap_channels(network) // parallel) * parallel
 
 
-def scales_for(network: RecurrentNetwork, sums: np.ndarray) -> TapSums:
+def scales_for(network: RecurrentNetwork, sums: np.ndarray, parallel: int = 1) -> TapSums:
     """Taps whose scales bring each part's norm near to :data:`NORM`.
 
     ``sums``: of codes, ``[n, elements]``, of the data that the network was trained on, or of data like it.
+    ``parallel``: see :func:`sizes_of`.
     """
-    sizes = sizes_of(network)
+    sizes = sizes_of(network, parallel)
     shifts, at = [], 0
     for size in sizes:
         norm = float(np.sqrt((sums[:, at : at + size].astype(np.float64) ** 2).sum(axis=1).mean()))

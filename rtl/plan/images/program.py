@@ -1,6 +1,6 @@
 """The program of a fine-tune on images, and its memory map."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from .writer import Writer
 
 __all__ = [
     "PAGE",
+    "Ahead",
     "Plan",
     "Settings",
     "image_words",
@@ -120,8 +121,9 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
 class Plan:
     """A program and its data.
 
-    ``segments``: bytes to put at offsets of the window before the bell. ``records``, ``lanes``, ``b``,
-    ``losses``: where to find results. ``size``: bytes of the window that are used.
+    ``segments``: bytes to put at offsets of the window before the bell. ``images``: where to find those that the
+    machine makes, if it does. ``records``, ``lanes``, ``b``, ``losses``: where to find results. ``size``: bytes of the
+    window that are used.
     """
 
     lowered: Lowered
@@ -130,6 +132,7 @@ class Plan:
     assembler: Assembler = field(repr=False)
     program_offset: int
     segments: list[tuple[int, bytes]] = field(repr=False)
+    images: int | None
     records: int
     slots: int
     lanes: int
@@ -141,6 +144,11 @@ class Plan:
     @property
     def commands(self) -> int:
         return len(self.assembler)
+
+
+#: Writes commands that make images, to a range of places; takes places by name and size; returns what must be in
+#: memory, by offset.
+Ahead = Callable[[Assembler, range, Callable[[str, int], int]], list[tuple[int, bytes]]]
 
 
 class _Window:
@@ -208,6 +216,7 @@ def plan_finetune(
     b: Sequence[np.ndarray],
     *,
     window: int = 1 << 32,
+    ahead: Ahead | None = None,
 ) -> Plan:
     """Plans a fine-tune.
 
@@ -218,6 +227,8 @@ def plan_finetune(
     a, b : integers of Q4.12, ``[rank, elements]`` (NCHW order) and ``[classes, rank]`` of each tap
     window : int
         Bytes that the window has.
+    ahead : callable, optional
+        Writes commands that make the images; then the host puts none into memory.
     """
     count = settings.samples
     if len(images) != count or len(labels) != count:
@@ -233,7 +244,10 @@ def plan_finetune(
     }
 
     asm = Assembler()
-    out = Writer(lowered, asm, range(offsets["images"], offsets["labels"], 4 * lowered.image_words))
+    image_bytes = 4 * lowered.image_words
+    places = range(offsets["images"], offsets["images"] + count * image_bytes, image_bytes)
+    made = None if ahead is None else ahead(asm, places, space.take)
+    out = Writer(lowered, asm, places)
     out.credits()
     out.load(space.regions)
     asm.add(CONTROL, ControlOpcode.FENCE)
@@ -246,7 +260,8 @@ def plan_finetune(
     program = space.take("program", len(asm.code))
     if space.at > window:
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
-    segments = [(offsets[name], data[name]) for name in ("weights", "biases", "images", "labels", "lanes", "head")]
+    names = ("weights", "biases", *(("images",) if made is None else ()), "labels", "lanes", "head")
+    segments = [*((offsets[name], data[name]) for name in names), *(made or ())]
     return Plan(
         lowered=lowered,
         settings=settings,
@@ -254,6 +269,7 @@ def plan_finetune(
         assembler=asm,
         program_offset=program,
         segments=[*segments, (program, asm.code)],
+        images=None if made is None else offsets["images"],
         records=offsets["records"],
         slots=slots,
         lanes=offsets["lanes"],

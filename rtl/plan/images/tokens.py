@@ -5,7 +5,7 @@ from ...engines.encode.commands import EncodeOpcode
 from ...engines.ports import TapQueue
 from ...formats.images import SCALES_PER_BEAT
 from ...machines.configs import ImageConfig
-from ...machines.engines import ARRAY, ENCODE, HEAD, IMAGES
+from ...machines.engines import ARRAY, ENCODE, HEAD
 from ...shell.engines import STORE
 from ..program.assembler import Assembler, Instruction
 from ..program.progress import Flow, Streams, check_progress
@@ -78,4 +78,5 @@ def check_program(asm: Assembler, config: ImageConfig) -> None:
     The error is :class:`~gradloom.rtl.plan.program.progress.StuckError`.
     """
     names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
-    check_progress(asm.instructions, IMAGES, depth=config.queue_depth, streams=IMAGE_STREAMS, names=names)
+    engines, depth = config.machine.engines, config.queue_depth
+    check_progress(asm.instructions, engines, depth=depth, streams=IMAGE_STREAMS, names=names)

@@ -7,11 +7,12 @@ import numpy as np
 
 from ...engines.cell.parameters import CellParameters
 from ...engines.cell.results import Sums
-from ...formats.cell import APART, CENTRED, CODES_A_BEAT, SINGLE, Quantizers, gate_sum
+from ...formats.cell import APART, CENTRED, CODES_A_BEAT, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
 from ...formats.requantizer import Requantizer
 from ...models.recurrent.network import GATES as GATE_NAMES
 from ...models.recurrent.network import Coding, Conv, RecurrentNetwork
+from ...models.recurrent.taps import own_samples, tap_channels
 
 __all__ = ["CellImage"]
 
@@ -82,6 +83,8 @@ class CellImage:
         Codes of the cell's input, and of windows, are 0 to 255.
     conv : IntegerConv or None
         The last convolution in front, which the engine computes; others are the host's.
+    channels, own : int
+        Operands of RUN for taps; see :meth:`check_taps`.
 
     Raises
     ------
@@ -102,6 +105,7 @@ class CellImage:
         self.hidden, self.inputs = (-(-value // config.parallel) for value in (units, inputs))
         self.conv = network.integers.front[-1] if network.front else None
         self.source = network.front[-2].coding if len(network.front) > 1 else network.input
+        self._lay_windows()
         self._check_sizes()
         self.unsigned, self.window_unsigned = network.cell_input.hi > 127, self.source.hi > 127
         for what, coding, unsigned in (
@@ -117,13 +121,55 @@ class CellImage:
         self.gates = tuple(name if name in self.cell.gates else "forget" for name in GATE_NAMES)
         self._check_state()
 
+    def _lay_windows(self) -> None:
+        """Order of the codes of a window, -1 for a zero.
+
+        In a design with taps those of the step's own samples come first, in whole chunks.
+        """
+        parallel, channels = self.config.parallel, tap_channels(self.network)
+        first, self.own = own_samples(self.network)
+        self.channels = -(-channels // parallel)
+        size = 0 if self.conv is None else self.conv.conv.weight[0].size
+        natural = np.arange(size)
+        self.order = natural
+        if size and self.config.tap_channels:
+            own = natural[first * channels :][: self.own * channels].reshape(self.own, channels)
+            padded = np.full((self.own, self.channels * parallel), -1)
+            padded[:, :channels] = own
+            self.order = np.concatenate([padded.ravel(), np.setdiff1d(natural, own)])
+
+    def check_taps(self, steps: int) -> None:
+        """Refuses sequences of ``steps`` whose taps the design cannot make."""
+        network, config, channels = self.network, self.config, tap_channels(self.network)
+        if channels > config.tap_channels:
+            raise ValueError(
+                f"{network.name}: has {channels} channels to add up: the design has room for {config.tap_channels}; "
+                f"set tap_channels={channels}"
+            )
+        if network.cell.units % config.parallel:
+            raise ValueError(
+                f"{network.name}: has hidden={network.cell.units}: the taps of a design with parallel="
+                f"{config.parallel} need a multiple of {config.parallel}; set parallel=1"
+            )
+        if not TAP_QUARTERS <= steps < 1 << 16:
+            raise ValueError(
+                f"{network.name}: sequences have {steps} steps at the cell: taps need {TAP_QUARTERS}, one a quarter, "
+                f"to {(1 << 16) - 1}"
+            )
+        most = max(-self.source.lo, self.source.hi) * self.own * (-(-steps // TAP_QUARTERS) + 1)
+        if most >= 1 << TAP_WORD - 1:
+            raise ValueError(
+                f"{network.name}: sums of the input of {steps} steps reach {most}: must be below {1 << TAP_WORD - 1}; "
+                "give shorter sequences"
+            )
+
     def _check_sizes(self) -> None:
         """Sizes of the layers around the cell, in chunks and groups."""
         network, config = self.network, self.config
         rows = GATES * config.parallel
         self.window = self.filters = self.classes = 0
         if self.conv is not None:
-            size = self.conv.conv.weight[0].size
+            size = self.order.size
             if size > config.window:
                 raise ValueError(
                     f"{network.name}: {self.conv.conv.name!r} has windows of {size} codes: the design has room for "
@@ -197,7 +243,8 @@ class CellImage:
         made = np.zeros((config.groups, config.places, p, GATES * p), np.int64)
         _put(made, table.reshape(GATES * config.hidden, size * p))
         if self.conv is not None:
-            flat = self.conv.conv.weight.transpose(0, 2, 1).reshape(len(self.conv.conv.weight), -1)
+            natural = self.conv.conv.weight.transpose(0, 2, 1).reshape(len(self.conv.conv.weight), -1)
+            flat = np.where(self.order < 0, 0, natural[:, self.order])
             for first in {self.front(1), self.front(2)}:
                 _put(made[first:, config.window_place :], flat)
         if self.network.head is not None:
@@ -363,7 +410,9 @@ class CellImage:
 
         They are the codes, or the windows of the convolution.
         """
-        return codes if self.conv is None else windows_of(self.conv.conv, codes)
+        if self.conv is None:
+            return codes
+        return np.where(self.order < 0, 0, windows_of(self.conv.conv, codes)[..., self.order])
 
     def sums(self, raw: bytes, sequences: int) -> np.ndarray:
         """Sums ``[sequences, rows, classes]`` from beats of port ``logits``."""

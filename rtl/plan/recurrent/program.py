@@ -6,17 +6,20 @@ import numpy as np
 
 from ...engines.cell.results import Sums
 from ...formats.cell import CellOpcode
-from ...machines.configs import RecurrentConfig
+from ...machines.configs import RecurrentConfig, SequenceConfig
 from ..program.placed import Place, PlacedProgram
 from .image import CellImage
 
-__all__ = ["Batch", "CellProgram", "CellSetup"]
+__all__ = ["Batch", "CellConfig", "CellProgram", "CellSetup"]
+
+#: Configurations of machines with a cell engine.
+CellConfig = RecurrentConfig | SequenceConfig
 
 
 class CellSetup(PlacedProgram):
     """Loads a network into the engine, where it stays."""
 
-    def __init__(self, image: CellImage, config: RecurrentConfig) -> None:
+    def __init__(self, image: CellImage, config: CellConfig) -> None:
         super().__init__(config)
         for port in ("weights", "rows", "tables", "quantizers"):
             self.load(self.put(np.frombuffer(getattr(image, port), "<i4")), "cell", port)
@@ -46,7 +49,7 @@ class CellProgram(PlacedProgram):
     image : CellImage
     rows : array of int ``[sequences, steps, codes]``
         Rows of x: see :meth:`CellImage.windows`.
-    config : RecurrentConfig
+    config : CellConfig
     each : bool
         The dense layer follows each step, not the last alone.
     fresh : bool
@@ -63,7 +66,7 @@ class CellProgram(PlacedProgram):
         self,
         image: CellImage,
         rows: np.ndarray,
-        config: RecurrentConfig,
+        config: CellConfig,
         *,
         each: bool = False,
         fresh: bool = True,

@@ -4,4 +4,4 @@ from ...proofs.entries import placed
 
 __all__ = ["PROOFS"]
 
-PROOFS = [placed("lstm-kv260", "CellEngine")]
+PROOFS = [placed("lstm-zcu104", "CellEngine")]

@@ -72,7 +72,7 @@ def emulated(cell, x):
     return h
 
 
-@pytest.mark.parametrize("bits", ["W8A6C8", "W4A5C6"])
+@pytest.mark.parametrize("bits", ["W8A6C8", "W4A5C6", "W8A6C8G5T4H3I7"])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_integers_are_the_cells_definition(kind, bits):
     network = quantized(FIXTURES / f"{kind}.script.onnx", MANY, Bits.of(bits))
@@ -106,6 +106,8 @@ def test_from_the_command_line_and_back(kind, run, tmp_path):
     assert code == 0, err
     told = json.loads(out)
     assert told["kind"] == kind and all(each["exact"] == "for every integer" for each in told["quantizers"])
+    # Products with the input and with the hidden state add up in the engine.
+    assert ("gradloom infer lstm-kv260 --engine rtl runs it" == told["fits"]) == (kind == "LSTM")
     assert f"{kind} of 8 with 16 inputs" in run("import", tmp_path / "net")[1]
     network = load_network(tmp_path / "net")
     trace = reference.run(network, network.input.codes(MANY))

@@ -1,0 +1,21 @@
+"""AMD Zynq UltraScale+ MPSoC ZCU104 evaluation kit."""
+
+from ..board import Board
+
+ZCU104 = Board(
+    name="zcu104",
+    summary="AMD ZCU104: Zynq UltraScale+ XCZU7EV, 2 GB DDR4 shared with four Cortex-A53; for area, without a project",
+    part="xczu7ev-ffvc1156-2-e",
+    family="xcup",
+    lut=230_400,
+    ff=460_800,
+    dsp=1_728,
+    bram36=312,
+    uram=96,
+    clock_hz=200_000_000,
+    memory_bytes=2 << 30,
+    memory_bandwidth=19_200_000_000,
+    port_bits=128,
+    host="4x Cortex-A53, Linux",
+    register_base=0xA000_0000,
+)

@@ -1,0 +1,124 @@
+"""Taps in RTL: every word equals the reference, whatever holds the beats."""
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.engines.cell.engine import CellEngine
+from gradloom.rtl.engines.cell.spec import SPEC
+from gradloom.rtl.engines.cell.taps import Taps, tap_cycles
+from gradloom.rtl.formats.cell import CellOpcode, TapArgument
+from gradloom.rtl.machines.configs import RecurrentConfig
+from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
+from gradloom.rtl.models.recurrent.taps import TapSums, sizes_of
+from gradloom.rtl.plan.program.assembler import pack
+from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.reference import cell as reference
+from gradloom.sim.reference.taps import tap_sums, tap_words
+
+from .test_cell import loads, run
+
+SMALL = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, state_bits=8, window=16, tap_channels=8)
+#: Small and large shifts: some words are clipped.
+SHIFTS = (13, 0, 9, 17)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return EngineBench(SPEC, SMALL)
+
+
+def asked(sequence=0, shifts=SHIFTS):
+    return pack(TapArgument, {"sequence": sequence} | dict(zip(("h", "squashed", "sum", "x"), shifts)))
+
+
+def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
+    """Taps of sequences, a STORE each; the command runs so many times."""
+    image, network, parallel = CellImage(made, config), made, config.parallel
+    windows = image.windows(codes)
+    image.check_taps(windows.shape[1])
+    taps = TapSums(sizes=sizes_of(network, parallel), shifts=SHIFTS)
+    wanted, clipped = tap_words(taps, tap_sums(network, reference.run(network, codes), parallel))
+    per = wanted[0].size // 4
+    steps = []
+    for _ in range(commands):
+        command = run(image, windows, every=0, quiet=1, classes=0, channels=image.channels, own=image.own)
+        steps += [FENCE, *command, FENCE]
+        steps += [Store("taps", per, asked(number)) for number in range(len(codes))]
+    ran = bench.check(*loads(image), *steps, **pressure)
+    raw = b"".join(word.to_bytes(16, "little") for word in ran.words["taps"])
+    words = np.frombuffer(raw, "<i4").reshape(commands, len(codes), -1)
+    for each in words:
+        np.testing.assert_array_equal(each, wanted.reshape(len(codes), -1))
+    return ran, clipped
+
+
+@pytest.mark.parametrize(
+    ("steps", "pressure"), zip([4, 11, 6], pressures(60), strict=True), ids=["free", "stalls", "holds"]
+)
+def test_words_equal_the_reference(small, steps, pressure):
+    made = example_lstm(3, 8, 7)
+    codes = example_codes(made, np.random.default_rng(steps), 2, steps)
+    _, clipped = tapped(small, made, codes, commands=2, **pressure)
+    assert steps < 11 or clipped > 0
+
+
+@pytest.mark.parametrize(("channels", "kernel", "stride"), [(3, 4, 2), (2, 5, 3)], ids=str)
+def test_of_a_window_the_steps_own_samples_count(small, channels, kernel, stride):
+    """Windows overlap: each sample is added up once."""
+    made = example_network(9, 8, channels, kernel=kernel, stride=stride, outputs=7, classes=5)
+    codes = example_codes(made, np.random.default_rng(4), 2, 24)
+    tapped(small, made, codes, stall=0.3)
+    tapped(small, made, codes[:1])
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"parallel": 1, "products": 1, "sequences": 1}, {"hidden": 16, "parallel": 8, "products": 1}], ids=str
+)
+def test_other_sizes_equal_the_reference_too(sizes):
+    """And beats come when it is said."""
+    config = SMALL.replace(**{"table_cycles": 2} | sizes)
+    bench, random = EngineBench(SPEC, config), np.random.default_rng(2)
+    made = example_network(5, 8, 3, kernel=3, stride=1 if config.parallel == 8 else 2, outputs=5, classes=3)
+    tapped(bench, made, example_codes(made, random, config.sequences, 9), config=config, stall=0.2)
+    made = example_lstm(4, 8, 8, powers=False)
+    ran, _ = tapped(bench, made, example_codes(made, random, 1, 4), config=config)
+    first, step = tap_cycles(config.parallel)
+    assert (first, step) == (5 + step, max(4 // config.parallel, 1))
+    assert set(np.diff(ran.stored["taps"])) == {step}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"channels": 5, "own": 1}, {"channels": 1, "own": 0}, {"channels": 1, "own": 1, "steps": 3}], ids=str
+)
+def test_an_operand_is_refused(small, wrong):
+    operands = {"steps": 4, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+    small.check(Command(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+
+
+def test_a_request_that_cannot_be_answered_is_refused(small):
+    assert small.run(Store("taps", 4, asked(2))).refused
+    made = example_lstm(6, 8, 8)
+    command, _ = run(CellImage(made, SMALL), example_codes(made, np.random.default_rng(1), 1, 4))
+    # Starved of input, the command runs when the request comes.
+    assert small.run(command, Store("taps", 4, asked(), after=9), patience=300).refused
+    without = EngineBench(SPEC, SMALL.replace(tap_channels=0))
+    assert without.run(Store("taps", 4, asked())).refused
+
+
+def test_more_beats_than_there_are_are_zeros(small):
+    """No request hangs."""
+    ran = small.check(Store("taps", 70, asked()), Load("x", [1]))
+    assert len(ran.words["taps"]) == 70 and not any(ran.words["taps"][-30:])
+
+
+@pytest.mark.parametrize("name", ["unopened", "lastless", "stale"])
+def test_a_mutant_fails(monkeypatch, name):
+    monkeypatch.setattr("gradloom.rtl.engines.cell.engine.Taps", mutant(Taps, name))
+    bench = EngineBench(SPEC, component=CellEngine(SPEC, SMALL))
+    # A channel: its samples are added up one cycle after the other.
+    made = example_network(9, 8, 1, kernel=4, stride=2, outputs=7, classes=5)
+    with pytest.raises(AssertionError):
+        tapped(bench, made, example_codes(made, np.random.default_rng(4), 2, 24))

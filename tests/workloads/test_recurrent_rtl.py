@@ -1,0 +1,53 @@
+"""A small machine runs an LSTM, makes its taps and learns from them, in one program of simulated RTL."""
+
+import json
+
+import numpy as np
+
+from gradloom.rtl.models.recurrent.example import example_codes, example_network
+from gradloom.rtl.models.recurrent.stored import save_network
+
+SIZES = {
+    "hidden": 8,
+    "inputs": 8,
+    "window": 16,
+    "sequences": 2,
+    "tap_channels": 4,
+    "rows": 4,
+    "panels": 2,
+    "rank": 2,
+    "taps": 2,
+    "adapter_depth": 64,
+    "weight_depth": 64,
+    "bias_depth": 2,
+    "feature_depth": 16,
+    "image_depth": 128,
+    "dense_depth": 64,
+    "blocks": 2,
+    "positions": 64,
+    "width": 16,
+    "cache_slots": 64,
+    "classes": 4,
+}
+
+
+def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path):
+    """Sequences in three commands; every word of the taps and of the adapter equals the reference."""
+    made = example_network(6, 8, 3, kernel=4, stride=2, outputs=7, classes=4)
+    save_network(made, tmp_path / "net")
+    random = np.random.default_rng(3)
+    x = example_codes(made, random, 9, 12) * made.input.scale
+    y = random.integers(0, 4, 9)
+    np.savez(tmp_path / "d.npz", x_train=x[:5], y_train=y[:5], x_test=x[5:], y_test=y[5:])
+    changes = [word for name, value in SIZES.items() for word in ("--set", f"{name}={value}")]
+    code, _, err = run("generate", "lstm-kv260", *changes, "-o", tmp_path / "design")
+    assert code == 0, err
+    asked = ["--design", tmp_path / "design", "--model", tmp_path / "net", "--data", tmp_path / "d.npz"]
+    code, out, err = run(
+        "finetune", "lstm-kv260", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "--json", "-o", tmp_path / "run"
+    )
+    assert code == 0, err
+    told = json.loads(out)
+    # Five images of 32 words: three parts of 8, four sums of four channels, zeros.
+    assert told["equal_to_reference"]["tap_words"] == 5 * 48
+    assert told["cycles"]["total"] == told["forecast"]["total"] and told["cycles"]["cell"] > 0
