@@ -333,6 +333,9 @@ def _check_kind(preset: Preset, **given: Any) -> None:
     if (given["model"] is None) != (given["data"] is None):
         one, other = ("model", "data") if given["data"] is None else ("data", "model")
         raise ValueError(f"{one}={given[one]}: needs --{other} too")
+    for name in ("model", "data"):
+        if given[name] is not None and not Path(given[name]).is_file():
+            raise ValueError(f"{name}={given[name]}: no such file")
 
 
 def _parts(name: str, text: str | None) -> list[str]:

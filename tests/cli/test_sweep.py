@@ -127,6 +127,7 @@ def test_widths_of_an_lstms_codes_are_swept():
         ({"rank": "4"}, "rank=4: must be left out, lstm-zcu104 answers"),
         ({"accuracy": True, "epochs": 2}, "epochs=2: must be left out"),
         ({"model": "m.onnx"}, "model=m.onnx: needs --data too"),
+        ({"model": "m.onnx", "data": "d.npz"}, "model=m.onnx: no such file"),
     ],
 )
 def test_wrong_requests_of_widths_are_refused(asked, said):

@@ -157,7 +157,11 @@ BAD = {
     "a person beside data": ((*MODEL, "--person", "1", "--data", "d.npz"), SHORT, "person=1: must be left out"),
     "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a model of its own"),
     "a base without a network": (("--base", "d.npz"), SHORT, "base=d.npz: must be left out"),
-    "too few steps": ((*MODEL, "--data", "d.npz"), SHORT, "data=d.npz: its sequences have 3 steps, 2 of them at the cell: at least 4"),
+    "too few steps": (
+        (*MODEL, "--data", "d.npz"),
+        SHORT,
+        "data=d.npz: its sequences have 3 steps, 2 of them at the cell: at least 4",
+    ),
     "saturated": ((*MODEL, "--data", "d.npz"), WILD, "data=d.npz: 100.0 % of x saturate"),
     "too many to learn from": (("--limit", "141"), None, "limit=141: there are 140 training sequences"),
     "no dense layer": (("--model", BREVITAS), None, "has no dense layer behind its recurrent node"),
