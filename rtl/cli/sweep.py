@@ -324,7 +324,7 @@ def plan_points(
 
 
 def _check_kind(preset: Preset, **given: Any) -> None:
-    """Refuses options that a preset's kind does not have: its workload learns, or answers."""
+    """Refuses options that a preset's kind does not have."""
     learns = preset.workload.can("prepare")
     for name in ("model", "data") if learns else ("rank", "epochs"):
         if given[name] is not None:

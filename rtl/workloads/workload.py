@@ -99,7 +99,7 @@ class Workload:
             raise ValueError(f"codes={name}: must be one of {', '.join(self.codes)} for {preset}")
 
     def settings_of(self, codes: str) -> dict[str, int]:
-        """Parameters of a design for a format, where it needs others than the preset's."""
+        """Parameters in which a design for a format differs from the preset."""
         return {}
 
     def can(self, verb: str) -> bool:

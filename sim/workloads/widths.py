@@ -26,7 +26,7 @@ _SPARSE = 9
 
 @cache
 def _given(model: str, data: str) -> tuple[FloatNetwork, np.ndarray, np.ndarray, np.ndarray]:
-    """A network in float, sequences that calibrate, sequences and classes that judge."""
+    """A network in float, and sequences to calibrate and to judge by."""
     if not model:
         seen = tuple(person for person in range(1, PERSONS + 1) if person not in FOLDS[0])
         return in_float(load_network(spar_model(0))), spar_windows(seen)[0][::_SPARSE], *spar_windows(FOLDS[0])

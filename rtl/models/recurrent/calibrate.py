@@ -122,7 +122,7 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
 
 
 def in_float(network: RecurrentNetwork) -> FloatNetwork:
-    """A quantised LSTM's weights in floating point, to be quantised in another way."""
+    """A quantised LSTM's weights in floating point."""
     cell = network.lstm
     front = tuple(
         FloatConv(
@@ -250,7 +250,10 @@ def _fitted(values: np.ndarray, bits: int, *, low: int | None = None, name: str 
 
 
 def _weights(values: np.ndarray, bits: int, scale: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Codes, and a scale for each output: one power of two, the best or that which is given."""
+    """Codes, and a scale for each output: one power of two.
+
+    It is the best one, or ``scale``.
+    """
     most = (1 << bits - 1) - 1
     scale = scale or _best(values, -most, most, _square)
     return np.clip(np.rint(values / scale), -most, most).astype(np.int64), np.full(len(values), scale)

@@ -82,7 +82,7 @@ def tap_channels(network: RecurrentNetwork) -> int:
 
 
 def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
-    """First sample of a step's window that is the step's own, and their number."""
+    """First of a step's own samples in its window, and their number."""
     if not network.front:
         return 0, 1
     conv = network.front[-1]
