@@ -60,6 +60,7 @@ def test_no_package_is_imported_that_nothing_requires():
         "amaranth_boards",
         "matplotlib",
         "serial",
+        "threadpoolctl",
         "typer",
         "rich",
         "gradloom",
