@@ -100,9 +100,9 @@ def test_somebodys_own_data_are_shuffled(tmp_path):
 def test_help_names_presets_whose_defaults_differ(run):
     said = " ".join(run("finetune", "--help")[1].replace("│", " ").split())
     for usual in (
-        "(4; text: 8)",
+        "(4; text: 8; diffusion: 8)",
         "(0.05; digits-ulx3s: 0.07; text: 0.001",
-        "(20; digits-ulx3s: 8)",
+        "(20; digits-ulx3s: 8; diffusion: 16)",
         "(10; digits-ulx3s: 40; sequences: 30)",
     ):
         assert usual in said, usual
