@@ -2,11 +2,10 @@
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ..formats.linear import MASTER
-from ..stream.queue import ShortQueue
+from ..stream.queue import LongQueue, ShortQueue
 
 __all__ = ["OperandQueue"]
 
@@ -42,7 +41,7 @@ class OperandQueue(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        kind = ShortQueue if self.depth == self.few else SyncFIFOBuffered
+        kind = ShortQueue if self.depth == self.few else LongQueue
         m.submodules.fifo = fifo = kind(width=self.words * self.bits, depth=self.depth)
         m.d.comb += [
             fifo.w_en.eq(self.i.valid),

@@ -1,10 +1,10 @@
-"""Short queue with a thermometer counter, for few levels of logic."""
+"""Queues with few levels of logic."""
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["count_up_down", "ShortQueue"]
+__all__ = ["LongQueue", "ShortQueue", "count_up_down"]
 
 
 def count_up_down(m, fill, up, down):
@@ -66,6 +66,73 @@ class ShortQueue(wiring.Component):
                     m.d.sync += place.eq(0)
         with m.If(take):
             m.d.sync += [self.r_data.eq(read.data), self.r_rdy.eq(1)]
+        with m.Elif(self.r_en):
+            m.d.sync += self.r_rdy.eq(0)
+        return m
+
+
+class LongQueue(wiring.Component):
+    """``SyncFIFOBuffered`` in block RAM, with its counter off the way.
+
+    It is equal cycle by cycle. Whether it is full or empty is in registers; the number of entries is behind by a cycle.
+
+    Parameters
+    ----------
+    width, depth : int
+        ``depth`` at least 4.
+    """
+
+    def __init__(self, *, width, depth):
+        if depth < 4:
+            raise ValueError(f"depth={depth}: must be at least 4")
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "w_data": In(width),
+                "w_en": In(1),
+                "w_rdy": Out(1, init=1),
+                "r_data": Out(width),
+                "r_en": In(1),
+                "r_rdy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = self.depth - 1  # the last entry is the output's register
+        m.submodules.storage = storage = memory.Memory(shape=self.width, depth=depth, init=[])
+        write, read = storage.write_port(), storage.read_port()
+        put, take, some = Signal(), Signal(), Signal()
+        m.d.comb += [
+            put.eq(self.w_en & self.w_rdy),
+            take.eq(some & (~self.r_rdy | self.r_en)),
+            write.en.eq(put),
+            write.data.eq(self.w_data),
+            read.en.eq(take),
+            self.r_data.eq(read.data),
+        ]
+        for port, moves in ((write, put), (read, take)):
+            place = Signal(range(depth))
+            m.d.comb += port.addr.eq(place)
+            with m.If(moves):
+                m.d.sync += place.eq(place + 1)
+                with m.If(place == depth - 1):
+                    m.d.sync += place.eq(0)
+        # Entries in the memory: `level` and what moved in the cycle before.
+        level, came, went = Signal(range(depth + 1)), Signal(), Signal()
+        m.d.sync += [came.eq(put & ~take), went.eq(take & ~put)]
+        with m.If(came | went):
+            m.d.sync += level.eq(level + Mux(came, 1, -1))
+
+        def holds(count):
+            return Mux(came, level == count - 1, Mux(went, level == count + 1, level == count))
+
+        m.d.sync += [
+            some.eq((put | some) & ~(holds(1) & take & ~put)),
+            self.w_rdy.eq((self.w_rdy | take) & ~(holds(depth - 1) & put & ~take)),
+        ]
+        with m.If(take):
+            m.d.sync += self.r_rdy.eq(1)
         with m.Elif(self.r_en):
             m.d.sync += self.r_rdy.eq(0)
         return m

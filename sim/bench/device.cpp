@@ -108,6 +108,9 @@ static bool set(const char *name, uint64_t value) {
 int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
     top = new Vdevice;
+    // Inputs are the bench's, also where everything else starts as a random value.
+    top->stall = top->fail_enable = top->fail_address = top->fail_resp = top->fence_low = 0;
+    top->awaddr = top->awvalid = top->wdata = top->wvalid = top->araddr = top->arvalid = 0;
     top->fence_high = ~0ull;
     reset(top, tick);
     tick();

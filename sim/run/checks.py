@@ -23,14 +23,16 @@ _ULTRA = re.compile(r'^  \(\* ram_style = "ultra" \*\)\n  reg (?:\[\d+:0\] )?(\\
 _STDERR = "32'h8000_0002"
 
 
-def checked(verilog: str) -> str:
+def checked(verilog: str, *, tags: bool = True) -> str:
     """Generated Verilog with the checks.
+
+    ``tags``: those of a PE, too. They would stop a simulation whose registers start as random values.
 
     Raises ``ValueError`` where a PE or a memory is written in an unknown way.
     """
     if "tag_i" not in verilog and '"ultra"' not in verilog:
         return verilog
-    return _MODULE.sub(lambda module: _poisoned(_tagged(module[0])), verilog)
+    return _MODULE.sub(lambda module: _poisoned(_tagged(module[0]) if tags else module[0]), verilog)
 
 
 def _name(module: str) -> str:

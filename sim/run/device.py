@@ -38,17 +38,22 @@ def build_harness(
     parameters: Mapping[str, int | str],
     defines: Iterable[str] = (),
     arguments: Iterable[str] = (),
+    tags: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Builds a bench and ``sources``, and returns the program.
 
-    The bench is ``bench/NAME.sv``; ``bench/NAME.cpp`` drives it; ``sources`` are those with :func:`~.checks.checked`.
+    The bench is ``bench/NAME.sv``; ``bench/NAME.cpp`` drives it; ``sources`` are those with :func:`~.checks.checked`,
+    which takes ``tags``.
 
     ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
     text is used again.
     """
     defines, arguments = tuple(defines), tuple(arguments)
-    texts = {path.name: checked(path.read_text(encoding="utf-8")) for path in sorted(sources, key=lambda p: p.name)}
+    texts = {
+        path.name: checked(path.read_text(encoding="utf-8"), tags=tags)
+        for path in sorted(sources, key=lambda p: p.name)
+    }
     files = [_BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
     digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
     for source, text in texts.items():
@@ -126,6 +131,7 @@ def build_device(
     address_bits: int = 40,
     longest: int = 16,
     arguments: Iterable[str] = (),
+    tags: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Builds the Verilog in ``sources`` and returns the program.
@@ -133,13 +139,14 @@ def build_device(
     The outermost module is ``gradloom``.
 
     ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
-    ``arguments`` see :func:`build_harness`.
+    ``arguments`` and ``tags`` see :func:`build_harness`.
     """
     return build_harness(
         "device",
         map(Path, sources),
         tell=tell,
         arguments=arguments,
+        tags=tags,
         parameters={
             "BYTES": memory_bytes,
             "BASE": _BASE,
@@ -159,12 +166,14 @@ class Harness:
         What :func:`build_harness` made.
     directory : Path, optional
         Where it runs.
+    arguments : iterable of :class:`str`
+        Further ones of the program.
     """
 
-    def __init__(self, program: Path, *, directory: Path | None = None) -> None:
+    def __init__(self, program: Path, *, directory: Path | None = None, arguments: Iterable[str] = ()) -> None:
         self._messages = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
-            [str(program)],
+            [str(program), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -258,17 +267,25 @@ class SimulatedDevice(Harness, Transport):
         What :func:`build_device` made.
     progress : callable, optional
         Called with the cycles simulated, now and then.
+    seed : int, optional
+        Makes undefined values random, if the device was built so.
     """
 
     window_base = _BASE
 
     def __init__(
-        self, program: Path, *, memory_bytes: int = MEMORY_BYTES, progress: Callable[[int], None] | None = None
+        self,
+        program: Path,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        progress: Callable[[int], None] | None = None,
+        seed: int | None = None,
     ) -> None:
         self.window_size = memory_bytes
         self.cycles = 0
         self._progress = progress
-        super().__init__(program)
+        random = () if seed is None else ("+verilator+rand+reset+2", f"+verilator+seed+{seed}")
+        super().__init__(program, arguments=random)
 
     def read32(self, offset: int) -> int:
         self._ask(f"r {offset:x}")

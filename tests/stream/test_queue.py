@@ -1,19 +1,22 @@
-"""A short queue is Amaranth's buffered FIFO, cycle by cycle."""
+"""Both queues are Amaranth's buffered FIFO, cycle by cycle."""
 
 import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib.fifo import SyncFIFOBuffered
 
-from gradloom.rtl.stream.queue import ShortQueue
+from gradloom.rtl.stream.queue import LongQueue, ShortQueue
 from gradloom.sim.bench.engine import simulate
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize(
+    "kind, depth",
+    [*((ShortQueue, depth) for depth in (2, 3, 4, 8, 16)), *((LongQueue, depth) for depth in (4, 5, 16, 64))],
+)
 @pytest.mark.parametrize("chances", [(0.9, 0.3), (0.3, 0.9), (0.7, 0.7), (1, 1)], ids=str)
-def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
+def test_both_offer_and_take_the_same_in_every_cycle(kind, depth, chances):
     m = Module()
-    m.submodules.ours = ours = ShortQueue(width=8, depth=depth)
+    m.submodules.ours = ours = kind(width=8, depth=depth)
     m.submodules.theirs = theirs = SyncFIFOBuffered(width=8, depth=depth)
     random = np.random.default_rng(depth)
 
@@ -36,6 +39,8 @@ def test_both_offer_and_take_the_same_in_every_cycle(depth, chances):
     simulate(m, process)
 
 
-def test_fewer_than_two_entries_are_refused():
+def test_too_few_entries_are_refused():
     with pytest.raises(ValueError, match="depth=1: must be at least 2"):
         ShortQueue(width=8, depth=1)
+    with pytest.raises(ValueError, match="depth=3: must be at least 4"):
+        LongQueue(width=8, depth=3)

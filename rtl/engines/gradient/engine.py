@@ -78,11 +78,13 @@ class GradientEngine(wiring.Component):
         # A beat stays for all pairs; results are read when the last token of a tile is in.
         reading = Signal()
         settle = Signal(4)
-        go = Signal()
+        go, top = Signal(), Signal(range(pairs), reset_less=True)
         last_pair = Signal()
+        # It is there before a command runs.
+        m.d.sync += top.eq(args.rank[1:] - 1)
         m.d.comb += [
             go.eq(running & self.i.valid & ~reading & (settle == 0)),
-            last_pair.eq(pair == args.rank[1:] - 1),
+            last_pair.eq(pair == top),
             self.i.ready.eq(go & last_pair),
             kept.read.valid.eq(go),
             kept.read.slot.eq(args.slot),

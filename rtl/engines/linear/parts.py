@@ -1,6 +1,6 @@
 """Splits a product into parts of tiles and schedules them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -109,27 +109,20 @@ class PartSequencer(wiring.Component):
 
         # ---- starts of parts
         inner, outer, part = Signal(8), Signal(8), Signal(range(config.subtiles))
-        last_part, last_inner, last_outer = Signal(), Signal(), Signal()
         timer, span = Signal(9), Signal(9)
-        starts, may = Signal(), Signal()
+        starts, may, idle = Signal(), Signal(), Signal(init=1)
         x_tile, lane_tile, row_tile = Signal(16), Signal(16), Signal(16)
-        m.d.comb += [
-            last_part.eq(part == config.subtiles - 1),
-            last_inner.eq(inner == args.inner - 1),
-            last_outer.eq(outer == args.outer - 1),
-            starts.eq(running & (timer == 0) & ((part != 0) | may)),
-        ]
+        is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk = self._places(
+            m, args, judged, in_the_way, part, inner, outer
+        )
+        m.d.comb += starts.eq(running & idle & (is_part | may))
         # The first tile of outputs ends with new words of h: those that the command before left in the same slot must
         # have been read.
-        is_here = self._guard(m, args, starts & (part == 0) & (outer == 0))
-        others = Mux(inner != 0, self.pending > 1, self.pending != 0)
-        m.d.comb += may.eq(
-            self.full
-            & ((inner != 0) | (self.pending != 2))
-            & (is_here | (outer != 0))
-            & ~(others & last_inner & (outer == 0) & in_the_way)
-        )
+        is_here = self._guard(m, args, starts & ~is_part & first_outer)
+        others = Mux(is_inner, self.pending > 1, self.pending != 0)
+        m.d.comb += may.eq(self.full & (is_inner | (self.pending != 2)) & (is_here | ~first_outer) & ~(others & risk))
         m.d.sync += span.eq(Mux(args.tokens > config.columns, args.tokens, config.columns) - 1)
+        m.d.sync += idle.eq(timer <= 1)
         with m.If(timer != 0):
             m.d.sync += timer.eq(timer - 1)
         with m.If(judged):
@@ -142,7 +135,8 @@ class PartSequencer(wiring.Component):
                 row_tile.eq(args.b_base),
             ]
         with m.If(starts):
-            m.d.sync += [timer.eq(span), part.eq(part + 1)]
+            # A part has two columns at least, so the timer is never loaded with 0.
+            m.d.sync += [timer.eq(span), idle.eq(0), part.eq(part + 1)]
             with m.If(last_part):
                 m.d.sync += [
                     part.eq(0),
@@ -193,7 +187,7 @@ class PartSequencer(wiring.Component):
                 left.eq(args.tokens - 1),
                 closing.eq(last_part & last_inner),
                 tag.valid.eq(1),
-                tag.first.eq(inner == 0),
+                tag.first.eq(~is_inner),
                 tag.last.eq(last_inner),
                 tag.bank.eq(bank),
                 tag.address.eq(part << ceil_log2(config.tokens)),
@@ -231,8 +225,8 @@ class PartSequencer(wiring.Component):
             self.sums.eq(runs.sums),
         ]
         m.d.comb += [
-            self.tile.valid.eq(starts & (part == 0) & (inner == 0)),
-            self.tile.first.eq(outer == 0),
+            self.tile.valid.eq(starts & ~is_part & ~is_inner),
+            self.tile.first.eq(first_outer),
             self.tile.last.eq(last_outer),
             self.tile.bank.eq(bank),
             self.tile.slot.eq(args.slot),
@@ -243,6 +237,41 @@ class PartSequencer(wiring.Component):
             self.tile.rows.eq(row_tile),
         ]
         return m
+
+    def _places(self, m, args, judged, in_the_way, part, inner, outer):
+        """Registers that tell where the next part lies.
+
+        They are behind the counts by a cycle, and no part starts in the cycle after another one.
+        """
+        config = self.config
+        names = ("is_part", "last_part", "is_inner", "last_inner", "first_outer", "last_outer", "risk")
+        is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk = (
+            Signal(name=name, reset_less=True) for name in names
+        )
+        inner_top, outer_top = (Signal(8, name=name, reset_less=True) for name in ("inner_top", "outer_top"))
+        m.d.sync += [
+            inner_top.eq(args.inner - 1),
+            outer_top.eq(args.outer - 1),
+            is_part.eq(part != 0),
+            last_part.eq(part == config.subtiles - 1),
+            is_inner.eq(inner != 0),
+            last_inner.eq(inner == inner_top),
+            first_outer.eq(outer == 0),
+            last_outer.eq(outer == outer_top),
+            risk.eq((inner == inner_top) & (outer == 0) & in_the_way),
+        ]
+        # The first part of a command may start at once.
+        with m.If(judged):
+            m.d.sync += [
+                is_part.eq(0),
+                last_part.eq(config.subtiles == 1),
+                is_inner.eq(0),
+                last_inner.eq(args.inner == 1),
+                first_outer.eq(1),
+                last_outer.eq(args.outer == 1),
+                risk.eq((args.inner == 1) & in_the_way),
+            ]
+        return is_part, last_part, is_inner, last_inner, first_outer, last_outer, risk
 
     def _guard(self, m, args, begins):
         """Whether the operands of a tile are here.
@@ -278,9 +307,15 @@ class PartSequencer(wiring.Component):
                 had_h.eq(args.rank != 0),
             ]
         x_words, a_words, b_words = Signal(16), Signal(14), Signal(14)
-        # Those of an early command may go on at the start.
-        x_from, outside = Signal(16), Signal()
-        m.d.sync += [x_from.eq(Mux(args.early, 0, args.x_base)), outside.eq(args.x_base >= config.depth)]
+        # Words from each base to the memory's end, negative beyond it. An early command's may go on at the start.
+        x_room, a_room, b_room = (Signal(signed(17), name=f"{name}_room") for name in "xab")
+        outside = Signal()
+        m.d.sync += [
+            x_room.eq(config.depth - Mux(args.early, 0, args.x_base)),
+            a_room.eq(config.lane_depth - args.a_base),
+            b_room.eq(config.lane_depth - args.b_base),
+            outside.eq(args.x_base >= config.depth),
+        ]
         # More bits than the largest of each has need not be looked at: it is refused anyway.
         tokens, rank = args.tokens[: len(self.tile.tokens)], args.rank[: len(self.tile.rank)]
         m.d.sync += [
@@ -297,12 +332,9 @@ class PartSequencer(wiring.Component):
             | (args.tokens > config.tokens)
             | (args.rank > config.rank)
             | (args.rank > args.outer * config.subtiles)
-            | (x_from + x_words > config.depth)
+            | (x_words > x_room)
             | outside
-            | (
-                (args.rank != 0)
-                & ((args.a_base + a_words > config.lane_depth) | (args.b_base + b_words > config.lane_depth))
-            )
+            | ((args.rank != 0) & ((a_words > a_room) | (b_words > b_room)))
         )
         with m.If(steps[2]):
             with m.If(~known):

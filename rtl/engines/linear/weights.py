@@ -166,7 +166,8 @@ class TableLoader(wiring.Component):
             self.level.index.eq(fourth.index),
             self.level.value.eq(fourth.word[: LEVEL.width].as_signed()),
         ]
-        m.d.comb += self.busy.eq((left != 0) | first.valid | second.valid | third.valid | fourth.valid)
+        # Computed a cycle ahead: a word is in one of the stages.
+        m.d.sync += self.busy.eq((self.i.valid & self.i.ready) | (left != 0) | first.valid | second.valid | third.valid)
         with m.If(is_scale & (fourth.index == fourth.arg.groups)):
             m.d.sync += self.offset.eq(clipped)
         return m
@@ -320,7 +321,8 @@ class Dequantizer(wiring.Component):
             of_row.eq(is_dense | (scale_beats == 2)),
             is_row.eq(taken & of_row),
             completes.eq(
-                of_row & (~is_dense | (part == Mux(halves, TileKind.HALVES.row_beats, TileKind.WORDS.row_beats) - 1))
+                of_row
+                & (~is_dense | Mux(halves, part == TileKind.HALVES.row_beats - 1, part == TileKind.WORDS.row_beats - 1))
             ),
             row_ends.eq(filling | (taken & completes)),
             ends.eq(row_ends & (row == edge - 1)),
@@ -328,6 +330,9 @@ class Dequantizer(wiring.Component):
         m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
 
         block, row_block = Signal(20), Signal(21)
+        # Computed a cycle ahead: a tile takes several.
+        next_block = Signal(20, reset_less=True)
+        m.d.sync += next_block.eq(block + 1)
         codes = Signal(8 * edge, reset_less=True)
         with m.If(taken):
             m.d.sync += begun.eq(1)
@@ -346,7 +351,7 @@ class Dequantizer(wiring.Component):
         with m.If(row_ends):
             m.d.sync += part.eq(0)
         with m.If(ends):
-            m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(block + 1), half.eq(~half)]
+            m.d.sync += [begun.eq(0), filling.eq(0), scale_beats.eq(0), block.eq(next_block), half.eq(~half)]
 
         no_block = row_block[8 + exact_log2(config.groups) :].any()
         # Of what is offered, whether or not it is taken: the way from there and back to LOAD is long.
@@ -529,7 +534,6 @@ class TileBuffer(wiring.Component):
         write = self.i
         half = Signal()
         complete = Signal(2)
-        m.d.comb += self.full.eq(complete.bit_select(half, 1))
         for number in range(2):
             with m.If(write.last & (write.half == number)):
                 m.d.sync += complete[number].eq(1)
@@ -537,6 +541,10 @@ class TileBuffer(wiring.Component):
                 m.d.sync += complete[number].eq(0)
         with m.If(self.release):
             m.d.sync += half.eq(~half)
+        # Computed a cycle ahead: what `complete` will say of the half that will be read.
+        will = Signal(2)
+        m.d.comb += will.eq(complete | Mux(write.last, Mux(write.half, 0b10, 0b01), 0))
+        m.d.sync += self.full.eq(will.bit_select(half ^ self.release, 1))
 
         index = Signal(range(edge), reset_less=True)
         m.d.sync += index.eq(self.index)

@@ -706,7 +706,7 @@ class VectorEngine(wiring.Component):
             roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
         ]
         settle = self._settle
-        rest = Signal(range(settle + 1), init=settle)
+        rest, rested = Signal(range(settle + 1), init=settle), Signal()  # `rested`: `rest` is 0
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))
         m.d.comb += [
@@ -731,23 +731,24 @@ class VectorEngine(wiring.Component):
         ]
         asked = Signal()
         with m.If(~running):
-            m.d.sync += [rest.eq(settle), asked.eq(0)]
+            m.d.sync += [rest.eq(settle), rested.eq(0), asked.eq(0)]
         with m.Elif(asking):
             m.d.sync += along.eq(~along & both)
             with m.If(along | ~both):
                 m.d.sync += token.eq(token + 1)
                 with m.If(token == walk.tokens):
-                    m.d.sync += [asking.eq(0), asked.eq(1), token.eq(0), rest.eq(settle)]
+                    m.d.sync += [asking.eq(0), asked.eq(1), token.eq(0), rest.eq(settle), rested.eq(0)]
         with m.Elif(walk.busy | ~empty):
-            m.d.sync += rest.eq(settle)
-        with m.Elif(rest != 0):
+            m.d.sync += [rest.eq(settle), rested.eq(0)]
+        with m.Elif(~rested):
             # What has left has left its magnitude too, but for some stages; weights are written at once.
-            m.d.sync += rest.eq(Mux(is_sums | (rest < 8), rest - 1, 7))
+            m.d.sync += [rest.eq(Mux(is_sums | (rest < 8), rest - 1, 7)), rested.eq(rest == 1)]
         with m.Elif(is_sums & ~asked):
             m.d.sync += asking.eq(1)
-        still = running & (rest == 0) & (~is_sums | asked) & ~asking
+        still = running & rested & (~is_sums | asked) & ~asking
         told = Signal()
-        m.d.comb += telling.eq(still & tells & ~told)
+        # A loss is told of no sums: what is asked of them does not matter.
+        m.d.comb += telling.eq(running & rested & tells & ~told)
         # mutant report-not-taken: m.d.sync += told.eq(running & (told | telling))
         m.d.sync += told.eq(running & (told | (telling & self.q.ready)))
         return still & (~tells | told)

@@ -1,6 +1,6 @@
 """Rows of which every beat meets another one of the same row."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -55,10 +55,7 @@ class Halves(wiring.Component):
         put_at, take_at = Signal(range(self.depth)), Signal(range(self.depth))
         put_bank, take_bank = Signal(), Signal()
         full = Signal(2)
-        m.d.comb += [
-            self.put_ready.eq(~full.bit_select(put_bank, 1)),
-            self.take_valid.eq(full.bit_select(take_bank, 1)),
-        ]
+        m.d.comb += self.put_ready.eq(~full.bit_select(put_bank, 1))
         ends = self.row - 1
         with m.If(self.put):
             m.d.sync += put_at.eq(put_at + 1)
@@ -68,8 +65,16 @@ class Halves(wiring.Component):
             m.d.sync += take_at.eq(take_at + 1)
             with m.If(take_at == ends):
                 m.d.sync += [take_at.eq(0), take_bank.eq(~take_bank), full.bit_select(take_bank, 1).eq(0)]
+        # Computed a cycle ahead: what `full` will say of the row that will be read.
+        filled, read_out = Signal(2), Signal()
+        m.d.comb += [
+            filled.eq(full | Mux(self.put & (put_at == ends), Mux(put_bank, 0b10, 0b01), 0)),
+            read_out.eq(self.take & (take_at == ends)),
+        ]
+        m.d.sync += self.take_valid.eq(filled.bit_select(take_bank ^ read_out, 1))
         with m.If(self.start):
             m.d.sync += [put_at.eq(0), take_at.eq(0), put_bank.eq(0), take_bank.eq(0), full.eq(0)]
+            m.d.sync += self.take_valid.eq(0)
         for name, width, i, places, outputs in (
             ("turned", self.turned, self.i_turned, (take_at, take_at ^ half), (self.own, self.other)),
             ("angle", self.angle, self.i_angle, (take_at & ~half, take_at | half), (self.first, self.second)),

@@ -233,7 +233,8 @@ class WriteDMA(wiring.Component):
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
-            fifo.w_en.eq(buffer.come),
+            # The queue itself refuses a beat when it is full, as `come` does.
+            fifo.w_en.eq(self.i.valid & buffer.more & ~self.o_request.valid),
             bursts.w_en.eq(issue),
             burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),

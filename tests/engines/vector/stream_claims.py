@@ -55,6 +55,7 @@ def vector_rules(unit=VectorEngine, **sizes):
     for n in range(2):
         claim.lemma(f"hits_{n}_are_over", ~inside["hits"][n] | (quiet <= 4 + n))
     claim.lemma("walks_while_it_runs", ~busy | running)
+    claim.lemma("rested", inside["rested"] == (rest == 0))
     resting = rest != engine._settle
     claim.lemma("rests_in_the_end", ~resting | ((running & ~busy) | idle))
     claim.lemma("asks_in_the_end", ~inside["asking"] | (running & ~busy & (rest == 0) & inside["is_sums"]))
