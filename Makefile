@@ -22,7 +22,7 @@ ECP5_READY := $(VENV)/.ready-ecp5
 CLUSTER_READY := $(VENV)/.ready-cluster
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz witness toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -162,6 +162,11 @@ evidence-fuzz: $(READY)
 evidence-witness: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/witness tests/sim/test_testbench.py
 	$(if $(WITNESS),time $(BIN)/python -m tests.witness.run $(WITNESS))
+
+# Machines that start with random registers and memories, and are reset in the middle.
+evidence-starts: $(READY)
+	time $(BIN)/python -m gradloom.sim.testbench.starts
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.coverage.toggles mesh --set rows=8 --set cols=8 --least 90

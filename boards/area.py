@@ -12,6 +12,7 @@ from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
 from . import timing
 from .board import Board
+from .delays import estimate
 
 __all__ = ["RESOURCES", "SynthesisError", "area", "summary"]
 
@@ -57,7 +58,8 @@ def area(directory: Path | str, board: Board, *, unit: str | None = None, paths:
         ``total`` and ``units`` (by module: ``instances`` and what all of them take, without what they hold):
         ``lut`` (those used as memory included), ``ff``, ``dsp``, ``bram36``, ``uram``, ``lutram``; ``share``
         of the board's totals, with ``bits`` of block and ultra RAM together, in percent; ``levels`` between
-        registers, for each of ``units`` those of paths that end in it too, and the deepest ``paths``.
+        registers, for each of ``units`` those of paths that end in it too, and the deepest ``paths``;
+        ``estimate`` of the slowest path, without placement.
     """
     sources, top = stand_ins(directory, unit)
     hierarchical, flat = _synthesise(top, sources, board.family)
@@ -88,6 +90,7 @@ def summary(
     share = {key: _percent(total[key], getattr(board, key)) for key in RESOURCES if key != "lutram"}
     levels = netlist.by_unit(unit)
     deepest = netlist.worst(paths)
+    slowest = estimate(netlist, board.family)
     return {
         "board": board.name,
         "family": board.family,
@@ -100,6 +103,7 @@ def summary(
         },
         "levels": max(levels.values(), default=max((path.levels for path in deepest), default=0)),
         "paths": [path.as_dict() for path in deepest],
+        "estimate": None if slowest is None else slowest.as_dict(),
     }
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LogicPath", "Netlist", "TimingError", "worst_paths"]
+__all__ = ["LEVEL", "LogicPath", "Netlist", "TimingError", "worst_paths"]
 
 #: Costs in eighths of a level, so that a CCU2C, two bits of a chain, is a whole number.
-_LEVEL = 8
+LEVEL = 8
 _LUT = re.compile(r"LUT[1-6](_[0-9])?|LUT6_2|INV|BUFG?")
 _MUX = re.compile(r"MUXF[789]|PFUMX|L6MUX21")
 _REGISTER = re.compile(r"FD[RSCP]E(_1)?|LD[CP]E|TRELLIS_FF")
@@ -26,7 +26,7 @@ _LUTRAM = re.compile(r"RAM\d+(M|X\d+[SDQ]|M\d+|X\d+D\d*)(_1)?\w*|SRLC?\d+E|TRELL
 _CLOCKED = re.compile(r"DSP48E[12]|RAMB\w+|URAM\w+|FIFO\w+|DP16KD|MULT18X18D|EHXPLLL|DCCA")
 _CARRY = {"CARRY4": 2, "CARRY8": 4, "CCU2C": 1}
 _SECOND = ("A1", "B1", "C1", "D1")
-_PRODUCT = 4 * _LEVEL
+_PRODUCT = 4 * LEVEL
 
 
 class TimingError(ValueError):
@@ -96,14 +96,14 @@ class Netlist:
         kind = cell["type"]
         inputs, outputs = _pins(cell)
         if _LUT.fullmatch(kind):
-            cost = 0 if kind.startswith("BUF") else _LEVEL
+            cost = 0 if kind.startswith("BUF") else LEVEL
             self._connect(((net, cost) for _, net in inputs), outputs, kind)
         elif _MUX.fullmatch(kind):
             self._connect(((net, 0) for _, net in inputs), outputs, kind)
         elif kind in _CARRY:
             passed = _CARRY[kind]
             # CYINIT is an entry like S and DI; CI and CIN continue the chain.
-            costs = [(pin, net, passed + (0 if pin.startswith("CI") else _LEVEL)) for pin, net in inputs]
+            costs = [(pin, net, passed + (0 if pin.startswith("CI") else LEVEL)) for pin, net in inputs]
             self._connect(((net, cost) for pin, net, cost in costs if pin not in _SECOND), outputs, kind)
             # The second bit of a CCU2C does not reach the first one's sum.
             later = [(pin, net) for pin, net in outputs if pin != "S0"]
@@ -114,8 +114,8 @@ class Netlist:
             self._clocked(name, inputs, outputs, 0)
         elif _LUTRAM.fullmatch(kind):
             # What is read appears behind a LUT's worth of logic, from the address or from a write before.
-            address = [(net, _LEVEL) for pin, net in inputs if re.match(r"ADDR[A-H]|DPRA|A\d?$|RADR|RAD$", pin)]
-            self._clocked(name, inputs, outputs, _LEVEL)
+            address = [(net, LEVEL) for pin, net in inputs if re.match(r"ADDR[A-H]|DPRA|A\d?$|RADR|RAD$", pin)]
+            self._clocked(name, inputs, outputs, LEVEL)
             self._connect(iter(address), outputs, kind)
         elif kind.startswith("$") and kind in ("$scopeinfo", "$print", "$check", "$assert", "$cover"):
             pass
@@ -141,25 +141,33 @@ class Netlist:
         """
         level = dict(starts)
         came: dict[int, tuple[int, str]] = {}
+        for net in self.order():
+            here = level.get(net, -1)  # -1: nothing changes here, such as a pin without a driver
+            if here < 0:
+                continue
+            for sink, cost, kind in self.arcs.get(net, ()):
+                if here + cost > level.get(sink, -1):
+                    level[sink] = here + cost
+                    came[sink] = net, kind
+        return level, came
+
+    def order(self) -> list[int]:
+        """All nets, each behind those that it depends on."""
         waiting = dict(self.fan_in)
         nets = set(self.arcs) | set(waiting)
         ready = [net for net in nets if not waiting.get(net)]
-        passed = 0
+        passed: list[int] = []
         while ready:
             net = ready.pop()
-            passed += 1
-            here = level.get(net, -1)  # -1: nothing changes here, such as a pin without a driver
-            for sink, cost, kind in self.arcs.get(net, ()):
-                if here >= 0 and here + cost > level.get(sink, -1):
-                    level[sink] = here + cost
-                    came[sink] = net, kind
+            passed.append(net)
+            for sink, _, _ in self.arcs.get(net, ()):
                 waiting[sink] -= 1
                 if not waiting[sink]:
                     ready.append(sink)
-        if passed != len(nets):
+        if len(passed) != len(nets):
             stuck = next(net for net in nets if waiting.get(net))
-            raise TimingError(f"combinational loop through {self._net_name(stuck)}")
-        return level, came
+            raise TimingError(f"combinational loop through {self.net_name(stuck)}")
+        return passed
 
     def by_unit(self, unit: Callable[[str], str]) -> dict[str, int]:
         """Levels of the deepest path between registers that ends in each unit.
@@ -174,7 +182,7 @@ class Netlist:
             name = unit(cell) if net in level and not cell.startswith("port ") else ""
             if name:
                 found[name] = max(found.get(name, 0), level[net])
-        return {name: -(-cost // _LEVEL) for name, cost in found.items()}
+        return {name: -(-cost // LEVEL) for name, cost in found.items()}
 
     def worst(self, count: int) -> list[LogicPath]:
         """The ``count`` deepest paths, deepest first, one a pair of registers."""
@@ -185,11 +193,11 @@ class Netlist:
             while source in came:
                 source, kind = came[source]
                 cells.append(kind)
-            start = self._net_name(source) if source in self.starts else "constant"
+            start = self.net_name(source) if source in self.starts else "constant"
             outer = cell.startswith("port ") or self.starts.get(source, ("", 0))[0].startswith("port ")
-            end = cell if cell.startswith("port ") else self._cell_name(cell, pin)
+            end = cell if cell.startswith("port ") else self.cell_name(cell, pin)
             path = LogicPath(
-                levels=-(-level.get(net, 0) // _LEVEL),
+                levels=-(-level.get(net, 0) // LEVEL),
                 start=start,
                 end=end,
                 cells=tuple(reversed(cells)),
@@ -200,14 +208,15 @@ class Netlist:
                 break
         return list(found.values())
 
-    def _cell_name(self, cell: str, pin: str) -> str:
+    def cell_name(self, cell: str, pin: str) -> str:
         """Name of a register in the source: that of the net it drives."""
         _, outputs = _pins(self.module["cells"][cell])
         kind = self.module["cells"][cell]["type"]
-        label = self._net_name(outputs[0][1]) if outputs and _REGISTER.fullmatch(kind) else cell
+        label = self.net_name(outputs[0][1]) if outputs and _REGISTER.fullmatch(kind) else cell
         return label if pin in ("D", "DI") else f"{label} ({kind}.{pin})"
 
-    def _net_name(self, net: int) -> str:
+    def net_name(self, net: int) -> str:
+        """The shortest name of a net in the source."""
         if not hasattr(self, "_names"):
             names: dict[int, str] = {}
             for name, entry in self.module["netnames"].items():

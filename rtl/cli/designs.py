@@ -206,6 +206,12 @@ def _show_report(result: dict[str, Any]) -> None:
     table(rows, ("", *shown), False, title=f"{result['top']} on {result['board']}, open synthesis")
     say(f"block and ultra RAM: {result['share']['bits']} % of the bits")
     table(result["paths"], ("levels", "start", "end"), False, title="deepest paths, levels of logic")
+    slowest = result.get("estimate")
+    if slowest:
+        say(
+            f"slowest path by estimate, without placement ({slowest['grade']}): {slowest['ns']} ns, "
+            f"{slowest['wires_ns']} of it wires: {slowest['mhz']} MHz"
+        )
 
 
 @app.command("selftest", epilog="Example: gradloom selftest instantft-kv260 --design design")

@@ -19,7 +19,15 @@ from .checks import checked
 from .objects import keep_objects, kept_objects, make_options, reuse_objects
 from .runner import cache_directory, verilator_environment, verilator_root
 
-__all__ = ["Harness", "MEMORY_BYTES", "SimulatedDevice", "SimulationError", "build_device", "build_harness"]
+__all__ = [
+    "Harness",
+    "MEMORY_BYTES",
+    "SimulatedDevice",
+    "SimulationError",
+    "build_device",
+    "build_harness",
+    "random_start",
+]
 
 _BENCH = Path(__file__).resolve().parents[1] / "bench"
 _BASE = 0x1_0000
@@ -157,6 +165,14 @@ def build_device(
     )
 
 
+def random_start(seed: int | None) -> tuple[str, ...]:
+    """Arguments of a simulation that starts with random values.
+
+    None without ``seed``.
+    """
+    return () if seed is None else ("+verilator+rand+reset+2", f"+verilator+seed+{seed}")
+
+
 class Harness:
     """A simulation that answers requests on its standard output.
 
@@ -284,8 +300,7 @@ class SimulatedDevice(Harness, Transport):
         self.window_size = memory_bytes
         self.cycles = 0
         self._progress = progress
-        random = () if seed is None else ("+verilator+rand+reset+2", f"+verilator+seed+{seed}")
-        super().__init__(program, arguments=random)
+        super().__init__(program, arguments=random_start(seed))
 
     def read32(self, offset: int) -> int:
         self._ask(f"r {offset:x}")

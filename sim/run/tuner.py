@@ -18,7 +18,8 @@ from gradloom.rtl.plan.images.program import Settings
 from ..reference.loss import softmax_cross_entropy
 from ..reference.system import FineTune, fill_cache, fine_tune, logits
 from .designs import design
-from .device import SimulationError, build_harness
+from .device import SimulationError, build_harness, random_start
+from .silicon import RANDOM, as_silicon
 from .uart import Talker
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
@@ -30,11 +31,18 @@ _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 
 
 def build_tuner(
-    config: ImageConfig, plan: OnChip, directory: Path, *, memory_bytes: int, tell: Callable[[str], None] | None = None
+    config: ImageConfig,
+    plan: OnChip,
+    directory: Path,
+    *,
+    memory_bytes: int,
+    silicon: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Builds the board's design and returns the program.
 
-    Contents of its memories are put into ``directory``, where the program must be run.
+    Contents of its memories are put into ``directory``, where the program must be run. ``silicon``: memories without
+    content are random, see :mod:`.silicon`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     sources = []
@@ -42,8 +50,18 @@ def build_tuner(
         (directory / name).write_text(text, encoding="utf-8", newline="\n")
         if name.endswith(".v"):
             sources.append(directory / name)
+    files = design(config)
+    if silicon:
+        files = [directory / path.name for path in files]
+        for path, found in zip(files, design(config), strict=True):
+            path.write_text(as_silicon(found.read_text(encoding="utf-8"), reset=False), encoding="utf-8", newline="\n")
     return build_harness(
-        "tuner", [*design(config), *sources, _BENCH / "uart_listener.sv"], tell=tell, parameters={"DIVISOR": _DIVISOR}
+        "tuner",
+        [*files, *sources, _BENCH / "uart_listener.sv"],
+        tell=tell,
+        parameters={"DIVISOR": _DIVISOR},
+        arguments=RANDOM if silicon else (),
+        tags=not silicon,
     )
 
 
@@ -80,11 +98,15 @@ class SimulatedTuner(Talker):
 
     Its inputs are ``locked`` and ``away``: nobody listens to the UART.
 
+    ``seed``: of undefined values, see :class:`~.device.SimulatedDevice`.
+
     ``program``: what :func:`build_tuner` made; ``directory``: where ``memory.mem`` and ``tuner_image.mem`` are.
     """
 
-    def __init__(self, program: Path, directory: Path, *, lock_after: int | None = 100) -> None:
-        super().__init__(program, directory=directory)
+    def __init__(
+        self, program: Path, directory: Path, *, lock_after: int | None = 100, seed: int | None = None
+    ) -> None:
+        super().__init__(program, directory=directory, arguments=random_start(seed))
         if lock_after is not None:
             self.rest(lock_after)
             self.set("locked", 1)

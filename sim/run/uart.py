@@ -1,6 +1,6 @@
 """A simulated design that talks over a UART."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .device import Harness, SimulationError
@@ -21,7 +21,7 @@ class Talker(Harness):
 
     Parameters
     ----------
-    program, directory : see :class:`~.device.Harness`.
+    program, directory, arguments : see :class:`~.device.Harness`.
     tell : callable, optional
         Told each line.
 
@@ -31,8 +31,15 @@ class Talker(Harness):
         Simulated so far. lines : what the UART has sent, by lines.
     """
 
-    def __init__(self, program: Path, *, directory: Path, tell: Callable[[str], None] | None = None) -> None:
-        super().__init__(program, directory=directory)
+    def __init__(
+        self,
+        program: Path,
+        *,
+        directory: Path,
+        tell: Callable[[str], None] | None = None,
+        arguments: Iterable[str] = (),
+    ) -> None:
+        super().__init__(program, directory=directory, arguments=arguments)
         self.cycles = 0
         self.lines: list[str] = []
         self._tell = tell

@@ -780,6 +780,24 @@ def test_a_late_listener_hears_all_lines_though_the_lock_came_late_and_was_lost_
         tuner.close()
 
 
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a build: GRADLOOM_DEEP=1")
+def test_random_memories_and_a_lock_that_comes_late_and_is_lost_change_no_line(heard, tmp_path):
+    """The bitstream sets registers; memories without content hold anything."""
+    program = build_tuner(CONFIG, heard.plan, tmp_path, memory_bytes=BOARD.memory_bytes, silicon=True)
+    for seed in (1, 2):
+        tuner = SimulatedTuner(program, tmp_path, lock_after=None, seed=seed)
+        try:
+            tuner.rest(1_000 * seed)
+            tuner.set("locked", 1)
+            tuner.rest(5_000)
+            tuner.set("locked", 0)
+            tuner.rest(700)
+            tuner.set("locked", 1)
+            assert list(tuner.told(1 << 22)) == heard.lines
+        finally:
+            tuner.close()
+
+
 def test_the_simulated_files_are_the_projects(design):
     report = json.loads((design / "report.json").read_text())
     ours = tuner_files(digits_plan(CONFIG), mhz=CONFIG.clock_mhz, memory_bytes=BOARD.memory_bytes)

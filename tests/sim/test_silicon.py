@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.sim.run.silicon import as_silicon, check_starts, silicon_device
+from gradloom.sim.run.silicon import as_silicon, silicon_device
 from gradloom.sim.testbench.machines import programs
+from gradloom.sim.testbench.starts import check_starts
 
 CONFIG = LanguageConfig(edge=16, columns=4, outputs=2, rank=4, tokens=8, depth=128, lane_depth=64, groups=4)
 TEXT = """module m(clk);
