@@ -41,7 +41,8 @@ def check_starts(program: Path, runs: Sequence[Run], *, seeds: Iterable[int], re
     told: list[Counters] = []
     starts = broken = words = 0
     for seed in seeds:
-        with SimulatedDevice(program, memory_bytes=MEMORY_BYTES, seed=seed) as device:
+        device = SimulatedDevice(program, memory_bytes=MEMORY_BYTES, seed=seed)
+        with device:
             starts += 1
             for attempt in range(resets + 1):
                 accelerator = Accelerator(device)
