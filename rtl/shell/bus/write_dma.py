@@ -233,8 +233,7 @@ class WriteDMA(wiring.Component):
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
-            # The queue itself refuses a beat when it is full, as `come` does.
-            fifo.w_en.eq(self.i.valid & buffer.more & ~self.o_request.valid),
+            fifo.w_en.eq(buffer.come),
             bursts.w_en.eq(issue),
             burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),
