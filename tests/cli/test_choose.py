@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
+from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
+from gradloom.rtl.models.methods import METHODS
 from gradloom.sim.choose import driver, finalists, points, quality, runs
+from gradloom.sim.choose.candidates import Candidate
+from gradloom.sim.choose.texts import split
+from gradloom.sim.workloads import language
 
 from .test_language_verbs import Letters, here  # noqa: F401
 
@@ -61,6 +66,32 @@ def test_a_choice_says_the_line_that_runs_it(run, cloth):
     tuned = json.loads(out)
     assert code == 0 and tuned["adapter_parameters"] * 4 == first["update_bytes"]
     assert (len(tuned["loss"]), tuned["rank"], tuned["seq"]) == (12, first["rank"], 32)
+
+
+def test_the_chosen_line_learns_nearly_as_much_as_the_best_candidate(run, cloth):
+    """After whole fine-tunes of every candidate, on a text and a model that nothing was set by."""
+    said = free(run)
+    checkpoint = language.Quantized(open_checkpoint(find_weights("small")))
+    llama = language.build(checkpoint)
+    parts = split(cloth / "text.txt", Letters(), 32)
+    losses = {}
+    for row in said["offers"]:
+        if row["store"] != "words":
+            continue  # in floating point they learn as words do
+        method = METHODS[row["method"]]
+        each = Candidate(
+            method=row["method"],
+            targets=method.parse(row["targets"] if method.ranked else None),
+            from_layer=row["from_layer"],
+            rank=row["rank"] or 0,
+            seq=row["seq"],
+            accumulate=row["accumulate"],
+        )
+        losses[str(each)], _ = quality.learns(llama, checkpoint.tensor, parts, each, row["steps"], seed=0)
+    first = said["finalists"][0]
+    mine = losses[f"{first['learns']}, words, {first['seq']} tokens x {first['accumulate']}"]
+    before = said["held_out_before"]
+    assert before - mine >= 0.9 * (before - min(losses.values())) > 0 and len(losses) >= 20
 
 
 @pytest.mark.parametrize("torch", [True, False])
