@@ -22,7 +22,7 @@ ECP5_READY := $(VENV)/.ready-ecp5
 CLUSTER_READY := $(VENV)/.ready-cluster
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -154,6 +154,10 @@ evidence-curve: $(LLM_READY)
 
 evidence-proofs:
 	time $(MAKE) proofs JOBS=1
+
+# Cuts of power: the firmware on the host, and on its processor in simulated RTL.
+evidence-power: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/workloads/test_power.py tests/engines/linear/test_kept.py
 
 evidence-fuzz: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz

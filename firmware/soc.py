@@ -116,7 +116,7 @@ class Kept:
 
     With a ``store`` they are an adapter in memory: that many bytes from the shared memory's first byte on, outside the
     window, with room for two copies: 300 cycles a word. Without, they are on the memory card, with the number of runs
-    and a log of ``records`` runs that is at ``log`` of the memory: 340 cycles a word; and also after ``cycles`` cycles.
+    and a log of ``records`` runs that is at ``log`` of the memory: 330 cycles a word; and also after ``cycles`` cycles.
     """
 
     offset: int

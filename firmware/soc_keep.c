@@ -91,20 +91,21 @@ const char *keep_write(volatile const struct job *job, uint32_t runs, uint32_t w
 {
     uint32_t head[HEAD_WORDS], copy = newest == 0, at = first_block(copy), bytes = job->adapter_bytes, records, from;
     volatile const uint32_t *words = in_window(job, job->adapter), *log = log_of(job);
+    uint32_t sum = GL_SUM_START, other = GL_SUM_START;
     const char *failed = refuse(job);
 
     records = runs < job->records ? runs : job->records;
     head[MAGIC] = 0;
     if (!failed)
-        failed = sd_write(at, 1, head);
+        failed = sd_write(at, 1, head, &other);
     if (!failed)
-        failed = sd_write(at + 1, bytes / 4, words);
+        failed = sd_write(at + 1, bytes / 4, words, &sum);
     /* Whole blocks of the log that this copy has already stay. */
     from = held[copy] * RECORD_BYTES / BLOCK_BYTES;
     held[copy] = 0;
     if (!failed)
         failed = sd_write(at + 1 + blocks(bytes) + from, RECORD_WORDS * records - SD_BLOCK_WORDS * from,
-                          log + SD_BLOCK_WORDS * from);
+                          log + SD_BLOCK_WORDS * from, &other);
     if (failed)
         return failed;
     head[MAGIC] = KEPT_MAGIC;
@@ -113,12 +114,12 @@ const char *keep_write(volatile const struct job *job, uint32_t runs, uint32_t w
     head[IDENTITY] = card_area.identity;
     head[RUNS] = runs;
     head[BYTES] = bytes;
-    head[WORDS_SUM] = gl_sum_words(words, bytes / 4);
+    head[WORDS_SUM] = ~sum;
     head[RECORDS] = records;
     head[LOG_SUM] = gl_sum_words(log, RECORD_WORDS * records);
     head[WHY] = why;
     head[HEAD_SUM] = gl_sum_words(head, HEAD_SUM);
-    failed = sd_write(at, HEAD_WORDS, head);
+    failed = sd_write(at, HEAD_WORDS, head, &other);
     if (failed)
         return failed;
     newest = copy;

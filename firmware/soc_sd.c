@@ -256,14 +256,19 @@ const char *sd_read(uint32_t first, uint32_t words, volatile uint32_t *to, uint3
 static const char damaged[] = "blocks arrive at the card damaged";
 
 /* The next block of a WRITE_MULTIPLE, of which `words` are given. */
-static const char *give_block(volatile const uint32_t *from, uint32_t words)
+static const char *give_block(volatile const uint32_t *from, uint32_t words, uint32_t *total)
 {
-    uint32_t answer = SILENCE, sum, i;
+    uint32_t answer = SILENCE, sum, word, all = *total, i;
 
     exchange(WRITE_TOKEN);
     gl_board_card_sum_sent();
-    for (i = 0; i < SD_BLOCK_WORDS; i++)
-        gl_board_card_give(i < words ? from[i] : 0);
+    for (i = 0; i < SD_BLOCK_WORDS; i++) {
+        word = i < words ? from[i] : 0;
+        gl_board_card_give(word);
+        /* While it is on the line. */
+        if (i < words)
+            all = gl_sum_word(all, word);
+    }
     sum = gl_board_card_sum();
     exchange(sum >> 8);
     exchange(sum & 0xff);
@@ -274,6 +279,8 @@ static const char *give_block(volatile const uint32_t *from, uint32_t words)
     if (!idle_again(GL_CARD_BUSY))
         return "the card stays busy";
     answer &= 0x1f;
+    if (answer == ACCEPTED)
+        *total = all;
     return answer == ACCEPTED ? NULL : answer == BAD_SUM ? damaged : "the card cannot write a block";
 }
 
@@ -290,7 +297,7 @@ static const char *written(const char *why)
     return why ? why : answer || more ? "the card cannot write a block" : NULL;
 }
 
-const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *from)
+const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *from, uint32_t *sum)
 {
     const char *why;
     uint32_t part, failed = 0;
@@ -300,7 +307,7 @@ const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *fr
                   ? NULL : "the card refuses to write";
         while (words && !why) {
             part = words < SD_BLOCK_WORDS ? words : SD_BLOCK_WORDS;
-            why = give_block(from, part);
+            why = give_block(from, part, sum);
             if (!why) {
                 from += part;
                 words -= part;

@@ -27,8 +27,8 @@ const char *sd_start(void);
  * is NULL; takes them into the CRC-32 `sum`. A block that arrives damaged is read again. NULL, or what card or line have done wrong. */
 const char *sd_read(uint32_t first, uint32_t words, volatile uint32_t *to, uint32_t *sum);
 
-/* Writes `words` words, and zeros behind them up to a whole block, from the block `first` on. A block that arrives damaged
- * is sent again. NULL when the card has stored all, or what card or line have done wrong. */
-const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *from);
+/* Writes `words` words, and zeros behind them up to a whole block, from the block `first` on; takes them into the CRC-32
+ * `sum`. A block that arrives damaged is sent again. NULL when the card has stored all, or what card or line have done wrong. */
+const char *sd_write(uint32_t first, uint32_t words, volatile const uint32_t *from, uint32_t *sum);
 
 #endif

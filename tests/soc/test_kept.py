@@ -20,11 +20,11 @@ from .conftest import MEMORY
 WORDS, RUNS = random.Random(1).randbytes(704), 3
 
 
-def image(limits=None, every=1):
-    kept = Kept(offset=0, bytes=len(WORDS), log=1 << 14, records=RUNS, every=every)
+def image(limits=None, every=1, words=WORDS):
+    kept = Kept(offset=0, bytes=len(words), log=1 << 15, records=RUNS, every=every)
     job = Job(
-        window_bytes=4096,
-        programs=(Program(bytes(32), 1024, runs=RUNS, checked=False),),
+        window_bytes=1 << 14,
+        programs=(Program(bytes(32), 12288, runs=RUNS, checked=False),),
         kept=kept,
         limits=limits or Limits(),
     )
@@ -32,7 +32,7 @@ def image(limits=None, every=1):
     write_card(
         file,
         [
-            Section(name="words", parts=(WORDS,), offset=4096),
+            Section(name="words", parts=(words,), offset=4096),
             Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=kept.room),
             Section(name="job", parts=(job.header(),), offset=0),
         ],
@@ -55,7 +55,7 @@ def kept(content):
 def run(program, content, *, seed=0, mains=False, **card):
     """What the UART says up to the job's end or that of power, the card then, and bytes on its line while it wrote."""
     soc = SimulatedSoC(program, memory_bytes=MEMORY)
-    soc.write_memory(0, random.Random(seed).randbytes(1 << 15))
+    soc.write_memory(0, random.Random(seed).randbytes(1 << 16))
     soc.insert(content, **card)
     soc.set("mains_lost", mains)
     lines = []
@@ -115,3 +115,18 @@ def test_a_card_that_does_not_store_is_told(program, settings, said):
     settings = {name: number if value is True else value for name, value in settings.items()}
     lines, _, _ = run(program, content, **settings)
     assert said in lines and lines[-1] == "stopped"
+
+
+def test_the_rate_is_that_of_the_line(program):
+    """329 cycles a word, of which the line takes 320."""
+    took = []
+    for blocks in (1, 9):
+        soc = SimulatedSoC(program, memory_bytes=MEMORY)
+        soc.insert(image(Limits(runs=1), words=bytes(512 * blocks)))
+        while not soc.hear(1 << 23).startswith("run 1"):
+            pass
+        before = soc.cycles
+        assert soc.hear(1 << 23) == "kept: after run 1"
+        took.append(soc.cycles - before)
+        soc.close()
+    assert 320 < (took[1] - took[0]) / (8 * 128) < 335

@@ -18,7 +18,7 @@ from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathe
 
 from .conftest import SMALL, make_layer
 
-RATE, RUNS, MEMORY = 0.01, 4, 1 << 18
+RATE, RUNS, MEMORY = 0.01, 4, 1 << 24
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 
 
@@ -60,7 +60,7 @@ def step():
 
 @pytest.fixture(scope="module")
 def program():
-    return build_soc(SMALL, memory_bytes=MEMORY)
+    return build_soc(SMALL)
 
 
 def image(step, limits=None, **how):
@@ -92,7 +92,7 @@ def image(step, limits=None, **how):
 def run(program, content, *, seed=0, **card):
     """What the UART says of the job up to its end, or to the end of power, and the card then."""
     soc = SimulatedSoC(program, memory_bytes=MEMORY)
-    soc.write_memory(0, random.Random(seed).randbytes(MEMORY))
+    soc.write_memory(0, random.Random(seed).randbytes(1 << 18))
     soc.insert(content, **card)
     lines = []
     try:
