@@ -205,7 +205,6 @@ def spoilt(change, *, repair=True):
         ({8: 64, 9: 0, 10: 0}, True, "the adapter is never kept"),
         ({8: 64, 10: 1, 13: WINDOW, 14: 1}, True, "the log is in the window, or outside the memory"),
         ({8: 64, 10: 1, 13: 1 << 17, 14: 1 << 27}, True, "the log is in the window, or outside the memory"),
-        ({8: 64, 10: 1, 13: 1 << 17, 14: 1}, True, "the card has no place for it"),
     ],
 )
 def test_a_bad_header_is_refused(soc, change, repair, message):
@@ -248,6 +247,11 @@ def test_a_bad_header_is_refused(soc, change, repair, message):
 def test_a_bad_job_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_job_without_room_on_a_card_is_refused(soc):
+    words = spoilt({8: 64, 10: 1, 13: 1 << 17, 14: 1})
+    assert soc.run(words)[-2:] == ["kept: error: the card has no place for it", "failed"]
 
 
 def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
