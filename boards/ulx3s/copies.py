@@ -72,12 +72,18 @@ def _tile(site: re.Match[str]) -> tuple[int, int]:
 
 
 def _free(cells: dict[str, Any], sites: dict[str, re.Match[str]], clock: list[int]) -> list[tuple[int, int, str]]:
-    """Slices that nothing uses, in tiles whose registers all have ``clock``."""
+    """Slices that nothing uses, in tiles whose registers all have ``clock``.
+
+    Those are left out where a register has a reset or a memory is written: a tile has two lines for these, which may
+    reset any register in it.
+    """
     used = {(*_tile(site), part) for site in sites.values() for part in ("ABC" if site[4] == "RAMW" else site[3])}
     other = {
         _tile(site)
         for name, site in sites.items()
-        if cells[name]["type"] == "TRELLIS_FF" and cells[name]["connections"]["CLK"] != clock
+        if cells[name]["type"] == "TRELLIS_RAMW"
+        or cells[name]["type"] == "TRELLIS_FF"
+        and (cells[name]["connections"]["CLK"] != clock or cells[name]["connections"].get("LSR"))
     }
     tiles = sorted({_tile(site) for site in sites.values()} - other)
     return [(*tile, part) for tile in tiles for part in _SLICES if (*tile, part) not in used]

