@@ -16,7 +16,7 @@ _MOST = 128
 
 
 def slow_down(config: Path, *, asked: int, reached: float) -> dict[str, float]:
-    """Writes the divider for a clock of at most ``reached`` MHz to ``config``.
+    """Sets the PLL in ``config`` to at most ``reached`` MHz.
 
     ``config`` is nextpnr's, of a design that was generated for ``asked`` MHz, more than ``reached``. Returns the clock
     in MHz, and the UART's bits a second.

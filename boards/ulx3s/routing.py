@@ -44,7 +44,7 @@ def tell_router(netlist: Path, top: str = "gradloom_ulx3s") -> None:
 
 
 def keep_sites(netlist: Path) -> None:
-    """Tells the next run of nextpnr to place each cell of ``netlist`` where it is.
+    """Tells nextpnr to place each table of ``netlist`` where it is.
 
     nextpnr also finds the sites of a netlist that it has written. But then it binds the cells before it knows which of
     their tables are memories or carries, and the router exchanges the inputs of these, too: the bitstream would compute
@@ -68,7 +68,9 @@ def keep_sites(netlist: Path) -> None:
 
 
 def check_inputs(netlist: Path) -> None:
-    """:class:`FlowError` where a routed table has inputs that it must not have.
+    """Refuses a routed table that has inputs of others.
+
+    :class:`FlowError` names their number.
 
     The router may exchange the inputs of a table, whose content follows. It must not do so for a memory, and for a
     carry within the first two and the last two inputs alone.
