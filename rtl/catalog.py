@@ -154,6 +154,25 @@ UNITS: dict[str, Unit] = {
             make=_mesh,
         ),
         Unit(
+            name="int8-chain",
+            summary="products of 8-bit tiles, two a slice; tiles of different powers of two add up",
+            parameters=(
+                _integer("rows", 16, 4, 64, "rows of a tile; at most a chain, or a multiple of it"),
+                _integer("cols", 8, 1, 64, "columns: sums a cycle; even where slices make two products"),
+                _integer("tokens", 64, 1, 1024, "most activation rows of a tile"),
+                Parameter(
+                    name="family",
+                    default="xcup",
+                    choices=("xcup", "xc7", "ecp5"),
+                    description="chip: chains of 16 rows, of 4, or one product a multiplier",
+                ),
+            ),
+            make=lambda rows, cols, tokens, family: _of("units.int8_chain", "Int8Chain")(
+                rows=rows, columns=cols, tokens=tokens, family=family
+            ),
+            adapter="gradloom.sim.units.int8_chain:ADAPTER",
+        ),
+        Unit(
             name="nf4-encode",
             summary="activations to 4-bit codes and block scales",
             parameters=(

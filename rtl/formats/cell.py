@@ -5,9 +5,9 @@ from enum import IntEnum
 from amaranth.lib import data
 
 from .gates import GATES
+from .pair import Pair
 
 __all__ = [
-    "APART",
     "CENTRED",
     "CODE",
     "CODES_A_BEAT",
@@ -31,11 +31,10 @@ __all__ = [
 CODES_A_BEAT = 16
 #: Bits of a gate's code, and of a code of the input.
 CODE = 9
-#: Two products of a slice are so many bits apart. A chain of 8-bit weights is exact while its sums stay within
-#: ``-2**(APART - 1)`` and ``2**(APART - 1) - 1``.
-APART = 19
-#: Bits of a slice's sum: of two chains, and of one.
-PAIR, SINGLE = 2 * APART, 24
+#: Two products of a slice.
+PAIR = Pair(19)
+#: Bits of a slice's sum of one chain.
+SINGLE = 24
 #: Bits of a sum of a gate, with its offset, that meets a multiplier; sums beyond are clipped.
 CENTRED = 18
 
@@ -124,4 +123,4 @@ TapArgument = data.StructLayout(
 
 def gate_sum(products: int, parallel: int) -> int:
     """Bits of the sum of a gate over its ``parallel`` chains."""
-    return (APART if products == 2 else SINGLE) + (parallel - 1).bit_length()
+    return (PAIR.apart if products == 2 else SINGLE) + (parallel - 1).bit_length()

@@ -8,25 +8,29 @@ from amaranth.lib.wiring import In, Out
 from ..hierarchy import place
 from .pe import PE, Precision, tag_layout
 
-__all__ = ["Mesh", "MeshRow", "MeshRows", "Skew", "Delay"]
+__all__ = ["ROW_TAG", "Delay", "Mesh", "MeshRow", "MeshRows", "Skew", "grid_of", "tile_gate"]
 
 #: What travels down the rows: ``launch``, a weight row that is still looking for its row; ``swap``, the
 #: weights that wait come into use; ``use_m``, there is an operand.
-_ROW_TAG = data.StructLayout({"launch": 1, "swap": 1, "use_m": 1})
+ROW_TAG = data.StructLayout({"launch": 1, "swap": 1, "use_m": 1})
 
 
 class Delay(wiring.Component):
-    """A word, ``cycles`` cycles later."""
+    """A word, ``cycles`` cycles later.
 
-    def __init__(self, *, width, cycles):
+    ``registers``: never in shift-register LUTs, which have no reset.
+    """
+
+    def __init__(self, *, width, cycles, registers=False):
         self.width = width
         self.cycles = cycles
+        self.registers = registers
         super().__init__({"i": In(unsigned(width)), "o": Out(unsigned(width))})
 
     def elaborate(self, platform):
         m = Module()
         # One register for the whole line is one line of Verilog.
-        line = Signal(self.width * self.cycles, reset_less=True)
+        line = Signal(self.width * self.cycles, reset_less=not self.registers)
         m.d.sync += line.eq(Cat(self.i, line))
         m.d.comb += self.o.eq(line[-self.width :])
         return m
@@ -35,10 +39,11 @@ class Delay(wiring.Component):
 class Skew(wiring.Component):
     """Delays element n of ``count`` by n cycles.
 
-    With ``falling``, by ``count - 1 - n`` cycles.
+    With ``falling``, by ``count - 1 - n`` cycles. ``registers``: see :class:`Delay`.
     """
 
-    def __init__(self, *, width, count, falling=False):
+    def __init__(self, *, width, count, falling=False, registers=False):
+        self.registers = registers
         self.width = width
         self.count = count
         self.falling = falling
@@ -56,11 +61,13 @@ class Skew(wiring.Component):
             lanes = [self.i[n * width : (n + 1) * width] for n in range(start, end)]
             if name == other:
                 lanes = [
-                    place(m, f"delay_{n}", Delay(width=width, cycles=late), platform, i=lane).o
+                    place(
+                        m, f"delay_{n}", Delay(width=width, cycles=late, registers=self.registers), platform, i=lane
+                    ).o
                     for n, lane in enumerate(lanes)
                 ]
             if len(lanes) > 1:
-                skew = Skew(width=width, count=len(lanes), falling=self.falling)
+                skew = Skew(width=width, count=len(lanes), falling=self.falling, registers=self.registers)
                 lanes = [place(m, name, skew, platform, i=Cat(*lanes)).o]
             out += lanes
         m.d.comb += self.o.eq(Cat(*out))
@@ -143,7 +150,7 @@ class MeshRows(wiring.Component):
             part = place(
                 m,
                 name,
-                _grid(end - start, self.columns, self.precision),
+                grid_of(end - start, self.columns, self.precision),
                 platform,
                 x=self.x[start * bits : end * bits],
                 tag_i=tag,
@@ -155,7 +162,8 @@ class MeshRows(wiring.Component):
         return m
 
 
-def _grid(rows, columns, precision):
+def grid_of(rows, columns, precision):
+    """Rows of PEs, one below the other."""
     if rows == 1:
         return MeshRow(columns=columns, precision=precision)
     return MeshRows(rows=rows, columns=columns, precision=precision)
@@ -164,13 +172,39 @@ def _grid(rows, columns, precision):
 def _row_ports(rows, columns, precision):
     return {
         "x": In(unsigned(rows * precision.x)),
-        "tag_i": In(_ROW_TAG),
-        "tag_o": Out(_ROW_TAG),
+        "tag_i": In(ROW_TAG),
+        "tag_o": Out(ROW_TAG),
         "w_i": In(unsigned(columns * precision.w)),
         "w_o": Out(unsigned(columns * precision.w)),
         "p_i": In(unsigned(columns * precision.sum)),
         "p_o": Out(unsigned(columns * precision.sum)),
     }
+
+
+def tile_gate(m, rows, i, w, o, credit, *, last=None):
+    """Takes activation rows and weight rows of tiles.
+
+    An activation row with ``first`` waits until its tile's weights are complete, and all wait for room for their
+    results: ``credit`` of them; rows without ``last`` have none. Returns ``(take, take_weight, swap, waiting)``; the
+    weight row is the first of its tile with ``swap``, else number ``waiting``.
+    """
+    waiting = Signal(range(rows + 1))
+    complete = Signal()
+    take, take_weight, swap = Signal(), Signal(), Signal()
+    m.d.comb += [
+        complete.eq(waiting == rows),
+        i.ready.eq((credit != 0) & (complete | ~i.p.first)),
+        take.eq(i.valid & i.ready),
+        swap.eq(take & i.p.first),
+        w.ready.eq(~complete | swap),
+        take_weight.eq(w.valid & w.ready),
+    ]
+    m.d.sync += credit.eq(credit - (take if last is None else take & last) + (o.valid & o.ready))
+    with m.If(swap):
+        m.d.sync += waiting.eq(take_weight)
+    with m.Elif(take_weight):
+        m.d.sync += waiting.eq(waiting + 1)
+    return take, take_weight, swap, waiting
 
 
 class Mesh(wiring.Component):
@@ -262,24 +296,9 @@ class Mesh(wiring.Component):
         m.submodules.results = results = SyncFIFOBuffered(width=len(self.o.p.as_value()), depth=depth)
         # The array cannot stall: a row is taken only if there is room for what it will become.
         credit = Signal(range(depth + 1), init=depth)
-        waiting = Signal(range(self.rows + 1))
-        complete = Signal()
-        take, take_weight, swap = Signal(), Signal(), Signal()
-        m.d.comb += [
-            complete.eq(waiting == self.rows),
-            self.i.ready.eq((credit != 0) & (complete | ~self.i.p.first)),
-            take.eq(self.i.valid & self.i.ready),
-            swap.eq(take & self.i.p.first),
-            self.w.ready.eq(~complete | swap),
-            take_weight.eq(self.w.valid & self.w.ready),
-        ]
-        m.d.sync += credit.eq(credit - take + (self.o.valid & self.o.ready))
-        with m.If(swap):
-            m.d.sync += waiting.eq(take_weight)
-        with m.Elif(take_weight):
-            m.d.sync += waiting.eq(waiting + 1)
+        take, take_weight, swap, _ = tile_gate(m, self.rows, self.i, self.w, self.o, credit)
 
-        tag = Signal(_ROW_TAG)
+        tag = Signal(ROW_TAG)
         m.d.comb += [tag.launch.eq(take_weight), tag.swap.eq(swap), tag.use_m.eq(take)]
 
         def skewed(name, value, width, count, **options):
@@ -290,7 +309,7 @@ class Mesh(wiring.Component):
         grid = place(
             m,
             "grid",
-            _grid(self.rows, self.columns, precision),
+            grid_of(self.rows, self.columns, precision),
             platform,
             x=skewed("skew_x", self.i.p.x.as_value(), precision.x, self.rows),
             tag_i=tag,

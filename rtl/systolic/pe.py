@@ -6,6 +6,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats.pair import Pair
 from .primitive import pe_primitive
 
 __all__ = ["Precision", "tag_layout", "WSUM", "HOLD", "ACCUMULATE", "RESTART", "DRAIN", "PE"]
@@ -23,21 +24,37 @@ class Precision:
         Bits of the operand that travels down a column and may stay; at most 18.
     sum : int
         Bits of a sum; 48 is the slice's own.
+    pair : Pair, optional
+        The operand that stays is two codes, which are ``w`` = 16 bits as they are stored; the slice's wide port takes
+        them, the other one ``x`` = 8 bits.
     """
 
     x: int = 24
     w: int = 18
     sum: int = 48
+    pair: Pair | None = None
 
     def __post_init__(self):
         for field, bound in (("x", 25), ("w", 18), ("sum", 48)):
             if not 2 <= getattr(self, field) <= bound:
                 raise ValueError(f"{field}={getattr(self, field)}: a DSP slice takes 2 to {bound} bits")
+        if self.pair is not None and (self.x, self.w, self.sum) != (Pair.CODE, Pair.WORD, 48):
+            raise ValueError(f"x={self.x}, w={self.w}, sum={self.sum}: with pairs must be 8, 16 and 48")
+
+    @classmethod
+    def of_pairs(cls, pair):
+        """Bits of a PE with two products."""
+        return cls(x=Pair.CODE, w=Pair.WORD, pair=pair)
+
+    @property
+    def factor(self):
+        """Bits of the operand that stays, as it is multiplied."""
+        return self.w if self.pair is None else self.pair.width
 
     @property
     def longest_sum(self):
         """How many full-scale products a sum holds before it could wrap."""
-        return 1 << max(self.sum - self.x - self.w + 1, 0)
+        return 1 << max(self.sum - self.x - self.w + 1, 0) if self.pair is None else self.pair.rows
 
     def check_array(self, **sizes):
         """Refuses sizes that are no positive integers.
@@ -47,7 +64,9 @@ class Precision:
         for field, value in sizes.items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{field}={value}: an array has at least 1")
-        if sizes["rows"] > self.longest_sum:
+        if self.pair is not None:
+            self.pair.check(sizes["rows"])
+        elif sizes["rows"] > self.longest_sum:
             raise ValueError(
                 f"rows={sizes['rows']}: a column of more than {self.longest_sum} products of "
                 f"{self.x} x {self.w} bits could wrap {self.sum} bits"
@@ -75,9 +94,9 @@ DRAIN = _tag(from_above=1)  # sums move down a row
 class PE(wiring.Component):
     """Multiplies and adds, for weight- and output-stationary products.
 
-    The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it. Registers for the
-    outputs to the next PE (``x_o``, ``tag_o``, ``w_o``) are flip-flops beside it. At most one LUT, see
-    :func:`~.primitive.pe_primitive`.
+    The behavioural twin of one DSP48 slice: registers A1, B1, B2, M, P and OPMODE lie inside it; with pairs, whose port
+    is the wide one, A1, A2, B1, M, P and OPMODE. Registers for the outputs to the next PE (``x_o``, ``tag_o``, ``w_o``)
+    are flip-flops beside it. At most one LUT, see :func:`~.primitive.pe_primitive`.
 
     With operands at ``x_i`` in cycle t, the sum is at ``p_o`` in cycle t + 3; ``p_i`` is taken
     in cycle t + 2. ``load`` in cycle t makes ``w_i`` of t the weight that waits from t + 1 on, and
@@ -122,13 +141,13 @@ class PE(wiring.Component):
         m.d.sync += [self.x_o.eq(self.x_i), self.tag_o.eq(self.tag_i), self.w_o.eq(self.w_i)]
 
         a = Signal(signed(shape.x), reset_less=True)
-        b_waiting = Signal(signed(shape.w), reset_less=True)
-        b = Signal(signed(shape.w), reset_less=True)
-        product = Signal(signed(shape.x + shape.w), reset_less=True)
+        b_waiting = Signal(signed(shape.factor), reset_less=True)
+        b = Signal(signed(shape.factor), reset_less=True)
+        product = Signal(signed(shape.x + shape.factor), reset_less=True)
         mode = Signal(tag_layout)
         m.d.sync += [a.eq(self.x_i), product.eq(a * b), mode.eq(self.tag_o)]
         with m.If(self.tag_i.load):
-            m.d.sync += b_waiting.eq(self.w_i)
+            m.d.sync += b_waiting.eq(self.w_i if shape.pair is None else shape.pair.wide(self.w_i))
         with m.If(self.tag_i.swap):
             m.d.sync += b.eq(b_waiting)
 

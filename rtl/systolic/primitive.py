@@ -173,7 +173,7 @@ def _pe_header(precision, name):
 def _pe_of_multiplier(precision, name):
     """A PE on an ECP5: multiplier and its registers, the rest in fabric."""
     x, w, total = precision.x, precision.w, precision.sum
-    if x > 18:
+    if x > 18 or precision.pair is not None:
         return None
     return (
         "\n".join(
@@ -280,6 +280,8 @@ def pe_primitive(precision, *, family, name):
     nothing but PCOUT of the slice below it in the same column of the chip, which reaches nothing else. A
     mesh's foot, or the head of a second column of slices, would need another module.
 
+    Two codes that stay take the wide port: A1 and A2 are their registers, and x has B2.
+
     On a DSP48E2 the sum from above goes through Z and the PE's own through W, a tag bit each. A DSP48E1 has
     no W; both go through Z, and one LUT tells it that either comes.
     """
@@ -288,7 +290,9 @@ def pe_primitive(precision, *, family, name):
     if family not in ("xc7", "xcup"):
         return None
     x, w, total = precision.x, precision.w, precision.sum
-    newer = family == "xcup"
+    newer, pair = family == "xcup", precision.pair
+    if pair is not None and pair.width > (27 if newer else 25):
+        return None
     fields = {"load": 0, "swap": 1, "use_m": 2, "from_above": 3, "from_self": 4}
     tag = {field: f"tag_o[{bit}]" for field, bit in fields.items()}
     # X and Y take M together. Z: 0, 2 (P) or 3 (C); W: 0 or 1 (P).
@@ -300,16 +304,25 @@ def pe_primitive(precision, *, family, name):
         cell = "DSP48E1"
         mode = f"1'b0, {tag['from_above']} | {tag['from_self']}, {tag['from_above']}"
         options = {"USE_DPORT": '"FALSE"'}
-    options |= {"USE_MULT": '"MULTIPLY"', "AREG": 1, "ACASCREG": 1, "BREG": 2, "BCASCREG": 2, "MREG": 1, "OPMODEREG": 1}
+    stays, moves = "BA" if pair is None else "AB"
+    for port, registers in ((moves, 1), (stays, 2)):
+        options |= {f"{port}REG": registers, f"{port}CASCREG": registers}
+    options |= {"USE_MULT": '"MULTIPLY"', "MREG": 1, "OPMODEREG": 1}
+    if pair is None:
+        operand = _extended("w_i", w, 18)
+    else:
+        # Wires: the low code, its sign up to the high code, the high code and its sign.
+        ends = 30 - pair.apart - pair.CODE
+        operand = f"{{{{{ends}{{w_i[15]}}}}, w_i[15:8], {{{pair.apart - pair.CODE}{{w_i[7]}}}}, w_i[7:0]}}"
     ports = {
-        "A": _extended("x_i", x, 30),
-        "B": _extended("w_i", w, 18),
+        moves: _extended("x_i", x, 30 if moves == "A" else 18),
+        stays: operand,
         "C": _extended("p_i", total, 48),
         "P": "p",
-        # One A register is A2, two B registers are B1 and B2.
-        "CEA2": "1'b1",
-        "CEB1": "tag_i[0]",
-        "CEB2": "tag_i[1]",
+        # One register is the second, two are the first and the second.
+        f"CE{moves}2": "1'b1",
+        f"CE{stays}1": "tag_i[0]",
+        f"CE{stays}2": "tag_i[1]",
         "CEM": "1'b1",
         "CECTRL": "1'b1",
         "OPMODE": f"{{{mode}, 1'b0, {tag['use_m']}, 1'b0, {tag['use_m']}}}",

@@ -61,6 +61,12 @@ def _mesh(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
     return {"o": [{"sum": row} for tile in adapter.reference(p, arrays)["y"].tolist() for row in tile]}
 
 
+def _int8_chain(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+    answer = adapter.reference(p, arrays)
+    rows, lost = answer["y"].reshape(-1, p["cols"]).tolist(), answer["lost"].reshape(-1).tolist()
+    return {"o": [{"sum": row, "lost": count} for row, count in zip(rows, lost, strict=True)]}
+
+
 def _encode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
     from gradloom.rtl.formats.blocks import pack_nibbles
 
@@ -200,6 +206,7 @@ def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
 
 PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
     "mesh": _adapted(lambda p: {"tiles": 3, "m": 6}, _mesh),
+    "int8-chain": _adapted(lambda p: {"sums": 3, "tiles": 3, "m": min(6, p["tokens"])}, _int8_chain),
     "nf4-encode": _adapted(lambda p: {"n": 4 * p["block"] - 3}, _encode),
     "nf4-decode": _adapted(lambda p: {"beats": 100}, _decode),
     "lora-forward": _adapted(lambda p: {"vectors": 5, "n": 10 * p["lanes"] + 1}, _forward),

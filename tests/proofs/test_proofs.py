@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import gradloom.rtl
+from gradloom.rtl.formats.pair import Pair
 from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.sim.bench.mutants import mutant, mutants
 from gradloom.sim.proofs.claim import Claim
@@ -14,6 +15,8 @@ from gradloom.sim.proofs.proof import outcome
 from gradloom.sim.proofs.prover import Circuit, solver_missing
 
 from .catalog import PROOFS
+from .entries import FREE
+from .pairs import chain
 
 
 @pytest.mark.parametrize("proof", [proof for proof in PROOFS if proof.quick], ids=lambda proof: proof.name)
@@ -40,6 +43,12 @@ def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_
     assert circuit.uncovered(3) == ["large"]
 
 
+@pytest.mark.parametrize("family", Pair.APART)
+def test_a_chain_of_pairs_with_a_row_more_spills(family, tmp_path):
+    claim = chain(pair=Pair(Pair.APART[family]), more=1)
+    assert Circuit(claim, tmp_path / "claim", FREE).refute(6).detail in ("low_lane", "high_lane")
+
+
 def test_every_mutant_of_a_unit_can_be_made_and_is_tried():
     """A proof finds it, or the bench of its engine has its name."""
     root, named = Path(gradloom.rtl.__file__).parent, set()
@@ -51,9 +60,12 @@ def test_every_mutant_of_a_unit_can_be_made_and_is_tried():
             named.add(f"{'.'.join(path.relative_to(root).with_suffix('').parts)}: {name}")
     proven = {change for proof in PROOFS for change in proof.broken}
     assert proven <= named
+    tests = Path(__file__).parents[1]
     for change in named - proven:
-        engine, name = re.fullmatch(r"engines\.(\w+)\.\w+: (.*)", change).groups()
-        benches = (Path(__file__).parents[1] / "engines" / engine).glob("test_*.py")
+        place, name = re.fullmatch(r"(engines\.\w+|units|systolic)\.\w+: (.*)", change).groups()
+        # The array of pairs has its bench in that of its unit.
+        folder = tests / ("units" if place == "systolic" else place.replace(".", "/"))
+        benches = folder.glob("test_*.py")
         assert any(f'"{name}"' in bench.read_text(encoding="utf-8") for bench in benches), change
 
 

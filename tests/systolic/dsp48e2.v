@@ -14,7 +14,7 @@ module DSP48E2 #(
   input CEA1, CEA2, CEAD, CEB1, CEB2, CEC, CED, CEM, CEP, CEALUMODE, CECARRYIN, CECTRL, CEINMODE,
   input RSTA, RSTALLCARRYIN, RSTALUMODE, RSTB, RSTC, RSTCTRL, RSTD, RSTINMODE, RSTM, RSTP
 );
-  reg [29:0] a2 = 0;
+  reg [29:0] a1 = 0, a2 = 0;
   reg [17:0] b1 = 0, b2 = 0;
   reg signed [44:0] m = 0;
   reg [8:0] opmode_q = 0;
@@ -30,7 +30,8 @@ module DSP48E2 #(
   wire [47:0] w = op[8:7] == 1 ? P : op[8:7] == 2 ? RND : op[8:7] == 3 ? C : 0;
   wire [47:0] sum = w + x + y + z;
   always @(posedge CLK) begin
-    if (RSTA) a2 <= 0; else if (CEA2) a2 <= A;
+    if (RSTA) a1 <= 0; else if (CEA1) a1 <= A;
+    if (RSTA) a2 <= 0; else if (CEA2) a2 <= AREG == 2 ? a1 : A;
     if (RSTB) b1 <= 0; else if (CEB1) b1 <= B;
     if (RSTB) b2 <= 0; else if (CEB2) b2 <= BREG == 2 ? b1 : B;
     if (RSTM) m <= 0; else if (CEM) m <= product;

@@ -9,6 +9,7 @@ import pytest
 
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
+from gradloom.rtl.formats.pair import Pair
 from gradloom.rtl.systolic.pe import ACCUMULATE, DRAIN, HOLD, PE, RESTART, WSUM, Precision
 from gradloom.sim.bench.engine import simulate
 
@@ -65,6 +66,22 @@ def test_a_sum_is_what_the_tag_says(precision):
     assert play(PE(precision=precision), beats)[PE.latency :] == model(beats)
 
 
+@pytest.mark.parametrize("apart", [17, 19])
+def test_a_pair_is_two_products_that_share_an_operand(apart):
+    """Every code beside extremes of the other ones: both lanes of a chain of one."""
+    pair, rng = Pair(apart), np.random.default_rng(apart)
+    codes = [-127, -1, 0, 1, 127, *rng.integers(-127, 128, 40).tolist()]
+    triples = [
+        (a, b, x) for a, b in zip(codes, reversed(codes)) for x in (-128, -127, 127, int(rng.integers(-128, 128)))
+    ]
+    beats = []
+    for low, high, x in triples:
+        stored = sum(int(code) % 256 << 8 * n for n, code in enumerate(pair.stored(np.array(low), np.array(high))))
+        beats += [(0, stored, 0, HOLD | {"load": 1}), (x, 0, 0, RESTART | {"swap": 1})]
+    sums = play(PE(precision=Precision.of_pairs(pair)), beats)[PE.latency :]
+    assert sums[1::2] == [((high << apart) + low) * x for low, high, x in triples]
+
+
 def test_the_weight_that_waits_is_not_yet_in_use():
     load, swap = {"load": 1}, {"swap": 1}
     beats = [(0, 5, 0, HOLD | load), (1, 7, 0, RESTART | load | swap), (1, 0, 0, RESTART), (1, 0, 0, RESTART | swap)]
@@ -86,6 +103,15 @@ def test_bad_widths_are_refused():
         with pytest.raises(ValueError, match=f"{field}={value}"):
             Precision(**{field: value})
     assert Precision(x=24, w=18).longest_sum == 128
+    assert [Precision.of_pairs(Pair(apart)).longest_sum for apart in (17, 19)] == [4, 16]
+    for bad in (dict(x=8, w=18), dict(x=9, w=16), dict(x=8, w=16, sum=40)):
+        with pytest.raises(ValueError, match="with pairs must be 8, 16 and 48"):
+            Precision(**bad, pair=Pair())
+    with pytest.raises(ValueError, match="rows=17: a chain of pairs 19 bits apart is at most 16 products"):
+        Precision.of_pairs(Pair()).check_array(rows=17)
+    for apart in (14, 20):
+        with pytest.raises(ValueError, match=f"apart={apart}"):
+            Pair(apart)
 
 
 @pytest.mark.parametrize(("family", "slice_name", "luts"), [("xc7", "DSP48E1", 1), ("xcup", "DSP48E2", 0)])

@@ -10,6 +10,7 @@ import pytest
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.pair import Pair
 from gradloom.rtl.stream.interpolator import Interpolator
 from gradloom.rtl.systolic.pe import PE, Precision
 from gradloom.rtl.systolic.slices import Accumulate, Add, MultiplyAdd
@@ -22,6 +23,8 @@ UNITS = {
     "total": lambda: Accumulate(a=25, b=9, width=38),
     "round": lambda: MultiplyAdd(a=27, b=18, width=45, half=15),
     "pe": lambda: PE(both=True),
+    "duo": lambda: PE(precision=Precision.of_pairs(Pair(17))),
+    "far": lambda: PE(precision=Precision.of_pairs(Pair(19))),
 }
 OF_MULTIPLIERS = {
     "total": lambda: Accumulate(a=8, b=9, width=24),
@@ -33,7 +36,7 @@ OF_MULTIPLIERS = {
     "power": lambda: Interpolator(table=Interpolation(function="exp2")),
     "log": lambda: Interpolator(table=Interpolation(function="log2", frac_in=21)),
 }
-ONLY_E2 = {"round", "pe"}
+ONLY_E2 = {"round", "pe", "far"}
 
 
 def modelled(cell, path):
@@ -87,7 +90,9 @@ def test_what_only_a_dsp48e2_can_do_has_no_other_stand_in():
     for name, make in UNITS.items():
         assert (make().primitive(family="xc7", name=name) is None) == (name in ONLY_E2)
         # A PE's operand is wider than its multiplier; a sum takes two of them.
-        assert (make().primitive(family="ecp5", name=name) is None) == (name in ("add", "narrow", "pe", "total"))
+        assert (make().primitive(family="ecp5", name=name) is None) == (
+            name in ("add", "narrow", "pe", "total", "duo", "far")
+        )
     assert Accumulate(a=27, b=9).primitive(family="xc7", name="total") is None
     # Pieces that fall, or that a multiplier does not take, stay in LUTs.
     assert Interpolator(table=Interpolation(function="rsqrt")).primitive(family="ecp5", name="root") is None

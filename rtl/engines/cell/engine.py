@@ -6,10 +6,10 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 
 from ...formats.cell import (
-    APART,
     CENTRED,
     CODE,
     CODES_A_BEAT,
+    PAIR,
     TAP_QUARTERS,
     CellOpcode,
     CellOperands,
@@ -389,11 +389,8 @@ class CellEngine(wiring.Component):
         """The sum of a row in a lane."""
         if self.config.products == 1:
             return words[lane][number].as_signed()
-        word = words[lane][number // 2]
-        low, high = word[:APART].as_signed(), word[APART:].as_signed()
-        # A negative sum below borrows from the one above.
-        # mutant unborrowed: return high if number % 2 else low
-        return high + low[-1] if number % 2 else low
+        # mutant unborrowed: return words[lane][number // 2].word_select(number % 2, PAIR.apart).as_signed()
+        return PAIR.lanes(words[lane][number // 2])[number % 2]
 
     def _elements(self, m, platform, gates, line, ends, states):
         """Codes of the new hidden state, and a port to the cell states."""

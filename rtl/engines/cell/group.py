@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.cell import APART, CODE, PAIR, SINGLE
+from ...formats.cell import CODE, PAIR, SINGLE
 from ...formats.gates import GATES
 from ...hierarchy import place
 from ...stream.delay import delay
@@ -37,8 +37,8 @@ class CellGroup(wiring.Component):
            +-> a cycle later --> o
 
     Row ``r`` is gate ``r % 4`` of element ``r // 4``; lane ``l`` takes element ``l`` of each chunk. With two products a
-    slice, rows ``2k`` and ``2k + 1`` share slice ``k`` of a lane: the second row's sum is ``2**APART`` times larger.
-    A weight word has 8 bits a row: of the second row, 1 less where the first row's weight is negative.
+    slice, rows ``2k`` and ``2k + 1`` share slice ``k`` of a lane: codes of a :class:`~...formats.pair.Pair`, as it
+    stores them. Otherwise a weight word has 8 bits a row.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class CellGroup(wiring.Component):
         layout = operand_layout(config)
         self.rows = GATES * config.parallel
         self.slices = self.rows // config.products
-        self.width = PAIR if config.products == 2 else SINGLE
+        self.width = 2 * PAIR.apart if config.products == 2 else SINGLE
         self.columns = max(config.word_bits // 128, 1)
         super().__init__(
             {
@@ -98,14 +98,11 @@ class CellGroup(wiring.Component):
         for lane in range(config.parallel):
             for number in range(self.slices):
                 word = read.data.word_select(lane * self.slices + number, 8 * config.products)
-                if config.products == 2:
-                    a = Cat(word[:8], word[7].replicate(APART - 8), word[8:]).as_signed()
-                else:
-                    a = word.as_signed()
+                a = PAIR.wide(word) if config.products == 2 else word.as_signed()
                 unit = place(
                     m,
                     f"slice_{lane}_{number}",
-                    Accumulate(a=APART + 8 if config.products == 2 else 8, b=CODE, width=self.width),
+                    Accumulate(a=len(a), b=CODE, width=self.width),
                     platform,
                     a=a,
                     b=self.i.x[lane],

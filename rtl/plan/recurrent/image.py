@@ -7,7 +7,7 @@ import numpy as np
 
 from ...engines.cell.parameters import CellParameters
 from ...engines.cell.results import Sums
-from ...formats.cell import APART, CENTRED, CODES_A_BEAT, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
+from ...formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
 from ...formats.requantizer import Requantizer
 from ...models.recurrent.network import GATES as GATE_NAMES
@@ -260,7 +260,7 @@ class CellImage:
             "the convolution": ((config.window_place, config.window_chunks, self.source),),
             "the dense layer": ((config.class_place, config.groups, hidden),),
         }
-        bound = 1 << (APART if config.products == 2 else SINGLE) - 1
+        bound = PAIR.bound if config.products == 2 else 1 << SINGLE - 1
         for what, parts in rows.items():
             own = [(lanes[:, first : first + count], coding) for first, count, coding in parts]
             low = sum(np.minimum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
@@ -280,7 +280,7 @@ class CellImage:
         self._check_chains(lanes)
         if config.products == 2:
             lanes = lanes.copy()
-            lanes[..., 1::2] -= lanes[..., 0::2] < 0
+            _, lanes[..., 1::2] = PAIR.stored(lanes[..., 0::2], lanes[..., 1::2])
             if lanes.min() < -128:
                 raise ValueError(
                     f"{self.network.name}: a weight of -128 shares a slice with a negative one, which does not fit its "
