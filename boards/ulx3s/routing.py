@@ -14,7 +14,7 @@ from gradloom.rtl.emit.yosys import yosys_files
 
 from ..flow import FlowError
 
-__all__ = ["ITERATIONS", "SETTINGS", "check_inputs", "check_progress", "keep_sites", "tell_router"]
+__all__ = ["AGAIN", "ITERATIONS", "SETTINGS", "check_inputs", "check_progress", "keep_sites", "tell_router"]
 
 #: Settings of the router that have no option; nextpnr reads them in a netlist. A wire may leave the box around its net
 #: by so many tiles: nextpnr's own 3 were not enough. The weight of a wire that several nets want grows by so much at
@@ -23,6 +23,8 @@ SETTINGS = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currC
 
 #: Most iterations of the router. All netlists that were routed to the end took fewer.
 ITERATIONS = 400
+#: The same of the second routing, which improves wires that are there: no conflict-free end was seen after so many.
+AGAIN = 60
 
 _TABLE, _MULTIPLIER = "TRELLIS_COMB", "MULT18X18D"
 _OPTIONS = ("target_freq", "auto_freq", "placer", "place", "router", "router/tmg_ripup", "route")

@@ -23,7 +23,7 @@ from .clock import slow_down
 from .copies import copy_reset
 from .project import BAUD
 from .report import TIMING_MODELS, summary
-from .routing import check_inputs, check_progress, keep_sites, tell_router
+from .routing import AGAIN, ITERATIONS, check_inputs, check_progress, keep_sites, tell_router
 
 __all__ = ["TIMING_MODELS", "build", "design_sources", "flash", "route_command", "summary", "synthesise", "tool"]
 
@@ -224,7 +224,7 @@ def build(
             folder,
         )
 
-    def route(source: str, name: str, *more: str) -> Step:
+    def route(source: str, name: str, most: int, *more: str) -> Step:
         # The first router takes hours. The placer finds each table at its site, and has nothing to do.
         return tool(
             _nextpnr(
@@ -252,11 +252,11 @@ def build(
             ),
             folder,
             f" (board/build/{name}.log); place the design with another seed in board/settings.json",
-            lambda: check_progress(made / f"{name}.log"),
+            lambda: check_progress(made / f"{name}.log", most),
         )
 
     # Free of conflicts first, then in time: see routing.py.
-    routed, timed = route("placed", "routed"), route("routed", "timed", "--tmg-ripup")
+    routed, timed = route("placed", "routed", ITERATIONS), route("routed", "timed", AGAIN, "--tmg-ripup")
     pack = ("ecppack", "--compress", "build/gradloom.config", "build/gradloom.bit")
     steps: list[Command | Step] = [
         Step("mkdir -p board/build", begin),
