@@ -91,7 +91,11 @@ REFUSED = {
         ("plan", "finetune"),
         "store=int8: must be left out with --method layernorm; or give --method lora",
     ),
-    "no board": (("--board", "vcu118"), ("plan", "choose"), "board 'vcu118': must be one of genesys2, kv260, ulx3s"),
+    "no board": (
+        ("--board", "vcu118"),
+        ("plan", "choose"),
+        "board 'vcu118': must be one of genesys2, kv260, ulx3s, zcu104",
+    ),
     "no images": (("--data", "none.npz"), ("finetune images",), "data=none.npz: no such file"),
     "no file of images": ((), ("finetune images",), "bytes.npz: not a readable .npz file; is it truncated?"),
 }

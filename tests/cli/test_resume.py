@@ -121,7 +121,7 @@ def test_metrics_say_what_repeats_the_run(run, here):  # noqa: F811
     assert request["rank"] == 8 and request["lr"] == 0.001 and request["targets"] == "q_proj,v_proj"
     assert set(told["files"]) == {"model", "text"} and len(told["files"]["text"]["text.txt"]) == 64
     assert "/" not in json.dumps(told["request"]) and told["parameters"]["edge"] == 64 and told["gradloom"]
-    words = [word for name, value in request.items() for word in (f"--{name}", value)]
+    words = [word for name, value in request.items() for word in ("--" + name.replace("_", "-"), value)]
     code, out, err = run("finetune", told["preset"], *words, "-o", "two", "--json")
     assert code == 0, err
     assert json.loads(out) == told

@@ -56,7 +56,7 @@ def test_every_preset_is_in_the_table():
 
 
 def test_no_unit_may_have_more_than_the_whole():
-    bounds = {"kv260": 8, "genesys2": 12, "ulx3s": 10}
+    bounds = {"kv260": 8, "genesys2": 12, "ulx3s": 10, "zcu104": 8}
     for name, preset in PRESETS.items():
         assert max(budgets()[name].values()) <= bounds[preset.board]
 
