@@ -88,6 +88,7 @@ def test_the_host_needs_neither_generator_nor_hdl():
         "dataclasses",
         "enum",
         "functools",
+        "json",
         "math",
         "mmap",
         "numpy",

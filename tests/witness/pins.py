@@ -22,6 +22,7 @@ _NAMES = {
     "led_memory": "led[0]",
     "led_trap": "led[1]",
     "led_fault": "led[2]",
+    "mains_lost": "ja[0]",
 }
 #: Where the memory controller differs from Digilent's: a clock of 1,600 MT/s with its latencies, and ids of the bus.
 _OTHERS = {
