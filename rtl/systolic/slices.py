@@ -117,7 +117,9 @@ class Accumulate(wiring.Component):
         a = Signal.like(self.a, reset_less=True)
         b = Signal.like(self.b, reset_less=True)
         product = Signal(signed(self.a_width + self.b_width), reset_less=True)
-        m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b), self.p.eq(product + Mux(self.add, self.p, 0))]
+        m.d.sync += [a.eq(self.a), b.eq(self.b), product.eq(a * b)]
+        # mutant first-kept: m.d.sync += self.p.eq(product + self.p)
+        m.d.sync += self.p.eq(product + Mux(self.add, self.p, 0))
         return m
 
     def primitive(self, *, family, name):

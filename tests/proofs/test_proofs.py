@@ -14,6 +14,7 @@ from gradloom.sim.proofs.claim import Claim
 from gradloom.sim.proofs.proof import outcome
 from gradloom.sim.proofs.prover import Circuit, solver_missing
 
+from ..engines.cell import claims as cell_claims
 from .catalog import PROOFS
 from .entries import FREE
 from .pairs import chain
@@ -47,6 +48,11 @@ def test_a_claim_that_is_wrong_is_refuted_and_an_assumption_that_leaves_nothing_
 def test_a_chain_of_pairs_with_a_row_more_spills(family, tmp_path):
     claim = chain(pair=Pair(Pair.APART[family]), more=1)
     assert Circuit(claim, tmp_path / "claim", FREE).refute(6).detail in ("low_lane", "high_lane")
+
+
+def test_a_slice_of_the_cell_engine_spills_one_beyond_its_bound(tmp_path):
+    claim = cell_claims.chain(more=1)
+    assert Circuit(claim, tmp_path / "claim", FREE).refute(14).detail in ("low_lane", "high_lane")
 
 
 def test_every_mutant_of_a_unit_can_be_made_and_is_tried():

@@ -265,7 +265,8 @@ class CellImage:
             own = [(lanes[:, first : first + count], coding) for first, count, coding in parts]
             low = sum(np.minimum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
             high = sum(np.maximum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
-            if np.min(low) < -bound or np.max(high) >= bound:
+            # An upper sum of -bound would be read as +bound where the lower one is negative.
+            if np.min(low) <= -bound or np.max(high) >= bound:
                 reach = max(-int(np.min(low)), int(np.max(high)))
                 remedy = "set products=1, or parallel larger" if config.products == 2 else "set parallel larger"
                 raise ValueError(

@@ -13,6 +13,7 @@ from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
+from gradloom.rtl.models.recurrent.network import Coding
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.shell.registers.errors import Error
@@ -240,6 +241,52 @@ def test_states_are_loaded_where_they_are_stored(small):
     )
     raw = b"".join(word.to_bytes(16, "little") for word in ran.words["h"])
     np.testing.assert_array_equal(image.hidden_codes(raw, 2)[:, 0], after.h)
+
+
+def at_the_bound(over):
+    """Input and hidden state at their least code, -128, give an upper sum of a slice just above its bound, -2**18.
+
+    With ``over`` it is the bound. The lower sum is negative, so it borrows from the upper one.
+    """
+    made = example_lstm(11, 16, 8)
+    ends = {"w_scale": np.full(16, 8.0), "u_scale": np.full(16, 8.0), "bias": np.zeros(16)}
+    gates = {}
+    for number, (name, each) in enumerate(made.cell.gates.items()):
+        row = np.zeros(24, np.int64)
+        row[:17] = [127] * 16 + [2047 - 16 * 127 + over] if number % 2 else [1] + [0] * 16
+        u, w = np.tile(row[:16], (16, 1)), np.tile(row[16:], (16, 1))
+        code = replace(each.accumulator, scale=0.25, step=0.0)
+        gates[name] = replace(each, u=u, w=w, accumulator=code, **ends)
+    source = Coding(2.0**-5, -128, 127)
+    return replace(made, input=source, cell=replace(made.cell, gates=gates, hidden=source))
+
+
+@pytest.mark.parametrize("over", [0, 1], ids=["bound", "beyond"])
+def test_a_sum_at_its_bound_is_exact_and_one_more_is_refused(over, monkeypatch):
+    """The bound is that of the circuit: without the check, one more gives other codes than the reference."""
+    made, config = at_the_bound(over), SMALL.replace(parallel=1, sequences=1)
+    if over:
+        with pytest.raises(ValueError, match="sums of a lane of products of the cell reach 262144: .* below 262144"):
+            CellImage(made, config).check()
+        monkeypatch.setattr(CellImage, "_check_chains", lambda *_: None)
+    image = CellImage(made, config)
+    h, c = np.full((1, 16), -128), np.full((1, 16), 100)
+    codes = np.full((1, 1, 8), -128)
+    after = reference.step(made.integers.cell, codes[:, 0], reference.State(h, c))
+    words = np.zeros((2, 1, 16, 8), "<i2")
+    words[0, ..., 0], words[1, ..., 0] = c, h
+    ran = EngineBench(SPEC, config).check(
+        *loads(image),
+        Load("state", beats(words.tobytes())),
+        FENCE,
+        *run(image, codes, fresh=0),
+        Store("h", 1),
+        FENCE,
+        Store("state", 2 * 16),
+    )
+    raw = {name: b"".join(word.to_bytes(16, "little") for word in held) for name, held in ran.words.items()}
+    kept = image.state_codes(raw["state"], 1)
+    assert (np.array_equal(kept[0], after.c) and np.array_equal(kept[1], after.h)) == (not over)
 
 
 @pytest.fixture
