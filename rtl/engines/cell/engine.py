@@ -1,38 +1,19 @@
 """The hardware of the cell engine."""
 
-from types import SimpleNamespace
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, memory, wiring
-
-from ...formats.cell import (
-    CENTRED,
-    CODE,
-    CODES_A_BEAT,
-    PAIR,
-    TAP_QUARTERS,
-    CellOpcode,
-    CellOperands,
-    GateWord,
-    Quantizers,
-    QuantizerWord,
-    TableWord,
-    TapArgument,
-    gate_sum,
-)
-from ...formats.gates import GATES
-from ...formats.rounding import saturate_hdl
+from ...formats.cell import CODES_A_BEAT, TAP_QUARTERS, CellOpcode, CellOperands, gate_sum
 from ...hierarchy import place
 from ...stream.delay import delay
-from ...systolic.slices import MultiplyAdd
-from ..ports import give, send, take
+from ..ports import give, take
 from ..words import accept
 from .feed import Feed
+from .gates import GateStages
 from .group import CellGroup
-from .requantize import MULTIPLIER, MultiplyShift, ends_layout, ends_of
 from .results import Results, Sums
-from .stages import CENTRED_STAGE, OFFSET_STAGE, stages_of
-from .taps import Taps
+from .stages import CENTRED_STAGE, stages_of
+from .states import StateStages
 
 __all__ = ["CellEngine"]
 
@@ -40,7 +21,7 @@ __all__ = ["CellEngine"]
 _NEAR = 8
 
 
-class CellEngine(wiring.Component):
+class CellEngine(GateStages, StateStages, wiring.Component):
     """Steps of a quantised LSTM, with the layers beside it.
 
     The state stays in the engine. A convolution in front and a dense layer behind are rows of the same groups, see
@@ -253,103 +234,6 @@ class CellEngine(wiring.Component):
                 words[-1].append(word)
         return words
 
-    def _quantizers(self, m):
-        """Words of the load port ``quantizers``."""
-        there, place_, beat = self._arriving(m, self.load_quantizers, len(Quantizers))
-        word = data.View(QuantizerWord, beat)
-        found = {}
-        for which in Quantizers:
-            name = which.name.lower()
-            kept = data.StructLayout({"ends": ends_layout(), "multiplier": MULTIPLIER, "addend": signed(48)})
-            own = Signal(kept, name=f"quantizer_{name}", reset_less=True)
-            with m.If(there & (place_ == which)):
-                m.d.sync += [
-                    own.ends.eq(ends_of(beat)),
-                    own.multiplier.eq(word.multiplier[:MULTIPLIER]),
-                    own.addend.eq(word.addend.as_signed()),
-                ]
-            found[which] = own
-        return found
-
-    def _gates(self, m, platform, words, line, ends):
-        """What becomes of a group's sums.
-
-        Sums at stage ``CENTRED_STAGE``, by row; codes of a convolution, by row, and of the gates, by element and gate,
-        at stage ``codes``.
-        """
-        config = self.config
-        width = gate_sum(config.products, config.parallel)
-        there, place_, beat = self._arriving(m, self.load_rows, 2 * GATES * config.hidden)
-        word = data.View(GateWord, beat)
-        told, entry, codes_beat = self._arriving(m, self.load_tables, max(256, 1 << config.state_bits))
-        table_word = data.View(TableWord, codes_beat)
-        self._table_beat = told, entry, table_word
-        now = self._ends_now(m, line, ends)
-        elements, totals, outputs = [], [], []
-        for element in range(config.parallel):
-            codes = []
-            for gate in range(GATES):
-                number = GATES * element + gate
-                mine = there & (place_[: (GATES * config.parallel - 1).bit_length()] == number)
-                group = place_[(GATES * config.parallel - 1).bit_length() :]
-                settings = []
-                for name, shape, stage in (
-                    ("offset", signed(width + 1), OFFSET_STAGE),
-                    ("multiplier", MULTIPLIER, CENTRED_STAGE),
-                    ("addend", MULTIPLIER, CENTRED_STAGE + 2),
-                ):
-                    kept = memory.Memory(
-                        shape=shape, depth=2 * config.groups, init=[], attrs={"ram_style": "distributed"}
-                    )
-                    m.submodules[f"{name}_{number}"] = kept
-                    write, read = kept.write_port(), kept.read_port()
-                    m.d.comb += [
-                        write.en.eq(mine),
-                        write.addr.eq(group),
-                        write.data.eq(word[name]),
-                        read.addr.eq(line[stage - 1][1].settings),
-                    ]
-                    settings.append(read.data)
-                offset, multiplier, addend = settings
-                total = Signal(signed(width + 2), reset_less=True)
-                m.d.sync += total.eq(sum(self._chain(words, lane, number) for lane in range(config.parallel)) + offset)
-                unit = place(m, f"gate_{number}", MultiplyShift(), platform)
-                centred, _ = saturate_hdl(total, signed(CENTRED))
-                m.d.comb += [
-                    unit.n.eq(centred),
-                    unit.multiplier.eq(multiplier),
-                    unit.addend.eq(addend),
-                    unit.ends.eq(now[gate]),
-                ]
-                table = memory.Memory(shape=signed(CODE), depth=256, init=[], attrs={"ram_style": "distributed"})
-                m.submodules[f"table_{number}"] = table
-                write, read = table.write_port(), table.read_port()
-                m.d.comb += [
-                    write.en.eq(told & (entry < 256)),
-                    write.addr.eq(entry),
-                    write.data.eq(table_word.gates[gate]),
-                    read.addr.eq(unit.o[:8]),
-                ]
-                codes.append(self._looked_up(m, read.data))
-                totals.append(total)
-                outputs.append(delay(m, unit.o[:8], config.table_cycles))
-            elements.append(codes)
-        return totals, outputs, elements
-
-    def _ends_now(self, m, line, ends):
-        """Ends of the gates' requantisers, or of a convolution's.
-
-        They change between rows, while the requantisers are empty.
-        """
-        found = []
-        valid, known = line[CENTRED_STAGE + MultiplyAdd.latency - 1]
-        for gate in range(GATES):
-            now = Signal(ends_layout(), name=f"ends_{gate}", reset_less=True)
-            with m.If(valid):
-                m.d.sync += now.eq(Mux(known.window, ends[Quantizers.WINDOW].ends, ends[Quantizers(gate)].ends))
-            found.append(now)
-        return found
-
     def _sums(self, m, sums, totals, stage):
         """Sends sums of the dense layer, and ends a command that has them."""
         valid, known = stage
@@ -357,191 +241,3 @@ class CellEngine(wiring.Component):
         m.d.comb += [sums.valid.eq(leaves), *(each.eq(total) for each, total in zip(sums.sums, totals))]
         give(m, self.store_logits, sums.o)
         self._ended = delay(m, leaves & known.last & known.ends, self.stages.finish, reset_less=False)
-
-    def _inputs(self, m, feed, outputs, stage):
-        """Keeps a convolution's results for the rows of inputs."""
-        config, job = self.config, feed.job
-        valid, known = stage
-        m.submodules.inputs = kept = memory.Memory(
-            shape=8 * len(outputs),
-            depth=2 * config.sequences * config.input_words,
-            init=[],
-            attrs={"ram_style": "distributed"},
-        )
-        write, read = kept.write_port(), kept.read_port(domain="comb")
-        there = valid & known.window
-        sequence, later = Signal(range(config.sequences)), Signal()
-        m.d.comb += [
-            write.en.eq(there),
-            write.addr.eq(Cat(known.settings[: (config.input_words - 1).bit_length()], sequence, later)),
-            write.data.eq(Cat(outputs)),
-            feed.u_arrives.eq(there & known.ends),
-            read.addr.eq(feed.u_place),
-            feed.u.eq(read.data),
-        ]
-        with m.If(feed.u_arrives):
-            last = sequence == job.sequences - 1
-            m.d.sync += [sequence.eq(Mux(last, 0, sequence + 1)), later.eq(later ^ last)]
-        with m.If(feed.begins):
-            m.d.sync += [sequence.eq(0), later.eq(0)]
-
-    def _chain(self, words, lane, number):
-        """The sum of a row in a lane."""
-        if self.config.products == 1:
-            return words[lane][number].as_signed()
-        # mutant unborrowed: return words[lane][number // 2].word_select(number % 2, PAIR.apart).as_signed()
-        return PAIR.lanes(words[lane][number // 2])[number % 2]
-
-    def _elements(self, m, platform, gates, line, ends, states):
-        """Codes of the new hidden state, and a port to the cell states."""
-        config = self.config
-        places = config.sequences * config.groups
-        chunk = data.ArrayLayout(signed(config.state_bits), config.parallel)
-        m.submodules.state = state = memory.Memory(
-            shape=chunk, depth=places, init=[], attrs={"ram_style": "distributed"}
-        )
-        keep, read, seen = state.write_port(), state.read_port(), state.read_port(domain="comb")
-        loads, _, loaded_at, loaded = states
-        stages = self.stages
-        asked = stages.codes - config.table_cycles
-        m.d.comb += read.addr.eq(self._place(line[asked][1]))
-        told, entry, table_word = self._table_beat
-        hidden, self._tap_tables = [], []
-        for element, (enter, forget, cell, output) in enumerate(gates):
-            kept_unit, added_unit, hidden_unit = (
-                place(m, f"{name}_{element}", MultiplyShift(), platform) for name in ("kept", "added", "hidden")
-            )
-            before = self._looked_up(m, Mux(line[asked + 1][1].zero, 0, read.data[element]))
-            kept, added = (Signal(signed(10), reset_less=True, name=f"{n}_{element}_code") for n in ("k", "a"))
-            new = Signal(signed(config.state_bits), reset_less=True, name=f"new_{element}")
-            total = kept + added
-            lo, hi = ends[Quantizers.STATE].ends.lo, ends[Quantizers.STATE].ends.hi
-            m.d.sync += [
-                kept.eq(kept_unit.o),
-                added.eq(added_unit.o),
-                new.eq(Mux(total < lo, lo, Mux(total > hi, hi, total))),
-            ]
-            squash = memory.Memory(
-                shape=signed(CODE), depth=1 << config.state_bits, init=[], attrs={"ram_style": "distributed"}
-            )
-            m.submodules[f"squash_{element}"] = squash
-            write, squashed = squash.write_port(), squash.read_port()
-            m.d.comb += [
-                write.en.eq(told & (entry < 1 << config.state_bits)),
-                write.addr.eq(entry),
-                write.data.eq(table_word.squash),
-                squashed.addr.eq(new),
-                keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), new)),
-            ]
-            if config.tap_channels:
-                self._tap_tables.append(squash.read_port())
-            opened = delay(m, output, stages.squashed - stages.codes)
-            squashed_code = self._looked_up(m, squashed.data)
-            for unit, which, product in (
-                (kept_unit, Quantizers.KEPT, forget * before),
-                (added_unit, Quantizers.ADDED, enter * cell),
-                (hidden_unit, Quantizers.HIDDEN, opened * squashed_code),
-            ):
-                own = ends[which]
-                m.d.comb += [
-                    unit.n.eq(product),
-                    unit.multiplier.eq(own.multiplier),
-                    unit.addend.eq(own.addend),
-                    unit.ends.eq(own.ends),
-                ]
-            hidden.append(hidden_unit.o)
-        valid, known = self._stepped(line[stages.state])
-        m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, self._place(known)))]
-        return hidden, seen
-
-    def _leave(self, m, feed, results, hidden, line, states):
-        """Sends new hidden states to feed, memory and results.
-
-        Returns a port to the memory.
-        """
-        config = self.config
-        valid, known = self._stepped(line[self.stages.hidden])
-        places = config.sequences * config.groups
-        _, loads, loaded_at, loaded = states
-        m.submodules.hidden = kept = memory.Memory(
-            shape=data.ArrayLayout(signed(8), config.parallel),
-            depth=places,
-            init=[],
-            attrs={"ram_style": "distributed"},
-        )
-        write, read, seen = kept.write_port(), kept.read_port(domain="comb"), kept.read_port(domain="comb")
-        m.d.comb += [
-            read.addr.eq(feed.h_place),
-            feed.h.eq(read.data),
-            feed.arrives.eq(valid),
-            write.en.eq(valid | loads),
-            write.addr.eq(Mux(loads, loaded_at, self._place(known))),
-            results.valid.eq(valid & known.emit),
-            results.chunk.eq(Cat(each[:8] for each in hidden)),
-            results.last.eq(known.ends),
-        ]
-        for n, code in enumerate(hidden):
-            m.d.comb += [
-                feed.new[n].eq(code[:8].as_signed()),
-                write.data[n].eq(Mux(loads, loaded.word_select(n, 16), code)),
-            ]
-        give(m, self.store_h, results.o)
-        ended = delay(m, valid & known.last & known.ends, self.stages.finish, reset_less=False)
-        m.d.comb += self.engine.done.eq(ended | self._ended)
-        return seen
-
-    def _taps(self, m, platform, feed, cells, hiddens):
-        """The sums for adapters, in a design that has them."""
-        port = self.store_taps
-        m.d.comb += port.request.ready.eq(1)
-        if not self.config.tap_channels:
-            m.d.comb += port.refuse.eq(1)
-            return None
-        taps = place(m, "taps", Taps(self.config), platform)
-        argument = data.View(TapArgument, port.request.p.arg)
-        m.d.sync += port.refuse.eq((argument.sequence >= self.config.sequences) | self._busy)
-        m.d.comb += [
-            taps.begins.eq(feed.begins),
-            taps.job.eq(feed.job),
-            taps.given.eq(feed.given),
-            taps.x.eq(feed.o.x),
-            taps.h.eq(hiddens.data),
-            taps.c.eq(cells.data),
-            taps.asked.eq(port.request.valid),
-            taps.argument.eq(argument),
-            taps.beats.eq(port.request.p.beats),
-            port.beats.valid.eq(taps.o.valid),
-            port.beats.p.eq(taps.o.p),
-            taps.o.ready.eq(port.beats.ready),
-            self._reading.eq(taps.active),
-        ]
-        for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
-            m.d.comb += [table.addr.eq(code), table.en.eq(taps.free), answer.eq(table.data)]
-        return taps
-
-    def _send_states(self, m, cells, hiddens, taps):
-        """Sends codes of cell states, then of hidden states, to memory."""
-        places = self.config.sequences * self.config.groups
-        bits = (places - 1).bit_length()
-        address, words = Signal(range(2 * places)), []
-        asked = address[:bits] if taps is None else Mux(taps.active, taps.place, address[:bits])
-        m.d.comb += [cells.addr.eq(asked), hiddens.addr.eq(asked)]
-        for element in range(self.config.parallel):
-            word = Mux(address[bits], hiddens.data[element], cells.data[element])
-            words += [word, word[-1].replicate(16 - len(word))]
-        read = SimpleNamespace(addr=address, data=Cat(words))
-        send(m, self.store_state, read, depth=2 * places)
-
-    def _looked_up(self, m, code):
-        """What a memory answers, behind its register where it has one."""
-        return delay(m, code, self.config.table_cycles - 1)
-
-    def _stepped(self, stage):
-        """A stage, valid where it has a step's results."""
-        valid, known = stage
-        return valid & ~known.classes & ~known.window, known
-
-    def _place(self, known):
-        """Place of a group's state in a memory."""
-        bits = (self.config.groups - 1).bit_length()
-        return Cat(known.group[:bits], known.sequence)

@@ -1,6 +1,5 @@
 """A quantised LSTM as the cell engine's words."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -9,60 +8,15 @@ from ...engines.cell.parameters import CellParameters
 from ...engines.cell.results import Sums
 from ...formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
-from ...formats.requantizer import Requantizer
 from ...models.recurrent.network import GATES as GATE_NAMES
 from ...models.recurrent.network import Coding, Conv, RecurrentNetwork
 from ...models.recurrent.taps import own_samples, tap_channels
+from .settings import HALF, IDLE, Affine, quantizer_word
 
 __all__ = ["CellImage"]
 
-#: Bits of a multiplier, shifts that there are, bytes of a beat.
-_MULTIPLIER, _SHIFTS, _BEAT = 26, 48, CODES_A_BEAT
-_HALF = 1 << CENTRED - 1
-
-
-@dataclass(frozen=True)
-class _Affine:
-    """``(n * multiplier + addend) >> shift``; arrays: one a channel.
-
-    With ``even``, ties go to the even code.
-    """
-
-    multiplier: np.ndarray
-    addend: np.ndarray
-    shift: int
-    even: bool
-    lo: int
-    hi: int
-
-    @classmethod
-    def of(cls, requantizer: Requantizer, what: str) -> "_Affine":
-        if requantizer.kind == "table":
-            raise ValueError(
-                f"{what}: became a table of {requantizer.thresholds.size} thresholds: the cell engine multiplies, adds "
-                "and shifts; run it with --engine reference"
-            )
-        half = 1 << requantizer.shift - 1 if requantizer.half_even else 0
-        made = cls(
-            requantizer.multiplier,
-            requantizer.addend + half,
-            requantizer.shift,
-            requantizer.half_even,
-            requantizer.lo,
-            requantizer.hi,
-        )
-        if made.multiplier.max() >= 1 << _MULTIPLIER or made.shift >= _SHIFTS:
-            raise ValueError(
-                f"{what}: multiplies by {made.multiplier.max()} and shifts by {made.shift}: at most "
-                f"{(1 << _MULTIPLIER) - 1} and {_SHIFTS - 1} fit the cell engine; run it with --engine reference"
-            )
-        if made.lo < -512 or made.hi > 511:
-            raise ValueError(f"{what}: has codes {made.lo} to {made.hi}: must be within -512 and 511")
-        return made
-
-
-#: Of a network without a convolution.
-_IDLE = _Affine(np.zeros(1, np.int64), np.zeros(1, np.int64), 0, False, 0, 0)
+#: Bytes of a beat.
+_BEAT = CODES_A_BEAT
 
 
 class CellImage:
@@ -299,39 +253,20 @@ class CellImage:
         """See the class."""
         config, units = self.config, self.network.cell.units
         words = np.zeros((2 * config.hidden, GATES, 4), np.int64)
+        bits = gate_sum(config.products, config.parallel)
         for gate, name in enumerate(self.gates):
-            own = _Affine.of(self.cell.accumulators[name], f"{name} accumulator")
-            words[:units, gate, :3] = self._settings(own, f"{name} accumulator", self.cell.reach[name], units)
+            own = Affine.of(self.cell.accumulators[name], f"{name} accumulator")
+            words[:units, gate, :3] = own.rows(f"{name} accumulator", self.cell.reach[name], units, bits)
         if self.conv is not None:
             count = len(self.conv.conv.weight)
-            own = _Affine.of(self.conv.requantizer, self._conv_name)
+            own = Affine.of(self.conv.requantizer, self._conv_name)
             outputs = words[config.hidden :].reshape(-1, 4)
-            outputs[:count, :3] = self._settings(own, self._conv_name, self.conv.reach, count)
+            outputs[:count, :3] = own.rows(self._conv_name, self.conv.reach, count, bits)
         return words.astype("<i4").tobytes()
 
     @property
     def _conv_name(self) -> str:
         return f"conv {len(self.network.front) - 1}"
-
-    def _settings(self, own: _Affine, what: str, reach: tuple[int, int], count: int) -> np.ndarray:
-        """Offset, multiplier and addend ``[count, 3]`` of rows."""
-        limit = 1 << gate_sum(self.config.products, self.config.parallel)
-        multiplier, addend = (np.broadcast_to(each, count) for each in (own.multiplier, own.addend))
-        offset = addend // multiplier
-        rest = addend - offset * multiplier
-        if max(-offset.min(), offset.max()) >= limit:
-            raise ValueError(f"{what}: its bias is {max(-offset.min(), offset.max())} units: must be below {limit}")
-        low, high = reach
-        for beyond, end, side in (
-            (low + offset < -_HALF, (-_HALF * multiplier + rest) >> own.shift > own.lo, "low"),
-            (high + offset >= _HALF, ((_HALF - 1) * multiplier + rest) >> own.shift < own.hi, "high"),
-        ):
-            if (beyond & end).any():
-                raise ValueError(
-                    f"{what}: sums reach {low} to {high}, beyond {CENTRED} bits, before the code is at "
-                    f"its {side} end; run it with --engine reference"
-                )
-        return np.stack([offset, multiplier, rest], axis=1)
 
     @cached_property
     def tables(self) -> bytes:
@@ -360,29 +295,29 @@ class CellImage:
     def quantizers(self) -> bytes:
         """See the class."""
         cell = self.cell
-        found: dict[Quantizers, tuple[_Affine, int]] = {}
+        found: dict[Quantizers, tuple[Affine, int]] = {}
         for which, name in zip((Quantizers(n) for n in range(GATES)), self.gates):
-            found[which] = _Affine.of(cell.accumulators[name], f"{name} accumulator"), 0
+            found[which] = Affine.of(cell.accumulators[name], f"{name} accumulator"), 0
         for which, own, what in (
             (Quantizers.KEPT, cell.kept, "forget gate * state"),
             (Quantizers.ADDED, cell.added, "input gate * cell gate"),
             (Quantizers.HIDDEN, cell.hidden, "output gate * tanh"),
         ):
             low, high = cell.reach[which.name.lower()]
-            if low < -_HALF or high >= _HALF:
+            if low < -HALF or high >= HALF:
                 raise ValueError(f"{what}: products reach {low} to {high}: must be within {CENTRED} bits")
-            made = _Affine.of(own, what)
+            made = Affine.of(own, what)
             found[which] = made, int(made.addend[0])
         if self.conv is not None:
-            found[Quantizers.WINDOW] = _Affine.of(self.conv.requantizer, self._conv_name), 0
+            found[Quantizers.WINDOW] = Affine.of(self.conv.requantizer, self._conv_name), 0
         raw = b""
         for which in Quantizers:
             if which == Quantizers.STATE:
                 low, high = cell.state_range
-                raw += _quantizer(0, 0, 0, False, low, high)
+                raw += quantizer_word(0, 0, 0, False, low, high)
             else:
-                made, addend = found.get(which, (_IDLE, 0))
-                raw += _quantizer(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi)
+                made, addend = found.get(which, (IDLE, 0))
+                raw += quantizer_word(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi)
         return raw
 
     def _check_state(self) -> None:
@@ -460,10 +395,3 @@ def _within(codes: np.ndarray, what: str, bound: int) -> np.ndarray:
     if codes.min() < -bound or codes.max() >= bound:
         raise ValueError(f"{what}: has codes {codes.min()} to {codes.max()}: must be within {-bound} and {bound - 1}")
     return codes
-
-
-def _quantizer(multiplier: int, addend: int, shift: int, even: bool, lo: int, hi: int) -> bytes:
-    """A QuantizerWord."""
-    word = multiplier | (addend & (1 << 48) - 1) << 32 | shift << 80 | int(even) << 86
-    word |= (lo & 0xFFFF) << 96 | (hi & 0xFFFF) << 112
-    return word.to_bytes(16, "little")

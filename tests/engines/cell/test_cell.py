@@ -7,6 +7,7 @@ import pytest
 
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
+from gradloom.rtl.engines.cell.gates import GateStages
 from gradloom.rtl.engines.cell.results import Results, Sums
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import stages_of
@@ -297,13 +298,15 @@ def broken(monkeypatch):
         each = mutant(unit, name)
         monkeypatch.setattr(each if unit is Results else Results, "depth", 4)
         monkeypatch.setattr(each if unit is Sums else Sums, "depth", 2)
+        if unit is GateStages:  # a part of the engine's class
+            return EngineBench(SPEC, component=type("Broken", (each, CellEngine), {})(SPEC, config))
         monkeypatch.setattr(f"gradloom.rtl.engines.cell.engine.{unit.__name__}", each)
-        return EngineBench(SPEC, component=(each if unit is CellEngine else CellEngine)(SPEC, config))
+        return EngineBench(SPEC, component=CellEngine(SPEC, config))
 
     return made
 
 
-@pytest.mark.parametrize("unit, name", [(Results, "overfull"), (Feed, "early"), (CellEngine, "unborrowed")])
+@pytest.mark.parametrize("unit, name", [(Results, "overfull"), (Feed, "early"), (GateStages, "unborrowed")])
 def test_a_mutant_fails_the_bench(broken, unit, name):
     config = SMALL.replace(sequences=1)
     # Sums of which a last place counts.

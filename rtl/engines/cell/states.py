@@ -1,0 +1,169 @@
+"""Cell states and hidden states: made, kept, and sent."""
+
+from types import SimpleNamespace
+
+from amaranth.hdl import Cat, Mux, Signal, signed
+from amaranth.lib import data, memory
+
+from ...formats.cell import CODE, Quantizers, TapArgument
+from ...hierarchy import place
+from ...stream.delay import delay
+from ..ports import give, send
+from .requantize import MultiplyShift
+from .taps import Taps
+
+__all__ = ["StateStages"]
+
+
+class StateStages:
+    """Stages of :class:`~.engine.CellEngine` from codes of the gates to the states, and the ports that read these."""
+
+    def _elements(self, m, platform, gates, line, ends, states):
+        """Codes of the new hidden state, and a port to the cell states."""
+        config = self.config
+        places = config.sequences * config.groups
+        chunk = data.ArrayLayout(signed(config.state_bits), config.parallel)
+        m.submodules.state = state = memory.Memory(
+            shape=chunk, depth=places, init=[], attrs={"ram_style": "distributed"}
+        )
+        keep, read, seen = state.write_port(), state.read_port(), state.read_port(domain="comb")
+        loads, _, loaded_at, loaded = states
+        stages = self.stages
+        asked = stages.codes - config.table_cycles
+        m.d.comb += read.addr.eq(self._place(line[asked][1]))
+        told, entry, table_word = self._table_beat
+        hidden, self._tap_tables = [], []
+        for element, (enter, forget, cell, output) in enumerate(gates):
+            kept_unit, added_unit, hidden_unit = (
+                place(m, f"{name}_{element}", MultiplyShift(), platform) for name in ("kept", "added", "hidden")
+            )
+            before = self._looked_up(m, Mux(line[asked + 1][1].zero, 0, read.data[element]))
+            kept, added = (Signal(signed(10), reset_less=True, name=f"{n}_{element}_code") for n in ("k", "a"))
+            new = Signal(signed(config.state_bits), reset_less=True, name=f"new_{element}")
+            total = kept + added
+            lo, hi = ends[Quantizers.STATE].ends.lo, ends[Quantizers.STATE].ends.hi
+            m.d.sync += [
+                kept.eq(kept_unit.o),
+                added.eq(added_unit.o),
+                new.eq(Mux(total < lo, lo, Mux(total > hi, hi, total))),
+            ]
+            squash = memory.Memory(
+                shape=signed(CODE), depth=1 << config.state_bits, init=[], attrs={"ram_style": "distributed"}
+            )
+            m.submodules[f"squash_{element}"] = squash
+            write, squashed = squash.write_port(), squash.read_port()
+            m.d.comb += [
+                write.en.eq(told & (entry < 1 << config.state_bits)),
+                write.addr.eq(entry),
+                write.data.eq(table_word.squash),
+                squashed.addr.eq(new),
+                keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), new)),
+            ]
+            if config.tap_channels:
+                self._tap_tables.append(squash.read_port())
+            opened = delay(m, output, stages.squashed - stages.codes)
+            squashed_code = self._looked_up(m, squashed.data)
+            for unit, which, product in (
+                (kept_unit, Quantizers.KEPT, forget * before),
+                (added_unit, Quantizers.ADDED, enter * cell),
+                (hidden_unit, Quantizers.HIDDEN, opened * squashed_code),
+            ):
+                own = ends[which]
+                m.d.comb += [
+                    unit.n.eq(product),
+                    unit.multiplier.eq(own.multiplier),
+                    unit.addend.eq(own.addend),
+                    unit.ends.eq(own.ends),
+                ]
+            hidden.append(hidden_unit.o)
+        valid, known = self._stepped(line[stages.state])
+        m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, self._place(known)))]
+        return hidden, seen
+
+    def _leave(self, m, feed, results, hidden, line, states):
+        """Sends new hidden states to feed, memory and results.
+
+        Returns a port to the memory.
+        """
+        config = self.config
+        valid, known = self._stepped(line[self.stages.hidden])
+        places = config.sequences * config.groups
+        _, loads, loaded_at, loaded = states
+        m.submodules.hidden = kept = memory.Memory(
+            shape=data.ArrayLayout(signed(8), config.parallel),
+            depth=places,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        write, read, seen = kept.write_port(), kept.read_port(domain="comb"), kept.read_port(domain="comb")
+        m.d.comb += [
+            read.addr.eq(feed.h_place),
+            feed.h.eq(read.data),
+            feed.arrives.eq(valid),
+            write.en.eq(valid | loads),
+            write.addr.eq(Mux(loads, loaded_at, self._place(known))),
+            results.valid.eq(valid & known.emit),
+            results.chunk.eq(Cat(each[:8] for each in hidden)),
+            results.last.eq(known.ends),
+        ]
+        for n, code in enumerate(hidden):
+            m.d.comb += [
+                feed.new[n].eq(code[:8].as_signed()),
+                write.data[n].eq(Mux(loads, loaded.word_select(n, 16), code)),
+            ]
+        give(m, self.store_h, results.o)
+        ended = delay(m, valid & known.last & known.ends, self.stages.finish, reset_less=False)
+        m.d.comb += self.engine.done.eq(ended | self._ended)
+        return seen
+
+    def _taps(self, m, platform, feed, cells, hiddens):
+        """The sums for adapters, in a design that has them."""
+        port = self.store_taps
+        m.d.comb += port.request.ready.eq(1)
+        if not self.config.tap_channels:
+            m.d.comb += port.refuse.eq(1)
+            return None
+        taps = place(m, "taps", Taps(self.config), platform)
+        argument = data.View(TapArgument, port.request.p.arg)
+        m.d.sync += port.refuse.eq((argument.sequence >= self.config.sequences) | self._busy)
+        m.d.comb += [
+            taps.begins.eq(feed.begins),
+            taps.job.eq(feed.job),
+            taps.given.eq(feed.given),
+            taps.x.eq(feed.o.x),
+            taps.h.eq(hiddens.data),
+            taps.c.eq(cells.data),
+            taps.asked.eq(port.request.valid),
+            taps.argument.eq(argument),
+            taps.beats.eq(port.request.p.beats),
+            port.beats.valid.eq(taps.o.valid),
+            port.beats.p.eq(taps.o.p),
+            taps.o.ready.eq(port.beats.ready),
+            self._reading.eq(taps.active),
+        ]
+        for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
+            m.d.comb += [table.addr.eq(code), table.en.eq(taps.free), answer.eq(table.data)]
+        return taps
+
+    def _send_states(self, m, cells, hiddens, taps):
+        """Sends codes of cell states, then of hidden states, to memory."""
+        places = self.config.sequences * self.config.groups
+        bits = (places - 1).bit_length()
+        address, words = Signal(range(2 * places)), []
+        asked = address[:bits] if taps is None else Mux(taps.active, taps.place, address[:bits])
+        m.d.comb += [cells.addr.eq(asked), hiddens.addr.eq(asked)]
+        for element in range(self.config.parallel):
+            word = Mux(address[bits], hiddens.data[element], cells.data[element])
+            words += [word, word[-1].replicate(16 - len(word))]
+        read = SimpleNamespace(addr=address, data=Cat(words))
+        send(m, self.store_state, read, depth=2 * places)
+
+    def _stepped(self, stage):
+        """A stage, valid where it has a step's results."""
+        valid, known = stage
+        return valid & ~known.classes & ~known.window, known
+
+    def _place(self, known):
+        """Place of a group's state in a memory."""
+        bits = (self.config.groups - 1).bit_length()
+        return Cat(known.group[:bits], known.sequence)
