@@ -1,4 +1,4 @@
-"""What becomes of the groups' sums: requantisers and tables of the gates."""
+"""Requantisers and tables of the gates, behind the groups' sums."""
 
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data, memory

@@ -16,7 +16,10 @@ __all__ = ["StateStages"]
 
 
 class StateStages:
-    """Stages of :class:`~.engine.CellEngine` from codes of the gates to the states, and the ports that read these."""
+    """Stages from codes of the gates to the states, and their ports.
+
+    They are a part of :class:`~.engine.CellEngine`.
+    """
 
     def _elements(self, m, platform, gates, line, ends, states):
         """Codes of the new hidden state, and a port to the cell states."""

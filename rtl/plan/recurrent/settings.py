@@ -55,7 +55,10 @@ class Affine:
         return made
 
     def rows(self, what: str, reach: tuple[int, int], count: int, bits: int) -> np.ndarray:
-        """Offset, multiplier and addend ``[count, 3]`` of rows whose sums have ``bits``."""
+        """Offset, multiplier and addend ``[count, 3]`` of rows.
+
+        Their sums have ``bits``.
+        """
         limit = 1 << bits
         multiplier, addend = (np.broadcast_to(each, count) for each in (self.multiplier, self.addend))
         offset = addend // multiplier
