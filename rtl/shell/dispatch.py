@@ -5,7 +5,7 @@ It executes CONTROL commands itself.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -198,16 +198,17 @@ class Dispatch(wiring.Component):
         """State that puts a command together from beats."""
         beat = self.i.payload
         with m.State("COLLECT"):
+            # Also without a beat: the last one in a place is the command's. So the state alone enables these registers.
+            for place in range(self._parts):
+                with m.If(part == place):
+                    m.d.sync += command.as_value().word_select(place, self.data_bits).eq(beat.data)
             with m.If(~self.run):
                 m.next = "HALT"
             with m.Elif(none):
                 self._refuse(m, Error.PROGRAM_UNENDED)
             with m.Elif(self.i.valid):
                 m.d.comb += self.i.ready.eq(1)
-                m.d.sync += [
-                    command.as_value().eq(Cat(command.as_value(), beat.data)[self.data_bits :]),
-                    part.eq(part + 1),
-                ]
+                m.d.sync += part.eq(part + 1)
                 with m.If(beat.resp[1]):
                     m.d.comb += [self.stop_located.eq(1), self.stop_offset.eq(self.i_offset)]
                     self._refuse(m, Mux(beat.resp[0], Error.FETCH_DECERR, Error.FETCH_SLVERR))
