@@ -12,7 +12,7 @@ from gradloom.rtl.units.decoder import NF4Decoder
 
 DESIGNS = {
     KV260Platform: ("lstm-kv260", {"hidden": 8, "inputs": 8, "rows": 4, "panels": 2, "rank": 2}),
-    Genesys2Platform: ("edge-qlora-genesys2", {}),
+    Genesys2Platform: ("edge-qlora-genesys2", {"edge": 16, "columns": 4, "outputs": 2, "rank": 4}),
     ULX3SPlatform: ("digits-ulx3s", {}),
 }
 
@@ -41,11 +41,10 @@ def test_build_and_program_run_the_boards_own_commands(tmp_path, monkeypatch):
             lambda board, folder, *, verb=verb, **options: called.append((verb, board.name, folder, options)),
         )
     design = PresetDesign("lstm-kv260", {"hidden": 8, "inputs": 8, "rows": 4, "panels": 2, "rank": 2})
-    products = KV260Platform().build(design, build_dir=tmp_path / "design")
+    folder = tmp_path / "design"
+    products = KV260Platform().build(design, build_dir=folder, do_program=True, program_opts={"host": "me@kria"})
     assert b'"preset": "lstm-kv260"' in products.get("report.json")
-    KV260Platform().build(design, build_dir=tmp_path / "design", do_program=True, program_opts={"host": "me@kria"})
-    built = ("build", "kv260", tmp_path / "design", {})
-    assert called == [built, built, ("flash", "kv260", tmp_path / "design", {"host": "me@kria"})]
+    assert called == [("build", "kv260", folder, {}), ("flash", "kv260", folder, {"host": "me@kria"})]
 
 
 def test_refusals_come_before_anything_is_written(tmp_path):
