@@ -20,6 +20,17 @@ def count_up_down(m, fill, up, down):
         m.d.sync += fill.eq(fill[1:])
 
 
+def _go_around(m, depth, *ports):
+    """Each port's address goes round a memory of ``depth`` words, on by one when the port ``moves``."""
+    for port, moves in ports:
+        place = Signal(range(depth))
+        m.d.comb += port.addr.eq(place)
+        with m.If(moves):
+            m.d.sync += place.eq(place + 1)
+            with m.If(place == depth - 1):
+                m.d.sync += place.eq(0)
+
+
 class ShortQueue(wiring.Component):
     """``SyncFIFOBuffered`` of few entries, without its adders.
 
@@ -57,13 +68,7 @@ class ShortQueue(wiring.Component):
             write.data.eq(self.w_data),
         ]
         count_up_down(m, fill, put, take)
-        for port, moves in ((write, put), (read, take)):
-            place = Signal(range(depth))
-            m.d.comb += port.addr.eq(place)
-            with m.If(moves):
-                m.d.sync += place.eq(place + 1)
-                with m.If(place == depth - 1):
-                    m.d.sync += place.eq(0)
+        _go_around(m, depth, (write, put), (read, take))
         with m.If(take):
             m.d.sync += [self.r_data.eq(read.data), self.r_rdy.eq(1)]
         with m.Elif(self.r_en):
@@ -111,13 +116,7 @@ class LongQueue(wiring.Component):
             read.en.eq(take),
             self.r_data.eq(read.data),
         ]
-        for port, moves in ((write, put), (read, take)):
-            place = Signal(range(depth))
-            m.d.comb += port.addr.eq(place)
-            with m.If(moves):
-                m.d.sync += place.eq(place + 1)
-                with m.If(place == depth - 1):
-                    m.d.sync += place.eq(0)
+        _go_around(m, depth, (write, put), (read, take))
         # Entries in the memory: `level` and what moved in the cycle before.
         level, came, went = Signal(range(depth + 1)), Signal(), Signal()
         m.d.sync += [came.eq(put & ~take), went.eq(take & ~put)]
