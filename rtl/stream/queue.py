@@ -21,7 +21,7 @@ def count_up_down(m, fill, up, down):
 
 
 def _go_around(m, depth, *ports):
-    """Each port's address goes round a memory of ``depth`` words, on by one when the port ``moves``."""
+    """Each address goes round ``depth`` words, one on when its port moves."""
     for port, moves in ports:
         place = Signal(range(depth))
         m.d.comb += port.addr.eq(place)
