@@ -28,7 +28,7 @@ if {[llength $sources] == 0} {
 
 create_project -force gradloom_ip [file join $work_dir ip_project] -part $part
 add_files -norecurse $sources
-add_files -norecurse -fileset constrs_1 [file join $here clock.xdc]
+add_files -norecurse -fileset constrs_1 [list [file join $here clock.xdc]]
 # The clock of a core alone; in the design the constraint of the clock's source takes over.
 set_property USED_IN {synthesis implementation out_of_context} [get_files clock.xdc]
 set_property top $module [current_fileset]

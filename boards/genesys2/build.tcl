@@ -22,9 +22,9 @@ update_ip_catalog
 
 # The processor with its memory is a module of the project; the memory's content is a source, too.
 foreach file $soc_files {
-    add_files -norecurse [file join $here soc $file]
+    add_files -norecurse [list [file join $here soc $file]]
 }
-add_files -norecurse [file join $here soc soc_image.mem]
+add_files -norecurse [list [file join $here soc soc_image.mem]]
 update_compile_order -fileset sources_1
 
 source [file join $here design.tcl]
@@ -32,7 +32,7 @@ source [file join $here design.tcl]
 set bd_file [get_files $design.bd]
 generate_target all $bd_file
 make_wrapper -files $bd_file -top -import
-add_files -norecurse -fileset constrs_1 [file join $here pins.xdc]
+add_files -norecurse -fileset constrs_1 [list [file join $here pins.xdc]]
 set_property top ${design}_wrapper [current_fileset]
 update_compile_order -fileset sources_1
 

@@ -27,7 +27,7 @@ source [file join $here design.tcl]
 set bd_file [get_files $design.bd]
 generate_target all $bd_file
 make_wrapper -files $bd_file -top -import
-add_files -norecurse -fileset constrs_1 [file join $here constraints.xdc]
+add_files -norecurse -fileset constrs_1 [list [file join $here constraints.xdc]]
 set_property top ${design}_wrapper [current_fileset]
 update_compile_order -fileset sources_1
 

@@ -194,7 +194,8 @@ class Circuit:
     def _run(self, command, seconds):
         """Output of a command.
 
-        It is empty if the command takes too long, and then its child processes end with it.
+        It is empty if the command takes too long, and then its child processes end with it. ``RuntimeError`` if a signal
+        ended it.
         """
         process = subprocess.Popen(
             command,
@@ -205,11 +206,15 @@ class Circuit:
             start_new_session=True,
         )
         try:
-            return process.communicate(timeout=seconds)[0]
+            said = process.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return ""
+        if process.returncode < 0:
+            # It is no verdict that the system ended the prover, for want of memory for instance.
+            raise RuntimeError(f"{command[0]} was ended by {signal.Signals(-process.returncode).name}: {said[-400:]}")
+        return said
 
 
 #: A product is cut to anything at all.

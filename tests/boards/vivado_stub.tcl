@@ -27,23 +27,13 @@ proc touch {path} {
 
 proc unknown {args} { record $args; return "" }
 
-proc create_project {args} {
-    record [list create_project {*}$args]
-    set ::project_name [lindex $args 1]
-    set ::project_dir [lindex $args 2]
-}
 proc get_board_parts {args} {
     record [list get_board_parts {*}$args]
     return [dict get $::scenario board_parts]
 }
-proc create_bd_cell {args} { record [list create_bd_cell {*}$args]; return [lindex $args end] }
-
-proc create_bd_port {args} { record [list create_bd_port {*}$args]; return [lindex $args end] }
-proc create_bd_intf_port {args} { record [list create_bd_intf_port {*}$args]; return [lindex $args end] }
 
 # An object is its name.
-foreach getter {get_bd_pins get_bd_intf_pins get_bd_addr_spaces get_bd_addr_segs get_bd_cells get_bd_ports
-        get_bd_intf_ports get_files get_ips get_runs get_hw_axi_txns} {
+foreach getter {get_ips get_hw_axi_txns} {
     proc $getter {args} { return [lindex $args end] }
 }
 proc current_project {} { return current_project }
@@ -66,6 +56,7 @@ proc generate_target {args} {
 }
 proc launch_runs {args} {
     record [list launch_runs {*}$args]
+    lappend ::launched [lindex $args 0]
     if {[dict exists $::scenario run_log]} {
         set path [file join $::project_dir $::project_name.runs gradloom_design_soc_0_synth_1 runme.log]
         touch $path
@@ -83,6 +74,7 @@ foreach report {timing_summary utilization power drc methodology} {
     proc report_$report {args} [string map [list REPORT $report] {
         record [list report_REPORT {*}$args]
         set path [lindex $args [expr {[lsearch -exact $args -file] + 1}]]
+        folder_of $path
         touch $path
         if {[dict exists $::scenario reports REPORT]} {
             set file [open $path w]
@@ -117,3 +109,10 @@ proc ipx::add_bus_parameter {name interface} {
     record [list ipx::add_bus_parameter $name $interface]
     lappend ::inferred $interface.$name
 }
+
+proc write_hw_platform {args} {
+    record [list write_hw_platform {*}$args]
+    folder_of [lindex $args end]
+}
+
+source [file join [file dirname [info script]] vivado_objects.tcl]
