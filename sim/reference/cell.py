@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradloom.rtl.models.recurrent.cells import IntegerGru, IntegerRnn
-from gradloom.rtl.models.recurrent.network import IntegerCell, IntegerConv, RecurrentNetwork
+from gradloom.rtl.models.recurrent.network import IntegerCell, IntegerConv, Pool, RecurrentNetwork
 
 __all__ = ["State", "Trace", "convolve", "logits", "real_logits", "run", "start", "step", "sums"]
 
@@ -107,7 +107,9 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
     """
     integers, source = network.integers, x
     for layer in integers.front:
-        source, x = x, convolve(layer, x)
+        source, x = x, layer.greatest(x, layer.coding.lo) if isinstance(layer, Pool) else convolve(layer, x)
+    if network.last_conv is None:
+        source = x
     state = start(integers.cell, len(x)) if state is None else state
     hidden = []
     for at in range(x.shape[1]):

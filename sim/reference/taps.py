@@ -30,8 +30,9 @@ def input_sums(network: RecurrentNetwork, source: np.ndarray, parallel: int = 1)
     step ``quarter * steps // QUARTERS``.
     """
     steps = source
-    if network.front:
-        conv, (first, own) = network.front[-1], own_samples(network)
+    conv = network.last_conv
+    if conv is not None:
+        first, own = own_samples(network)
         at = np.arange(conv.steps(source.shape[1]))[:, None] * conv.stride + first + np.arange(own)
         steps = np.pad(source, ((0, 0), conv.pads, (0, 0)))[:, at].sum(axis=2)
     starts = [quarter * steps.shape[1] // QUARTERS for quarter in range(QUARTERS)]

@@ -264,9 +264,8 @@ def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel:
     """
     hidden, state = real_states(network, x)
     cell = network.lstm
-    source = real_front(network.front[:-1], x)
-    coding = network.front[-2].coding if len(network.front) > 1 else network.input
-    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, coding.scale)
+    source = real_front(network.front[:-1] if network.last_conv is not None else network.front, x)
+    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.source.scale)
     sums = input_sums(network, source.astype(np.float64), parallel)
     parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), sums)
     return np.concatenate(

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
-from gradloom.rtl.models.recurrent.network import Conv, Gate, LstmCell, RecurrentNetwork
+from gradloom.rtl.models.recurrent.network import Conv, Gate, LstmCell, Pool, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.output import check_file, staged_file
 
@@ -148,13 +148,16 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
     return np.stack(states, axis=1), c
 
 
-def real_front(layers: Sequence[Conv], x: np.ndarray) -> np.ndarray:
-    """What convolutions in front make of ``[n, samples, channels]``."""
-    for conv in layers:
-        wide = np.pad(x, ((0, 0), conv.pads, (0, 0)))
-        windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
-        x = np.einsum("ntck,ock->nto", windows, conv.weight) * conv.scale + conv.bias
-        if conv.coding.lo >= 0:  # a ReLU, or as good as one
+def real_front(layers: Sequence[Conv | Pool], x: np.ndarray) -> np.ndarray:
+    """What layers in front make of ``[n, samples, channels]``."""
+    for layer in layers:
+        if isinstance(layer, Pool):
+            x = layer.greatest(x, -np.inf)
+            continue
+        wide = np.pad(x, ((0, 0), layer.pads, (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(wide, layer.kernel, axis=1)[:, :: layer.stride]
+        x = np.einsum("ntck,ock->nto", windows, layer.weight) * layer.scale + layer.bias
+        if layer.coding.lo >= 0:  # a ReLU, or as good as one
             x = np.maximum(x, 0)
     return x
 
@@ -235,9 +238,7 @@ def check_fits(network: RecurrentNetwork, x: np.ndarray, name: str) -> float:
     steps = x.shape[1]
     for layer in network.front:
         if layer.steps(steps) < 1:
-            raise ValueError(
-                f"{name}: x has {x.shape[1]} steps: at least {layer.weight.shape[2]}, the kernel of {layer.name!r}"
-            )
+            raise ValueError(f"{name}: x has {x.shape[1]} steps: at least {layer.kernel}, the kernel of {layer.name!r}")
         steps = layer.steps(steps)
     beyond = _beyond(network, x)
     if beyond > _MOST_SATURATED:

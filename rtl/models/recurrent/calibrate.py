@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .cells import GruCell, RnnCell
-from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, load_native
-from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, FloatPool, load_native
+from .network import Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
 
 __all__ = ["Bits", "float_logits", "in_float", "quantized"]
 
@@ -91,13 +91,19 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     bits = bits or Bits()
     x = np.asarray(x, np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
     coding = _fitted(x, bits.input, name="input")
-    value, front = x, []
-    for conv in network.front:
-        value = convolved(conv, value)
-        codes, scale = _weights(conv.weight, bits.weights)
-        low = 0 if conv.relu else None
-        fitted = _fitted(value, bits.activations, low=low, name=conv.name)
-        front.append(Conv(codes, scale, conv.bias, conv.stride, conv.pads, fitted, conv.name))
+    value = x
+    front: list[Any] = []
+    fitted = coding
+    for layer in network.front:
+        if isinstance(layer, FloatPool):
+            front.append(Pool(layer.kernel, layer.stride, layer.pads, layer.groups, layer.inputs, fitted, layer.name))
+            value = front[-1].greatest(value, -np.inf)
+            continue
+        value = convolved(layer, value)
+        codes, scale = _weights(layer.weight, bits.weights)
+        low = 0 if layer.relu else None
+        fitted = _fitted(value, bits.activations, low=low, name=layer.name)
+        front.append(Conv(codes, scale, layer.bias, layer.stride, layer.pads, fitted, layer.name))
     seen: dict[str, list[np.ndarray]] = {}
     hidden = run(network.cell, value, seen)
     stacked = {name: np.stack(each) for name, each in seen.items()}
@@ -121,20 +127,35 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
     return np.maximum(value, 0) if conv.relu else value
 
 
+def _layer_in_float(layer: Conv | Pool) -> FloatConv | FloatPool:
+    if isinstance(layer, Pool):
+        return FloatPool(
+            kernel=layer.kernel,
+            stride=layer.stride,
+            pads=layer.pads,
+            groups=layer.groups,
+            inputs=layer.inputs,
+            name=layer.name,
+        )
+    return FloatConv(
+        weight=layer.weight * np.broadcast_to(layer.scale, len(layer.weight))[:, None, None],
+        bias=layer.bias,
+        stride=layer.stride,
+        pads=layer.pads,
+        relu=layer.coding.lo >= 0,
+        name=layer.name,
+    )
+
+
+def _pooled(layer: FloatPool, value: np.ndarray) -> np.ndarray:
+    held = Pool(layer.kernel, layer.stride, layer.pads, layer.groups, layer.inputs, Coding(1.0, 0, 0))
+    return held.greatest(value, -np.inf)
+
+
 def in_float(network: RecurrentNetwork) -> FloatNetwork:
     """A quantised LSTM's weights in floating point."""
     cell = network.lstm
-    front = tuple(
-        FloatConv(
-            weight=conv.weight * np.broadcast_to(conv.scale, len(conv.weight))[:, None, None],
-            bias=conv.bias,
-            stride=conv.stride,
-            pads=conv.pads,
-            relu=conv.coding.lo >= 0,
-            name=conv.name,
-        )
-        for conv in network.front
-    )
+    front = tuple(_layer_in_float(layer) for layer in network.front)
     head = network.head
     return FloatNetwork(
         name=network.name,
@@ -162,8 +183,8 @@ def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
     The head takes the last state or the mean.
     """
     value = np.asarray(x, np.float64)
-    for conv in network.front:
-        value = convolved(conv, value)
+    for layer in network.front:
+        value = _pooled(layer, value) if isinstance(layer, FloatPool) else convolved(layer, value)
     hidden = run(network.cell, value, {})
     assert network.head is not None
     picked = hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...output import check_file, staged_file
-from .network import GATES, Coding, RecurrentNetwork
+from .network import GATES, Coding, Pool, RecurrentNetwork
 
 __all__ = ["export_recurrent"]
 
@@ -95,6 +95,9 @@ class _Writer:
             value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
         for number, conv in enumerate(network.front):
             name = f"conv{number}"
+            if isinstance(conv, Pool):
+                value = self._pool(nodes, value, conv, f"pool{number}")
+                continue
             weight = nodes.weights(f"{name}_w", conv.weight, conv.scale, 0)
             bias = nodes.constant(f"{name}_b", conv.bias)
             value = nodes(
@@ -136,6 +139,12 @@ class _Writer:
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="gradloom"
         )
+
+    @staticmethod
+    def _pool(nodes: _Nodes, value: str, pool: Pool, name: str) -> str:
+        if pool.groups.shape != (pool.inputs, 1) or (pool.groups[:, 0] != np.arange(pool.inputs)).any():
+            raise ValueError(f"node {pool.name!r}: a pool over features cannot be exported, only one over time")
+        return nodes("MaxPool", [value], name, kernel_shape=[pool.kernel], pads=list(pool.pads), strides=[pool.stride])
 
     def _info(self, name: str, shape: list[int | str]) -> Any:
         from onnx import helper

@@ -1,5 +1,6 @@
 """Expressions of quantised graphs, without layouts and names."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,9 @@ __all__ = [
     "Convolved",
     "Expression",
     "Joined",
+    "Merged",
     "Pending",
+    "Pooled",
     "Product",
     "Rectified",
     "Result",
@@ -25,6 +28,7 @@ __all__ = [
     "Variable",
     "Weights",
     "added",
+    "behind",
     "channels",
     "scaled",
     "taken",
@@ -110,14 +114,55 @@ class Affine(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Convolved(Expression):
-    """A convolution over time: codes ``[outputs, inputs, kernel]``."""
+    """A convolution: codes ``[outputs, inputs, kernel]``.
+
+    Of a plane they are ``[outputs, inputs, kernel, kernel]``. ``strides`` and ``pads`` are by axis, ``axes`` the labels
+    of these, and ``sizes`` how many elements the source has along them, 0 where that is not known.
+    """
 
     source: Expression
     codes: np.ndarray
     scale: np.ndarray
     bias: np.ndarray
-    stride: int
-    pads: tuple[int, int]
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    name: str
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Sizes of the kernel."""
+        return self.codes.shape[2:]
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled(Expression):
+    """Greatest of a kernel's values; fields as of :class:`Convolved`.
+
+    ``channels``: of the result. Once the kernel goes along the steps alone, ``inputs`` are the channels of the source
+    and ``groups`` ``[channels, n]`` those that each is the greatest of.
+    """
+
+    source: Expression
+    channels: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    name: str
+    inputs: int = 0
+    groups: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Merged(Expression):
+    """Two axes of a value as one: their labels and sizes in order."""
+
+    source: Expression
+    labels: tuple[int, int]
+    sizes: tuple[int, int]
     name: str
 
 
@@ -198,12 +243,23 @@ class Joined(Expression):
     parts: tuple[Expression, ...]
 
 
+def behind(value: Expression, made: Callable[[Expression], Expression]) -> Expression:
+    """What is ``made`` of a value, with the value's ends behind it."""
+    if isinstance(value, (Clipped, Rectified)):
+        return replace(value, source=behind(value.source, made))
+    return made(value)
+
+
 def channels(value: Expression) -> int:
     """How many channels a value has; 0 where that is not known."""
     if isinstance(value, Variable):
         return value.width
     if isinstance(value, (Affine, Convolved)):
         return len(value.bias)
+    if isinstance(value, Pooled):
+        return value.channels
+    if isinstance(value, Merged):
+        return value.sizes[0] * value.sizes[1]
     if isinstance(value, Joined):
         widths = [channels(part) for part in value.parts]
         return sum(widths) if all(widths) else 0

@@ -12,27 +12,23 @@ from .expressions import (
     Clipped,
     Coded,
     Complement,
-    Convolved,
     Expression,
-    Joined,
     Pending,
     Product,
     Rectified,
-    Result,
     Variable,
     Weights,
     added,
     channels,
     product,
     scaled,
-    taken,
 )
+from .layers import Layers
+from .layouts import Labels
 from .network import Coding
 
 __all__ = ["Graph", "label_of"]
 
-#: Axes of a value with time: labels that a Transpose permutes.
-Labels = tuple[int, ...] | None
 _RANGES = {
     np.dtype(np.int8): (-128, 127),
     np.dtype(np.uint8): (0, 255),
@@ -48,7 +44,7 @@ def label_of(node: Any) -> str:
     return f"node {node.name or (node.output[0] if node.output else '?')!r} ({node.op_type})"
 
 
-class Graph:
+class Graph(Layers):
     """Walks the nodes of a graph, of a loop's body or of the whole file.
 
     Parameters
@@ -73,12 +69,15 @@ class Graph:
         self.weights: dict[str, Weights] = {}
         self.values: dict[str, Expression] = {}
         self.labels: dict[str, Labels] = {}
+        #: Sizes of the axes of values in front of the recurrent node; 0 where they are not known.
+        self.shapes: dict[str, tuple[int, ...]] = {}
         for each in self.graph.input:
             if each.name not in self.constants:
                 dims = [d.dim_value for d in each.type.tensor_type.shape.dim]
                 width = max(dims) if len(dims) == 2 and 1 in dims else dims[-1] if len(dims) == 2 else 0
                 self.values[each.name] = Variable(each.name, width)
                 self.labels[each.name] = tuple(range(len(dims))) if len(dims) >= 3 else None
+                self.shapes[each.name] = tuple(dims)
 
     def walk(self) -> None:
         """Reads all nodes, in any order in which their inputs are known."""
@@ -125,6 +124,9 @@ class Graph:
         self.labels[node.output[0]] = next(
             (self.labels[name] for name in names if self.labels.get(name) is not None), None
         )
+        moving = next((name for name in names if name in self.shapes), None)
+        if moving is not None:
+            self.shapes.setdefault(node.output[0], self.shapes[moving])
         result = handler(node, attributes)
         if result is not None:
             self.values[node.output[0]] = result
@@ -377,123 +379,6 @@ class Graph:
         if isinstance(b, np.ndarray):
             return scaled(a, b, node.name)
         return Product(a, b, node.name or node.output[0])
-
-    def _of_batchnormalization(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        source = self._source(node)
-        gamma, beta, mean, variance = (self.real(name) for name in node.input[1:5])
-        factor = gamma / np.sqrt(variance + attributes.get("epsilon", 1e-5))
-        return added(scaled(source, factor, node.name), beta - mean * factor, node.name)
-
-    def _of_conv(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        source, weights = self._source(node), self.quantized(node.input[1])
-        codes, scale = weights.by_output(0)
-        if codes.ndim != 3:
-            raise RefusedNode(f"its weights have {codes.ndim} dimensions: only convolution over time (3) is supported")
-        group, dilations = attributes.get("group", 1), list(attributes.get("dilations", [1]))
-        if group != 1 or dilations != [1]:
-            raise RefusedNode(f"group={group}, dilations={dilations}: only 1 is supported")
-        if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-            raise RefusedNode(f"auto_pad={attributes['auto_pad'].decode()}: give pads in its place")
-        bias = self.real(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(codes))
-        pads = attributes.get("pads", [0, 0])
-        return Convolved(
-            source,
-            codes,
-            scale,
-            bias.reshape(-1).astype(np.float64),
-            attributes.get("strides", [1])[0],
-            (pads[0], pads[1]),
-            node.name or node.output[0],
-        )
-
-    # Layouts
-
-    def _of_identity(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        return self._source(node)
-
-    _of_dropout = _of_squeeze = _of_unsqueeze = _of_identity
-
-    def _of_flatten(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        if self.labels[node.input[0]] is not None:
-            raise RefusedNode("flattening time and channels together is not supported: pick the last step or the mean")
-        return self._source(node)
-
-    def _of_transpose(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        labels = self.labels[node.input[0]]
-        if labels is not None:
-            order = list(attributes.get("perm", range(len(labels))[::-1]))
-            self.labels[node.output[0]] = tuple(labels[n] for n in order)
-        return self._source(node)
-
-    def _of_concat(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        if not all(name in self.values for name in node.input):
-            raise RefusedNode("it joins values with constants")
-        parts = tuple(self.values[name] for name in node.input)
-        if not all(map(channels, parts)):
-            raise RefusedNode("it joins values whose number of channels is not known")
-        return Joined(parts)
-
-    def _of_split(self, node: Any, attributes: dict[str, Any]) -> None:
-        source = self._source(node)
-        whole, count = channels(source), len(node.output)
-        if len(node.input) > 1 and node.input[1]:
-            sizes = [int(n) for n in self.constants.values[node.input[1]]]
-        else:
-            sizes = list(attributes.get("split", [-(-whole // count)] * count))
-        if sum(sizes) != whole or len(sizes) != count:
-            raise RefusedNode(f"parts of {sizes} channels of an input with {whole}")
-        ends = np.cumsum(sizes).tolist()
-        for name, size, end in zip(node.output, sizes, ends):
-            self.values[name], self.labels[name] = taken(source, end - size, end), None
-
-    def _of_slice(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        source = self._source(node)
-        given = [[int(n) for n in self.constants.values[name].reshape(-1)] if name else [] for name in node.input[1:]]
-        starts, ends, axes, steps = given + [[]] * (4 - len(given))
-        if len(starts) != 1 or (steps or [1]) != [1]:
-            raise RefusedNode("only one axis with step 1 is supported")
-        labels = self.labels[node.input[0]]
-        if labels is not None:
-            self._step(node, axes[0] if axes else 0, starts[0], ends[0])
-            return Result("last")
-        whole = channels(source)
-        first, last = (min(n + whole if n < 0 else n, whole) for n in (starts[0], ends[0]))
-        return taken(source, first, last)
-
-    def _of_gather(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        index = self.constants.values[node.input[1]] if node.input[1] in self.constants else np.zeros(2)
-        if index.size != 1 or int(index.item()) != -1:
-            raise RefusedNode("only the last step (index -1) is supported")
-        self._step(node, attributes.get("axis", 0), -1, 1 << 31)
-        return Result("last")
-
-    def _step(self, node: Any, axis: int, start: int, end: int) -> None:
-        """Checks that a node takes the last step of all hidden states."""
-        labels, source = self.labels[node.input[0]], self._source(node)
-        if not (
-            isinstance(source, Result)
-            and source.what == "all"
-            and labels
-            and labels[axis] == 0
-            and start == -1
-            and (end == -1 or end >= 1 << 30)
-        ):
-            raise RefusedNode("only the last step of all hidden states can be taken")
-        self.labels[node.output[0]] = None
-
-    def _of_reducemean(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        source, labels = self._source(node), self.labels[node.input[0]]
-        axes = (
-            [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
-            if len(node.input) > 1
-            else (list(attributes.get("axes", [])))
-        )
-        if not (
-            isinstance(source, Result) and source.what == "all" and labels and len(axes) == 1 and labels[axes[0]] == 0
-        ):
-            raise RefusedNode("only the mean of all hidden states over time is supported")
-        self.labels[node.output[0]] = None
-        return Result("mean")
 
 
 def code_range(zero: np.ndarray, bits: np.ndarray, signed: int, narrow: int, rounding: bytes) -> tuple[int, int]:

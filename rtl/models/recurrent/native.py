@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
-from .expressions import Affine, Convolved, Expression, Rectified, Result, Variable, Weights
-from .graph import Graph, Labels, label_of
+from .expressions import Affine, Convolved, Expression, Pooled, Rectified, Result, Variable, Weights
+from .graph import Graph, label_of
+from .layouts import Labels
+from .planes import over_steps
 
-__all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "load_native"]
+__all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "FloatPool", "load_native"]
 
 #: Gates in ONNX's order, by the node's type.
 _ORDERS = {"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "new"), "RNN": ("new",)}
@@ -33,6 +35,18 @@ class FloatConv:
     stride: int
     pads: tuple[int, int]
     relu: bool
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FloatPool:
+    """Greatest values of windows; see :class:`~.network.Pool`."""
+
+    kernel: int
+    stride: int
+    pads: tuple[int, int]
+    groups: np.ndarray
+    inputs: int
     name: str
 
 
@@ -79,7 +93,7 @@ class FloatNetwork:
     """
 
     name: str
-    front: tuple[FloatConv, ...]
+    front: tuple[FloatConv | FloatPool, ...]
     cell: FloatCell
     head: FloatDense | None
     pick: str
@@ -87,7 +101,10 @@ class FloatNetwork:
     @property
     def channels(self) -> int:
         """Channels of a sample."""
-        return self.front[0].weight.shape[1] if self.front else self.cell.inputs
+        if not self.front:
+            return self.cell.inputs
+        first = self.front[0]
+        return first.inputs if isinstance(first, FloatPool) else int(first.weight.shape[1])
 
 
 def load_native(path: Path | str) -> FloatNetwork:
@@ -169,22 +186,20 @@ class _FloatGraph(Graph):
 
     def _of_squeeze(self, node: Any, attributes: dict[str, Any]) -> Expression:
         labels = self.labels[node.input[0]]
-        if labels is not None and len(labels) == 4:
+        if labels is not None and _DIRECTION in labels:
             self._without_directions(node, labels, self._axes(node, attributes))
-        return self._source(node)
+            return self._source(node)
+        return super()._of_squeeze(node, attributes)
 
     def _of_reshape(self, node: Any, attributes: dict[str, Any]) -> Expression:
         """That which removes the axis of the directions, of which there is one."""
         labels, shape = self.labels[node.input[0]], self.constants.values.get(node.input[1], np.zeros(0))
-        if labels is None or len(labels) != 4 or shape.size != 3:
+        if labels is None or _DIRECTION not in labels:
+            return super()._of_reshape(node, attributes)
+        if shape.size != 3:
             raise RefusedNode("only the axis of the directions can be removed")
         self._without_directions(node, labels, [labels.index(_DIRECTION)])
         return self._source(node)
-
-    def _axes(self, node: Any, attributes: dict[str, Any]) -> list[int]:
-        if len(node.input) > 1:
-            return [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
-        return list(attributes.get("axes", []))
 
     def _without_directions(self, node: Any, labels: Sequence[int], axes: list[int]) -> None:
         left = [label for at, label in enumerate(labels) if at not in [axis % 4 for axis in axes]]
@@ -193,8 +208,8 @@ class _FloatGraph(Graph):
         self.labels[node.output[0]] = tuple(left)
 
 
-#: Label of an axis of directions; those of time, batch and channels are 0, 1 and 2.
-_DIRECTION = 3
+#: Label of an axis of directions; those of time, batch and channels are 0, 1 and 2 behind a node.
+_DIRECTION = 9
 
 
 class _Reader:
@@ -202,17 +217,18 @@ class _Reader:
         self.model, self.name = model, name
         self.cell: FloatCell | None = None
         self.source: Expression | None = None
+        self.time = 0
 
     def network(self) -> FloatNetwork:
         graph = _FloatGraph(self.model, inner=self._recurrent)
         graph.walk()
         outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
         assert self.cell is not None and self.source is not None
-        front = self._front(self.source)
-        if front and front[-1].weight.shape[0] != self.cell.inputs:
+        front = self._front(over_steps(self.source, self.time))
+        made = len(front[-1].groups if isinstance(front[-1], FloatPool) else front[-1].weight) if front else 0
+        if front and made != self.cell.inputs:
             raise ValueError(
-                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before it gives "
-                f"{front[-1].weight.shape[0]}"
+                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the layer before it gives {made}"
             )
         head, pick = self._head(outputs)
         return FloatNetwork(name=self.name, front=front, cell=self.cell, head=head, pick=pick)
@@ -254,29 +270,46 @@ class _Reader:
             inner=inner,
             name=node.name or node.output[0],
         )
-        self.source = source
+        self.source, self.time = source, labels[0]
         every: tuple[Expression, Labels] = (Result("all"), (0, _DIRECTION, 1, 2))
         return [every, (Result("last"), None), (Result("state"), None)]
 
     @staticmethod
-    def _front(source: Expression) -> tuple[FloatConv, ...]:
-        layers: list[FloatConv] = []
+    def _front(source: Expression) -> tuple[FloatConv | FloatPool, ...]:
+        layers: list[FloatConv | FloatPool] = []
         while not isinstance(source, Variable):
-            relu = isinstance(source, Rectified)
-            inner = source.source if isinstance(source, Rectified) else source
-            if not isinstance(inner, Convolved):
-                raise ValueError("only convolutions over time and ReLU may be before the recurrent node")
+            relu = False
+            while isinstance(source, (Rectified, Pooled)):
+                # The greatest of rectified values is the rectified greatest.
+                relu = relu or isinstance(source, Rectified)
+                if isinstance(source, Pooled):
+                    assert source.groups is not None
+                    layers.append(
+                        FloatPool(
+                            kernel=source.kernel[0],
+                            stride=source.strides[0],
+                            pads=source.pads[0],
+                            groups=source.groups,
+                            inputs=source.inputs,
+                            name=source.name,
+                        )
+                    )
+                source = source.source
+            if isinstance(source, Variable) and not relu:
+                break
+            if not isinstance(source, Convolved):
+                raise ValueError("only convolutions and pools over time and ReLU may be before the recurrent node")
             layers.append(
                 FloatConv(
-                    weight=inner.codes * inner.scale[:, None, None],
-                    bias=inner.bias,
-                    stride=inner.stride,
-                    pads=inner.pads,
+                    weight=source.codes * source.scale[:, None, None],
+                    bias=source.bias,
+                    stride=source.strides[0],
+                    pads=source.pads[0],
                     relu=relu,
-                    name=inner.name,
+                    name=source.name,
                 )
             )
-            source = inner.source
+            source = source.source
         return tuple(layers[::-1])
 
     def _head(self, outputs: list[Expression]) -> tuple[FloatDense | None, str]:

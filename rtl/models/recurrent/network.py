@@ -19,6 +19,7 @@ __all__ = [
     "IntegerCell",
     "IntegerConv",
     "LstmCell",
+    "Pool",
     "RecurrentNetwork",
     "lookup",
 ]
@@ -113,9 +114,66 @@ class Conv:
     coding: Coding
     name: str = ""
 
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return int(self.weight.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return len(self.weight)
+
+    @property
+    def kernel(self) -> int:
+        """Time steps of a window."""
+        return int(self.weight.shape[2])
+
     def steps(self, steps: int) -> int:
         """Time steps of the result, for the time steps of the input."""
-        return (steps + sum(self.pads) - self.weight.shape[2]) // self.stride + 1
+        return (steps + sum(self.pads) - self.kernel) // self.stride + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Greatest codes of windows of time steps.
+
+    Attributes
+    ----------
+    kernel, stride : int
+    pads : tuple of int
+        Steps before and after, which count as the least code.
+    groups : array of int ``[outputs, n]``
+        Channels of the input that each output is the greatest of.
+    inputs : int
+        Channels of the input.
+    coding : Coding
+        Of the input, and of the result.
+    """
+
+    kernel: int
+    stride: int
+    pads: tuple[int, int]
+    groups: np.ndarray
+    inputs: int
+    coding: Coding
+    name: str = ""
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return len(self.groups)
+
+    def steps(self, steps: int) -> int:
+        """Time steps of the result, for the time steps of the input."""
+        return (steps + sum(self.pads) - self.kernel) // self.stride + 1
+
+    def greatest(self, values: np.ndarray, least: float) -> np.ndarray:
+        """Of values ``[n, steps, inputs]``; ``least``: what pads are."""
+        wide = np.pad(values, ((0, 0), self.pads, (0, 0)), constant_values=least)
+        windows = np.lib.stride_tricks.sliding_window_view(wide, self.kernel, axis=1)[:, :: self.stride]
+        found: np.ndarray = windows.max(axis=3)[..., self.groups].max(axis=3)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +302,13 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentNetwork:
-    """Convolutions over time, a recurrent cell and a dense layer.
+    """Layers over time, a recurrent cell and a dense layer.
 
     Attributes
     ----------
     input : Coding
         Of the input.
-    front : tuple of Conv
+    front : tuple of Conv or Pool
     cell : LstmCell, GruCell or RnnCell
     head : Dense, optional
     pick : str
@@ -259,7 +317,7 @@ class RecurrentNetwork:
 
     name: str
     input: Coding
-    front: tuple[Conv, ...]
+    front: tuple[Conv | Pool, ...]
     cell: Cell
     head: Dense | None = None
     pick: str = "last"
@@ -267,7 +325,7 @@ class RecurrentNetwork:
     @property
     def channels(self) -> int:
         """Channels of a sample."""
-        return self.front[0].weight.shape[1] if self.front else self.cell.inputs
+        return self.front[0].inputs if self.front else self.cell.inputs
 
     @property
     def lstm(self) -> LstmCell:
@@ -276,6 +334,18 @@ class RecurrentNetwork:
             kind = type(self.cell).__name__.removesuffix("Cell").upper()
             raise ValueError(f"{self.name}: its recurrent node is a {kind}: must be an LSTM")
         return self.cell
+
+    @property
+    def last_conv(self) -> Conv | None:
+        """The convolution right in front of the cell, if there is one."""
+        return self.front[-1] if self.front and isinstance(self.front[-1], Conv) else None
+
+    @property
+    def source(self) -> Coding:
+        """Coding of what reaches :attr:`last_conv`, or the cell."""
+        if self.last_conv is None:
+            return self.cell_input
+        return self.front[-2].coding if len(self.front) > 1 else self.input
 
     @property
     def cell_input(self) -> Coding:
@@ -507,14 +577,17 @@ class Integers:
     """A network's quantisers in integers."""
 
     network: RecurrentNetwork
-    front: tuple[IntegerConv, ...] = field(init=False)
+    front: tuple[IntegerConv | Pool, ...] = field(init=False)
     #: :class:`IntegerCell`, IntegerGru or IntegerRnn.
     cell: Any = field(init=False)
 
     def __post_init__(self) -> None:
         network = self.network
         sources = [network.input, *(conv.coding for conv in network.front)]
-        self.front = tuple(IntegerConv.of(conv, source) for conv, source in zip(network.front, sources))
+        self.front = tuple(
+            layer if isinstance(layer, Pool) else IntegerConv.of(layer, source)
+            for layer, source in zip(network.front, sources)
+        )
         self.cell = network.cell.integers(network.cell_input)
 
     def check(self) -> None:
@@ -529,7 +602,8 @@ class Integers:
     def quantizers(self) -> Iterator[dict[str, object]]:
         """The arithmetic of each quantiser, with its numbers."""
         for number, layer in enumerate(self.front):
-            yield told_of(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
+            if isinstance(layer, IntegerConv):
+                yield told_of(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
         yield from self.cell.quantizers()
 
 

@@ -11,10 +11,23 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
-from .expressions import Activated, Affine, Coded, Complement, Convolved, Expression, Product, Result, Sum, Variable
+from .expressions import (
+    Activated,
+    Affine,
+    Coded,
+    Complement,
+    Convolved,
+    Expression,
+    Pooled,
+    Product,
+    Result,
+    Sum,
+    Variable,
+)
 from .graph import Graph, Labels, code_range, label_of
 from .native import NATIVE
-from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
+from .planes import over_steps
 
 __all__ = ["load_recurrent"]
 
@@ -65,6 +78,8 @@ class _Reader:
         self.cell: LstmCell | None = None
         self.source: Expression | None = None
         self.seen: Coding | None = None
+        #: Label of the axis of the steps.
+        self.time = 0
 
     def network(self) -> RecurrentNetwork:
         graph = Graph(self.model, inner=self._recurrent)
@@ -82,10 +97,10 @@ class _Reader:
             self._from_step(outputs, variables)
         assert self.cell is not None and self.source is not None
         input_coding, front = self._front(self.source)
-        if self.cell.inputs != (front[-1].weight.shape[0] if front else self.cell.inputs):
+        if self.cell.inputs != (front[-1].outputs if front else self.cell.inputs):
             raise ValueError(
-                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the convolution before "
-                f"it gives {front[-1].weight.shape[0]}"
+                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the layer before it "
+                f"gives {front[-1].outputs}"
             )
         head, pick = self._head(outputs)
         return RecurrentNetwork(self.name, input_coding, front, self.cell, head, pick)
@@ -371,36 +386,47 @@ class _Reader:
 
     # Around the cell
 
-    def _front(self, source: Expression) -> tuple[Coding, tuple[Conv, ...]]:
-        layers: list[Conv] = []
-        value = source
-        if self.seen is not None and not isinstance(value, Coded):
+    def _front(self, source: Expression) -> tuple[Coding, tuple[Conv | Pool, ...]]:
+        layers: list[Conv | Pool] = []
+        value = over_steps(source, self.time)
+        if self.seen is not None and not isinstance(value, (Coded, Pooled)):
             value = Coded(value, self.seen)
         elif self.seen is not None and isinstance(value, Coded):
             _check_coding(self.seen, value.coding, "input")
         while True:
-            coded = _need(value, "the input")
-            inner = coded.source
-            if isinstance(inner, Variable):
-                return coded.coding, tuple(layers[::-1])
-            if not isinstance(inner, Convolved):
+            coding: Coding | None = None
+            pools: list[Pooled] = []
+            while isinstance(value, (Coded, Pooled)):
+                if isinstance(value, Pooled):
+                    pools.append(value)
+                else:
+                    # Quantisers do not decrease: the greatest code is the code of the greatest.
+                    if coding is not None:
+                        _check_coding(coding, value.coding, "input of the recurrent node")
+                    coding = value.coding
+                value = value.source
+            if coding is None:
+                coding = _need(value, "the input").coding
+            layers += [_pool(each, coding) for each in pools]
+            if isinstance(value, Variable):
+                return coding, tuple(layers[::-1])
+            if not isinstance(value, Convolved):
                 raise ValueError(
-                    f"node {coded.coding.name!r}: only convolutions over time may be before the recurrent node"
+                    f"node {coding.name!r}: only convolutions and pools over time may be before the recurrent node"
                 )
-            codes, scale = inner.codes, inner.scale
-            negative = (scale < 0)[:, None, None]
+            negative = (value.scale < 0)[:, None, None]
             layers.append(
                 Conv(
-                    np.where(negative, -codes, codes),
-                    np.abs(scale),
-                    inner.bias,
-                    inner.stride,
-                    inner.pads,
-                    coded.coding,
-                    inner.name,
+                    np.where(negative, -value.codes, value.codes),
+                    np.abs(value.scale),
+                    value.bias,
+                    value.strides[0],
+                    value.pads[0],
+                    coding,
+                    value.name,
                 )
             )
-            value = inner.source
+            value = value.source
 
     def _head(self, outputs: list[Expression]) -> tuple[Dense | None, str]:
         heads = [each for each in outputs if isinstance(each, Affine)]
@@ -447,6 +473,11 @@ def _gate(
         )
     wide = np.broadcast_to(bias.reshape(-1), (len(u[0]),)).astype(np.float64)
     return Gate(w[0], u[0], w[1], u[1], wide, accumulator, kind, output, node or name)
+
+
+def _pool(value: Pooled, coding: Coding) -> Pool:
+    assert value.groups is not None
+    return Pool(value.kernel[0], value.strides[0], value.pads[0], value.groups, value.inputs, coding, value.name)
 
 
 def _core(value: Expression) -> Expression:

@@ -11,14 +11,14 @@ from ...json_file import read_json
 from ...output import staged
 from ..archive import read_npz
 from .cells import GruCell, RnnCell
-from .network import Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from .network import Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
 from .reader import load_recurrent
 
 __all__ = ["FORMAT", "load_network", "save_network", "summary"]
 
 #: Version of the files; another one is refused.
 FORMAT = 1
-_CLASSES = (Coding, Conv, Dense, Gate, GruCell, LstmCell, RecurrentNetwork, RnnCell)
+_CLASSES = (Coding, Conv, Dense, Gate, GruCell, LstmCell, Pool, RecurrentNetwork, RnnCell)
 _KINDS: dict[str, Any] = {each.__name__: each for each in _CLASSES}
 
 
@@ -70,7 +70,7 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
     weights = [
         *(gate.w for gate in cell.gates.values()),
         *(gate.u for gate in cell.gates.values()),
-        *(conv.weight for conv in network.front),
+        *(conv.weight for conv in network.front if isinstance(conv, Conv)),
     ]
     if network.head is not None:
         weights.append(network.head.weight)
@@ -84,15 +84,8 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
         "classes": None if network.head is None else len(network.head.bias),
         "pick": network.pick,
         "coupled_gates": isinstance(cell, LstmCell) and "input" not in cell.gates,
-        "convolutions": [
-            {
-                "inputs": conv.weight.shape[1],
-                "outputs": conv.weight.shape[0],
-                "kernel": conv.weight.shape[2],
-                "stride": conv.stride,
-            }
-            for conv in network.front
-        ],
+        "convolutions": [_layer(each) for each in network.front if isinstance(each, Conv)],
+        "pools": [_layer(each) for each in network.front if isinstance(each, Pool)],
         "parameters": sum(each.size for each in weights),
         "products_a_step": sum(gate.w.size + gate.u.size for gate in cell.gates.values()),
         "input_codes": [network.input.lo, network.input.hi],
@@ -101,6 +94,10 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
         "state_codes": [low, high],
         "quantizers": list(integers.quantizers()),
     }
+
+
+def _layer(layer: Conv | Pool) -> dict[str, int]:
+    return {name: getattr(layer, name) for name in ("inputs", "outputs", "kernel", "stride")}
 
 
 def _packed(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:

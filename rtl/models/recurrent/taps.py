@@ -78,15 +78,15 @@ class TapSums:
 
 def tap_channels(network: RecurrentNetwork) -> int:
     """Channels of the last convolution's input, or of the network's."""
-    return int(network.front[-1].weight.shape[1]) if network.front else network.channels
+    return network.last_conv.inputs if network.last_conv is not None else network.cell.inputs
 
 
 def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
     """First of a step's own samples in its window, and their number."""
-    if not network.front:
+    conv = network.last_conv
+    if conv is None:
         return 0, 1
-    conv = network.front[-1]
-    kernel = int(conv.weight.shape[2])
+    kernel = conv.kernel
     own = min(conv.stride, kernel)
     return min(conv.pads[0], kernel - own), own
 

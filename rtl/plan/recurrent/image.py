@@ -9,7 +9,7 @@ from ...engines.cell.results import Sums
 from ...formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
 from ...models.recurrent.network import GATES as GATE_NAMES
-from ...models.recurrent.network import Coding, Conv, RecurrentNetwork
+from ...models.recurrent.network import Coding, Conv, IntegerConv, RecurrentNetwork
 from ...models.recurrent.taps import own_samples, tap_channels
 from .settings import HALF, IDLE, Affine, quantizer_word
 
@@ -57,8 +57,9 @@ class CellImage:
                     f"{network.name}: has {key}={value}: the design has room for {most}; set {key}={_power(value)}"
                 )
         self.hidden, self.inputs = (-(-value // config.parallel) for value in (units, inputs))
-        self.conv = network.integers.front[-1] if network.front else None
-        self.source = network.front[-2].coding if len(network.front) > 1 else network.input
+        last = network.integers.front[-1] if network.front else None
+        self.conv = last if isinstance(last, IntegerConv) else None
+        self.source = network.source
         self._lay_windows()
         self._check_sizes()
         self.unsigned, self.window_unsigned = network.cell_input.hi > 127, self.source.hi > 127

@@ -1,10 +1,13 @@
 """Whole programs on the recurrent machine: every code, every counter, in the cycles that were forecast."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
+from gradloom.rtl.models.recurrent.network import Pool
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 from gradloom.sim.run.programs import forecast_placed, run_each
@@ -46,6 +49,14 @@ def test_sequences_in_batches_equal_the_reference(timing):
     ran = run_cell(made, codes, SMALL, timing=timing)
     assert ran.trace.h.shape == (6, 9, 11) and ran.sums is None
     assert (timing is None) == (ran.figures["cycles"] == ran.figures["forecast"])
+
+
+def test_a_pool_in_front_is_computed_by_the_host():
+    made, outputs = example_lstm(3, 16, 6), np.arange(6)
+    pool = Pool(3, 2, (1, 0), np.stack([outputs, 6 + outputs], axis=1), 12, made.input)
+    network = replace(made, front=(pool,))
+    ran = run_cell(network, example_codes(network, np.random.default_rng(6), 2, 12), SMALL)
+    assert ran.trace.h.shape == (2, 6, 16) and ran.figures["cycles"] == ran.figures["forecast"]
 
 
 @pytest.mark.parametrize("how", [{}, {"every": True}, {"every": True, "stream": True}], ids=["last", "every", "stream"])
