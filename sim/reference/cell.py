@@ -77,8 +77,9 @@ def _lstm(cell: IntegerCell, wx: np.ndarray, uh: np.ndarray, state: State) -> St
         code = cell.accumulators[name](of_x * wx[:, own] + of_h * uh[:, own])
         gates[name] = cell.tables[name][code - cell.cell.gates[name].accumulator.lo]
     enter = gates["input"] if "input" in gates else cell.one - gates["forget"]
+    forget = gates["forget"] if "forget" in gates else cell.one - gates["input"]
     of_kept, of_added = cell.sum_factors
-    c = of_kept * cell.kept(gates["forget"] * state.c) + of_added * cell.added(enter * gates["cell"])
+    c = of_kept * cell.kept(forget * state.c) + of_added * cell.added(enter * gates["cell"])
     if cell.state is not None:
         c = cell.state(c)
     squashed = cell.tables["squash"][c - cell.state_range[0]]
@@ -108,14 +109,33 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
     integers, source = network.integers, x
     for layer in integers.front:
         source, x = x, layer.greatest(x, layer.coding.lo) if isinstance(layer, Pool) else convolve(layer, x)
-    if network.last_conv is None:
-        source = x
-    state = start(integers.cell, len(x)) if state is None else state
+    for cell, backward in integers.layers[:-1]:
+        x, _ = _both(cell, backward, x)
+    hidden, state = _both(*integers.layers[-1], x, state)
+    return Trace(x, hidden, state, source if network.last_conv is not None else x)
+
+
+def _both(
+    cell: Integers, backward: Integers | None, x: np.ndarray, state: State | None = None
+) -> tuple[np.ndarray, State]:
+    """Hidden states of all steps, and the last states.
+
+    Those of both directions are side by side.
+    """
+    hidden, state = _steps(cell, x, start(cell, len(x)) if state is None else state)
+    if backward is None:
+        return hidden, state
+    other, ended = _steps(backward, x[:, ::-1], start(backward, len(x)))
+    both = State(np.concatenate([state.h, ended.h], axis=1), np.concatenate([state.c, ended.c], axis=1))
+    return np.concatenate([hidden, other[:, ::-1]], axis=2), both
+
+
+def _steps(cell: Integers, x: np.ndarray, state: State) -> tuple[np.ndarray, State]:
     hidden = []
     for at in range(x.shape[1]):
-        state = step(integers.cell, x[:, at], state)
+        state = step(cell, x[:, at], state)
         hidden.append(state.h)
-    return Trace(x, np.stack(hidden, axis=1), state, source)
+    return np.stack(hidden, axis=1), state
 
 
 def sums(network: RecurrentNetwork, h: np.ndarray) -> np.ndarray:
@@ -134,7 +154,7 @@ def logits(network: RecurrentNetwork, trace: Trace, *, every: bool = False) -> n
     They are ``[n, steps, classes]`` where all states reach the head, or ``every`` is given.
     """
     pick = "all" if every else network.pick
-    hidden = {"last": trace.state.h, "all": trace.h, "mean": trace.h.sum(axis=1)}[pick]
+    hidden = {"last": trace.h[:, -1], "ends": trace.state.h, "all": trace.h, "mean": trace.h.sum(axis=1)}[pick]
     return real_logits(network, sums(network, hidden), trace.h.shape[1] if pick == "mean" else 1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
-from gradloom.rtl.models.recurrent.network import Conv, Gate, LstmCell, Pool, RecurrentNetwork
+from gradloom.rtl.models.recurrent.network import Cell, Conv, Gate, LstmCell, Pool, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.output import check_file, staged_file
 
@@ -99,6 +99,8 @@ def infer_sequences(
     network = load_network(model)
     x, y = _data(data, network, limit)
     if stream:
+        if any(backward is not None for _, backward in network.layers):
+            raise ValueError("stream: must be left out, a direction of the network begins at the last step")
         if network.head is not None and network.pick == "mean":
             raise ValueError("stream: must be left out, the network's head takes the mean of all steps")
         x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
@@ -139,7 +141,17 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
     There are no quantisers; weights are as the codes have them.
     """
     x = real_front(network.front, x)
-    cell = network.cell
+    c = np.zeros(0)
+    for cell, backward in network.layers:
+        hidden, c = _real_steps(cell, x)
+        if backward is not None:
+            other, ended = _real_steps(backward, x[:, ::-1])
+            hidden, c = np.concatenate([hidden, other[:, ::-1]], axis=2), np.concatenate([c, ended], axis=1)
+        x = hidden
+    return x, c
+
+
+def _real_steps(cell: Cell, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     h = c = np.zeros((len(x), cell.units))
     states = []
     for at in range(x.shape[1]):
@@ -170,7 +182,8 @@ def _activated(gate: Gate, x: np.ndarray, h: np.ndarray) -> np.ndarray:
 def _real_lstm(cell: LstmCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     gates = {name: _activated(gate, x, h) for name, gate in cell.gates.items()}
     enter = gates["input"] if "input" in gates else 1 - gates["forget"]
-    c = gates["forget"] * c + enter * gates["cell"]
+    forget = gates["forget"] if "forget" in gates else 1 - gates["input"]
+    c = forget * c + enter * gates["cell"]
     return gates["output"] * np.tanh(c), c
 
 
@@ -192,6 +205,9 @@ def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> 
     head = network.head
     assert head is not None
     picked = hidden if every else hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
+    if network.pick == "ends" and not every:
+        units = network.cell.units
+        picked = np.concatenate([hidden[:, -1, :units], hidden[:, 0, units:]], axis=1)
     return picked @ head.weight.T * head.scale + head.bias
 
 

@@ -298,11 +298,10 @@ def test_a_native_node_in_float_is_one_line(run, tmp_path, kind, attributes):
 @pytest.mark.parametrize(
     "change, named",
     [
-        (lambda node: node.attribute.append(helper.make_attribute("cifg", 1)), "cifg=1"),
         (lambda node: node.attribute.append(helper.make_attribute("reverse_input", 1)), "reverse_input=1"),
         (lambda node: node.input.pop(), "47 inputs: expected 48"),
     ],
-    ids=["cifg", "reverse", "inputs"],
+    ids=["reverse", "inputs"],
 )
 def test_brevitas_cells_that_are_not_built_are_one_line(run, tmp_path, change, named):
     model = onnx.load(BREVITAS)

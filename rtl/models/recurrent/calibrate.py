@@ -104,17 +104,19 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
         low = 0 if layer.relu else None
         fitted = _fitted(value, bits.activations, low=low, name=layer.name)
         front.append(Conv(codes, scale, layer.bias, layer.stride, layer.pads, fitted, layer.name))
-    seen: dict[str, list[np.ndarray]] = {}
-    hidden = run(network.cell, value, seen)
-    stacked = {name: np.stack(each) for name, each in seen.items()}
-    state = _state(network.cell, value, hidden, bits) if network.cell.kind == "LSTM" else None
-    reached = (front[-1].coding if front else coding).scale
-    cell = _CELLS[network.cell.kind](network.cell, stacked, bits, state, reached)
+    reached, layers = (front[-1].coding if front else coding).scale, []
+    for cell, backward in network.layers:
+        found = [_quantized_cell(each, part, bits, reached) for each, part in _directions(cell, backward, value)]
+        layers.append((found[0], found[1] if backward is not None else None))
+        value, reached = both(cell, backward, value), found[0].hidden.scale
+    *below, (top, back) = layers
     head = None
     if network.head is not None:
         codes, scale = _weights(network.head.weight, bits.weights)
         head = Dense(codes, scale, network.head.bias, network.head.name)
-    result = RecurrentNetwork(network.name, coding, tuple(front), cell, head, network.pick)
+    result = RecurrentNetwork(
+        network.name, coding, tuple(front), top, head, network.pick, below=tuple(below), backward=back
+    )
     result.integers.check()
     return result
 
@@ -185,10 +187,34 @@ def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
     value = np.asarray(x, np.float64)
     for layer in network.front:
         value = _pooled(layer, value) if isinstance(layer, FloatPool) else convolved(layer, value)
-    hidden = run(network.cell, value, {})
+    for cell, backward in network.layers:
+        last, value = value, both(cell, backward, value)
     assert network.head is not None
-    picked = hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
+    picked = value.mean(axis=1) if network.pick == "mean" else value[:, -1]
+    if network.pick == "ends":
+        found = [run(each, part, {})[:, -1] for each, part in _directions(*network.layers[-1], last)]
+        picked = np.concatenate(found, axis=1)
     return picked @ network.head.weight.T + network.head.bias
+
+
+def _directions(cell: FloatCell, backward: FloatCell | None, x: np.ndarray) -> list[tuple[FloatCell, np.ndarray]]:
+    """Cells of a layer, each with the steps in its order."""
+    return [(cell, x)] if backward is None else [(cell, x), (backward, x[:, ::-1])]
+
+
+def both(cell: FloatCell, backward: FloatCell | None, x: np.ndarray) -> np.ndarray:
+    """Hidden states of all steps in float64, both directions side by side."""
+    hidden = [run(each, part, {}) for each, part in _directions(cell, backward, x)]
+    return hidden[0] if backward is None else np.concatenate([hidden[0], hidden[1][:, ::-1]], axis=2)
+
+
+def _quantized_cell(cell: FloatCell, x: np.ndarray, bits: Bits, reached: float) -> Any:
+    """A cell; ``reached``: scale of its input."""
+    seen: dict[str, list[np.ndarray]] = {}
+    hidden = run(cell, x, seen)
+    stacked = {name: np.stack(each) for name, each in seen.items()}
+    state = _state(cell, x, hidden, bits) if cell.kind == "LSTM" else None
+    return _CELLS[cell.kind](cell, stacked, bits, state, reached)
 
 
 def run(cell: FloatCell, x: np.ndarray, seen: dict[str, list[np.ndarray]], **more: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ KINDS: dict[str, dict[str, bool]] = {
     "shifts": {},
     "multipliers": {"powers": False},
     "coupled": {"coupled": True},
+    "complement": {"complement": True},
     "unsigned": {"unsigned": True},
     "unclipped": {"clipped": False},
 }
@@ -25,6 +26,7 @@ def example_lstm(
     *,
     powers: bool = True,
     coupled: bool = False,
+    complement: bool = False,
     unsigned: bool = False,
     clipped: bool = True,
 ) -> RecurrentNetwork:
@@ -40,6 +42,8 @@ def example_lstm(
         own, and requantisers become multipliers.
     coupled : bool
         The input gate is 1 minus the forget gate.
+    complement : bool
+        The forget gate is the greatest code minus the input gate.
     unsigned : bool
         Codes of the input are 0 to 255.
     clipped : bool
@@ -54,7 +58,7 @@ def example_lstm(
     squashed = Coding(2.0**-5, -32, 31)
     gates = {}
     for name in GATES:
-        if coupled and name == "input":
+        if (coupled and name == "input") or (complement and name == "forget"):
             continue
         w, u = (np.clip(rng.normal(0, 32, (units, width)), -127, 127).astype(np.int64) for width in (inputs, units))
         scales = np.full(units, 2.0**-7) if powers else rng.uniform(0.003, 0.02, units)
@@ -65,7 +69,15 @@ def example_lstm(
             w, u, scales, scales, bias, accumulator, "tanh" if name == "cell" else "sigmoid", output, f"{name} gate"
         )
     cell = LstmCell(
-        gates, state, state, state if clipped else None, None, squashed, Coding(scale, -32, 31), name="cell"
+        gates,
+        state,
+        state,
+        state if clipped else None,
+        None,
+        squashed,
+        Coding(scale, -32, 31),
+        name="cell",
+        one=63 * complement,
     )
     return RecurrentNetwork("example", source, (), cell)
 

@@ -181,8 +181,10 @@ class _Writer:
             accumulator = nodes.coded(total, f"{name}_accumulator", gate.accumulator)
             active = nodes({"sigmoid": "Sigmoid", "tanh": "Tanh"}[gate.activation], [accumulator], f"{name}_real")
             gates[name] = nodes.coded(active, f"{name}_gate", gate.output)
-        if "input" not in gates:
-            gates["input"] = nodes("Sub", [nodes.constant("one", 1), gates["forget"]], "input_gate")
+        for missing, other in (("input", "forget"), ("forget", "input")):
+            if missing not in gates:
+                one = cell.one * cell.gates[other].output.scale or 1
+                gates[missing] = nodes("Sub", [nodes.constant("one", one), gates[other]], f"{missing}_gate")
         kept = nodes.coded(nodes("Mul", [gates["forget"], "c_in"], "kept_product"), "kept", cell.kept)
         added = nodes.coded(nodes("Mul", [gates["input"], gates["cell"]], "added_product"), "added", cell.added)
         state = nodes("Add", [kept, added], "state_sum")

@@ -94,10 +94,12 @@ class Variable(Expression):
 class Result(Expression):
     """Result of a recurrent node.
 
-    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``.
+    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``. Of a node of two directions,
+    ``ends`` are the hidden states that each direction ends with, ``forward`` and ``backward`` one of them.
     """
 
     what: str
+    directions: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,10 +232,11 @@ class Sum(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Complement(Expression):
-    """1 minus a value."""
+    """A constant, which is 1 or nearly so, minus a value."""
 
     source: Expression
     name: str
+    one: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -370,9 +370,9 @@ class Graph(Layers):
 
     def _of_sub(self, node: Any, attributes: dict[str, Any]) -> Expression:
         a, b, turned = self._pair(node)
-        if not turned or not isinstance(b, np.ndarray) or not (b == 1).all():
+        if not turned or not isinstance(b, np.ndarray) or b.size != 1 or not 0 < b.item() <= 1:
             raise RefusedNode("only 1 minus a gate is supported")
-        return Complement(a, node.name or node.output[0])
+        return Complement(a, node.name or node.output[0], float(b.item()))
 
     def _of_mul(self, node: Any, attributes: dict[str, Any]) -> Expression:
         a, b, _ = self._pair(node)

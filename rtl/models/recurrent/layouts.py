@@ -122,7 +122,8 @@ class Layouts:
         labels = self.labels[node.input[0]]
         if labels is not None:
             self._step(node, axes[0] if axes else 0, starts[0], ends[0])
-            return Result("last")
+            assert isinstance(source, Result)
+            return Result("last", source.directions)
         whole = channels(source)
         first, last = (min(n + whole if n < 0 else n, whole) for n in (starts[0], ends[0]))
         return taken(source, first, last)
@@ -132,7 +133,9 @@ class Layouts:
         if index.size != 1 or int(index.item()) != -1:
             raise RefusedNode("only the last step (index -1) is supported")
         self._step(node, attributes.get("axis", 0), -1, 1 << 31)
-        return Result("last")
+        source = self._source(node)
+        assert isinstance(source, Result)
+        return Result("last", source.directions)
 
     def _step(self, node: Any, axis: int, start: int, end: int) -> None:
         """Checks that a node takes the last step of all hidden states."""
@@ -160,7 +163,7 @@ class Layouts:
         ):
             raise RefusedNode("only the mean of all hidden states over time is supported")
         self.labels[node.output[0]] = None
-        return Result("mean")
+        return Result("mean", source.directions)
 
 
 def _fits(shape: tuple[int, ...], asked: list[int], at: int) -> bool:

@@ -89,7 +89,7 @@ class FloatDense:
 class FloatNetwork:
     """Convolutions over time, a recurrent node and a dense layer.
 
-    ``pick``: see :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
+    ``pick``, ``below`` and ``backward``: see :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
     """
 
     name: str
@@ -97,12 +97,19 @@ class FloatNetwork:
     cell: FloatCell
     head: FloatDense | None
     pick: str
+    below: tuple[tuple[FloatCell, FloatCell | None], ...] = ()
+    backward: FloatCell | None = None
+
+    @property
+    def layers(self) -> tuple[tuple[FloatCell, FloatCell | None], ...]:
+        """Recurrent layers, forward and backward, from the input on."""
+        return (*self.below, (self.cell, self.backward))
 
     @property
     def channels(self) -> int:
         """Channels of a sample."""
         if not self.front:
-            return self.cell.inputs
+            return self.layers[0][0].inputs
         first = self.front[0]
         return first.inputs if isinstance(first, FloatPool) else int(first.weight.shape[1])
 
@@ -196,14 +203,37 @@ class _FloatGraph(Graph):
         labels, shape = self.labels[node.input[0]], self.constants.values.get(node.input[1], np.zeros(0))
         if labels is None or _DIRECTION not in labels:
             return super()._of_reshape(node, attributes)
-        if shape.size != 3:
+        at, source = labels.index(_DIRECTION), self._source(node)
+        if shape.size != len(labels) - 1:
             raise RefusedNode("only the axis of the directions can be removed")
-        self._without_directions(node, labels, [labels.index(_DIRECTION)])
-        return self._source(node)
+        if isinstance(source, Result) and source.directions == 2 and labels[at + 1 :] != (2,):
+            raise RefusedNode("the axes of the directions and of the hidden state must be the last two")
+        self._without_directions(node, labels, [at])
+        if source is not None and len(labels) == 3:
+            self.labels[node.output[0]] = None
+        return source
+
+    def _of_gather(self, node: Any, attributes: dict[str, Any]) -> Expression:
+        """One of two directions, or the last step."""
+        labels, source = self.labels[node.input[0]], self._source(node)
+        index = self.constants.values.get(node.input[1], np.zeros(2))
+        if isinstance(source, Result) and source.what == "ends" and labels and index.size == 1:
+            if labels[attributes.get("axis", 0)] != _DIRECTION or not -2 <= int(index.item()) <= 1:
+                raise RefusedNode("only one of the two directions can be taken")
+            self.labels[node.output[0]] = None
+            return Result(("forward", "backward")[int(index.item()) % 2])
+        return super()._of_gather(node, attributes)
+
+    def _of_concat(self, node: Any, attributes: dict[str, Any]) -> Expression:
+        """Both directions side by side."""
+        parts = [self.values.get(name) for name in node.input]
+        if [each.what for each in parts if isinstance(each, Result)] == ["forward", "backward"]:
+            return Result("ends", 2)
+        return super()._of_concat(node, attributes)
 
     def _without_directions(self, node: Any, labels: Sequence[int], axes: list[int]) -> None:
-        left = [label for at, label in enumerate(labels) if at not in [axis % 4 for axis in axes]]
-        if _DIRECTION in left or len(left) != 3:
+        left = [label for at, label in enumerate(labels) if at not in [axis % len(labels) for axis in axes]]
+        if _DIRECTION in left or len(left) != len(labels) - 1:
             raise RefusedNode("only the axis of the directions can be removed")
         self.labels[node.output[0]] = tuple(left)
 
@@ -215,31 +245,33 @@ _DIRECTION = 9
 class _Reader:
     def __init__(self, model: Any, name: str) -> None:
         self.model, self.name = model, name
-        self.cell: FloatCell | None = None
+        self.layers: list[tuple[FloatCell, FloatCell | None]] = []
         self.source: Expression | None = None
         self.time = 0
+        #: All hidden states of the last node so far.
+        self.every: Result | None = None
 
     def network(self) -> FloatNetwork:
         graph = _FloatGraph(self.model, inner=self._recurrent)
         graph.walk()
         outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
-        assert self.cell is not None and self.source is not None
-        front = self._front(over_steps(self.source, self.time))
+        assert self.layers and self.source is not None
+        first, front = self.layers[0][0], self._front(over_steps(self.source, self.time))
         made = len(front[-1].groups if isinstance(front[-1], FloatPool) else front[-1].weight) if front else 0
-        if front and made != self.cell.inputs:
-            raise ValueError(
-                f"node {self.cell.name!r}: it takes {self.cell.inputs} channels, the layer before it gives {made}"
-            )
+        if front and made != first.inputs:
+            raise ValueError(f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {made}")
         head, pick = self._head(outputs)
-        return FloatNetwork(name=self.name, front=front, cell=self.cell, head=head, pick=pick)
+        *below, (cell, backward) = self.layers
+        return FloatNetwork(
+            name=self.name, front=front, cell=cell, head=head, pick=pick, below=tuple(below), backward=backward
+        )
 
     def _recurrent(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
         kind = node.op_type
         if kind not in _ORDERS:
             raise RefusedNode("a quantised node beside one in floating point")
-        if self.cell is not None:
-            raise RefusedNode("a second recurrent node: stacked layers are not supported")
         _check_attributes(kind, attributes)
+        directions = 2 if attributes.get("direction", b"forward") == b"bidirectional" else 1
         if len(node.input) > 4 and node.input[4]:
             raise RefusedNode(f"sequence_lens={node.input[4]!r}: sequences of varying length are not supported")
         if len(node.input) > 7 and node.input[7]:
@@ -248,31 +280,43 @@ class _Reader:
         labels = graph.labels[node.input[0]] if source is not None else None
         if source is None or labels is None:
             raise RefusedNode(f"its input {node.input[0]!r} must be a value with 3 dimensions")
+        if self.layers and (source is not self.every or labels[0] != 0):
+            raise RefusedNode("a second recurrent node whose input is not all hidden states of the node before it")
         w, u = (graph.constants.weights(name) for name in node.input[1:3])
         gates, units = _ORDERS[kind], int(u.shape[-1])
-        if w.shape[:2] != (1, len(gates) * units) or u.shape != (1, len(gates) * units, units):
+        rows = len(gates) * units
+        if w.ndim != 3 or w.shape[:2] != (directions, rows) or u.shape != (directions, rows, units):
             raise RefusedNode(
-                f"its weights have shapes {list(w.shape)} and {list(u.shape)}: expected one direction, "
-                f"[1, {len(gates) * units}, inputs] and [1, {len(gates) * units}, {units}]"
+                f"its weights have shapes {list(w.shape)} and {list(u.shape)}: expected "
+                f"{'two directions' if directions == 2 else 'one direction'}, [{directions}, {rows}, inputs] and "
+                f"[{directions}, {rows}, {units}]"
             )
-        given = len(node.input) > 3 and node.input[3]
-        bias = graph.constants.weights(node.input[3])[0] if given else np.zeros(2 * len(gates) * units)
-        wide = bias.reshape(2, len(gates), units)
-        inner = wide[1, gates.index("new")] if kind == "GRU" else np.zeros(units)
-        sums = dict(zip(gates, wide.sum(axis=0)))
-        if kind == "GRU":
-            sums["new"] = wide[0, gates.index("new")]
-        self.cell = FloatCell(
-            kind=kind,
-            w=dict(zip(gates, w[0].reshape(len(gates), units, -1))),
-            u=dict(zip(gates, u[0].reshape(len(gates), units, units))),
-            bias=sums,
-            inner=inner,
-            name=node.name or node.output[0],
+        given = graph.shapes.get(node.input[0], (0,))[-1]
+        if given and given != w.shape[2]:
+            raise RefusedNode(f"it takes {w.shape[2]} channels, its input has {given}")
+        if self.layers:
+            cell, backward = self.layers[-1]
+            made = cell.units * (1 if backward is None else 2)
+            if w.shape[2] != made:
+                raise RefusedNode(f"it takes {w.shape[2]} channels, the recurrent node before it gives {made}")
+        bias = (
+            graph.constants.weights(node.input[3])
+            if len(node.input) > 3 and node.input[3]
+            else np.zeros((directions, 2 * rows))
         )
-        self.source, self.time = source, labels[0]
-        every: tuple[Expression, Labels] = (Result("all"), (0, _DIRECTION, 1, 2))
-        return [every, (Result("last"), None), (Result("state"), None)]
+        name = node.name or node.output[0]
+        cells = [_cell(kind, w[way], u[way], bias[way], name) for way in range(directions)]
+        self.layers.append((cells[0], cells[1] if directions == 2 else None))
+        if self.source is None:
+            self.source, self.time = source, labels[0]
+        self.every = Result("all", directions)
+        if directions == 2:
+            return [
+                (self.every, (0, _DIRECTION, 1, 2)),
+                (Result("ends", 2), (_DIRECTION, 1, 2)),
+                (Result("state", 2), None),
+            ]
+        return [(self.every, (0, _DIRECTION, 1, 2)), (Result("last"), None), (Result("state"), None)]
 
     @staticmethod
     def _front(source: Expression) -> tuple[FloatConv | FloatPool, ...]:
@@ -319,15 +363,33 @@ class _Reader:
         if len(heads) != 1 or len(heads[0].terms) != 1:
             raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
         source, weight, scale = heads[0].terms[0]
-        if not isinstance(source, Result) or source.what not in ("last", "mean", "all"):
+        if not isinstance(source, Result) or source.what not in ("last", "mean", "all", "ends"):
             raise ValueError(f"node {heads[0].name!r}: its input is not the hidden state")
         return FloatDense(weight=weight * scale[:, None], bias=heads[0].bias, name=heads[0].name), source.what
 
 
+def _cell(kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str) -> FloatCell:
+    """A direction of a node."""
+    gates, units = _ORDERS[kind], u.shape[1]
+    wide = bias.reshape(2, len(gates), units)
+    inner = wide[1, gates.index("new")] if kind == "GRU" else np.zeros(units)
+    sums = dict(zip(gates, wide.sum(axis=0)))
+    if kind == "GRU":
+        sums["new"] = wide[0, gates.index("new")]
+    return FloatCell(
+        kind=kind,
+        w=dict(zip(gates, w.reshape(len(gates), units, -1))),
+        u=dict(zip(gates, u.reshape(len(gates), units, units))),
+        bias=sums,
+        inner=inner,
+        name=name,
+    )
+
+
 def _check_attributes(kind: str, attributes: dict[str, Any]) -> None:
     direction = attributes.get("direction", b"forward").decode()
-    if direction != "forward":
-        raise RefusedNode(f"direction={direction}: only forward is supported")
+    if direction not in ("forward", "bidirectional"):
+        raise RefusedNode(f"direction={direction}: only forward and bidirectional are supported")
     if attributes.get("layout", 0):
         raise RefusedNode("layout=1: only 0, time first, is supported")
     if "clip" in attributes:

@@ -260,7 +260,7 @@ class LstmCell(Gated):
     Attributes
     ----------
     gates : mapping
-        By name, those of :data:`GATES`. Without ``input``, that gate is 1 minus the forget gate.
+        By name, those of :data:`GATES`. Without ``input`` or ``forget``, that gate is 1 minus the other.
     kept, added : Coding
         Of the products forget gate with state, and input gate with cell gate.
     state : Coding, optional
@@ -271,6 +271,8 @@ class LstmCell(Gated):
         Behind it.
     hidden : Coding
         Of the product with the output gate.
+    one : int
+        Code of the 1 that a gate is subtracted from; 0: that of exactly 1.
     """
 
     gates: dict[str, Gate]
@@ -281,6 +283,7 @@ class LstmCell(Gated):
     squashed: Coding
     hidden: Coding
     name: str = ""
+    one: int = 0
 
     def integers(self, source: Coding) -> "IntegerCell":
         """See :class:`Cell`."""
@@ -312,7 +315,12 @@ class RecurrentNetwork:
     cell : LstmCell, GruCell or RnnCell
     head : Dense, optional
     pick : str
-        Hidden states that reach the head: ``last``, ``mean`` or ``all``.
+        Hidden states that reach the head: ``last``, ``mean`` or ``all``; of two directions also ``ends``, those that
+        each direction ends with.
+    below : tuple
+        Recurrent layers in front of ``cell``, each as forward and backward cell.
+    backward : LstmCell, GruCell or RnnCell, optional
+        Runs from the last step to the first, beside ``cell``.
     """
 
     name: str
@@ -321,15 +329,28 @@ class RecurrentNetwork:
     cell: Cell
     head: Dense | None = None
     pick: str = "last"
+    below: tuple[tuple[Cell, Cell | None], ...] = ()
+    backward: Cell | None = None
+
+    @property
+    def layers(self) -> tuple[tuple[Cell, Cell | None], ...]:
+        """Recurrent layers, forward and backward, from the input on."""
+        return (*self.below, (self.cell, self.backward))
 
     @property
     def channels(self) -> int:
         """Channels of a sample."""
-        return self.front[0].inputs if self.front else self.cell.inputs
+        return self.front[0].inputs if self.front else self.layers[0][0].inputs
 
     @property
     def lstm(self) -> LstmCell:
-        """The cell, which must be an LSTM."""
+        """The cell, which must be an LSTM, and the only one."""
+        if self.below or self.backward is not None:
+            count = sum(1 if backward is None else 2 for _, backward in self.layers)
+            raise ValueError(
+                f"{self.name}: has {count} recurrent cells, stacked or of two directions: must be one LSTM; run it "
+                "with --engine reference"
+            )
         if not isinstance(self.cell, LstmCell):
             kind = type(self.cell).__name__.removesuffix("Cell").upper()
             raise ValueError(f"{self.name}: its recurrent node is a {kind}: must be an LSTM")
@@ -349,7 +370,7 @@ class RecurrentNetwork:
 
     @property
     def cell_input(self) -> Coding:
-        """Coding of what reaches the cell."""
+        """Coding of what reaches the recurrent layers."""
         return self.front[-1].coding if self.front else self.input
 
     @cached_property
@@ -495,16 +516,18 @@ class IntegerCell:
         cell = self.cell
         # Only codes that a table holds can occur.
         outputs = {name: narrowed(gate.output, self.tables[name]) for name, gate in cell.gates.items()}
-        forget = outputs["forget"]
-        if "input" not in outputs:
-            # 1 minus the forget gate, in the forget gate's unit
-            one = round(1 / forget.scale)
-            if one * Fraction(forget.scale) != 1:
+        for missing, other in (("input", "forget"), ("forget", "input")):
+            if missing in outputs:
+                continue
+            # 1 minus the other gate, in its unit
+            own = outputs[other]
+            one = cell.one or round(1 / own.scale)
+            if not cell.one and one * Fraction(own.scale) != 1:
                 raise ValueError(
-                    f"node {cell.name!r}: the input gate is 1 minus the forget gate, whose scale "
-                    f"{forget.scale:.9g} must be one over an integer"
+                    f"node {cell.name!r}: the {missing} gate is 1 minus the {other} gate, whose scale "
+                    f"{own.scale:.9g} must be one over an integer"
                 )
-            outputs["input"] = Coding(forget.scale, one - forget.hi, one - forget.lo)
+            outputs[missing] = Coding(own.scale, one - own.hi, one - own.lo)
             self.one = one
         state = cell.state
         units = Fraction(cell.kept.scale), Fraction(cell.added.scale)
@@ -580,6 +603,8 @@ class Integers:
     front: tuple[IntegerConv | Pool, ...] = field(init=False)
     #: :class:`IntegerCell`, IntegerGru or IntegerRnn.
     cell: Any = field(init=False)
+    #: Of all recurrent layers, forward and backward.
+    layers: tuple[tuple[Any, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         network = self.network
@@ -588,14 +613,25 @@ class Integers:
             layer if isinstance(layer, Pool) else IntegerConv.of(layer, source)
             for layer, source in zip(network.front, sources)
         )
-        self.cell = network.cell.integers(network.cell_input)
+        source, layers = network.cell_input, []
+        for cell, backward in network.layers:
+            layers.append((cell.integers(source), None if backward is None else backward.integers(source)))
+            source = cell.hidden
+        self.layers = tuple(layers)
+        self.cell = self.layers[-1][0]
+
+    @property
+    def cells(self) -> Iterator[Any]:
+        """All cells, from the input on."""
+        return (cell for layer in self.layers for cell in layer if cell is not None)
 
     def check(self) -> None:
         """Checks that every sum fits the machine's words, once they are made."""
-        for what, (low, high) in self.cell.reach.items():
+        reaches = [(cell, what, ends) for cell in self.cells for what, ends in cell.reach.items()]
+        for cell, what, (low, high) in reaches:
             if max(-low, high) >= _MOST_SUM:
                 raise ValueError(
-                    f"node {self.cell.cell.name!r}: its {what} sums reach {low} to {high}: at most "
+                    f"node {cell.cell.name!r}: its {what} sums reach {low} to {high}: at most "
                     f"{_MOST_SUM - 1}; use narrower codes, or fewer channels"
                 )
 
@@ -604,7 +640,8 @@ class Integers:
         for number, layer in enumerate(self.front):
             if isinstance(layer, IntegerConv):
                 yield told_of(f"conv {number}", layer.conv.coding.name, layer.requantizer, layer.reach)
-        yield from self.cell.quantizers()
+        for cell in self.cells:
+            yield from cell.quantizers()
 
 
 def told_of(what: str, node: str, requantizer: Requantizer, reach: tuple[int, int]) -> dict[str, object]:

@@ -4,6 +4,7 @@ It accepts a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,8 @@ _QUANTIZERS = (
     "output_sigmoid",
     "hidden_state_tanh",
 )
+#: A gate that may be 1 minus the other.
+_COUPLED = {"input": "forget", "forget": "input"}
 #: Bits of a weight's code.
 _WEIGHT_BITS = 8
 
@@ -167,8 +170,7 @@ class _Reader:
             )
         if attributes.get("reverse_input", 0):
             raise RefusedNode("reverse_input=1: only 0, forward in time, is supported")
-        if attributes.get("cifg", 0):
-            raise RefusedNode("cifg=1: a coupled input and forget gate is supported in a Scan only")
+        coupled, one = bool(attributes.get("cifg", 0)), 0
         source = graph.values.get(node.input[0])
         if source is None:
             raise RefusedNode(f"its input {node.input[0]!r} is constant")
@@ -190,6 +192,11 @@ class _Reader:
             codings[name] = Coding(float(scale.item()), lo, hi, name=name)
         gates = {}
         for number, name in enumerate(_BREVITAS):
+            if coupled and name == "forget":
+                # 1 goes through the quantiser of the input gate, which may clip it.
+                own = codings["input_sigmoid"]
+                one = int(own.codes(np.ones(1))[0])
+                continue
             w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
             bias = graph.real(node.input[11 + number]).reshape(-1)
             kind = "tanh" if name == "cell" else "sigmoid"
@@ -209,6 +216,7 @@ class _Reader:
             codings["hidden_state_tanh"],
             codings["output"],
             node.name or node.output[0],
+            one,
         )
         self._source_of(source, labels, 1 if attributes.get("batch_first", 0) else 0)
         time_first = not attributes.get("batch_first", 0)
@@ -305,12 +313,20 @@ class _Reader:
         enter = next(each for each in pair if each is not tanh[0])
         found = {"input": enter, "forget": forget, "cell": tanh[0], "output": out}
         self.seen = None
-        gates = {}
+        gates, one = {}, 0
         for gate in GATES:
             value = found[gate]
-            if gate == "input" and isinstance(value, Complement):
-                if value.source is not forget:
-                    raise RefusedNode(f"node {value.name!r}: 1 minus what is not the forget gate")
+            if gate in _COUPLED and isinstance(value, Complement):
+                other = found[_COUPLED[gate]]
+                if value.source is not other or not isinstance(other, Coded):
+                    raise RefusedNode(f"node {value.name!r}: 1 minus what is not the {_COUPLED[gate]} gate")
+                code = Fraction(value.one) / Fraction(other.coding.scale)
+                if value.one != 1 and code.denominator != 1:
+                    raise RefusedNode(
+                        f"node {value.name!r}: {value.one:.9g} minus a gate of scale {other.coding.scale:.9g}: must be "
+                        "1 or a multiple of the scale"
+                    )
+                one = 0 if value.one == 1 else int(code)
                 continue
             gates[gate] = self._read_gate(gate, value, h, step, hidden.coding)
         self.cell = LstmCell(
@@ -322,6 +338,7 @@ class _Reader:
             squashed,
             hidden.coding,
             name,
+            one,
         )
         return which
 

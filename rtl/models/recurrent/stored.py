@@ -11,7 +11,7 @@ from ...json_file import read_json
 from ...output import staged
 from ..archive import read_npz
 from .cells import GruCell, RnnCell
-from .network import Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
+from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
 from .reader import load_recurrent
 
 __all__ = ["FORMAT", "load_network", "save_network", "summary"]
@@ -67,9 +67,10 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
 def summary(network: RecurrentNetwork) -> dict[str, Any]:
     """Sizes of a network, and what each quantiser became, with its numbers."""
     cell, integers = network.cell, network.integers
+    gates = [gate for each in integers.cells for gate in each.cell.gates.values()]
     weights = [
-        *(gate.w for gate in cell.gates.values()),
-        *(gate.u for gate in cell.gates.values()),
+        *(gate.w for gate in gates),
+        *(gate.u for gate in gates),
         *(conv.weight for conv in network.front if isinstance(conv, Conv)),
     ]
     if network.head is not None:
@@ -77,17 +78,19 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
     low, high = integers.cell.state_range
     return {
         "name": network.name,
+        "layers": len(network.layers),
+        "directions": 1 if network.backward is None else 2,
         "kind": type(cell).__name__.removesuffix("Cell").upper(),
         "channels": network.channels,
         "inputs": cell.inputs,
         "hidden": cell.units,
         "classes": None if network.head is None else len(network.head.bias),
         "pick": network.pick,
-        "coupled_gates": isinstance(cell, LstmCell) and "input" not in cell.gates,
+        "coupled_gates": isinstance(cell, LstmCell) and len(cell.gates) < len(GATES),
         "convolutions": [_layer(each) for each in network.front if isinstance(each, Conv)],
         "pools": [_layer(each) for each in network.front if isinstance(each, Pool)],
         "parameters": sum(each.size for each in weights),
-        "products_a_step": sum(gate.w.size + gate.u.size for gate in cell.gates.values()),
+        "products_a_step": sum(gate.w.size + gate.u.size for gate in gates),
         "input_codes": [network.input.lo, network.input.hi],
         "input_scale": network.input.scale,
         "hidden_codes": [cell.hidden.lo, cell.hidden.hi],

@@ -73,7 +73,8 @@ class CellImage:
                 raise ValueError(
                     f"{network.name}: codes of the {what} are {coding.lo} to {coding.hi}: must be within {lo} and {hi}"
                 )
-        self.gates = tuple(name if name in self.cell.gates else "forget" for name in GATE_NAMES)
+        other = {"input": "forget", "forget": "input"}
+        self.gates = tuple(name if name in self.cell.gates else other[name] for name in GATE_NAMES)
         self._check_state()
 
     def _lay_windows(self) -> None:
@@ -278,7 +279,7 @@ class CellImage:
             table, first = cell.tables[name], cell.cell.gates[name].accumulator.lo
             if len(table) > 256:
                 raise ValueError(f"{name} accumulator: has {len(table)} codes: at most 256 fit the cell engine")
-            # The input gate is 1 minus the forget gate where it has no weights of its own.
+            # A gate without weights of its own is 1 minus the other.
             codes = table if wanted == name else cell.one - table
             words[(first + np.arange(len(table))) & 0xFF, gate] = _within(codes, f"{name} gate", 256)
         low, high = cell.state_range

@@ -133,7 +133,7 @@ def changed(kind, **attributes):
 
 BAD = {
     "reversed": (("LSTM", {"direction": "reverse"}), "direction=reverse: only forward"),
-    "bidirectional": (("GRU", {"direction": "bidirectional"}), "direction=bidirectional"),
+    "bidirectional": (("GRU", {"direction": "bidirectional"}), "expected two directions"),
     "batch first": (("GRU", {"layout": 1}), "layout=1: only 0"),
     "clip": (("LSTM", {"clip": 3.0}), "clip=3 is not supported"),
     "coupled": (("LSTM", {"input_forget": 1}), "input_forget=1"),

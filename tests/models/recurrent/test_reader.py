@@ -197,6 +197,16 @@ def other_units(model):
             each.CopyFrom(numpy_helper.from_array(np.float32(3 * 2.0**-7), "W_s"))
 
 
+def forget_coupled(model):
+    """The forget gate is 63/64 minus the input gate."""
+    body = body_of(model)
+    body.initializer.append(numpy_helper.from_array(np.float32(63 / 64), "one"))
+    at = next(n for n, node in enumerate(body.node) if "c_in" in node.input and node.op_type == "Mul")
+    (place,) = (n for n, name in enumerate(body.node[at].input) if name == "qf")
+    body.node[at].input[place] = "coupled"
+    body.node.insert(at, helper.make_node("Sub", ["one", "qi"], ["coupled"]))
+
+
 def mean_of_all_steps(model):
     model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axes"))
     (gemm,) = (node for node in model.graph.node if node.op_type == "Gemm")
@@ -227,7 +237,8 @@ def normalised(model):
 
 
 @pytest.mark.parametrize(
-    "change", [coupled, scale_of_each_output, other_units, mean_of_all_steps, last_of_all_steps, normalised]
+    "change",
+    [coupled, forget_coupled, scale_of_each_output, other_units, mean_of_all_steps, last_of_all_steps, normalised],
 )
 def test_other_forms_equal_onnxruntime(change, tmp_path):
     """All scales are powers of two, so float32 adds no error of its own. An export gives the same again."""
@@ -250,3 +261,36 @@ def test_other_forms_equal_onnxruntime(change, tmp_path):
         assert network.pick == ("mean" if change is mean_of_all_steps else "last")
     else:
         assert (plain.h != trace.h).any()
+
+
+def test_coupled_gates_of_brevitas(tmp_path):
+    """1 goes through the input gate's quantiser, and the input gate is subtracted: as Brevitas' cell has it."""
+    model = onnx.load(BREVITAS)
+    (node,) = (node for node in model.graph.node if node.op_type == "QuantLSTMCell")
+    for each in [each for each in node.attribute if each.name == "cifg"]:
+        node.attribute.remove(each)
+    node.attribute.append(helper.make_attribute("cifg", 1))
+    network, plain = load_recurrent(saved(model, tmp_path)), load_recurrent(BREVITAS)
+    x = arrays("brevitas_W8IO8A6_s1")["x"].transpose(1, 0, 2)[:4, :20]
+    trace = cell.run(network, network.input.codes(x))
+    gates, made = plain.cell.gates, plain.cell
+
+    def coded(coding, value):
+        return coding.codes(value) * coding.scale
+
+    def gate(name, u, h):
+        own = gates[name]
+        total = u @ (own.w * own.w_scale[:, None]).T + h @ (own.u * own.u_scale[:, None]).T + own.bias
+        real = coded(own.accumulator, total)
+        return coded(own.output, np.tanh(real) if name == "cell" else 1 / (1 + np.exp(-real)))
+
+    u = network.input.codes(x) * network.input.scale
+    h = c = np.zeros((len(x), made.units))
+    for at in range(x.shape[1]):
+        enter = gate("input", u[:, at], h)
+        forget = coded(gates["input"].output, np.ones_like(enter)) - enter
+        added = coded(made.added, enter * gate("cell", u[:, at], h))
+        c = coded(made.state, coded(made.kept, forget * c) + added)
+        h = coded(made.hidden, gate("output", u[:, at], h) * coded(made.squashed, np.tanh(c)))
+        np.testing.assert_array_equal(trace.h[:, at], codes(h, made.hidden.scale))
+    assert (trace.h != cell.run(plain, network.input.codes(x)).h).any()

@@ -1,0 +1,151 @@
+"""Stacked layers and two directions: floating point as onnxruntime has it, and the integers of each layer in turn."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from gradloom.rtl.models.recurrent.calibrate import float_logits, quantized
+from gradloom.rtl.models.recurrent.native import load_native
+from gradloom.rtl.models.recurrent.stored import load_network, save_network
+from gradloom.sim.reference import cell
+
+from .models import saved, unfused
+
+HIDDEN, X = 6, np.random.default_rng(3).normal(size=(24, 9, 4)).astype(np.float32)
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def network(tmp_path, kind, *, layers=2, directions=2, pick="last", change=None):
+    """As PyTorch's exporter lays it out, [n, steps, channels] in front."""
+    random, held, nodes = np.random.default_rng(7), [], []
+
+    def constant(name, value):
+        held.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def weights(name, *shape):
+        return constant(name, (0.5 * random.normal(size=shape)).astype(np.float32))
+
+    shape = constant("shape", np.array([0, 0, -1]))
+    nodes.append(helper.make_node("Transpose", ["x"], ["x0"], perm=[1, 0, 2]))
+    width = X.shape[2]
+    for n in range(layers):
+        rows = GATES[kind] * HIDDEN
+        more = {"linear_before_reset": 1} if kind == "GRU" else {}
+        given = [
+            weights(f"w{n}", directions, rows, width),
+            weights(f"u{n}", directions, rows, HIDDEN),
+            weights(f"b{n}", directions, 2 * rows),
+        ]
+        way = "bidirectional" if directions == 2 else "forward"
+        nodes += [
+            helper.make_node(
+                kind, [f"x{n}", *given], [f"y{n}", f"h{n}"], name=f"rnn{n}", hidden_size=HIDDEN, direction=way, **more
+            ),
+            helper.make_node("Transpose", [f"y{n}"], [f"t{n}"], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [f"t{n}", shape], [f"x{n + 1}"]),
+        ]
+        width = directions * HIDDEN
+    last = layers - 1
+    if pick == "last":
+        nodes.append(helper.make_node("Gather", [f"x{layers}", constant("end", np.array(-1))], ["picked"], axis=0))
+    elif pick == "joined":
+        for at in (-2, -1):
+            index = constant(f"way{at}", np.array(at))
+            nodes.append(helper.make_node("Gather", [f"h{last}", index], [f"h{at}"], axis=0))
+        nodes.append(helper.make_node("Concat", ["h-2", "h-1"], ["picked"], axis=1))
+    elif pick == "ends":
+        nodes.append(helper.make_node("Transpose", [f"h{last}"], ["ht"], perm=[1, 0, 2]))
+        nodes.append(helper.make_node("Reshape", ["ht", constant("two", np.array([0, -1]))], ["picked"]))
+    else:
+        nodes.append(helper.make_node("ReduceMean", [f"x{layers}"], ["picked"], axes=[0], keepdims=0))
+    nodes.append(helper.make_node("Gemm", ["picked", weights("fc", 3, width), weights("fb", 3)], ["logits"], transB=1))
+    info = [
+        helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", ["n", *X.shape[1:]]), ("logits", None))
+    ]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    if change is not None:
+        change(model)
+    return saved(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "directions", "pick"),
+    [
+        ("LSTM", 2, 2, "last"),
+        ("LSTM", 1, 2, "ends"),
+        ("LSTM", 3, 1, "last"),
+        ("LSTM", 2, 1, "mean"),
+        ("GRU", 2, 2, "joined"),
+        ("RNN", 2, 2, "mean"),
+    ],
+)
+def test_layers_and_directions(kind, layers, directions, pick, tmp_path):
+    path = network(tmp_path, kind, layers=layers, directions=directions, pick=pick)
+    want = unfused(path, {"x": X})["logits"]
+    source = load_native(path)
+    np.testing.assert_allclose(float_logits(source, X), want, rtol=1e-4, atol=1e-5)
+    made = quantized(source, X)
+    codes = made.input.codes(X)
+    trace = cell.run(made, codes)
+    assert trace.h.shape == (24, 9, directions * HIDDEN)
+    error = cell.logits(made, trace) - want
+    assert np.sqrt((error**2).mean()) < 0.35 * want.std()
+    # Each layer and direction alone.
+    h, coding = codes, made.input
+    for forward, backward in made.layers:
+        parts = [
+            replace(made, input=coding, below=(), backward=None, cell=each) for each in (forward, backward) if each
+        ]
+        hidden = [cell.run(parts[0], h).h]
+        if backward is not None:
+            hidden.append(cell.run(parts[1], h[:, ::-1]).h[:, ::-1])
+        h, coding = np.concatenate(hidden, axis=2), forward.hidden
+    np.testing.assert_array_equal(trace.h, h)
+    save_network(made, tmp_path / "net")
+    again = load_network(tmp_path / "net")
+    np.testing.assert_array_equal(cell.logits(again, cell.run(again, codes)), cell.logits(made, trace))
+
+
+def test_from_the_command_line(run, tmp_path):
+    path = network(tmp_path, "LSTM")
+    np.savez(tmp_path / "x.npz", x=X)
+    assert run("import", path, "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "net")[0] == 0
+    code, out, _ = run("import", tmp_path / "net")
+    assert code == 0 and "has 4 recurrent cells" in " ".join(out.split())
+    asked = ["--model", tmp_path / "net", "--data", tmp_path / "x.npz"]
+    for engine in ("reference", "float"):
+        assert run("infer", *asked, "--engine", engine)[0] == 0
+    for words, said in (
+        (["infer", *asked, "--stream"], "stream: must be left out, a direction"),
+        (["infer", "lstm-kv260", *asked, "--engine", "rtl"], "has 4 recurrent cells, stacked or of two directions"),
+        (["export", tmp_path / "net", "-o", tmp_path / "back.onnx"], "has 4 recurrent cells"),
+    ):
+        code, _, err = run(*words)
+        assert code == 2 and said in " ".join(err.split()) and not (tmp_path / "back.onnx").exists()
+
+
+def _of_the_first(model):
+    next(node for node in model.graph.node if node.name == "rnn1").input[0] = "x0"
+
+
+def _backward_first(model):
+    node = next(node for node in model.graph.node if list(node.output) == ["picked"])
+    node.input[:] = node.input[::-1]
+
+
+@pytest.mark.parametrize(
+    ("pick", "change", "said"),
+    [
+        ("last", _of_the_first, "node 'rnn1' (LSTM): it takes 12 channels, its input has 4"),
+        ("joined", _backward_first, "node 'picked' (Concat)"),
+    ],
+)
+def test_other_layouts_are_one_line(pick, change, said, tmp_path):
+    with pytest.raises(ValueError) as refused:
+        load_native(network(tmp_path, "LSTM", pick=pick, change=change))
+    assert said in str(refused.value)
