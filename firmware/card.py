@@ -157,8 +157,10 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         )
         block += -(-size // BLOCK)
         file.write(bytes(-size % BLOCK))
-        # What a job learns begins as zeros: a hole in the file.
-        file.truncate(block * BLOCK)
+        # What a job learns begins as zeros: a hole in the file. No truncate: it does not lengthen a file in memory.
+        if file.seek(0, 2) < block * BLOCK:
+            file.seek(block * BLOCK - 1)
+            file.write(b"\0")
     body = (struct.pack("<5I", len(sections), block, 0, 0, 0) + entries).ljust(BLOCK - 12, b"\0")
     file.seek(0)
     file.write(_MAGIC + struct.pack("<2I", _LAYOUT, zlib.crc32(body)) + body)

@@ -10,6 +10,11 @@
 
 extern const uint32_t gl_sum_table[256];
 
+static inline uint32_t gl_sum_byte(uint32_t sum, uint8_t byte)
+{
+    return sum >> 8 ^ gl_sum_table[(sum ^ byte) & 255];
+}
+
 static inline uint32_t gl_sum_word(uint32_t sum, uint32_t word)
 {
     sum ^= word;

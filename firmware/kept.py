@@ -122,13 +122,17 @@ def read_copy(file: BinaryIO, start: int, room: int) -> Copy | None:
 def newest(file: BinaryIO, start: int, room: int, identity: int) -> Copy | None:
     """The newest whole copy of two, or None.
 
-    They are from byte ``start`` on, and have ``room`` bytes each.
+    They are from byte ``start`` on, and have ``room`` bytes each. The older one is read only if the newer is damaged.
     """
-    found = [copy for place in (0, 1) if (copy := read_copy(file, start + place * room, room)) is not None]
-    mine = [copy for copy in found if copy.identity == identity]
-    if len(mine) == 2 and mine[1].sequence - mine[0].sequence & 0xFFFFFFFF < 1 << 31:
-        return mine[1]
-    return mine[0] if mine else None
+    heads = []
+    for place in (0, 1):
+        file.seek(start + place * room)
+        heads.append((file.read(_HEAD.size), start + place * room))
+    known = [(_HEAD.unpack(head), at) for head, at in heads if len(head) == _HEAD.size]
+    mine = [(head[2], at) for head, at in known if head[0] == _MAGIC and head[3] == identity]
+    if len(mine) == 2 and mine[1][0] - mine[0][0] & 0xFFFFFFFF < 1 << 31:
+        mine.reverse()
+    return next((copy for _, at in mine if (copy := read_copy(file, at, room)) is not None), None)
 
 
 @dataclass(frozen=True)

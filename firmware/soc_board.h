@@ -24,6 +24,10 @@ static inline void gl_board_put(char character)
     uart[0] = (uint8_t)character;
 }
 
+/* A byte that has arrived, with GL_BOARD_HEARD; a byte is taken once. A board without this listens to nobody. */
+#define GL_BOARD_HEARD 0x100u
+#define GL_BOARD_LISTEN() (((volatile uint32_t *)GL_UART)[0])
+
 /* The memory card's line: soc_sd.h says what each is for. */
 #define GL_BOARD_CARD ((volatile uint32_t *)0x11000000u)
 

@@ -52,6 +52,7 @@ _UNITS = {
         "soc_keep.c",
         "soc_result.c",
         "soc_sd.c",
+        "soc_serve.c",
         "soc_text.c",
         "gradloom.c",
         "gradloom_steps.c",
@@ -79,6 +80,7 @@ _MORE = {
         "soc_keep.h",
         "soc_result.h",
         "soc_sd.h",
+        "soc_serve.h",
     ),
     "tuner": (),
 }

@@ -5,8 +5,9 @@
  * of a fine-tune (gradloom_steps.h). Its header (firmware/soc.py writes it) is the first thing in the shared memory; its
  * first word is written last. The firmware polls for it, checks the sums, runs one program after the other, and at last
  * replaces the first word by DONE, FAILED or STOPPED. A job may keep what it learns, on the card (soc_keep.h) or in memory
- * (gradloom_store.h), and goes on from there. Before the first job the firmware reads what a memory card brings (soc_card.h), which may be a job. Needs
- * no C library and no interrupt.
+ * (gradloom_store.h), and goes on from there. Before the first job the firmware reads what a memory card brings
+ * (soc_card.h), which may be a job. Between jobs it answers requests by UART (soc_serve.h). Needs no C library and no
+ * interrupt.
  */
 #include "gradloom.h"
 #include "gradloom_steps.h"
@@ -18,6 +19,7 @@
 #include "soc_keep.h"
 #include "soc_memory.h"
 #include "soc_result.h"
+#include "soc_serve.h"
 #include "soc_text.h"
 
 #define MAGIC 0x4e524c47u  /* "GLRN" */
@@ -286,6 +288,9 @@ static int run_all(const gl_device *device, volatile const struct job *job)
         put_text("error: the driver refused the window\n");
         return status;
     }
+    /* A reset leaves the forward cache as it is, with words of another job. */
+    if (gl_clear_cache(device, STOP_POLLS) != GL_OK)
+        return put_why("the forward cache is not cleared");
     session.device = device;
     session.job = job;
     session.runs = session.count = session.begun = 0;
@@ -332,7 +337,7 @@ int main(void)
     for (;;) {
         put_text("ready\n");
         while (job->magic != MAGIC)
-            ;
+            serve();
         run_job(&device, job);
     }
 }

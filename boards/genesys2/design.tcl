@@ -13,6 +13,7 @@ foreach output {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n led_memory led_trap le
 }
 create_bd_port -dir I sd_miso
 create_bd_port -dir I mains_lost
+create_bd_port -dir I uart_rxd
 
 # ---- memory controller: its generator takes a project file that lies in the folder of the core
 set mig [create_bd_cell -type ip -vlnv xilinx.com:ip:mig_7series mig]
@@ -77,6 +78,7 @@ foreach line {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n} {
 }
 connect_bd_net [get_bd_ports sd_miso] [get_bd_pins soc/sd_miso]
 connect_bd_net [get_bd_ports mains_lost] [get_bd_pins soc/mains_lost]
+connect_bd_net [get_bd_ports uart_rxd] [get_bd_pins soc/uart_rxd]
 
 # ---- addresses: the processor decodes the registers' address itself and puts out its lowest bits
 assign_bd_address -offset 0x0 -range $register_range -target_address_space [get_bd_addr_spaces soc/m_axi_reg] \

@@ -1,6 +1,7 @@
 # Pins that are not the memory's: those, and the clock's, MIG constrains itself.
 set_property -dict {PACKAGE_PIN R19 IOSTANDARD LVCMOS33} [get_ports reset_n]
 set_property -dict {PACKAGE_PIN Y23 IOSTANDARD LVCMOS33} [get_ports uart_txd]
+set_property -dict {PACKAGE_PIN Y20 IOSTANDARD LVCMOS33 PULLTYPE PULLUP} [get_ports uart_rxd]
 # The memory card in SPI mode: command line, first and last data line. Its slot has power while the reset is low.
 set_property -dict {PACKAGE_PIN AE24 IOSTANDARD LVCMOS33} [get_ports sd_reset]
 set_property -dict {PACKAGE_PIN R28 IOSTANDARD LVCMOS33 SLEW FAST} [get_ports sd_sclk]
@@ -15,7 +16,7 @@ set_property -dict {PACKAGE_PIN V19 IOSTANDARD LVCMOS33} [get_ports led_trap]
 set_property -dict {PACKAGE_PIN U30 IOSTANDARD LVCMOS33} [get_ports led_fault]
 
 # A button, a lamp, a line at 115,200 baud, a reset that never moves: nothing here has to be on time.
-set_false_path -from [get_ports {reset_n mains_lost}]
+set_false_path -from [get_ports {reset_n mains_lost uart_rxd}]
 set_false_path -to [get_ports {uart_txd sd_reset led_memory led_trap led_fault}]
 # From the clock's fall to where its answer is looked at are 40 ns, 14 of which a card may need itself.
 set_max_delay -datapath_only -from [all_clocks] -to [get_ports {sd_sclk sd_mosi sd_cs_n}] 10.000

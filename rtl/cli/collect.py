@@ -1,48 +1,97 @@
 """The verb that brings a trained adapter off a board."""
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
 from .app import app
 from .arguments import Json
-from .output import print_json, say
+from .output import print_json, progress_bar, say
 
 __all__ = ["collect"]
 
 
-def collect(output: Path | str, *, card: Path | str) -> dict[str, Any]:
+def collect(
+    output: Path | str,
+    *,
+    card: Path | str | None = None,
+    port: str | None = None,
+    host: str | None = None,
+    baud: int = 115_200,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Any]:
     """Writes what a board has learnt.
 
     The output has the adapter in PEFT's format, ``optimizer.safetensors`` and ``log.json``. ``card`` is the memory
-    card's device, or a copy of it in a file.
+    card's device, or a copy of it in a file: on this machine, or on ``host`` (``USER@HOST``, which answers ssh). With
+    ``port`` the board itself gives its card's blocks by its UART, at ``baud`` bits a second, between jobs.
+
+    ``tell`` is told blocks that have arrived, of so many, and what is done.
     """
     from gradloom.sim.workloads.collected import collected_files, read_collected
 
     from ..output import check_folder, staged
 
     check_folder(output)
+    if (card is None) == (port is None):
+        raise ValueError("card, port: give one of them: a card's device or image, or the board's serial port")
+    if host is not None and card is None:
+        raise ValueError("host: needs card, the device of the card's reader there, or an image")
+    named = f"port={port}" if card is None else f"card={card}"
     try:
-        with Path(card).open("rb") as file:
+        with _source(card, port, host, baud, tell) as file:
             found = read_collected(file)
     except OSError as error:
-        raise ValueError(f"card={card}: {error.strerror or error}: name the card's device or its image") from None
+        raise ValueError(f"{named}: {error.strerror or error}: name the card's device or its image") from None
     except ValueError as error:
-        raise ValueError(f"card={card}: {error}") from None
+        raise ValueError(
+            str(error) if str(error).startswith(("port=", "baud=", "host ")) else f"{named}: {error}"
+        ) from None
     with staged(output) as stage:
         log = collected_files(found, stage)
     return {"output": str(output), "model": found.about["model"], **log}
 
 
-@app.command("collect", epilog="Example: gradloom collect --card /dev/sdb -o adapter")
+@contextlib.contextmanager
+def _source(
+    card: Path | str | None, port: str | None, host: str | None, baud: int, tell: Callable[[int, int, str], None] | None
+) -> Iterator[BinaryIO]:
+    """The card as a file."""
+    from gradloom.boards.cards import RemoteCard, SerialCard, opened
+    from gradloom.boards.kv260.flash import valid_host
+    from gradloom.boards.monitor import open_port
+
+    if port is not None:
+        with open_port(port, baud) as line:
+            yield cast(BinaryIO, opened(SerialCard(line, tell)))
+    elif host is not None:
+        yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))
+    else:
+        with Path(str(card)).open("rb") as file:
+            yield file
+
+
+@app.command("collect", epilog="Example: gradloom collect --port /dev/ttyUSB0 -o adapter")
 def _collect_verb(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
-    card: Annotated[Path, typer.Option(metavar="CARD", help="The board's memory card: its device, or its image.")],
+    card: Annotated[
+        Path | None, typer.Option(metavar="CARD", help="The board's memory card: its device, or its image.")
+    ] = None,
+    port: Annotated[
+        str | None, typer.Option(metavar="TTY", help="Serial port of the board, with its card in it.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@HOST", help="Machine that has the card, for ssh. Default: this one.")
+    ] = None,
+    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second of the port.")] = 115_200,
     as_json: Json = False,
 ) -> None:
     """Bring what a board has learnt off its memory card."""
-    result = collect(output, card=card)
+    with progress_bar(as_json) as tell:
+        result = collect(output, card=card, port=port, host=host, baud=baud, tell=tell)
     if as_json:
         print_json(result)
         return

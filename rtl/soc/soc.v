@@ -2,8 +2,8 @@
 // two AXI4-Lite managers. One access is under way at a time.
 //
 //   0x0000_0000  firmware and stack, RAM_WORDS words, filled from IMAGE
-//   0x1000_0000  UART: write +0 sends a byte; read +4: bit 0 says that a byte written now would be lost, bit 1 that
-//                `mains_lost` is high
+//   0x1000_0000  UART: write +0 sends a byte; read +0: bit 8 says that a byte has arrived, which bits 7 to 0 are; the
+//                read takes it. Read +4: bit 0 says that a byte written now would be lost, bit 1 that `mains_lost` is high
 //   0x1100_0000  memory card. An access waits until the transfer under way has ended.
 //                write +0 sends a byte, read +0: what arrived meanwhile
 //                write +4 sends four bytes, read +4: what arrived meanwhile; the first byte is the lowest
@@ -16,7 +16,7 @@
 // Vivado reads the attributes: which ports are clock and reset, and of what.
 //
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
-// CARD the memory card's line is not there.
+// CARD the memory card's line is not there, without LISTENS the UART's receiver.
 //
 // `restart_n` is a button (any clock, low while pressed): it holds processor, UART and card's line in reset. It waits for
 // the end of the access under way, so that a memory and an accelerator which are not reset see only whole accesses.
@@ -24,6 +24,7 @@ module gradloom_soc #(
     parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 1736,
     parameter integer CARD = 1,
+    parameter integer LISTENS = 1,
     parameter integer CARD_SLOW = 250,
     parameter integer CARD_FAST = 5,
     parameter integer CARD_TRIES = 1500,
@@ -38,6 +39,7 @@ module gradloom_soc #(
     input  wire        restart_n,
     input  wire        mains_lost,   // any clock
     output wire        uart_txd,
+    input  wire        uart_rxd,     // any clock
     output wire        sd_reset,
     output wire        sd_sclk,
     output wire        sd_mosi,
@@ -153,6 +155,17 @@ module gradloom_soc #(
     gradloom_uart #(.DIVISOR(DIVISOR)) uart (
         .clk(clk), .rst(halt), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
     );
+    wire uart_read = state == HERE && in_uart && !writes && !address[2];
+    wire [8:0] heard;
+    generate
+        if (LISTENS != 0) begin : ear
+            gradloom_uart_in #(.DIVISOR(DIVISOR)) uart_in (
+                .clk(clk), .rst(halt), .rxd(uart_rxd), .taken(uart_read), .data(heard[7:0]), .valid(heard[8])
+            );
+        end else begin : deaf
+            assign heard = 9'd0;
+        end
+    endgenerate
 
     // ---- memory card: the slot has power while its reset is low
     assign sd_reset = 1'b0;
@@ -228,7 +241,7 @@ module gradloom_soc #(
                 state <= first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
             HERE: if (!in_card || !card_busy) begin
-                result <= in_card ? card_result : {30'd0, in_uart && address[2] && lost[1], in_uart && address[2] && uart_full};
+                result <= in_card ? card_result : !in_uart ? 32'd0 : address[2] ? {30'd0, lost[1], uart_full} : {23'd0, heard};
                 if (!in_ram && !in_uart && !in_card || uart_write && uart_full) fault <= 1'b1;
                 state <= in_ram && !writes ? FETCHED : ANSWER;
             end

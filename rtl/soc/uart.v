@@ -46,3 +46,54 @@ module gradloom_uart #(
         end
     end
 endmodule
+
+// Receiver of a UART, 8N1, of any clock: a bit takes DIVISOR cycles. `valid` means that a byte has arrived, which stays until
+// `taken`, or until the next one. A frame without its stop bit is dropped.
+module gradloom_uart_in #(
+    parameter integer DIVISOR = 1736
+) (
+    input  wire       clk,
+    input  wire       rst,
+    input  wire       rxd,
+    input  wire       taken,
+    output reg  [7:0] data,
+    output reg        valid
+);
+    localparam [15:0] LAST = DIVISOR - 1;
+    // From the start bit's edge to the middle of the first data bit, less what the edge takes to get here.
+    localparam [15:0] FIRST = DIVISOR + DIVISOR / 2 - 1;
+
+    (* ASYNC_REG = "TRUE" *) reg [1:0] line = 2'b11;
+    reg [7:0] bits;
+    reg [3:0] left;
+    reg [15:0] timer;
+    // After a frame the line must rest before the next start bit: a line that is held low, or cut, sends nothing.
+    reg rested;
+
+    always @(posedge clk) begin
+        line <= {line[0], rxd};
+        if (taken) valid <= 1'b0;
+        if (left == 0) begin
+            rested <= line[1];
+            if (rested && !line[1]) begin
+                left <= 4'd9;
+                timer <= FIRST;
+            end
+        end else if (timer != 0) timer <= timer - 1'b1;
+        else begin
+            timer <= LAST;
+            left <= left - 1'b1;
+            rested <= line[1];
+            if (left != 4'd1) bits <= {line[1], bits[7:1]};
+            else if (line[1]) begin
+                data <= bits;
+                valid <= 1'b1;
+            end
+        end
+        if (rst) begin
+            left <= 4'd0;
+            rested <= 1'b0;
+            valid <= 1'b0;
+        end
+    end
+endmodule

@@ -1,14 +1,19 @@
-// Serves a simulated system on chip to sim/run/soc.py: the requests of harness.h, and four of its own.
+// Serves a simulated system on chip to sim/run/soc.py: the requests of harness.h, and five of its own.
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is,
 //                                                  16 power is gone
+//   t GAP LENGTH         -> "ok"                   LENGTH bytes follow: they go to the UART from here on, with GAP cycles
+//                                                  from one to the next
 //   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
 //   r                    -> "LENGTH"               LENGTH bytes follow: what it holds now
 //   k                    -> "COMMANDS BLOCKS VIOLATIONS STORED BYTES"   the card has been asked, has sent, has had to bear,
 //                                                  has stored; bytes on its line while a write was under way
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <string>
+#include <vector>
 
 #include "Vsoc.h"
 #include "Vsoc___024root.h"
@@ -17,8 +22,24 @@
 
 static Vsoc *top;
 static SdCard card;
+// Cycles of a bit, as soc.sv has it.
+static constexpr uint64_t DIVISOR = 4;
+
+// Bytes on their way to the processor, and cycles since the first bit of the next one.
+static std::deque<uint8_t> said;
+static uint64_t gap, spoken;
+
+static void speak() {
+    const uint64_t bit = spoken / DIVISOR;
+    if (said.empty()) return;
+    top->rxd = bit == 0 ? 0 : bit <= 8 ? said.front() >> (bit - 1) & 1 : 1;
+    if (++spoken < gap) return;
+    spoken = 0;
+    said.pop_front();
+}
 
 static void tick() {
+    speak();
     cycle(top);
     top->sd_miso = card.step(top->sd_sclk, top->sd_mosi, top->sd_cs_n);
 }
@@ -43,6 +64,16 @@ static bool answer(const char *line) {
         printf("ok\n");
         return true;
     }
+    if (line[0] == 't') {
+        unsigned long long space = 0, length = 0;
+        sscanf(line + 1, "%llx %llx", &space, &length);
+        gap = std::max<uint64_t>(space, 10 * DIVISOR);
+        std::vector<uint8_t> bytes(length);
+        if (fread(bytes.data(), 1, length, stdin) != length) return false;
+        said.insert(said.end(), bytes.begin(), bytes.end());
+        printf("ok\n");
+        return true;
+    }
     if (line[0] != 'g') return false;
     unsigned long long limit = 0, spent = 0;
     sscanf(line + 1, "%llx", &limit);
@@ -63,6 +94,7 @@ int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
     top = new Vsoc;
     top->sd_miso = 1;
+    top->rxd = 1;
     reset(top, tick);
     int code = serve(top, top->rootp->soc__DOT__ram__DOT__memory, answer,
                      [](const char *name, uint64_t value) {

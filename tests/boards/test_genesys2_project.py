@@ -99,7 +99,10 @@ def test_lamps_and_lines_leave_the_chip(journal, design):
     ports = {args[-1] for args in journal.calls("create_bd_port")}
     assert {port for _, port in placed} == ports
     pins = {port: pin for pin, port in placed}
-    assert pins["uart_txd"] == "Y23"
+    lines = next(each for each in Genesys2Platform.resources if each.name == "uart").ios
+    theirs = {io.name: io.ios[0].names[0] for io in lines if hasattr(io, "ios")}
+    assert (pins["uart_txd"], pins["uart_rxd"]) == (theirs["tx"], theirs["rx"]) == ("Y23", "Y20")
+    assert found["uart_rxd"] == {"soc/uart_rxd"}
     assert found["mains_lost"] == {"soc/mains_lost"}
     assert pins["mains_lost"] == Genesys2Platform.connectors[0].mapping["1"]
 

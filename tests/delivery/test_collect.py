@@ -132,6 +132,37 @@ def test_a_card_without_a_result_is_one_line(card, tmp_path, run):
         assert code == 2 and not out and said in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
+def test_a_card_in_another_machine_is_read_over_ssh(card, tmp_path, run, monkeypatch):
+    """A shell plays ssh. A machine that does not answer, and a card that is not there, are one line."""
+    path, made = card
+    put(path, (Copy(sequence=1, identity=0, runs=2, words=bytes(made.job.kept.bytes)), None))
+    (tmp_path / "bin").mkdir()
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.write_text('#!/bin/sh\n[ "$3" = me@desk ] || { echo "no route to host" >&2; exit 255; }\nexec sh -c "$4"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:/usr/bin:/bin")
+    odd = path.with_name("the card's image")
+    odd.write_bytes(path.read_bytes())
+    found = gradloom.collect(tmp_path / "far", card=odd, host="me@desk")
+    near = gradloom.collect(tmp_path / "near", card=path)
+    assert found == {**near, "output": str(tmp_path / "far")}
+    name = "adapter_model.safetensors"
+    assert (tmp_path / "far" / name).read_bytes() == (tmp_path / "near" / name).read_bytes()
+    cases = [
+        (("--host", "me@moon", "--card", path), "me@moon does not give"),
+        (("--host", "me@desk", "--card", tmp_path / "nothing"), "No such file"),
+        (("--host", "-oProxy", "--card", path), "host must be like user@machine"),
+        (("--host", "me@desk"), "give one of them"),
+        (("--host", "me@desk", "--port", "/dev/ttyUSB0"), "host: needs card"),
+        (("--port", "/dev/nothing"), "no such port"),
+        (("--port", "/dev/ttyUSB0", "--card", path), "give one of them"),
+    ]
+    for options, said in cases:
+        code, out, err = run("collect", *options, "-o", tmp_path / "out")
+        assert code == 2 and not out and said in err and err.count("\n") == 1, err
+        assert not (tmp_path / "out").exists()
+
+
 def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
     path, made = card
     put(path, (Copy(sequence=1, identity=0, runs=1, words=bytes(made.job.kept.bytes)), None))

@@ -83,11 +83,18 @@ int host_mains_lost() { const bool lost = mains_lost; mains_lost = false; return
 uint32_t host_cycles() { return cycles; }
 
 static uint32_t registers[1024];
+// The forward cache may hold words of another job, until it is cleared.
+static bool stale = true;
 uint32_t host_read(void *, uint32_t offset) { return registers[offset / 4]; }
 void host_write(void *, uint32_t offset, uint32_t value) {
     if (offset != offsetof(gradloom_t, CONTROL) || !(value & GRADLOOM__CONTROL__BELL_bm)) {
-        if (offset != offsetof(gradloom_t, STATUS) && offset >= 12) registers[offset / 4] = value;
+        if (offset == offsetof(gradloom_t, CACHE_CLEAR)) stale = false;
+        else if (offset != offsetof(gradloom_t, STATUS) && offset >= 12) registers[offset / 4] = value;
         return;
+    }
+    if (stale) {
+        printf("u the cache was not cleared\n");
+        exit(1);
     }
     if (cut_runs && runs + 1 == cut_runs) end(true);
     ++runs;

@@ -10,7 +10,7 @@ import pytest
 
 import gradloom.firmware
 from gradloom.firmware.adapter_store import AdapterStore
-from gradloom.firmware.card import ADAPTER, BLOCK, CardError, Section, place, read_card, write_card
+from gradloom.firmware.card import ADAPTER, BLOCK, KEPT, CardError, Section, place, read_card, read_header, write_card
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import CARDS, SimulatedSoC
@@ -284,6 +284,15 @@ def test_an_image_reads_back():
             read_card(card()[:cut])
     with pytest.raises(CardError, match="the header is damaged"):
         read_card(card()[:100] + b"x" + card()[101:])
+
+
+def test_room_for_what_a_job_learns_is_in_the_image_also_at_its_end():
+    """A card with that room alone was an image without it, and no board could store there."""
+    file = io.BytesIO()
+    write_card(file, [Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=700)], memory_bytes=MEMORY)
+    content = file.getvalue()
+    ((area,), _) = read_header(content[:BLOCK])
+    assert len(content) == area.start + area.size == BLOCK + 2 * 1024 and not any(content[BLOCK:])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ FILES = ("ulx3s/ulx3s_v20.lpf", "digilent/Genesys-2-Master.xdc", "digilent/mig.p
 _NAMES = {
     "reset_n": "cpu_resetn",
     "uart_txd": "uart_rx_out",
+    "uart_rxd": "uart_tx_in",
     "sd_mosi": "sd_cmd",
     "sd_miso": "sd_d[0]",
     "sd_cs_n": "sd_d[3]",

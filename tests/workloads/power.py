@@ -24,8 +24,8 @@ from .conftest import CONFIG
 
 FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
 SOURCES = (
-    "soc_main soc_card soc_device soc_job soc_keep soc_result soc_sd soc_text gradloom gradloom_steps gradloom_store"
-    " gradloom_sum"
+    "soc_main soc_card soc_device soc_job soc_keep soc_result soc_sd soc_serve soc_text gradloom gradloom_steps"
+    " gradloom_store gradloom_sum"
 ).split()
 #: A board whose memory and registers are the process's, and whose card is a model.
 HEADER = """

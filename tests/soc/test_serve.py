@@ -1,0 +1,136 @@
+"""A board gives its card's blocks by UART; a line that drops and changes bytes costs repeats and no word."""
+
+import dataclasses
+import io
+import random
+
+import pytest
+import serial
+
+import gradloom
+from gradloom.boards.cards import SerialCard, opened
+from gradloom.firmware.card import KEPT, read_header
+from gradloom.firmware.kept import Copy, Reason, Record, encode
+from gradloom.rtl.models.lora import load_lora
+from gradloom.sim.run.soc import SimulatedSoC
+from gradloom.sim.workloads.board_job import board_job, write_card_image
+
+from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from .conftest import MEMORY
+
+
+class Line:
+    """A cable to the simulated board: of so many bytes one is lost, and one is changed."""
+
+    def __init__(self, soc, every=0, deaf=False):
+        self.soc, self.every, self.deaf, self.chosen, self.hurt = soc, every, deaf, random.Random(3), 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def _carried(self, data):
+        for byte in data:
+            fate = self.chosen.randrange(self.every) if self.every else 2
+            self.hurt += fate < 2
+            if fate:
+                yield byte ^ (1 << self.chosen.randrange(8) if fate == 1 else 0)
+
+    def write(self, data):
+        if not self.deaf:
+            self.soc.say(bytes(self._carried(data)))
+
+    def read(self, size):
+        return bytes(self._carried(self.soc.spoken(60_000)))
+
+
+@pytest.fixture
+def image(frozen, adapters, tmp_path_factory):  # noqa: F811
+    """A card with a copy of an adapter on one linear, as a board leaves it, and that copy."""
+    folder = tmp_path_factory.mktemp("card")
+    used = dict(list(adapters.items())[-1:])
+    made = board_job(frozen, (TOKENS,), used, [1], 0.1, 3, CONFIG)
+    facts = {"model": "small", "shapes": dataclasses.asdict(MODEL), "rank": 2, "alpha": 4.0, "steps": 3}
+    made = dataclasses.replace(
+        made, sections=tuple(dataclasses.replace(each, unit=512) for each in made.sections if each.offset == 0)
+    )
+    write_card_image(made, folder / "run", facts, memory_bytes=1 << 24)
+    content = bytearray((folder / "run" / "card.img").read_bytes())
+    sections, identity = read_header(bytes(content[:512]))
+    (area,) = (each for each in sections if each.kind == KEPT)
+    words = random.Random(1).randbytes(made.job.kept.bytes)
+    copy = Copy(sequence=1, identity=identity, runs=2, words=words, log=(Record(9, 8, 0),) * 2, reason=Reason.RUNS)
+    data = encode(copy)
+    content[area.start : area.start + len(data)] = data
+    # The board must not begin the job: its accelerator does nothing.
+    job = max(each.start for each in sections)
+    content[job : job + 512] = bytes(512)
+    return bytes(content), folder
+
+
+@pytest.fixture
+def soc(program, image):
+    made = SimulatedSoC(program, memory_bytes=MEMORY)
+    made.insert(image[0])
+    yield made
+    made.close()
+
+
+def test_an_adapter_comes_off_a_board_by_a_bad_line(soc, image, tmp_path, monkeypatch):
+    content, folder = image
+    (folder / "card.img").write_bytes(content)
+    expected = gradloom.collect(tmp_path / "expected", card=folder / "card.img")
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    line = Line(soc, every=4000)
+    monkeypatch.setattr(serial, "Serial", lambda *_, **how: line)
+    told = []
+    found = gradloom.collect(tmp_path / "out", port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
+    assert {**found, "output": ""} == {**expected, "output": ""} and found["steps"] == 2
+    assert line.hurt > 5 and told[-1][2] == "reading the card"
+    for name, each in load_lora(tmp_path / "expected", MODEL).items():
+        again = load_lora(tmp_path / "out", MODEL)[name]
+        assert (each.a == again.a).all() and (each.b == again.b).all()
+
+
+@pytest.mark.parametrize("how, said", [({"every": 120}, "did not arrive whole in 6 tries"), ({"deaf": True}, "silent")])
+def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how, said):
+    """What was there stays."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "log.json").write_text("before")
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    if "deaf" in how:
+        monkeypatch.setattr("gradloom.boards.cards._SILENT_TRIES", 2)
+    monkeypatch.setattr(serial, "Serial", lambda *_, **other: Line(soc, **how))
+    code, _, err = run("collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
+    assert code == 2 and said in err and err.strip().splitlines()[-1].startswith("gradloom: port=/dev/ttyUSB0: ")
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["log.json"]
+    assert (tmp_path / "out" / "log.json").read_text() == "before"
+
+
+def test_a_block_that_the_card_does_not_give_is_told(soc):
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    file = opened(SerialCard(Line(soc)))
+    file.seek(512 << 16)
+    with pytest.raises(ValueError, match="cannot read block 65536 of its card: the card refuses to read"):
+        file.read(10)
+    file.seek(0)
+    assert read_header(file.read(512))[0]
+
+
+def test_requests_that_are_damaged_have_no_answer(soc):
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    for request in (
+        b"read 00000000 00000001 00000000\n",
+        b"read 0000000g 00000001 4a59a55f\n",
+        b"\n",
+        b"x" * 99 + b"\n",
+    ):
+        soc.say(request)
+        assert soc.spoken(600_000) == b""
+    assert io.BytesIO(opened(SerialCard(Line(soc))).read(4)).read() == b"GLCD"
