@@ -1,4 +1,7 @@
-"""Reads a memory card that is elsewhere: in a board, by its UART, or in another machine, over ssh."""
+"""Reads a memory card in a board or in another machine.
+
+The board sends blocks by its UART; the other machine answers ssh.
+"""
 
 import base64
 import io
@@ -72,14 +75,18 @@ class FarCard(io.RawIOBase):
 
 
 def opened(card: FarCard) -> io.BufferedReader:
-    """``card`` as a file whose reads are whole, and no longer than asked for."""
+    """The card as a file whose reads are whole.
+
+    They read no more of the card than asked for.
+    """
     return io.BufferedReader(card, buffer_size=BLOCK)
 
 
 class SerialCard(FarCard):
-    """The card in a board, whose firmware answers by UART between jobs.
+    """The card in a board, read by UART.
 
-    What a line loses or changes is asked for again. :class:`ValueError` in one line if it does not arrive.
+    The firmware answers between jobs. What a line loses or changes is asked for again. :class:`ValueError` in one line
+    if it does not arrive.
     """
 
     def __init__(self, line: Line, tell: Tell = None) -> None:
@@ -114,7 +121,10 @@ class SerialCard(FarCard):
         return b"".join(found[number] for number in range(first, first + count))
 
     def _ask(self, first: int, count: int, found: dict[int, bytes]) -> bool:
-        """Asks once and takes what comes into ``found``. Whether anything answered that was damaged or whole."""
+        """Asks once, and puts blocks into ``found``.
+
+        Returns whether there was an answer, damaged or whole.
+        """
         request = f"read {first:08x} {count:08x}".encode()
         # A line's end first: what the board may have heard before is no part of the request.
         try:
@@ -170,7 +180,7 @@ class SerialCard(FarCard):
 
 
 class RemoteCard(FarCard):
-    """A card in the reader of another machine, or its image there, read by ``dd`` over ssh."""
+    """A card or an image in another machine, read over ssh."""
 
     def __init__(self, host: str, path: str, tell: Tell = None) -> None:
         super().__init__(tell)

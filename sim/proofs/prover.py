@@ -194,8 +194,8 @@ class Circuit:
     def _run(self, command, seconds):
         """Output of a command.
 
-        It is empty if the command takes too long, and then its child processes end with it. ``RuntimeError`` if a signal
-        ended it.
+        It is empty if the command takes too long, and then its child processes end with it. ``RuntimeError`` if a
+        signal ended it.
         """
         process = subprocess.Popen(
             command,

@@ -77,9 +77,9 @@ class SimulatedSoC(Talker):
             self.set(name, value)
 
     def say(self, data: bytes, *, gap: int = 4000) -> None:
-        """Sends ``data`` to the processor's UART, ``gap`` cycles from one byte to the next.
+        """Sends ``data`` to the processor's UART.
 
-        At 115,200 baud and 200 MHz they would be 17,361.
+        A byte follows another after ``gap`` cycles. At 115,200 baud and 200 MHz they would be 17,361.
         """
         self._ask(f"t {gap:x} {len(data):x}", data)
         self._answer()
