@@ -17,7 +17,7 @@ import numpy as np
 
 from gradloom.rtl.cli.output import progress_bar, table
 from gradloom.rtl.cli.tune import finetune
-from gradloom.rtl.models.recurrent.network import GATES
+from gradloom.rtl.models.recurrent.lstm import GATES
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.models.sequences import FOLDS, PERSONS, fold_of, spar_model, spar_person
 from gradloom.rtl.plan.images.schedule import batches, epoch_order

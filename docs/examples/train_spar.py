@@ -22,8 +22,11 @@ import numpy as np
 import torch
 from torch.nn.functional import conv1d, cross_entropy, pad
 
+from gradloom.rtl.models.recurrent.coding import Coding
 from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from gradloom.rtl.models.recurrent.front import Conv
+from gradloom.rtl.models.recurrent.lstm import GATES, Gate, LstmCell
+from gradloom.rtl.models.recurrent.network import Dense, RecurrentNetwork
 from gradloom.rtl.models.sequences import CLASSES, FOLDS, PERSONS, SPAR_STEPS, spar_model, spar_windows
 from gradloom.sim.reference import cell as reference
 

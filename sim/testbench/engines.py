@@ -108,7 +108,7 @@ def _masked_bytes(words: np.ndarray, known: np.ndarray) -> tuple[bytes, bytes]:
 
 def small_lstm(config: Any) -> SmallLstm:
     """A network that every design holds, run by the reference."""
-    from gradloom.rtl.models.recurrent.network import GATES
+    from gradloom.rtl.models.recurrent.lstm import GATES
     from gradloom.rtl.plan.recurrent.image import CellImage
 
     from ..reference.cell import run

@@ -11,7 +11,9 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.network import GATES, Coding, Gate, LstmCell, RecurrentNetwork
+from gradloom.rtl.models.recurrent.coding import Coding
+from gradloom.rtl.models.recurrent.lstm import GATES, Gate, LstmCell
+from gradloom.rtl.models.recurrent.network import RecurrentNetwork
 from gradloom.rtl.plan.program.assembler import pack as pack_fields
 from gradloom.rtl.plan.recurrent.image import CellImage
 

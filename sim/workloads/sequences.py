@@ -9,7 +9,9 @@ import numpy as np
 
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
-from gradloom.rtl.models.recurrent.network import Cell, Conv, Gate, LstmCell, Pool, RecurrentNetwork
+from gradloom.rtl.models.recurrent.front import Conv, Pool
+from gradloom.rtl.models.recurrent.lstm import Gate, LstmCell
+from gradloom.rtl.models.recurrent.network import Cell, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.output import check_file, staged_file
 

@@ -12,8 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .cells import GruCell, RnnCell
+from .coding import Coding
+from .front import Conv, Pool
+from .lstm import Gate, LstmCell
 from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, FloatPool, load_native
-from .network import Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
+from .network import Dense, RecurrentNetwork
 
 __all__ = ["Bits", "float_logits", "in_float", "quantized"]
 

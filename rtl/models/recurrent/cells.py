@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from .network import Coding, Gate, Gated, bounds_of, common_units, gate_integers, looked_up, narrowed, told_of
+from .coding import Coding, bounds_of, looked_up, narrowed, told_of
+from .lstm import Gate, Gated, common_units, gate_integers
 
 __all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell"]
 
@@ -66,7 +67,7 @@ class GruCell(Gated):
 class IntegerRnn:
     """An :class:`RnnCell` in integers.
 
-    See :class:`~gradloom.rtl.models.recurrent.network.IntegerCell`.
+    See :class:`~gradloom.rtl.models.recurrent.lstm.IntegerCell`.
     """
 
     gates = ("new",)
@@ -89,7 +90,7 @@ class IntegerRnn:
 class IntegerGru:
     """A :class:`GruCell` in integers.
 
-    See :class:`~gradloom.rtl.models.recurrent.network.IntegerCell`.
+    See :class:`~gradloom.rtl.models.recurrent.lstm.IntegerCell`.
 
     Attributes
     ----------

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, RecurrentNetwork
+from .coding import Coding
+from .front import Conv
+from .lstm import GATES, Gate, LstmCell
+from .network import Dense, RecurrentNetwork
 
 __all__ = ["KINDS", "example_codes", "example_lstm", "example_network"]
 

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 
 from ...output import check_file, staged_file
-from .network import GATES, Coding, Pool, RecurrentNetwork
+from .coding import Coding
+from .front import Pool
+from .lstm import GATES
+from .network import RecurrentNetwork
 
 __all__ = ["export_recurrent"]
 

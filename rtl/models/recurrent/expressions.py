@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode
-from .network import Coding
+from .coding import Coding
 
 __all__ = [
     "Activated",

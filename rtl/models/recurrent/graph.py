@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import FOLDED, Constants, RefusedNode, attributes_of
+from .coding import Coding
 from .expressions import (
     Activated,
     Clipped,
@@ -25,7 +26,6 @@ from .expressions import (
 )
 from .layers import Layers
 from .layouts import Labels
-from .network import Coding
 
 __all__ = ["Graph", "label_of"]
 

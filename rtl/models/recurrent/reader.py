@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
+from .coding import Coding
 from .expressions import (
     Activated,
     Affine,
@@ -25,9 +26,12 @@ from .expressions import (
     Sum,
     Variable,
 )
+from .front import Conv, Pool
 from .graph import Graph, Labels, code_range, label_of
+from .lstm import GATES, Gate, LstmCell
 from .native import NATIVE
-from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
+from .network import Dense, RecurrentNetwork
+from .parts import activation, check_coding, check_same, check_start, core, factors, gate_of, gates_of, needed, pool_of
 from .planes import over_steps
 
 __all__ = ["load_recurrent"]
@@ -49,8 +53,6 @@ _QUANTIZERS = (
 )
 #: A gate that may be 1 minus the other.
 _COUPLED = {"input": "forget", "forget": "input"}
-#: Bits of a weight's code.
-_WEIGHT_BITS = 8
 
 
 def load_recurrent(path: str | Path) -> RecurrentNetwork:
@@ -92,7 +94,7 @@ class _Reader:
             raise ValueError("no output depends on the input")
         if self.cell is None:
             variables = [value for value in graph.values.values() if isinstance(value, Variable)]
-            if not any(isinstance(_core(each), Product) for each in outputs):
+            if not any(isinstance(core(each), Product) for each in outputs):
                 raise ValueError(
                     "no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
                     "states as inputs and outputs"
@@ -129,7 +131,7 @@ class _Reader:
         if len(node.input) != 3:
             raise RefusedNode(f"it has {len(node.input) - 1} states: expected 2, those of an LSTM")
         for name in node.input[:2]:
-            _check_start(graph, name)
+            check_start(graph, name)
         source = graph.values.get(node.input[2])
         if source is None:
             raise RefusedNode(f"its scan input {node.input[2]!r} is constant")
@@ -175,7 +177,7 @@ class _Reader:
         if source is None:
             raise RefusedNode(f"its input {node.input[0]!r} is constant")
         for name in node.input[1:3]:
-            _check_start(graph, name)
+            check_start(graph, name)
         codings: dict[str, Coding] = {}
         for number, name in enumerate(_QUANTIZERS):
             scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number :][:3])
@@ -200,7 +202,7 @@ class _Reader:
             w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
             bias = graph.real(node.input[11 + number]).reshape(-1)
             kind = "tanh" if name == "cell" else "sigmoid"
-            gates[name] = _gate(
+            gates[name] = gate_of(
                 name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind, codings[f"{name}_{kind}"]
             )
         state = codings["cell_state"]
@@ -231,20 +233,20 @@ class _Reader:
 
         Inputs and outputs may be in any order.
         """
-        new = [each for each in outputs if isinstance(_core(each), (Product, Sum))][:2]
+        new = [each for each in outputs if isinstance(core(each), (Product, Sum))][:2]
         if len(new) != 2 or len(variables) != 3:
             raise ValueError(
                 f"one step of an LSTM needs 3 inputs and 2 outputs: x, h and c, and the new h and c; the "
                 f"graph has {len(variables)} and {len(new)}"
             )
-        which = 0 if isinstance(_core(new[0]), Product) else 1
-        state = next((v for v in variables if any(v is each for each in _factors(_core(new[1 - which])))), None)
+        which = 0 if isinstance(core(new[0]), Product) else 1
+        state = next((v for v in variables if any(v is each for each in factors(core(new[1 - which])))), None)
         if state is None:
             raise ValueError("no input of the graph is a cell state that the forget gate multiplies")
         others = [each for each in variables if each is not state]
         # The hidden state is as wide as the gates; where the input is too, it comes in the order x, h.
-        terms = [(source, codes) for gate in _gates_of(new[1 - which]) for source, codes, _ in gate.terms]
-        hidden = [v for v in others if any(_core(s) is v and codes.shape[0] == codes.shape[1] for s, codes in terms)]
+        terms = [(source, codes) for gate in gates_of(new[1 - which]) for source, codes, _ in gate.terms]
+        hidden = [v for v in others if any(core(s) is v and codes.shape[0] == codes.shape[1] for s, codes in terms)]
         coded = [v for v in others if not any(isinstance(s, Coded) and s.source is v for s, _ in terms)]
         choice = [v for v in hidden if v in coded] or hidden
         if not choice:
@@ -273,7 +275,7 @@ class _Reader:
 
         Returns the index of the hidden one.
         """
-        kinds = [type(_core(each)) for each in results]
+        kinds = [type(core(each)) for each in results]
         if kinds not in ([Product, Sum], [Sum, Product]):
             raise RefusedNode(
                 "its states are not those of an LSTM: one must be a product of the output gate, the other a sum"
@@ -283,31 +285,31 @@ class _Reader:
         if not isinstance(hidden, Coded):
             raise RefusedNode("a quantiser is missing: that of the hidden state")
         h, c = states[which], states[1 - which]
-        total = _core(state)
+        total = core(state)
         product = hidden.source
         if not isinstance(product, Product) or not isinstance(total, Sum):
             raise RefusedNode("the hidden or the cell state goes through two quantisers in a row")
         if isinstance(state, Coded) and state.source is not total:
             raise RefusedNode("the cell state goes through two quantisers in a row")
         squashed, squashed_in, out = self._squash(product, state)
-        parts = [(_need(each, "a product of the cell state"), each) for each in (total.a, total.b)]
+        parts = [(needed(each, "a product of the cell state"), each) for each in (total.a, total.b)]
         kept = [
             each
             for each, _ in parts
-            if isinstance(each.source, Product) and any(_core(v) is c for v in (each.source.a, each.source.b))
+            if isinstance(each.source, Product) and any(core(v) is c for v in (each.source.a, each.source.b))
         ]
         rest = [each for each, _ in parts if each not in kept]
         if len(kept) != 1 or len(rest) != 1 or not isinstance(rest[0].source, Product):
             raise RefusedNode("its cell state is not forget gate * state + input gate * cell gate")
         keep, add = kept[0].source, rest[0].source
         assert isinstance(keep, Product) and isinstance(add, Product)
-        forget, carried = (keep.a, keep.b) if _core(keep.b) is c else (keep.b, keep.a)
-        _check_same(carried, state, "cell state")
+        forget, carried = (keep.a, keep.b) if core(keep.b) is c else (keep.b, keep.a)
+        check_same(carried, state, "cell state")
         pair = [add.a, add.b]
-        tanh = [each for each in pair if _activation(each) == "tanh"]
+        tanh = [each for each in pair if activation(each) == "tanh"]
         if len(tanh) != 1:
             raise RefusedNode(
-                f"node {add.name!r} multiplies {' and '.join(_activation(each) for each in pair)}: "
+                f"node {add.name!r} multiplies {' and '.join(activation(each) for each in pair)}: "
                 "expected sigmoid and tanh"
             )
         enter = next(each for each in pair if each is not tanh[0])
@@ -349,10 +351,10 @@ class _Reader:
         Also returns the other factor.
         """
         for value, other in ((product.a, product.b), (product.b, product.a)):
-            inner = _core(value)
+            inner = core(value)
             if not isinstance(inner, Activated) or inner.kind != "tanh":
                 continue
-            coded = _need(value, "the tanh of the cell state")
+            coded = needed(value, "the tanh of the cell state")
             if inner.source is state:
                 return coded.coding, None, other
             if isinstance(inner.source, Coded) and inner.source.source is state:
@@ -361,14 +363,14 @@ class _Reader:
         raise RefusedNode(f"node {product.name!r}: its hidden state has no tanh of the cell state")
 
     def _read_gate(self, name: str, value: Expression, h: Expression, step: Expression, hidden: Coding) -> Gate:
-        coded = _need(value, f"the {name} gate's activation")
+        coded = needed(value, f"the {name} gate's activation")
         active = coded.source
         if not isinstance(active, Activated):
             raise RefusedNode(f"the {name} gate has no activation: expected sigmoid or tanh")
         kind = "tanh" if name == "cell" else "sigmoid"
         if active.kind != kind:
             raise RefusedNode(f"node {active.name!r}: the {name} gate has {active.kind}: expected {kind}")
-        accumulator = _need(active.source, f"the {name} gate's accumulator")
+        accumulator = needed(active.source, f"the {name} gate's accumulator")
         affine = accumulator.source
         if not isinstance(affine, Affine):
             raise RefusedNode(f"the {name} gate is not a product of weights with the input and the hidden state")
@@ -376,7 +378,7 @@ class _Reader:
         for source, codes, scale in affine.terms:
             if source is h or (isinstance(source, Coded) and source.source is h):
                 if isinstance(source, Coded):
-                    _check_coding(source.coding, hidden, "hidden state")
+                    check_coding(source.coding, hidden, "hidden state")
                 kind_of = "u"
             elif source is step or (isinstance(source, Coded) and source.source is step):
                 self._see(source)
@@ -392,13 +394,13 @@ class _Reader:
             raise RefusedNode(
                 f"node {affine.name!r}: the {name} gate needs a product with the input and one with the hidden state"
             )
-        return _gate(name, terms["w"], terms["u"], affine.bias, accumulator.coding, kind, coded.coding, affine.name)
+        return gate_of(name, terms["w"], terms["u"], affine.bias, accumulator.coding, kind, coded.coding, affine.name)
 
     def _see(self, source: Expression) -> None:
         """Notes the input's quantiser within the cell."""
         coding = source.coding if isinstance(source, Coded) else None
         if self.seen is not None and coding is not None:
-            _check_coding(coding, self.seen, "input")
+            check_coding(coding, self.seen, "input")
         self.seen = coding or self.seen
 
     # Around the cell
@@ -409,7 +411,7 @@ class _Reader:
         if self.seen is not None and not isinstance(value, (Coded, Pooled)):
             value = Coded(value, self.seen)
         elif self.seen is not None and isinstance(value, Coded):
-            _check_coding(self.seen, value.coding, "input")
+            check_coding(self.seen, value.coding, "input")
         while True:
             coding: Coding | None = None
             pools: list[Pooled] = []
@@ -419,12 +421,12 @@ class _Reader:
                 else:
                     # Quantisers do not decrease: the greatest code is the code of the greatest.
                     if coding is not None:
-                        _check_coding(coding, value.coding, "input of the recurrent node")
+                        check_coding(coding, value.coding, "input of the recurrent node")
                     coding = value.coding
                 value = value.source
             if coding is None:
-                coding = _need(value, "the input").coding
-            layers += [_pool(each, coding) for each in pools]
+                coding = needed(value, "the input").coding
+            layers += [pool_of(each, coding) for each in pools]
             if isinstance(value, Variable):
                 return coding, tuple(layers[::-1])
             if not isinstance(value, Convolved):
@@ -464,97 +466,3 @@ class _Reader:
                 f"has {self.cell.units}"
             )
         return Dense(codes, scale, heads[0].bias, heads[0].name), source.what
-
-
-def _gate(
-    name: str,
-    w: tuple[np.ndarray, np.ndarray],
-    u: tuple[np.ndarray, np.ndarray],
-    bias: np.ndarray,
-    accumulator: Coding,
-    kind: str,
-    output: Coding,
-    node: str = "",
-) -> Gate:
-    bound = 1 << _WEIGHT_BITS - 1
-    for codes, _ in (w, u):
-        if codes.min() < -bound or codes.max() >= bound:
-            raise RefusedNode(
-                f"weights of the {name} gate have codes from {codes.min()} to {codes.max()}: must be "
-                f"from {-bound} to {bound - 1}"
-            )
-    if u[0].shape != (len(u[0]), len(u[0])) or len(w[0]) != len(u[0]) or bias.size not in (1, len(u[0])):
-        raise RefusedNode(
-            f"weights of the {name} gate have shapes {list(w[0].shape)} and {list(u[0].shape)}, its bias "
-            f"{list(bias.shape)}: expected [hidden, inputs], [hidden, hidden] and [hidden]"
-        )
-    wide = np.broadcast_to(bias.reshape(-1), (len(u[0]),)).astype(np.float64)
-    return Gate(w[0], u[0], w[1], u[1], wide, accumulator, kind, output, node or name)
-
-
-def _pool(value: Pooled, coding: Coding) -> Pool:
-    assert value.groups is not None
-    return Pool(value.kernel[0], value.strides[0], value.pads[0], value.groups, value.inputs, coding, value.name)
-
-
-def _core(value: Expression) -> Expression:
-    """A value without its quantisers."""
-    while isinstance(value, Coded):
-        value = value.source
-    return value
-
-
-def _need(value: Expression, what: str) -> Coded:
-    if not isinstance(value, Coded):
-        name = f"node {value.name!r}: " if hasattr(value, "name") else ""
-        raise RefusedNode(f"{name}a quantiser is missing: that of {what}")
-    return value
-
-
-def _activation(value: Expression) -> str:
-    inner = _core(value)
-    if isinstance(inner, Complement):
-        return "1 - gate"
-    return inner.kind if isinstance(inner, Activated) else "no activation"
-
-
-def _factors(total: Expression) -> list[Expression]:
-    """All factors of a sum of products."""
-    if not isinstance(total, Sum):
-        return []
-    products = [_core(each) for each in (total.a, total.b)]
-    return [_core(v) for each in products if isinstance(each, Product) for v in (each.a, each.b)]
-
-
-def _gates_of(state: Expression) -> list[Affine]:
-    inner = [_core(each.source) for each in _factors(_core(state)) if isinstance(each, Activated)]
-    return [each for each in inner if isinstance(each, Affine)]
-
-
-def _check_same(carried: Expression, state: Expression, what: str) -> None:
-    """A quantiser on the state loop must be the identity."""
-    if isinstance(carried, Coded):
-        if not isinstance(state, Coded):
-            raise RefusedNode(f"a quantiser on the loop of the {what}, which has none where it is made")
-        _check_coding(carried.coding, state.coding, what)
-
-
-def _check_coding(again: Coding, first: Coding, what: str) -> None:
-    if again.levels is not None or again.scale != first.scale or again.lo > first.lo or again.hi < first.hi:
-        raise RefusedNode(
-            f"node {again.name!r}: the {what} is quantised twice, with scales {first.scale:.9g} and "
-            f"{again.scale:.9g}, codes {first.lo} to {first.hi} and {again.lo} to {again.hi}: the second "
-            "must change nothing"
-        )
-
-
-def _check_start(graph: Graph, name: str) -> None:
-    """A state must begin at zero, or be an input."""
-    known = graph.constants.values.get(name)
-    if known is None and name in graph.weights:
-        known = graph.weights[name].codes
-    if known is not None and np.any(known):
-        raise RefusedNode(
-            f"the state {name!r} begins at {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}: it "
-            "must begin at 0 or be an input"
-        )

@@ -11,7 +11,10 @@ from ...json_file import read_json
 from ...output import staged
 from ..archive import read_npz
 from .cells import GruCell, RnnCell
-from .network import GATES, Coding, Conv, Dense, Gate, LstmCell, Pool, RecurrentNetwork
+from .coding import Coding
+from .front import Conv, Pool
+from .lstm import GATES, Gate, LstmCell
+from .network import Dense, RecurrentNetwork
 from .reader import load_recurrent
 
 __all__ = ["FORMAT", "load_network", "save_network", "summary"]

@@ -8,8 +8,10 @@ from ...engines.cell.parameters import CellParameters
 from ...engines.cell.results import Sums
 from ...formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
-from ...models.recurrent.network import GATES as GATE_NAMES
-from ...models.recurrent.network import Coding, Conv, IntegerConv, RecurrentNetwork
+from ...models.recurrent.coding import Coding
+from ...models.recurrent.front import Conv, IntegerConv
+from ...models.recurrent.lstm import GATES as GATE_NAMES
+from ...models.recurrent.network import RecurrentNetwork
 from ...models.recurrent.taps import own_samples, tap_channels
 from .settings import HALF, IDLE, Affine, quantizer_word
 

@@ -13,8 +13,8 @@ from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs import RecurrentConfig
+from gradloom.rtl.models.recurrent.coding import Coding
 from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.network import Coding
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.shell.registers.errors import Error

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs import RecurrentConfig
+from gradloom.rtl.models.recurrent.coding import Coding
 from gradloom.rtl.models.recurrent.example import example_lstm, example_network
-from gradloom.rtl.models.recurrent.network import Coding
 from gradloom.rtl.models.recurrent.stored import save_network
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram

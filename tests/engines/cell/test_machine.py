@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.network import Pool
+from gradloom.rtl.models.recurrent.front import Pool
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 from gradloom.sim.run.programs import forecast_placed, run_each
