@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import sys
 from collections.abc import Callable
@@ -22,12 +23,21 @@ def _sources(config: ShellParameters) -> str:
 
     Another generator makes other Verilog.
     """
-    digest = hashlib.sha256()
     units = {sys.modules[each.spec.unit.__module__.partition(".")[0]] for each in config.machine.engines.own}
     plugins = {str(each.__file__) for each in units - {gradloom}}
-    for root in (Path(gradloom.rtl.__file__).parent, *(Path(file).parent for file in sorted(plugins))):
-        for path in sorted(root.rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    roots = (Path(gradloom.rtl.__file__).parent, *(Path(file).parent for file in sorted(plugins)))
+    return "".join(map(_digest, roots))
+
+
+@functools.cache
+def _digest(root: Path) -> str:
+    """A hash of the sources in ``root`` as they are at first.
+
+    Files that change while the process runs are not those that it has imported, and do not make what it emits.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.sim.run.designs import _digest
 from gradloom.sim.run.silicon import as_silicon, silicon_device
 from gradloom.sim.testbench.machines import programs
 from gradloom.sim.testbench.starts import check_starts
@@ -49,6 +50,16 @@ def test_an_unknown_form_is_refused():
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     return silicon_device(CONFIG, tmp_path_factory.mktemp("silicon"))
+
+
+def test_a_design_has_the_name_of_the_sources_that_are_imported(tmp_path):
+    """A checkout that changes under a running test must not give the old Verilog the name of the new."""
+    (tmp_path / "unit.py").write_text("a = 1\n")
+    before = _digest(tmp_path)
+    (tmp_path / "unit.py").write_text("a = 2\n")
+    assert _digest(tmp_path) == before
+    _digest.cache_clear()
+    assert _digest(tmp_path) != before
 
 
 def test_words_and_counters_do_not_depend_on_the_start(built):
