@@ -1,4 +1,4 @@
-"""Compares the estimate of delays with nextpnr's own, path by path, for a routed ULX3S design.
+"""Compares the estimate of delays with nextpnr's, path by path.
 
 ``python docs/examples/path_delays.py BUILD [RUN]``: ``BUILD`` is ``board/build`` after ``gradloom build ulx3s``, and
 ``RUN`` the number of the placement, usually 1.
