@@ -24,7 +24,7 @@ SETTINGS = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currC
 #: Most iterations of the router. All netlists that were routed to the end took fewer.
 ITERATIONS = 400
 #: The same of the second routing, which improves wires that are there: no conflict-free end was seen after so many.
-AGAIN = 60
+AGAIN = 250
 
 _TABLE, _MULTIPLIER = "TRELLIS_COMB", "MULT18X18D"
 _OPTIONS = ("target_freq", "auto_freq", "placer", "place", "router", "router/tmg_ripup", "route")
