@@ -165,6 +165,7 @@ evidence-fuzz: $(READY)
 # Others' tools on what is emitted; with WITNESS=DIR, others' files in that folder too, which are no part of this project.
 evidence-witness: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/witness tests/sim/test_testbench.py
+	time $(BIN)/python -m tests.witness.cross
 	$(if $(WITNESS),time $(BIN)/python -m tests.witness.run $(WITNESS))
 
 # Machines that start with random registers and memories, and are reset in the middle.

@@ -2,24 +2,18 @@
 
 import shutil
 import subprocess
-from pathlib import Path
+
+from .debian import UNPACKED, unpacked
 
 __all__ = ["on_path", "simulate"]
-
-_UNPACKED = Path(__file__).parents[2] / "build" / "debian"
 
 
 def _commands():
     """How ``iverilog`` and ``vvp`` are called."""
-    if shutil.which("iverilog"):
+    if not unpacked("iverilog", program="iverilog"):
         return ["iverilog"], ["vvp"]
-    if not (_UNPACKED / "usr/bin/iverilog").is_file():
-        _UNPACKED.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "download", "-qq", "iverilog"], cwd=_UNPACKED, check=True)
-        (package,) = _UNPACKED.glob("iverilog_*.deb")
-        subprocess.run(["dpkg", "-x", package, _UNPACKED], check=True)
-    (library,) = _UNPACKED.glob("usr/lib/*/ivl")
-    return [_UNPACKED / "usr/bin/iverilog", "-B", library], [_UNPACKED / "usr/bin/vvp", "-M", library]
+    (library,) = UNPACKED.glob("usr/lib/*/ivl")
+    return [UNPACKED / "usr/bin/iverilog", "-B", library], [UNPACKED / "usr/bin/vvp", "-M", library]
 
 
 def on_path(folder):

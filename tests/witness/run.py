@@ -12,12 +12,12 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from . import axilite, pins, slices
+from . import axilite, memories, overlay, pins, slices
 
 __all__ = ["KEPT", "WITNESSES", "digest"]
 
 KEPT = Path(__file__).parents[2] / "docs" / "witnesses.json"
-WITNESSES = {"slices": slices, "axilite": axilite, "pins": pins}
+WITNESSES = {"slices": slices, "memories": memories, "axilite": axilite, "pins": pins, "overlay": overlay}
 
 
 def digest(texts: dict[str, str]) -> str:
