@@ -114,6 +114,13 @@ def kept(content):
     return newest(io.BytesIO(content), area.start, area.size // 2, identity)
 
 
+def learnt(copy):
+    """Words of A and B; between them lies memory that nobody wrote, other noise after each power-up."""
+    place = LayerMap.place(LAYER.shape, SMALL, 1 << 16)
+    first = min(place.a, place.b)
+    return [copy.words[at - first :][: 4 * 2 * 16] for at in (place.a, place.b)]
+
+
 @pytest.fixture(scope="module")
 def whole(program, step):
     lines, content, written, _ = run(program, image(step))
@@ -145,6 +152,6 @@ def test_after_a_cut_of_power_the_job_goes_on(program, step, whole, part):
     assert ended == b"DARK" and "done" not in lines
     lines, content, _, _ = run(program, content, seed=part + 100)
     again = kept(content)
-    assert lines[-1] == "done" and (again.words, again.log, again.runs) == (expected.words, expected.log, RUNS)
+    assert lines[-1] == "done" and (learnt(again), again.log, again.runs) == (learnt(expected), expected.log, RUNS)
     begun = [int(line.split()[-1]) for line in lines if "goes on" in line]
     assert len(begun) <= 1 and sum(line.startswith("run ") for line in lines) == RUNS - sum(begun)
