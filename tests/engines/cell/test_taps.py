@@ -116,7 +116,7 @@ def test_more_beats_than_there_are_are_zeros(small):
 
 @pytest.mark.parametrize("name", ["unopened", "lastless", "stale"])
 def test_a_mutant_fails(monkeypatch, name):
-    monkeypatch.setattr("gradloom.rtl.engines.cell.engine.Taps", mutant(Taps, name))
+    monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, name))
     bench = EngineBench(SPEC, component=CellEngine(SPEC, SMALL))
     # A channel: its samples are added up one cycle after the other.
     made = example_network(9, 8, 1, kernel=4, stride=2, outputs=7, classes=5)
