@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from gradloom.firmware.card import BLOCK, CardError
 
+from .ssh import ssh
+
 __all__ = ["FarCard", "Line", "RemoteCard", "SerialCard", "opened"]
 
 #: Blocks of a request by UART: about a second at 115,200 baud.
@@ -188,10 +190,9 @@ class RemoteCard(FarCard):
 
     def blocks(self, first: int, count: int) -> bytes:
         name = shlex.quote(self.path)
-        command = f"dd if={name} bs={BLOCK} skip={first} count={count}"
         try:
             done = subprocess.run(
-                ["ssh", "-o", "ConnectTimeout=10", self.host, command],
+                ssh(self.host, f"dd if={name} bs={BLOCK} skip={first} count={count}"),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,

@@ -8,8 +8,9 @@ from pathlib import Path
 from ..board import Board
 from ..checkup import Check, Workplace, programs
 from ..programs import find_program
+from ..ssh import ssh, valid_host
 from ..vivado_probe import vivado_checks
-from .flash import bundle_files, design_name, valid_host
+from .flash import bundle_files, design_name
 
 __all__ = ["checks"]
 
@@ -41,10 +42,9 @@ def checks(board: Board, place: Workplace) -> Iterator[Check]:
 
 def _on_board(host: str) -> Iterator[Check]:
     """Runs ``doctor.sh`` on the board; it changes nothing there."""
-    command = ["ssh", "-o", "ConnectTimeout=10", host, "sh -s"]
     try:
         done = subprocess.run(
-            command,
+            ssh(host, "sh -s"),
             input=_SCRIPT.read_text(encoding="utf-8"),
             capture_output=True,
             text=True,

@@ -1,16 +1,15 @@
 """Builds the bundle of a KV260 design and loads it over ssh."""
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
+from ..ssh import ssh, valid_host
 
 #: What Kria's Ubuntu calls its user and itself.
 DEFAULT_HOST = "ubuntu@kria"
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*")
 #: Where designs go in the user's home there; a folder of ours holds the file.
 _FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
 
@@ -32,14 +31,6 @@ def design_name(directory: Path) -> str:
 def bundle_files(name: str) -> tuple[str, ...]:
     """Files of a complete bundle."""
     return f"{name}.bit.bin", f"{name}.dtbo", "shell.json", f"{name}.bit", f"{name}.hwh"
-
-
-def valid_host(host: str | None) -> str:
-    """The board's user and host name, as ssh takes them."""
-    host = DEFAULT_HOST if host is None else host
-    if not _HOST.fullmatch(host):
-        raise ValueError(f"host must be like user@machine, not {host!r}")
-    return host
 
 
 def build(
@@ -115,7 +106,7 @@ def flash(
     """
     directory = Path(directory)
     name = design_name(directory)
-    host = valid_host(host)
+    host = valid_host(DEFAULT_HOST if host is None else host)
     bundle = directory / "board" / "bundle"
     absent = [file for file in bundle_files(name) if not (bundle / file).is_file()]
     if absent and not dry_run:
@@ -133,7 +124,7 @@ def flash(
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
     )
     steps: list[Command | Step] = [
-        Command(("ssh", "-o", "ConnectTimeout=10", host, clear), explain={255: _silent(host)}),
+        Command(ssh(host, clear), explain={255: _silent(host)}),
         Command(
             ("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/"),
             explain={255: _silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
