@@ -41,28 +41,30 @@ def collect(
     if host is not None and card is None:
         raise ValueError("host: needs card, the device of the card's reader there, or an image")
     named = f"port={port}" if card is None else f"card={card}"
-    try:
-        with _source(card, port, host, baud, tell) as file:
+    with _source(card, port, host, baud, tell) as file:
+        try:
             found = read_collected(file)
-    except OSError as error:
-        raise ValueError(f"{named}: {error.strerror or error}: name the card's device or its image") from None
-    except ValueError as error:
-        raise ValueError(
-            str(error) if str(error).startswith(("port=", "baud=", "host ")) else f"{named}: {error}"
-        ) from None
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{named}: {_why(error)}") from None
     with staged(output) as stage:
         log = collected_files(found, stage)
     return {"output": str(output), "model": found.about["model"], **log}
+
+
+def _why(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}: name the card's device or its image"
+    return str(error)
 
 
 @contextlib.contextmanager
 def _source(
     card: Path | str | None, port: str | None, host: str | None, baud: int, tell: Callable[[int, int, str], None] | None
 ) -> Iterator[BinaryIO]:
-    """The card as a file."""
+    """The card as a file; :class:`ValueError` in one line if there is none."""
     from gradloom.boards.cards import RemoteCard, SerialCard, opened
-    from gradloom.boards.kv260.flash import valid_host
     from gradloom.boards.monitor import open_port
+    from gradloom.boards.ssh import valid_host
 
     if port is not None:
         with open_port(port, baud) as line:
@@ -70,7 +72,11 @@ def _source(
     elif host is not None:
         yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))
     else:
-        with Path(str(card)).open("rb") as file:
+        try:
+            file = Path(str(card)).open("rb")
+        except OSError as error:
+            raise ValueError(f"card={card}: {_why(error)}") from None
+        with file:
             yield file
 
 
