@@ -34,6 +34,10 @@ class Delays:
     wire: float
     load: float
 
+    def net(self, loads: int) -> float:
+        """Delay of a net with so many loads."""
+        return self.wire + self.load * math.log2(max(loads, 1))
+
 
 DELAYS = {
     "xc7": Delays(
@@ -107,7 +111,7 @@ def estimate(netlist: Netlist, family: str) -> Estimate | None:
         loads[net] += 1
 
     def wire(net: int) -> float:
-        return delays.wire + delays.load * math.log2(max(loads[net], 1))
+        return delays.net(loads[net])
 
     def begins(cell: str) -> float:
         kind = kinds.get(cell, "")

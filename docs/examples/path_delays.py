@@ -1,11 +1,10 @@
 """Compares the estimate of delays with nextpnr's, path by path.
 
-``python docs/examples/path_delays.py BUILD [RUN]``: ``BUILD`` is ``board/build`` after ``gradloom build ulx3s``, and
-``RUN`` the number of the placement, usually 1.
+``python docs/examples/path_delays.py BUILD [ROUTING]``: ``BUILD`` is ``board/build`` after ``gradloom build ulx3s``, and
+``ROUTING`` the name of a report there: ``routed``, the first one, if none is given, or ``timed60`` for instance.
 """
 
 import json
-import math
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -28,17 +27,17 @@ def loads(netlist):
     return found
 
 
-def main(build, run="1"):
+def main(build, routing="routed"):
     folder, delays = Path(build), DELAYS["ecp5"]
     known = loads(json.loads((folder / "netlist.json").read_text(encoding="utf-8")))
-    report = json.loads((folder / f"routed{run}.report.json").read_text(encoding="utf-8"))
+    report = json.loads((folder / f"{routing}.report").read_text(encoding="utf-8"))
     print("| from | to | nextpnr | estimate | differs |\n| --- | --- | --- | --- | --- |")
     for path in report["critical_paths"]:
         steps = path["path"]
         logic = sum(step["delay"] for step in steps if step["type"] != "routing") + delays.setup
         # A way without delay is the carry chain's own.
         nets = [step["net"] for step in steps if step["type"] == "routing" and step["delay"]]
-        wires = sum(delays.wire + delays.load * math.log2(max(known.get(net, 1), 1)) for net in nets)
+        wires = sum(delays.net(known.get(net, 1)) for net in nets)
         routed = sum(step["delay"] for step in steps)
         if "<async>" in (path["from"], path["to"]):
             continue  # a lamp or a line
