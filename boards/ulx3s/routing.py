@@ -1,9 +1,9 @@
 """What nextpnr's second router is told, and when it is stopped.
 
-A placed netlist is routed twice. The first time a net stays once nobody contends for its wires, so the conflicts
-fall to none, and some paths are late. The second time begins with these wires. The router rips up the nets on late
-paths alone and goes on until none is late. With both aims at once it rips up thousands of nets again and again, and the
-conflicts need not end.
+A placed netlist is routed several times. The first time a net stays once nobody contends for its wires, so the conflicts
+fall to none, and some paths are late. Each later time begins with the wires of the time before and aims at a clock. The
+router rips up the nets on paths that are late for it, and goes on until none is late. With both aims at once, or with a
+clock far above the one that is reached, it rips up thousands of nets again and again, and the conflicts need not end.
 """
 
 import json
@@ -23,7 +23,7 @@ SETTINGS = {"router2/bbMargin/x": "6", "router2/bbMargin/y": "6", "router2/currC
 
 #: Most iterations of the router. All netlists that were routed to the end took fewer.
 ITERATIONS = 400
-#: The same of the second routing, which improves wires that are there: no conflict-free end was seen after so many.
+#: The same of a later routing. Those that reached their clock took up to 130.
 AGAIN = 250
 
 _TABLE, _MULTIPLIER = "TRELLIS_COMB", "MULT18X18D"
