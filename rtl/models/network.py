@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from ..formats.fixed import Fixed
+from .windows import windows
 
 __all__ = ["Conv", "Dense", "Network", "PixelMap"]
 
@@ -106,7 +107,7 @@ class Conv:
         if c != self.inputs:
             raise ValueError(f"input has {c} channels: the weight expects {self.inputs}")
         (kh, kw), (sh, sw), (top, left, bottom, right) = self.kernel, self.stride, self.pads
-        oh, ow = (h + top + bottom - kh) // sh + 1, (w + left + right - kw) // sw + 1
+        oh, ow = windows(h, kh, sh, (top, bottom)), windows(w, kw, sw, (left, right))
         if h + top + bottom < kh or w + left + right < kw:
             raise ValueError(f"kernel {kh}x{kw} is larger than the padded input {h + top + bottom}x{w + left + right}")
         return self.outputs, oh, ow

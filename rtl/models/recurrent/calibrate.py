@@ -5,6 +5,7 @@ becomes a shift. The bits of each kind of codes are those of :class:`Bits`.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,9 +14,9 @@ import numpy as np
 
 from .cells import GruCell, RnnCell
 from .coding import Coding
-from .front import Conv, Pool
+from .front import Conv, Pool, Pooling
 from .lstm import Gate, LstmCell
-from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, FloatPool, load_native
+from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, load_native
 from .network import Dense, RecurrentNetwork
 
 __all__ = ["Bits", "float_logits", "in_float", "quantized"]
@@ -98,20 +99,21 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     front: list[Any] = []
     fitted = coding
     for layer in network.front:
-        if isinstance(layer, FloatPool):
-            front.append(Pool(layer.kernel, layer.stride, layer.pads, layer.groups, layer.inputs, fitted, layer.name))
-            value = front[-1].greatest(value, -np.inf)
+        if isinstance(layer, Pooling):
+            front.append(layer.coded(fitted))
+            value = layer.greatest(value, -np.inf)
             continue
         value = convolved(layer, value)
         codes, scale = _weights(layer.weight, bits.weights)
         low = 0 if layer.relu else None
         fitted = _fitted(value, bits.activations, low=low, name=layer.name)
         front.append(Conv(codes, scale, layer.bias, layer.stride, layer.pads, fitted, layer.name))
-    reached, layers = (front[-1].coding if front else coding).scale, []
+    reached, layers = fitted.scale, []
     for cell, backward in network.layers:
-        found = [_quantized_cell(each, part, bits, reached) for each, part in _directions(cell, backward, value)]
-        layers.append((found[0], found[1] if backward is not None else None))
-        value, reached = both(cell, backward, value), found[0].hidden.scale
+        directions = _directions(cell, backward, value)
+        made, hidden = zip(*(_quantized_cell(each, part, bits, reached) for each, part in directions))
+        layers.append((made[0], made[1] if backward is not None else None))
+        value, reached = _side_by_side(hidden), made[0].hidden.scale
     *below, (top, back) = layers
     head = None
     if network.head is not None:
@@ -132,16 +134,9 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
     return np.maximum(value, 0) if conv.relu else value
 
 
-def _layer_in_float(layer: Conv | Pool) -> FloatConv | FloatPool:
+def _layer_in_float(layer: Conv | Pool) -> FloatConv | Pooling:
     if isinstance(layer, Pool):
-        return FloatPool(
-            kernel=layer.kernel,
-            stride=layer.stride,
-            pads=layer.pads,
-            groups=layer.groups,
-            inputs=layer.inputs,
-            name=layer.name,
-        )
+        return layer
     return FloatConv(
         weight=layer.weight * np.broadcast_to(layer.scale, len(layer.weight))[:, None, None],
         bias=layer.bias,
@@ -150,11 +145,6 @@ def _layer_in_float(layer: Conv | Pool) -> FloatConv | FloatPool:
         relu=layer.coding.lo >= 0,
         name=layer.name,
     )
-
-
-def _pooled(layer: FloatPool, value: np.ndarray) -> np.ndarray:
-    held = Pool(layer.kernel, layer.stride, layer.pads, layer.groups, layer.inputs, Coding(1.0, 0, 0))
-    return held.greatest(value, -np.inf)
 
 
 def in_float(network: RecurrentNetwork) -> FloatNetwork:
@@ -189,14 +179,14 @@ def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
     """
     value = np.asarray(x, np.float64)
     for layer in network.front:
-        value = _pooled(layer, value) if isinstance(layer, FloatPool) else convolved(layer, value)
+        value = layer.greatest(value, -np.inf) if isinstance(layer, Pooling) else convolved(layer, value)
     for cell, backward in network.layers:
-        last, value = value, both(cell, backward, value)
+        value = _side_by_side([run(each, part, {}) for each, part in _directions(cell, backward, value)])
     assert network.head is not None
     picked = value.mean(axis=1) if network.pick == "mean" else value[:, -1]
     if network.pick == "ends":
-        found = [run(each, part, {})[:, -1] for each, part in _directions(*network.layers[-1], last)]
-        picked = np.concatenate(found, axis=1)
+        units = network.cell.units
+        picked = np.concatenate([value[:, -1, :units], value[:, 0, units:]], axis=1)
     return picked @ network.head.weight.T + network.head.bias
 
 
@@ -205,19 +195,21 @@ def _directions(cell: FloatCell, backward: FloatCell | None, x: np.ndarray) -> l
     return [(cell, x)] if backward is None else [(cell, x), (backward, x[:, ::-1])]
 
 
-def both(cell: FloatCell, backward: FloatCell | None, x: np.ndarray) -> np.ndarray:
-    """Hidden states of all steps in float64, both directions side by side."""
-    hidden = [run(each, part, {}) for each, part in _directions(cell, backward, x)]
-    return hidden[0] if backward is None else np.concatenate([hidden[0], hidden[1][:, ::-1]], axis=2)
+def _side_by_side(hidden: Sequence[np.ndarray]) -> np.ndarray:
+    """Hidden states of all directions, in the order of the steps."""
+    return hidden[0] if len(hidden) == 1 else np.concatenate([hidden[0], hidden[1][:, ::-1]], axis=2)
 
 
-def _quantized_cell(cell: FloatCell, x: np.ndarray, bits: Bits, reached: float) -> Any:
-    """A cell; ``reached``: scale of its input."""
+def _quantized_cell(cell: FloatCell, x: np.ndarray, bits: Bits, reached: float) -> tuple[Any, np.ndarray]:
+    """A cell, and its hidden states in float64.
+
+    ``reached`` is the scale of its input.
+    """
     seen: dict[str, list[np.ndarray]] = {}
     hidden = run(cell, x, seen)
     stacked = {name: np.stack(each) for name, each in seen.items()}
     state = _state(cell, x, hidden, bits) if cell.kind == "LSTM" else None
-    return _CELLS[cell.kind](cell, stacked, bits, state, reached)
+    return _CELLS[cell.kind](cell, stacked, bits, state, reached), hidden
 
 
 def run(cell: FloatCell, x: np.ndarray, seen: dict[str, list[np.ndarray]], **more: Any) -> np.ndarray:

@@ -1,15 +1,16 @@
 """Convolutions and pools over time in front of recurrent layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 
 import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer
 
+from ..windows import windows
 from .coding import Coding, bounds_of, reals
 
-__all__ = ["Conv", "IntegerConv", "Pool"]
+__all__ = ["Conv", "IntegerConv", "Pool", "Pooling"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,24 +54,22 @@ class Conv:
 
     def steps(self, steps: int) -> int:
         """Time steps of the result, for the time steps of the input."""
-        return (steps + sum(self.pads) - self.kernel) // self.stride + 1
+        return windows(steps, self.kernel, self.stride, self.pads)
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Greatest codes of windows of time steps.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pooling:
+    """Greatest values of windows of time steps.
 
     Attributes
     ----------
     kernel, stride : int
     pads : tuple of int
-        Steps before and after, which count as the least code.
+        Steps before and after, which count as less than any value.
     groups : array of int ``[outputs, n]``
         Channels of the input that each output is the greatest of.
     inputs : int
         Channels of the input.
-    coding : Coding
-        Of the input, and of the result.
     """
 
     kernel: int
@@ -78,8 +77,12 @@ class Pool:
     pads: tuple[int, int]
     groups: np.ndarray
     inputs: int
-    coding: Coding
     name: str = ""
+
+    def coded(self, coding: Coding) -> "Pool":
+        """The same of codes."""
+        own = {each.name: getattr(self, each.name) for each in fields(Pooling)}
+        return Pool(**own, coding=coding)
 
     @property
     def outputs(self) -> int:
@@ -88,7 +91,7 @@ class Pool:
 
     def steps(self, steps: int) -> int:
         """Time steps of the result, for the time steps of the input."""
-        return (steps + sum(self.pads) - self.kernel) // self.stride + 1
+        return windows(steps, self.kernel, self.stride, self.pads)
 
     def greatest(self, values: np.ndarray, least: float) -> np.ndarray:
         """Of values ``[n, steps, inputs]``; ``least``: what pads are."""
@@ -96,6 +99,16 @@ class Pool:
         windows = np.lib.stride_tricks.sliding_window_view(wide, self.kernel, axis=1)[:, :: self.stride]
         found: np.ndarray = windows.max(axis=3)[..., self.groups].max(axis=3)
         return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool(Pooling):
+    """The same of codes.
+
+    ``coding`` is that of the input, and of the result.
+    """
+
+    coding: Coding
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode
+from ..windows import windows
 from .expressions import Convolved, Expression, Pooled, Weights, added, behind, channels, scaled
 from .layouts import Layouts
 
@@ -42,7 +43,7 @@ class Layers(Layouts):
         group, dilations = attributes.get("group", 1), list(attributes.get("dilations", [1] * rank))
         if group != 1 or any(each != 1 for each in dilations):
             raise RefusedNode(f"group={group}, dilations={dilations}: only 1 is supported")
-        wide = channels(source) or self.shapes.get(node.input[0], (0, 0))[1]
+        wide = self._channels(node)
         if wide and wide != codes.shape[1]:
             raise RefusedNode(f"its weights take {codes.shape[1]} channels, its input has {wide}")
         bias = self.real(node.input[2]) if len(node.input) > 2 and node.input[2] else np.zeros(len(codes))
@@ -93,6 +94,10 @@ class Layers(Layouts):
             node.name or node.output[0],
         )
 
+    def _channels(self, node: Any) -> int:
+        """Channels of a layer's input; 0 where they are not known."""
+        return channels(self._source(node)) or self.shapes.get(node.input[0], (0, 0))[1]
+
     def _pool(self, node: Any, attributes: dict[str, Any]) -> tuple[tuple[int, ...], int]:
         """Kernel of a pool, and its channels."""
         kernel = tuple(attributes.get("kernel_shape", ()))
@@ -105,7 +110,7 @@ class Layers(Layouts):
             raise RefusedNode(f"dilations={list(attributes['dilations'])}: only 1 is supported")
         if len(node.output) > 1 and node.output[1]:
             raise RefusedNode("its indices are used: only its values are supported")
-        count = channels(self._source(node)) or self.shapes.get(node.input[0], (0, 0))[1]
+        count = self._channels(node)
         if not count:
             raise RefusedNode("the number of its channels is not known: export the network with fixed channels")
         return kernel, count
@@ -136,7 +141,7 @@ class Layers(Layouts):
         """Notes the shape of a layer's result."""
         before = self.shapes.get(node.input[0], (0,) * (len(kernel) + 2))
         made = [
-            (size + sum(pad) - width) // stride + 1 if size else 0
+            windows(size, width, stride, pad) if size else 0
             for size, width, stride, pad in zip(before[2:], kernel, strides, pads)
         ]
         self.shapes[node.output[0]] = (before[0], count, *made)

@@ -30,7 +30,7 @@ class Layouts:
     _of_dropout = _of_identity
 
     def _axes(self, node: Any, attributes: dict[str, Any]) -> list[int]:
-        """Axes of a Squeeze or Unsqueeze."""
+        """Axes that a node names by an input or by an attribute."""
         if len(node.input) > 1 and node.input[1] in self.constants:
             return [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
         return list(attributes.get("axes", []))
@@ -153,11 +153,7 @@ class Layouts:
 
     def _of_reducemean(self, node: Any, attributes: dict[str, Any]) -> Expression:
         source, labels = self._source(node), self.labels[node.input[0]]
-        axes = (
-            [int(n) for n in self.constants.values[node.input[1]].reshape(-1)]
-            if len(node.input) > 1
-            else (list(attributes.get("axes", [])))
-        )
+        axes = self._axes(node, attributes)
         if not (
             isinstance(source, Result) and source.what == "all" and labels and len(axes) == 1 and labels[axes[0]] == 0
         ):

@@ -13,11 +13,13 @@ import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
 from .expressions import Affine, Convolved, Expression, Pooled, Rectified, Result, Variable, Weights
+from .front import Pooling
 from .graph import Graph, label_of
 from .layouts import Labels
+from .parts import pool_of
 from .planes import over_steps
 
-__all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "FloatPool", "load_native"]
+__all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "load_native"]
 
 #: Gates in ONNX's order, by the node's type.
 _ORDERS = {"LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "new"), "RNN": ("new",)}
@@ -37,17 +39,15 @@ class FloatConv:
     relu: bool
     name: str
 
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return int(self.weight.shape[1])
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FloatPool:
-    """Greatest values of windows; see :class:`~.network.Pool`."""
-
-    kernel: int
-    stride: int
-    pads: tuple[int, int]
-    groups: np.ndarray
-    inputs: int
-    name: str
+    @property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return len(self.weight)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,7 +93,7 @@ class FloatNetwork:
     """
 
     name: str
-    front: tuple[FloatConv | FloatPool, ...]
+    front: tuple[FloatConv | Pooling, ...]
     cell: FloatCell
     head: FloatDense | None
     pick: str
@@ -108,10 +108,7 @@ class FloatNetwork:
     @property
     def channels(self) -> int:
         """Channels of a sample."""
-        if not self.front:
-            return self.layers[0][0].inputs
-        first = self.front[0]
-        return first.inputs if isinstance(first, FloatPool) else int(first.weight.shape[1])
+        return self.front[0].inputs if self.front else self.layers[0][0].inputs
 
 
 def load_native(path: Path | str) -> FloatNetwork:
@@ -257,9 +254,10 @@ class _Reader:
         outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
         assert self.layers and self.source is not None
         first, front = self.layers[0][0], self._front(over_steps(self.source, self.time))
-        made = len(front[-1].groups if isinstance(front[-1], FloatPool) else front[-1].weight) if front else 0
-        if front and made != first.inputs:
-            raise ValueError(f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {made}")
+        if front and front[-1].outputs != first.inputs:
+            raise ValueError(
+                f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {front[-1].outputs}"
+            )
         head, pick = self._head(outputs)
         *below, (cell, backward) = self.layers
         return FloatNetwork(
@@ -319,25 +317,15 @@ class _Reader:
         return [(self.every, (0, _DIRECTION, 1, 2)), (Result("last"), None), (Result("state"), None)]
 
     @staticmethod
-    def _front(source: Expression) -> tuple[FloatConv | FloatPool, ...]:
-        layers: list[FloatConv | FloatPool] = []
+    def _front(source: Expression) -> tuple[FloatConv | Pooling, ...]:
+        layers: list[FloatConv | Pooling] = []
         while not isinstance(source, Variable):
             relu = False
             while isinstance(source, (Rectified, Pooled)):
                 # The greatest of rectified values is the rectified greatest.
                 relu = relu or isinstance(source, Rectified)
                 if isinstance(source, Pooled):
-                    assert source.groups is not None
-                    layers.append(
-                        FloatPool(
-                            kernel=source.kernel[0],
-                            stride=source.strides[0],
-                            pads=source.pads[0],
-                            groups=source.groups,
-                            inputs=source.inputs,
-                            name=source.name,
-                        )
-                    )
+                    layers.append(pool_of(source))
                 source = source.source
             if isinstance(source, Variable) and not relu:
                 break

@@ -5,7 +5,7 @@ import numpy as np
 from ..onnx_file import RefusedNode
 from .coding import Coding
 from .expressions import Activated, Affine, Coded, Complement, Expression, Pooled, Product, Sum
-from .front import Pool
+from .front import Pooling
 from .graph import Graph
 from .lstm import Gate
 
@@ -53,10 +53,17 @@ def gate_of(
     return Gate(w[0], u[0], w[1], u[1], wide, accumulator, kind, output, node or name)
 
 
-def pool_of(value: Pooled, coding: Coding) -> Pool:
-    """A pool over steps, of codes."""
+def pool_of(value: Pooled) -> Pooling:
+    """A pool over steps."""
     assert value.groups is not None
-    return Pool(value.kernel[0], value.strides[0], value.pads[0], value.groups, value.inputs, coding, value.name)
+    return Pooling(
+        kernel=value.kernel[0],
+        stride=value.strides[0],
+        pads=value.pads[0],
+        groups=value.groups,
+        inputs=value.inputs,
+        name=value.name,
+    )
 
 
 def core(value: Expression) -> Expression:

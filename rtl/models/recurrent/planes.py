@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..onnx_file import RefusedNode
-from .expressions import Clipped, Coded, Convolved, Expression, Merged, Pooled, Rectified, Variable
+from ..windows import windows
+from .expressions import Clipped, Coded, Convolved, Expression, Merged, Pooled, Rectified, Variable, channels
 
 __all__ = ["over_steps"]
 
@@ -37,7 +38,7 @@ def over_steps(value: Expression, time: int) -> Expression:
     if isinstance(value, Coded):
         inner, levels = over_steps(value.source, time), value.coding.levels
         if levels is not None and len(levels) > 1 and isinstance(value.source, Convolved):
-            levels = np.repeat(levels, len(_width(inner)) // len(levels), axis=0)
+            levels = np.repeat(levels, channels(inner) // len(levels), axis=0)
         return Coded(inner, replace(value.coding, levels=levels))
     if isinstance(value, (Rectified, Clipped)):
         return replace(value, source=over_steps(value.source, time))
@@ -62,7 +63,7 @@ def _places(value: Convolved | Pooled, other: int) -> tuple[int, int]:
         raise RefusedNode(
             f"node {value.name!r}: the number of its features is not known: export it with fixed features"
         )
-    made = (size + sum(value.pads[other]) - kernel) // value.strides[other] + 1
+    made = windows(size, kernel, value.strides[other], value.pads[other])
     if made < 1:
         raise RefusedNode(f"node {value.name!r}: its kernel of {kernel} is wider than the {size} features")
     return size, made
@@ -130,17 +131,6 @@ def _spatial(value: Expression) -> tuple[int, ...]:
     while isinstance(value, (Coded, Rectified, Clipped)):
         value = value.source
     return value.axes if isinstance(value, (Convolved, Pooled)) else ()
-
-
-def _width(value: Expression) -> np.ndarray:
-    """Channels of a layer over steps."""
-    while isinstance(value, (Coded, Rectified, Clipped)):
-        value = value.source
-    if isinstance(value, Convolved):
-        return np.arange(len(value.bias))
-    if isinstance(value, Pooled):
-        return np.arange(value.channels)
-    return np.arange(0)
 
 
 def _permuted(value: Expression, order: np.ndarray, name: str) -> Expression:

@@ -426,7 +426,7 @@ class _Reader:
                 value = value.source
             if coding is None:
                 coding = needed(value, "the input").coding
-            layers += [pool_of(each, coding) for each in pools]
+            layers += [pool_of(each).coded(coding) for each in pools]
             if isinstance(value, Variable):
                 return coding, tuple(layers[::-1])
             if not isinstance(value, Convolved):
