@@ -1,9 +1,10 @@
 """What nextpnr's second router is told, and when it is stopped.
 
-A placed netlist is routed several times. The first time a net stays once nobody contends for its wires, so the conflicts
-fall to none, and some paths are late. Each later time begins with the wires of the time before and aims at a clock. The
-router rips up the nets on paths that are late for it, and goes on until none is late. With both aims at once, or with a
-clock far above the one that is reached, it rips up thousands of nets again and again, and the conflicts need not end.
+A placed netlist is routed several times. The first time a net stays once nobody contends for its wires, so the
+conflicts fall to none, and some paths are late. Each later time begins with the wires of the time before and aims at a
+clock. The router rips up the nets on paths that are late for it, and goes on until none is late. With both aims at
+once, or with a clock far above the one that is reached, it rips up thousands of nets again and again, and the conflicts
+need not end.
 """
 
 import json
