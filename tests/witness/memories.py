@@ -16,8 +16,7 @@ from gradloom.rtl.machines.presets import KNOWN
 from gradloom.rtl.stream.queue import LongQueue
 from gradloom.sim.run.checks import checked
 
-from .icarus import simulate
-from .slices import _START, _TOP
+from .clocked import counted, models
 
 __all__ = ["FILES", "OF", "hear", "subject"]
 
@@ -63,7 +62,7 @@ def _mapped(sources, top, family, cell, folder):
     return netlist
 
 
-def _differing(models, family, folder, gap=_GAP):
+def _differing(witness, family, folder, gap=_GAP):
     """Cycles in which a unit and its netlist differ."""
     folder.mkdir()
     texts = subject()
@@ -73,28 +72,22 @@ def _differing(models, family, folder, gap=_GAP):
     # Models of memories and slices are the vendor's, if any.
     cells = re.sub(r"^module (?:RAMB|URAM|DSP)\w+.*?^endmodule", "", cells, flags=re.MULTILINE | re.DOTALL)
     ultra = f"`define ULTRA\n`define GAP {gap}\n`define WIDTH {_config().sum_bits}\n" if "sums" in units else ""
-    top = _TOP % ("memories_bench", 2 * _START, 2 * _CYCLES)
     sources = {
-        # The model of ultra RAM wants its clock while the chip's own reset lasts.
-        "clocked.v": top.replace("#200 ", "repeat (220) #1 clk = ~clk;\n    "),
         "cells.v": cells,
         "bench.v": ultra + _BENCH.read_text(encoding="utf-8"),
-        **models,
+        **models(witness, _MODELS[family]),
     }
     for unit, parts in own.items():
         sources[f"{unit}_mapped.v"] = _mapped(parts, unit, family, units[unit], folder)
         sources |= {name: checked(text) for name, text in parts.items()}
-    # The model of ultra RAM has words about pins of the cascade that are left open.
-    differing, changes = map(int, simulate(sources, top="clocked", folder=folder).splitlines()[-1].split())
-    if changes < _CYCLES // 4:
-        raise RuntimeError(f"{family}: the bench does not try the queue: {changes} words")
-    return differing
+    # The model of ultra RAM wants its clock while the chip's own reset lasts.
+    reset = "repeat (220) #1 clk = ~clk;"
+    return counted("memories_bench", sources, cycles=_CYCLES, least=_CYCLES // 4, folder=folder, reset=reset)
 
 
 def hear(witness, folder):
     """What the models say: by family, cycles in which a unit and its netlist differ, and cycles compared."""
     said = {}
     for family, names in _MODELS.items():
-        models = {path.name: path.read_text() for path in (witness / f"unisim/{name}.v" for name in (*names, "glbl"))}
-        said[" and ".join(names)] = {"differing": _differing(models, family, folder / family), "compared": _CYCLES}
+        said[" and ".join(names)] = {"differing": _differing(witness, family, folder / family), "compared": _CYCLES}
     return said

@@ -65,3 +65,17 @@ def saved(model, tmp_path, name="m.onnx"):
 def arrays(name):
     with np.load(GOLDEN / f"{name}.npz") as file:
         return {key: file[key] for key in file.files}
+
+
+def changed(change, tmp_path):
+    """File of the golden network after ``change``."""
+    model = onnx.load(CONV)
+    change(model)
+    return saved(model, tmp_path)
+
+
+def some_windows(every):
+    """Inputs of the golden network: one of ``every`` windows of its data, and states of zeros."""
+    x = arrays("golden_W8A6C8IO6")["x"][::every]
+    zero = np.zeros((len(x), 64), np.float32)
+    return {"x": x, "h_init": zero, "c_init": zero}

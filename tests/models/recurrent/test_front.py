@@ -13,7 +13,7 @@ from gradloom.rtl.models.recurrent.stored import load_network, save_network, sum
 from gradloom.sim.reference import cell
 from gradloom.sim.workloads.sequences import real_states
 
-from .models import CONV, arrays, saved, unfused
+from .models import CONV, changed, saved, some_windows, unfused
 
 
 def held(model, name, value):
@@ -122,13 +122,8 @@ FRONTS = [pooled, pooled_codes, pooled_input, averaged, plane, plane_features_fi
 
 @pytest.mark.parametrize("change", FRONTS, ids=lambda each: each.__name__)
 def test_a_layer_in_front_equals_onnxruntime(change, tmp_path):
-    model = onnx.load(CONV)
-    change(model)
-    path = saved(model, tmp_path)
-    network, x = load_recurrent(path), arrays("golden_W8A6C8IO6")["x"][::16]
-    zero = np.zeros((len(x), 64), np.float32)
-    feeds = {"x": x, "h_init": zero, "c_init": zero}
-    want = unfused(path, feeds)
+    path, feeds = changed(change, tmp_path), some_windows(16)
+    network, x, want = load_recurrent(path), feeds["x"], unfused(path, feeds)
     codes = network.input.codes(x)
     trace, scale = cell.run(network, codes), network.cell.hidden.scale
     np.testing.assert_array_equal(trace.h, np.rint(want["h_all"] / scale).transpose(1, 0, 2))

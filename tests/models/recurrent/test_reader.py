@@ -11,7 +11,7 @@ from gradloom.rtl.models.recurrent.export import export_recurrent
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.sim.reference import cell
 
-from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, shuffled, unfused
+from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, changed, saved, shuffled, some_windows, unfused
 
 
 def codes(real, scale):
@@ -242,21 +242,17 @@ def normalised(model):
 )
 def test_other_forms_equal_onnxruntime(change, tmp_path):
     """All scales are powers of two, so float32 adds no error of its own. An export gives the same again."""
-    model = onnx.load(CONV)
-    change(model)
-    path = saved(model, tmp_path)
-    network, x = load_recurrent(path), arrays("golden_W8A6C8IO6")["x"][::8]
-    zero = np.zeros((len(x), 64), np.float32)
-    want = unfused(path, {"x": x, "h_init": zero, "c_init": zero})
-    trace = cell.run(network, network.input.codes(x))
+    path, feeds = changed(change, tmp_path), some_windows(8)
+    network, want = load_recurrent(path), unfused(path, feeds)
+    trace = cell.run(network, network.input.codes(feeds["x"]))
     export_recurrent(network, tmp_path / "back.onnx")
-    again = unfused(tmp_path / "back.onnx", {"x": x, "h_init": zero, "c_init": zero})
+    again = unfused(tmp_path / "back.onnx", feeds)
     for name in ("h_all", "c_last", "logits"):
         np.testing.assert_array_equal(again[name], want[name])
     np.testing.assert_array_equal(trace.h, codes(want["h_all"], network.cell.hidden.scale).transpose(1, 0, 2))
     np.testing.assert_array_equal(trace.state.c, codes(want["c_last"], network.cell.hidden.scale))
     np.testing.assert_allclose(cell.logits(network, trace), want["logits"], rtol=1e-5, atol=1e-5)
-    plain = cell.run(load_recurrent(CONV), network.input.codes(x))
+    plain = cell.run(load_recurrent(CONV), network.input.codes(feeds["x"]))
     if change in (mean_of_all_steps, last_of_all_steps):
         assert network.pick == ("mean" if change is mean_of_all_steps else "last")
     else:
