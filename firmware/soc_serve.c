@@ -25,12 +25,8 @@ static uint32_t sum;
 
 static void put_summed(char character)
 {
-    char text[2];
-
-    text[0] = character;
-    text[1] = 0;
     sum = gl_sum_byte(sum, (uint8_t)character);
-    put_text(text);
+    put_character(character);
 }
 
 static void put_summed_text(const char *text)
@@ -45,15 +41,6 @@ static void put_digits(uint32_t value, void (*put)(char))
 
     for (shift = 28; shift >= 0; shift -= 4)
         put("0123456789abcdef"[value >> shift & 15]);
-}
-
-static void put_one(char character)
-{
-    char text[2];
-
-    text[0] = character;
-    text[1] = 0;
-    put_text(text);
 }
 
 /* The value of eight digits; `good` becomes 0 if they are none. */
@@ -106,7 +93,7 @@ static void answer(uint32_t number)
     else
         put_base64(words);
     put_text(" ");
-    put_digits(~sum, put_one);
+    put_digits(~sum, put_character);
     put_text("\n");
 }
 

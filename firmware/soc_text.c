@@ -8,7 +8,7 @@ static char *kept;
 static uint32_t kept_room, kept_length;
 static int keeping;
 
-static void put(char character)
+void put_character(char character)
 {
     gl_board_put(character);
     if (!keeping)
@@ -33,7 +33,7 @@ void put_kept(void)
     uint32_t i;
 
     for (i = 0; i < kept_length && i < kept_room; i++)
-        put(kept[i]);
+        put_character(kept[i]);
     if (kept_length > kept_room) {
         put_text("\nerror: no room for the last ");
         put_number(kept_length - kept_room);
@@ -44,7 +44,7 @@ void put_kept(void)
 void put_text(const char *text)
 {
     while (*text)
-        put(*text++);
+        put_character(*text++);
 }
 
 void put_hex(uint32_t value)
@@ -53,7 +53,7 @@ void put_hex(uint32_t value)
 
     put_text("0x");
     for (shift = 28; shift >= 0; shift -= 4)
-        put("0123456789abcdef"[value >> shift & 15]);
+        put_character("0123456789abcdef"[value >> shift & 15]);
 }
 
 /* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */
@@ -74,7 +74,7 @@ void put_number(uint64_t value)
         digit[count++] = (char)('0' + rest);
     } while (limb[0] | limb[1] | limb[2] | limb[3]);
     while (count)
-        put(digit[--count]);
+        put_character(digit[--count]);
 }
 
 void put_fixed(uint32_t word, uint32_t fraction)
@@ -84,15 +84,15 @@ void put_fixed(uint32_t word, uint32_t fraction)
     int count;
 
     if (word >> 31) {
-        put('-');
+        put_character('-');
         size = 0u - word;
     }
     put_number(size >> fraction);
-    put('.');
+    put_character('.');
     rest = fraction ? size << (32 - fraction) : 0;
     for (count = 0; count < 6; count++) {
         digits = (uint64_t)rest * 10;
-        put((char)('0' + (uint32_t)(digits >> 32)));
+        put_character((char)('0' + (uint32_t)(digits >> 32)));
         rest = (uint32_t)digits;
     }
 }
@@ -106,6 +106,6 @@ void put_name(volatile const uint32_t *words, uint32_t size)
         character = (char)(words[i / 4] >> i % 4 * 8);
         if (!character)
             break;
-        put(character);
+        put_character(character);
     }
 }

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+void put_character(char character);
 void put_text(const char *text);
 void put_hex(uint32_t value);
 void put_number(uint64_t value);
