@@ -10,11 +10,33 @@ from gradloom.rtl.formats.requantizer import Requantizer
 from ..windows import windows
 from .coding import Coding, bounds_of, reals
 
-__all__ = ["Conv", "IntegerConv", "Pool", "Pooling"]
+__all__ = ["Conv", "IntegerConv", "Kernels", "Pool", "Pooling"]
+
+
+class Kernels:
+    """Sizes of a convolution over time."""
+
+    #: ``[outputs, inputs, kernel]``.
+    weight: np.ndarray
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return int(self.weight.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the result."""
+        return len(self.weight)
+
+    @property
+    def kernel(self) -> int:
+        """Time steps of a window."""
+        return int(self.weight.shape[2])
 
 
 @dataclass(frozen=True, eq=False)
-class Conv:
+class Conv(Kernels):
     """A convolution over time and its quantiser.
 
     A ReLU between them is the quantiser's ``lo`` of 0.
@@ -36,21 +58,6 @@ class Conv:
     pads: tuple[int, int]
     coding: Coding
     name: str = ""
-
-    @property
-    def inputs(self) -> int:
-        """Channels of the input."""
-        return int(self.weight.shape[1])
-
-    @property
-    def outputs(self) -> int:
-        """Channels of the result."""
-        return len(self.weight)
-
-    @property
-    def kernel(self) -> int:
-        """Time steps of a window."""
-        return int(self.weight.shape[2])
 
     def steps(self, steps: int) -> int:
         """Time steps of the result, for the time steps of the input."""

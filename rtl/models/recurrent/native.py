@@ -13,7 +13,7 @@ import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
 from .expressions import Affine, Convolved, Expression, Pooled, Rectified, Result, Variable, Weights
-from .front import Pooling
+from .front import Kernels, Pooling
 from .graph import Graph, label_of
 from .layouts import Labels
 from .parts import pool_of
@@ -29,7 +29,7 @@ _ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"),
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatConv:
+class FloatConv(Kernels):
     """A convolution over time; ``weight``: ``[outputs, inputs, kernel]``."""
 
     weight: np.ndarray
@@ -38,16 +38,6 @@ class FloatConv:
     pads: tuple[int, int]
     relu: bool
     name: str
-
-    @property
-    def inputs(self) -> int:
-        """Channels of the input."""
-        return int(self.weight.shape[1])
-
-    @property
-    def outputs(self) -> int:
-        """Channels of the result."""
-        return len(self.weight)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
