@@ -1,7 +1,7 @@
 """Compares the estimate of delays with nextpnr's, path by path.
 
-``python docs/examples/path_delays.py BUILD [ROUTING]``: ``BUILD`` is ``board/build`` after ``gradloom build ulx3s``, and
-``ROUTING`` the name of a report there: ``routed``, the first one, if none is given, or ``timed60`` for instance.
+``python docs/examples/path_delays.py BUILD [ROUTING]``: ``BUILD`` is ``board/build`` after ``gradloom build ulx3s``.
+``ROUTING`` is the name of a report there, such as ``timed60``; without it, ``routed``, the first one.
 """
 
 import json
