@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.front import Pool
+from gradloom.rtl.models.recurrent.front import Pooling
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 from gradloom.sim.run.programs import forecast_placed, run_each
@@ -53,7 +53,8 @@ def test_sequences_in_batches_equal_the_reference(timing):
 
 def test_a_pool_in_front_is_computed_by_the_host():
     made, outputs = example_lstm(3, 16, 6), np.arange(6)
-    pool = Pool(3, 2, (1, 0), np.stack([outputs, 6 + outputs], axis=1), 12, made.input)
+    groups = np.stack([outputs, 6 + outputs], axis=1)
+    pool = Pooling(kernel=3, stride=2, pads=(1, 0), groups=groups, inputs=12).coded(made.input)
     network = replace(made, front=(pool,))
     ran = run_cell(network, example_codes(network, np.random.default_rng(6), 2, 12), SMALL)
     assert ran.trace.h.shape == (2, 6, 16) and ran.figures["cycles"] == ran.figures["forecast"]
