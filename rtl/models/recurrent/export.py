@@ -8,7 +8,7 @@ import numpy as np
 from ...output import check_file, staged_file
 from .coding import Coding
 from .front import Pool
-from .lstm import GATES
+from .lstm import GATES, LstmCell
 from .network import RecurrentNetwork
 
 __all__ = ["export_recurrent"]
@@ -23,8 +23,10 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
     onnxruntime runs it to the same codes if it does not fuse quantisers.
 
     Inputs: ``x`` ``[n, steps, channels]``, ``h_init`` and ``c_init`` ``[n, hidden]``. Outputs: ``logits`` where the
-    network has a head, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. Quantisers by thresholds, and codes
-    of more than 16 bits, are a :class:`ValueError`.
+    network has a head, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. States of a network of several cells
+    end in ``_0``, ``_1``, from the input on, a layer's backward cell behind its forward one; ``h_all`` is of the last
+    layer, both directions side by side. Quantisers by thresholds, codes of more than 16 bits, and cells that are no
+    LSTM are a :class:`ValueError`.
     """
     check_file(path, suffix=".onnx")
     model = _Writer(network).model()
@@ -90,9 +92,11 @@ class _Writer:
         from onnx import TensorProto
 
         self.network, self.float = network, TensorProto.FLOAT
+        #: Ends of the names of the last layer's states, forward and backward.
+        self.ends: list[str] = []
 
     def model(self) -> Any:
-        network, units, nodes = self.network, self.network.cell.units, _Nodes()
+        network, nodes = self.network, _Nodes()
         value = nodes.coded("x", "x_quantized", network.input)
         if network.front:
             value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
@@ -113,25 +117,29 @@ class _Writer:
             )
             value = nodes.coded(value, name, conv.coding)
         value = nodes("Transpose", [value], "by_step", perm=[2, 0, 1] if network.front else [1, 0, 2])
-        helper = nodes.helper
-        nodes.nodes.append(
-            helper.make_node(
-                "Scan",
-                ["h_init", "c_init", value],
-                ["h_last", "c_last", "h_all"],
-                name="Scan",
-                body=self._body(),
-                num_scan_inputs=1,
-            )
-        )
-        state = [self._info(name, ["n", units]) for name in ("h_init", "c_init")]
+        layers = [[network.as_lstm(cell) for cell in layer if cell is not None] for layer in network.layers]
+        cells = [cell for layer in layers for cell in layer]
+        alone = len(cells) == 1
+        ends = ["" if alone else f"_{number}" for number in range(len(cells))]
+        waiting = iter(ends)
+        for layer in layers:
+            own = [next(waiting) for _ in layer]
+            for backward, (cell, end) in enumerate(zip(layer, own)):
+                self._scan(nodes, value, cell, end, backward)
+            value = f"h_all{own[0]}"
+            if len(own) == 2:
+                value = nodes("Concat", [f"h_all{end}" for end in own], f"h_both{own[0]}", axis=2)
+        if not alone:
+            nodes("Identity", [value], "h_all")
+        self.ends = own
+        state = [self._info(f"{name}_init{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"]
         outputs = [
-            self._info("h_last", ["n", units]),
-            self._info("c_last", ["n", units]),
-            self._info("h_all", ["steps", "n", units]),
+            self._info(f"{name}_last{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"
         ]
+        outputs.append(self._info("h_all", ["steps", "n", network.units]))
         if network.head is not None:
             outputs.insert(0, self._head(nodes))
+        helper = nodes.helper
         graph = helper.make_graph(
             nodes.nodes,
             network.name,
@@ -141,6 +149,22 @@ class _Writer:
         )
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="gradloom"
+        )
+
+    def _scan(self, nodes: _Nodes, value: str, cell: LstmCell, end: str, backward: int) -> None:
+        """A cell over all steps; ``end``: of the names of its states."""
+        body = self._body(cell)
+        ways = {"scan_input_directions": [1], "scan_output_directions": [1]} if backward else {}
+        nodes.nodes.append(
+            nodes.helper.make_node(
+                "Scan",
+                [f"h_init{end}", f"c_init{end}", value],
+                [f"h_last{end}", f"c_last{end}", f"h_all{end}"],
+                name=f"Scan{end}",
+                body=body,
+                num_scan_inputs=1,
+                **ways,
+            )
         )
 
     @staticmethod
@@ -157,18 +181,24 @@ class _Writer:
     def _head(self, nodes: _Nodes) -> Any:
         head, pick = self.network.head, self.network.pick
         assert head is not None
-        source = {"last": "h_last", "all": "h_all"}.get(pick)
-        if source is None:
-            axes = nodes.constant("time", [0], np.int64)
-            source = nodes("ReduceMean", ["h_all", axes], "h_mean", keepdims=0)
+        both = len(self.ends) == 2
+        if pick == "mean":
+            source = nodes("ReduceMean", ["h_all", nodes.constant("time", [0], np.int64)], "h_mean", keepdims=0)
+        elif pick == "ends":
+            source = nodes("Concat", [f"h_last{end}" for end in self.ends], "h_ends", axis=1)
+        elif pick == "last" and both:
+            source = nodes("Gather", ["h_all", nodes.constant("end", -1, np.int64)], "h_end", axis=0)
+        else:
+            source = "h_all" if pick == "all" else f"h_last{self.ends[0]}"
         weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
         total = nodes("MatMul", [source, weight], "head_sum")
         nodes("Add", [total, nodes.constant("head_b", head.bias)], "logits")
         classes = len(head.bias)
         return self._info("logits", ["steps", "n", classes] if pick == "all" else ["n", classes])
 
-    def _body(self) -> Any:
-        cell, nodes = self.network.lstm, _Nodes()
+    def _body(self, cell: LstmCell) -> Any:
+        """One step of a cell."""
+        nodes = _Nodes()
         gates: dict[str, str] = {}
         for name in GATES:
             if name not in cell.gates:

@@ -96,10 +96,14 @@ class Result(Expression):
 
     It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``. Of a node of two directions,
     ``ends`` are the hidden states that each direction ends with, ``forward`` and ``backward`` one of them.
+
+    ``layer``: number of the layer of a quantised node; ``backward``: that node runs from the last step to the first.
     """
 
     what: str
     directions: int = 1
+    layer: int = 0
+    backward: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """Nodes that lay values out: axes, parts, steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class Layouts:
         if labels is not None:
             self._step(node, axes[0] if axes else 0, starts[0], ends[0])
             assert isinstance(source, Result)
-            return Result("last", source.directions)
+            return replace(source, what="last")
         whole = channels(source)
         first, last = (min(n + whole if n < 0 else n, whole) for n in (starts[0], ends[0]))
         return taken(source, first, last)
@@ -135,7 +136,7 @@ class Layouts:
         self._step(node, attributes.get("axis", 0), -1, 1 << 31)
         source = self._source(node)
         assert isinstance(source, Result)
-        return Result("last", source.directions)
+        return replace(source, what="last")
 
     def _step(self, node: Any, axis: int, start: int, end: int) -> None:
         """Checks that a node takes the last step of all hidden states."""
@@ -159,7 +160,7 @@ class Layouts:
         ):
             raise RefusedNode("only the mean of all hidden states over time is supported")
         self.labels[node.output[0]] = None
-        return Result("mean", source.directions)
+        return replace(source, what="mean")
 
 
 def _fits(shape: tuple[int, ...], asked: list[int], at: int) -> bool:

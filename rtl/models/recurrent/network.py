@@ -97,6 +97,11 @@ class RecurrentNetwork:
         return self.front[0].inputs if self.front else self.layers[0][0].inputs
 
     @property
+    def units(self) -> int:
+        """Channels of the hidden states of the last layer, both directions."""
+        return self.cell.units + (0 if self.backward is None else self.backward.units)
+
+    @property
     def lstm(self) -> LstmCell:
         """The cell, which must be an LSTM, and the only one."""
         if self.below or self.backward is not None:
@@ -105,10 +110,14 @@ class RecurrentNetwork:
                 f"{self.name}: has {count} recurrent cells, stacked or of two directions: must be one LSTM; run it "
                 "with --engine reference"
             )
-        if not isinstance(self.cell, LstmCell):
-            kind = type(self.cell).__name__.removesuffix("Cell").upper()
+        return self.as_lstm(self.cell)
+
+    def as_lstm(self, cell: Cell) -> LstmCell:
+        """One of the cells, which must be an LSTM."""
+        if not isinstance(cell, LstmCell):
+            kind = type(cell).__name__.removesuffix("Cell").upper()
             raise ValueError(f"{self.name}: its recurrent node is a {kind}: must be an LSTM")
-        return self.cell
+        return cell
 
     @property
     def last_conv(self) -> Conv | None:

@@ -3,15 +3,18 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 from gradloom.rtl.models.recurrent.calibrate import float_logits, quantized
+from gradloom.rtl.models.recurrent.export import export_recurrent
 from gradloom.rtl.models.recurrent.native import load_native
+from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.models.recurrent.stored import load_network, save_network
 from gradloom.sim.reference import cell
 
-from .models import saved, unfused
+from .models import saved, shuffled, unfused
 
 HIDDEN, X = 6, np.random.default_rng(3).normal(size=(24, 9, 4)).astype(np.float32)
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -123,10 +126,85 @@ def test_from_the_command_line(run, tmp_path):
     for words, said in (
         (["infer", *asked, "--stream"], "stream: must be left out, a direction"),
         (["infer", "lstm-kv260", *asked, "--engine", "rtl"], "has 4 recurrent cells, stacked or of two directions"),
-        (["export", tmp_path / "net", "-o", tmp_path / "back.onnx"], "has 4 recurrent cells"),
     ):
         code, _, err = run(*words)
-        assert code == 2 and said in " ".join(err.split()) and not (tmp_path / "back.onnx").exists()
+        assert code == 2 and said in " ".join(err.split())
+
+
+def quantised(tmp_path, layers, directions, pick):
+    """Such a network of LSTMs in integers, and the file of its export."""
+    made = quantized(load_native(network(tmp_path, "LSTM", layers=layers, directions=directions, pick=pick)), X)
+    export_recurrent(made, tmp_path / "back.onnx")
+    return made, tmp_path / "back.onnx"
+
+
+@pytest.mark.parametrize(
+    ("layers", "directions", "pick"), [(2, 1, "last"), (3, 1, "mean"), (1, 2, "ends"), (2, 2, "last"), (2, 2, "mean")]
+)
+def test_scans_of_layers_and_directions_have_the_same_codes(layers, directions, pick, tmp_path):
+    """onnxruntime runs the export to the reference's codes, and the import reads it as the same network."""
+    made, path = quantised(tmp_path, layers, directions, pick)
+    zeros = {
+        each.name: np.zeros((len(X), HIDDEN), np.float32) for each in onnx.load(path).graph.input if each.name != "x"
+    }
+    assert len(zeros) == 2 * layers * directions
+    want, codes = unfused(path, {"x": X} | zeros), made.input.codes(X)
+    trace = cell.run(made, codes)
+    np.testing.assert_array_equal(trace.h * made.cell.hidden.scale, want["h_all"].transpose(1, 0, 2))
+    np.testing.assert_allclose(cell.logits(made, trace), want["logits"], rtol=1e-5, atol=1e-6)
+    for given in (path, saved(shuffled(onnx.load(path), 3), tmp_path)):
+        again = load_recurrent(given)
+        assert (len(again.layers), again.backward is not None, again.pick) == (layers, directions == 2, pick)
+        ran = cell.run(again, again.input.codes(X))
+        np.testing.assert_array_equal(ran.h, trace.h)
+        np.testing.assert_array_equal(cell.logits(again, ran), cell.logits(made, trace))
+
+
+def _scans(model):
+    return [node for node in model.graph.node if node.op_type == "Scan"]
+
+
+def _direction(node, way):
+    for each in node.attribute:
+        if each.name.endswith("_directions"):
+            each.ints[:] = [way]
+
+
+def _joined(model):
+    return next(node for node in model.graph.node if node.op_type == "Concat")
+
+
+def _exchange(names):
+    names[:] = list(names)[::-1]
+
+
+def _other_hidden(model):
+    """The backward cell's hidden states get another scale."""
+    body = next(each.g for each in _scans(model)[1].attribute if each.name == "body")
+    for each in body.initializer:
+        if each.name in ("hidden_step", "hidden_scale"):
+            each.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(each), each.name))
+
+
+@pytest.mark.parametrize(
+    ("layers", "directions", "change", "said"),
+    [
+        (1, 2, lambda model: _direction(_scans(model)[1], 0), "a second recurrent node with the same input and direction"),
+        (1, 2, lambda model: _exchange(_joined(model).input), "only the channels of the forward and the backward node"),
+        (1, 2, _other_hidden, "the hidden state of two directions is quantised twice"),
+        (2, 2, lambda model: _scans(model)[2].input.__setitem__(2, "h_all_0"), "its input is one direction of"),
+        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 6 channels, node 'Scan_0' beside it 4"),
+        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "its input is not the hidden state"),
+    ],
+    ids=["direction", "order", "scale", "one", "input", "head"],
+)
+def test_other_stacks_of_scans_are_one_line(layers, directions, change, said, tmp_path):
+    _, path = quantised(tmp_path, layers, directions, "ends" if directions == 2 else "last")
+    model = onnx.load(path)
+    change(model)
+    with pytest.raises(ValueError) as refused:
+        load_recurrent(saved(model, tmp_path))
+    assert said in str(refused.value)
 
 
 def _of_the_first(model):

@@ -1,0 +1,71 @@
+"""Brevitas' QuantLSTMCell: a node of 48 inputs that holds weights and quantisers."""
+
+from typing import Any
+
+import numpy as np
+
+from ..onnx_file import RefusedNode
+from .coding import Coding
+from .graph import Graph, code_range
+from .lstm import LstmCell
+from .parts import check_start, gate_of
+
+__all__ = ["brevitas_cell"]
+
+#: Order of the weights, and the names of the quantisers.
+_WEIGHTS = ("input", "forget", "cell", "output")
+_QUANTIZERS = (
+    "output",
+    "cell_state",
+    "input_acc",
+    "forget_acc",
+    "cell_acc",
+    "output_acc",
+    "input_sigmoid",
+    "forget_sigmoid",
+    "cell_tanh",
+    "output_sigmoid",
+    "hidden_state_tanh",
+)
+
+
+def brevitas_cell(graph: Graph, node: Any, attributes: dict[str, Any]) -> LstmCell:
+    """The cell of a node, as ``export_qonnx(dynamo=False)`` writes it."""
+    if len(node.input) != 48:
+        raise RefusedNode(
+            f"it has {len(node.input)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) writes them"
+        )
+    for name in node.input[1:3]:
+        check_start(graph, name)
+    codings = _codings(graph, node, attributes)
+    gates, one = {}, 0
+    for number, name in enumerate(_WEIGHTS):
+        if name == "forget" and attributes.get("cifg", 0):
+            # 1 goes through the quantiser of the input gate, which may clip it.
+            one = int(codings["input_sigmoid"].codes(np.ones(1))[0])
+            continue
+        w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
+        bias = graph.real(node.input[11 + number]).reshape(-1)
+        kind = "tanh" if name == "cell" else "sigmoid"
+        gates[name] = gate_of(
+            name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind, codings[f"{name}_{kind}"]
+        )
+    state, label = codings["cell_state"], node.name or node.output[0]
+    return LstmCell(gates, state, state, state, None, codings["hidden_state_tanh"], codings["output"], label, one)
+
+
+def _codings(graph: Graph, node: Any, attributes: dict[str, Any]) -> dict[str, Coding]:
+    """The node's quantisers by name."""
+    found = {}
+    for number, name in enumerate(_QUANTIZERS):
+        scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number :][:3])
+        if scale.size != 1 or not scale.item() > 0:
+            raise RefusedNode(f"quantiser {name}: its scale is {scale.reshape(-1)[:4].tolist()}: expected one above 0")
+        narrow = attributes.get(f"{name}_narrow", attributes.get(f"{name}_narrow_range", 0))
+        signed = attributes.get(f"{name}_signed", 0 if "sigmoid" in name else 1)
+        try:
+            lo, hi = code_range(zero, bits, signed, narrow, attributes.get(f"{name}_rounding_mode", b"ROUND"))
+        except RefusedNode as error:
+            raise RefusedNode(f"quantiser {name}: {error}") from None
+        found[name] = Coding(float(scale.item()), lo, hi, name=name)
+    return found
