@@ -105,7 +105,8 @@ PRESETS = {
                 bias_depth=4,
                 feature_depth=64,
                 image_depth=1024,
-                blocks=16,
+                blocks=8,
+                bank_luts=1,
             ),
         ),
         Preset(

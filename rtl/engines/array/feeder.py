@@ -94,7 +94,8 @@ class RowFeeder(wiring.Component):
         m.d.sync += self.control_o.eq(control)
 
         # Two halves; four words a block hold codes of 8 bits, of which a beat reads one nibble, then the other.
-        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * config.blocks, init=[])
+        style = {"ram_style": "distributed"} if config.bank_luts else {}
+        m.submodules.bank = bank = memory.Memory(shape=unsigned(128), depth=8 * config.blocks, init=[], attrs=style)
         m.submodules.dense = dense = memory.Memory(shape=config.activation.shape, depth=config.dense_depth, init=[])
         for store, port in ((bank, self.codes), (dense, self.dense_write)):
             write = store.write_port()

@@ -35,6 +35,9 @@ class ArrayParameters(EncodeParameters):
         Largest convolution kernel edge; largest image edge.
     positions : int
         Largest number of outputs a channel of a convolution.
+    bank_luts : int
+        1: cached activations lie in the memories of LUTs, for a design with few ``blocks`` that is short of block RAM;
+        0: synthesis chooses.
     """
 
     rows: int = parameter(25, 4, 32, known=True, mesh=True)
@@ -50,6 +53,7 @@ class ArrayParameters(EncodeParameters):
     kernel: int = parameter(5, 2, 5)
     width: int = parameter(32, 4, 255)
     positions: int = parameter(1024, 4, 65536, power=True)
+    bank_luts: int = parameter(0, 0, 1)
 
     def check(self) -> None:
         """Refuses values that do not go together."""
