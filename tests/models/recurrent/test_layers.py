@@ -189,12 +189,12 @@ def _other_hidden(model):
 @pytest.mark.parametrize(
     ("layers", "directions", "change", "said"),
     [
-        (1, 2, lambda model: _direction(_scans(model)[1], 0), "a second recurrent node with the same input and direction"),
+        (1, 2, lambda model: _direction(_scans(model)[1], 0), "a second recurrent node with the same input"),
         (1, 2, lambda model: _exchange(_joined(model).input), "only the channels of the forward and the backward node"),
         (1, 2, _other_hidden, "the hidden state of two directions is quantised twice"),
         (2, 2, lambda model: _scans(model)[2].input.__setitem__(2, "h_all_0"), "its input is one direction of"),
-        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 6 channels, node 'Scan_0' beside it 4"),
-        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "its input is not the hidden state"),
+        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 6 channels, node"),
+        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "its input is not the hidden"),
     ],
     ids=["direction", "order", "scale", "one", "input", "head"],
 )
