@@ -1,4 +1,4 @@
-"""Brevitas' QuantLSTMCell: a node of 48 inputs that holds weights and quantisers."""
+"""Brevitas' QuantLSTMCell, a node with weights and quantisers."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
 
 
 class _Directions(Graph):
-    """A graph in which results of a forward and of a backward node become one."""
+    """Joins results of a forward and of a backward node."""
 
     def _of_concat(self, node: Any, attributes: dict[str, Any]) -> Expression:
         parts = [self.values.get(name) for name in node.input]

@@ -16,7 +16,10 @@ __all__ = ["Stack"]
 
 @dataclass(eq=False)
 class _Layer:
-    """Cells by direction, what reaches them, the label of its axis of steps, and its quantiser within the cells."""
+    """Cells by direction, and their input.
+
+    ``source``: expression of the input; ``time``: label of its axis of steps; ``seen``: its quantiser within the cells.
+    """
 
     source: Expression
     time: int
