@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Bare-metal firmware of an accelerator that fine-tunes on its own: the bitstream fills the memory with data and
- * programs, and this runs them after reset and tells a UART about them. The lines are kept and repeated for ever, since
+ * Bare-metal firmware of an accelerator that fine-tunes or answers on its own: the bitstream fills the memory with data
+ * and programs, and this runs them after reset and tells a UART about them. The lines are kept and repeated for ever, since
  * nobody can listen as early as the first are sent.
  *
  * Data lie in blocks of 4 KB. A program works on one block: the window begins there, so that the same program serves
@@ -33,7 +33,7 @@ struct stage {
     uint32_t block; /* the first */
     uint32_t blocks;
     uint32_t runs;   /* over all blocks; more than one: each is told with its number */
-    uint32_t losses; /* where in a block what is told of it lies; 0: nothing is told */
+    uint32_t told;   /* where in a block what is told of it lies; 0: nothing is told */
 };
 
 struct header {
@@ -43,6 +43,8 @@ struct header {
     uint32_t result; /* the words whose sum is told at the end */
     uint32_t words;
     uint32_t pause;  /* cycles between the end of the lines and the next repeat */
+    uint32_t biases; /* where a bias for each class lies */
+    uint32_t classes; /* 0: a block is told by its loss, else by the class of its greatest sum */
     struct stage stage[MAX_STAGES];
 };
 
@@ -62,14 +64,73 @@ static uint32_t quotient(uint32_t high, uint32_t low, uint32_t by)
     return upper << 16 | rest / by;
 }
 
-static void put_losses(uint64_t loss, uint32_t samples, uint32_t right)
+/* Class of the greatest of a block's sums with its bias, the first of equals. */
+static uint32_t greatest(volatile const struct header *header, volatile const uint32_t *sums)
 {
-    put_text(": loss ");
-    put_fixed(quotient((uint32_t)(loss >> 32), (uint32_t)loss, samples), 16);
-    put_text(", ");
-    put_number(right);
+    volatile const int32_t *biases = (volatile const int32_t *)at(header->biases);
+    uint32_t class, found = 0;
+    int32_t value, best = 0;
+
+    for (class = 0; class < header->classes; class++) {
+        value = (int32_t)sums[class] + biases[class];
+        if (class == 0 || value > best) {
+            best = value;
+            found = class;
+        }
+    }
+    return found;
+}
+
+/* What is told of a stage: fine-tunes have losses. */
+struct tally {
+    uint64_t loss;
+    uint32_t samples;
+    uint32_t right;
+};
+
+/* Adds a block to the tally; the class of an answer is told at once, in one line for all blocks. */
+static void count_block(volatile const struct header *header, volatile const struct stage *stage, uint32_t offset,
+                        struct tally *tally)
+{
+    volatile const uint32_t *told = at(offset + stage->told);
+    uint32_t class;
+
+    if (!header->classes) {
+        tally->loss += (uint64_t)told[1] << 32 | told[0];
+        tally->samples += told[2];
+        tally->right += told[3];
+        return;
+    }
+    class = greatest(header, told);
+    if (!tally->samples) {
+        put_name(stage->name, sizeof stage->name);
+        put_text(":");
+    }
+    put_text(" ");
+    put_number(class);
+    tally->samples++;
+    tally->right += class == *at(offset + BLOCK - 4);
+}
+
+static void tell_run(volatile const struct header *header, volatile const struct stage *stage, uint32_t number,
+                     const struct tally *tally)
+{
+    if (header->classes)
+        put_text("\n");
+    put_name(stage->name, sizeof stage->name);
+    if (stage->runs > 1) {
+        put_text(" ");
+        put_number(number);
+    }
+    put_text(": ");
+    if (!header->classes) {
+        put_text("loss ");
+        put_fixed(quotient((uint32_t)(tally->loss >> 32), (uint32_t)tally->loss, tally->samples), 16);
+        put_text(", ");
+    }
+    put_number(tally->right);
     put_text(" of ");
-    put_number(samples);
+    put_number(tally->samples);
     put_text(" right\n");
 }
 
@@ -77,14 +138,12 @@ static int run(const gl_device *device, volatile const struct header *header, vo
                uint64_t *cycles)
 {
     gl_counters counters;
-    volatile const uint32_t *told;
-    uint32_t number, block, samples, right, offset;
-    uint64_t loss;
+    uint32_t number, block, offset;
     int status = GL_OK;
 
     for (number = 1; number <= stage->runs; number++) {
-        loss = 0;
-        samples = right = 0;
+        struct tally tally = {0, 0, 0};
+
         for (block = stage->block; block < stage->block + stage->blocks; block++) {
             offset = BLOCK * block;
             status = gl_set_window(device, GL_MEMORY + offset, header->bytes - offset);
@@ -97,27 +156,17 @@ static int run(const gl_device *device, volatile const struct header *header, vo
                 return status;
             gl_get_counters(device, &counters);
             *cycles += counters.cycles;
-            if (stage->losses) {
-                told = at(offset + stage->losses);
-                loss += (uint64_t)told[1] << 32 | told[0];
-                samples += told[2];
-                right += told[3];
-            }
+            if (stage->told)
+                count_block(header, stage, offset, &tally);
         }
-        if (stage->losses) {
-            put_name(stage->name, sizeof stage->name);
-            if (stage->runs > 1) {
-                put_text(" ");
-                put_number(number);
-            }
-            put_losses(loss, samples, right);
-        }
+        if (stage->told)
+            tell_run(header, stage, number, &tally);
     }
     return status;
 }
 
 /* Runs all stages and tells the UART, ending with "done" or "failed". */
-static void learn(volatile const struct header *header)
+static void run_stages(volatile const struct header *header)
 {
     gl_device device;
     uint64_t cycles = 0;
@@ -135,11 +184,14 @@ static void learn(volatile const struct header *header)
     for (i = 0; status == GL_OK && i < header->stages; i++)
         status = run(&device, header, &header->stage[i], &cycles);
     if (status == GL_OK) {
-        put_text("adapter: ");
-        put_number(header->words);
-        put_text(" words, sum ");
-        put_hex(gl_sum_words(at(header->result), header->words));
-        put_text("\ncycles: ");
+        if (header->words) {
+            put_text("adapter: ");
+            put_number(header->words);
+            put_text(" words, sum ");
+            put_hex(gl_sum_words(at(header->result), header->words));
+            put_text("\n");
+        }
+        put_text("cycles: ");
         put_number(cycles);
         put_text("\n");
     }
@@ -163,7 +215,7 @@ int main(void)
 
     gl_board_start();
     keep_text(kept, sizeof kept);
-    learn(header);
+    run_stages(header);
     keep_text(0, 0);
     pause = header->magic == MAGIC ? header->pause : PAUSE;
     for (repeat = 1;; repeat++) {

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from gradloom.rtl.machines.presets import Preset, find_preset
-from gradloom.rtl.plan.images.onchip import OnChip
+from gradloom.rtl.plan.power_up import PowerUp
 from gradloom.rtl.soc import tuner_sources
 
 from ..board import Board
@@ -55,7 +55,7 @@ def top_verilog(*, mhz: int, words: int, baud: int = BAUD) -> str:
     return text
 
 
-def tuner_files(plan: OnChip, *, mhz: int, memory_bytes: int) -> dict[str, str]:
+def tuner_files(plan: PowerUp, *, mhz: int, memory_bytes: int) -> dict[str, str]:
     """Verilog around the accelerator with its memories' contents.
 
     It is by file name.
@@ -74,19 +74,17 @@ def check(board: Board, preset: Preset) -> None:
     """
     pll(preset.config.clock_mhz)
     assert board.memory_bytes == 16 * WORDS
-    # A preset of this board that does not learn has no project; that of another board is not for this one.
-    if preset.board != board.name or preset.workload.can("power_up"):
-        _power_up(board, preset)
+    _power_up(board, preset)
 
 
-def _power_up(board: Board, preset: Preset) -> OnChip:
+def _power_up(board: Board, preset: Preset) -> PowerUp:
     """Contents of the memory at power-up."""
     if not preset.workload.can("power_up"):
         raise ValueError(
-            f"board={board.name}: fine-tunes by itself at power-up, with all data on the chip; "
+            f"board={board.name}: fine-tunes or answers by itself at power-up, with all data on the chip; "
             f"{preset.name} cannot, choose another board"
         )
-    plan: OnChip = preset.workload.function("power_up")(preset.config, memory=board.memory_bytes)
+    plan: PowerUp = preset.workload.function("power_up")(preset.config, memory=board.memory_bytes)
     return plan
 
 
@@ -97,10 +95,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """
     preset = find_preset(report["preset"])
     config = type(preset.config)(**report["parameters"])
-    if not preset.workload.can("power_up"):
-        raise NoProjectError(
-            f"board={board.name}: no board project: its processor fine-tunes, and {preset.name} does not learn"
-        )
     plan = _power_up(board, replace(preset, config=config))
     try:
         files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)

@@ -4,11 +4,13 @@ It needs the extra ``train``, and takes a quarter of an hour::
 
     pip install -e '.[train]'
     python docs/examples/train_spar.py -o rtl/models/data
+    python docs/examples/train_spar.py -o rtl/models/data --hidden 32 --fold 0
 
-Each network (convolution 6 to 16 of 5 samples, stride 2, ReLU; LSTM of 64; dense layer on its last state) never sees
-the people of its fold. 60 epochs of Adam, batches of 128 windows one every second, the first third without quantisers;
-the rate falls from 6e-3 along a cosine. Each window is turned about a random axis by up to 10 degrees, scaled by up to
-10 %, and begins up to half a second later. No choice is made on the people of the fold: the last weights are written.
+Each network (convolution 6 to 16 of 5 samples, stride 2, ReLU; LSTM of 64 or 32; dense layer on its last state) never
+sees the people of its fold. 60 epochs of Adam, batches of 128 windows one every second, the first third without
+quantisers; the rate falls from 6e-3 along a cosine. Each window is turned about a random axis by up to 10 degrees,
+scaled by up to 10 %, and begins up to half a second later. No choice is made on the people of the fold: the last
+weights are written.
 
 Formats: input 8 bits, weights 8 bits, activations and gates 6 bits, cell state 8 bits; all scales are powers of two, so
 that products with the input and with the hidden state have one unit. The script ends with an error if a code of the
@@ -30,7 +32,7 @@ from gradloom.rtl.models.recurrent.network import Dense, RecurrentNetwork
 from gradloom.rtl.models.sequences import CLASSES, FOLDS, PERSONS, SPAR_STEPS, spar_model, spar_windows
 from gradloom.sim.reference import cell as reference
 
-CHANNELS, FRONT, KERNEL, STRIDE, HIDDEN = 6, 16, 5, 2, 64
+CHANNELS, FRONT, KERNEL, STRIDE = 6, 16, 5, 2
 EPOCHS, FLOAT_EPOCHS, BATCH, RATE, HOP, LATE = 60, 20, 128, 6e-3, 25, 12
 #: Scale, least and greatest code.
 INPUT, CONV_WEIGHT, FRONT_OUT = (2**-4, -128, 127), (2**-7, -127, 127), (2**-3, 0, 63)
@@ -43,19 +45,19 @@ CONV_BIAS, BIAS, HEAD_BIAS = (2**-11, -(1 << 15), 1 << 15), (2**-10, -(1 << 15),
 class Quantised(torch.nn.Module):
     """The network; ``rough``: with its quantisers."""
 
-    def __init__(self):
+    def __init__(self, hidden):
         super().__init__()
-        self.rough = False
+        self.rough, self.hidden = False, hidden
 
         def drawn(*shape, inputs):
             return torch.nn.Parameter((torch.rand(*shape) * 2 - 1) / inputs**0.5)
 
         self.conv, self.conv_bias = drawn(FRONT, CHANNELS, KERNEL, inputs=CHANNELS * KERNEL), drawn(FRONT, inputs=30)
-        self.w, self.u = drawn(4 * HIDDEN, FRONT, inputs=HIDDEN), drawn(4 * HIDDEN, HIDDEN, inputs=HIDDEN)
-        bias = torch.zeros(4 * HIDDEN)
-        bias[HIDDEN : 2 * HIDDEN] = 1  # the forget gate
+        self.w, self.u = drawn(4 * hidden, FRONT, inputs=hidden), drawn(4 * hidden, hidden, inputs=hidden)
+        bias = torch.zeros(4 * hidden)
+        bias[hidden : 2 * hidden] = 1  # the forget gate
         self.bias = torch.nn.Parameter(bias)
-        self.head, self.head_bias = drawn(len(CLASSES), HIDDEN, inputs=HIDDEN), drawn(len(CLASSES), inputs=HIDDEN)
+        self.head, self.head_bias = drawn(len(CLASSES), hidden, inputs=hidden), drawn(len(CLASSES), inputs=hidden)
 
     def at(self, x, form):
         """``x`` in a format; the gradient passes within its range."""
@@ -70,10 +72,10 @@ class Quantised(torch.nn.Module):
         x = self.at(torch.relu(x), FRONT_OUT).permute(2, 0, 1)
         wx = x @ self.at(self.w, W).T + self.at(self.bias, BIAS)
         u = self.at(self.u, U).T
-        h = c = torch.zeros(x.shape[1], HIDDEN)
+        h = c = torch.zeros(x.shape[1], self.hidden)
         for step in wx:
             sums = self.at(step + h @ u, SUM)
-            enter, forget, cell, out = sums.split(HIDDEN, dim=1)
+            enter, forget, cell, out = sums.split(self.hidden, dim=1)
             enter, forget, out = (self.at(torch.sigmoid(each), SIGMOID) for each in (enter, forget, out))
             added = self.at(enter * self.at(torch.tanh(cell), TANH), STATE)
             c = self.at(self.at(forget * c, STATE) + added, STATE)
@@ -96,16 +98,16 @@ def network_of(model, name):
     def ones(count, form):
         return np.full(count, form[0])
 
-    bias = real(model.bias, BIAS)
+    bias, hidden = real(model.bias, BIAS), model.hidden
     gates = {}
     for number, gate in enumerate(GATES):
-        own = slice(number * HIDDEN, (number + 1) * HIDDEN)
+        own = slice(number * hidden, (number + 1) * hidden)
         kind = "tanh" if gate == "cell" else "sigmoid"
         gates[gate] = Gate(
             codes(model.w[own], W),
             codes(model.u[own], U),
-            ones(HIDDEN, W),
-            ones(HIDDEN, U),
+            ones(hidden, W),
+            ones(hidden, U),
             bias[own],
             coding(SUM),
             kind,
@@ -138,14 +140,14 @@ def varied(x, random):
     return np.concatenate([cut[..., :3] @ turn, cut[..., 3:] @ turn], axis=2).astype(np.float32)
 
 
-def trained(fold, seed):
+def trained(fold, seed, hidden):
     """A network that has never seen the people of a fold."""
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     seen = tuple(each for each in range(1, PERSONS + 1) if each not in FOLDS[fold])
     x, y = spar_windows(seen, HOP, steps=SPAR_STEPS + LATE)
     labels = torch.from_numpy(y)
-    model = Quantised()
+    model = Quantised(hidden)
     descent = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(descent, EPOCHS)
     for epoch in range(EPOCHS):
@@ -184,12 +186,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("."))
     parser.add_argument("--fold", type=int, choices=range(len(FOLDS)), help="one fold alone")
+    parser.add_argument("--hidden", type=int, default=64, help="elements of the hidden state")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for fold in range(len(FOLDS)) if options.fold is None else (options.fold,):
-        path = options.output / spar_model(fold).name
-        model = trained(fold, options.seed)
+        path = options.output / spar_model(fold, options.hidden).name
+        model = trained(fold, options.seed, options.hidden)
         model.rough = True
         network = network_of(model, path.stem)
         told = checked(model, network, FOLDS[fold])

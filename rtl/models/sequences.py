@@ -148,9 +148,12 @@ def fold_of(person: int) -> int:
     return next(number for number, people in enumerate(FOLDS) if person in people)
 
 
-def spar_model(fold: int) -> Path:
-    """File of the network that has never seen ``FOLDS[fold]``."""
-    return DATA / f"spar_lstm64_without_{'_'.join(map(str, FOLDS[fold]))}.onnx"
+def spar_model(fold: int, hidden: int = 64) -> Path:
+    """File of the network that has never seen ``FOLDS[fold]``.
+
+    Of 32 hidden elements there is that of the first fold.
+    """
+    return DATA / f"spar_lstm{hidden}_without_{'_'.join(map(str, FOLDS[fold]))}.onnx"
 
 
 def _cut(x: np.ndarray, starts: range | np.ndarray, steps: int = SPAR_STEPS) -> np.ndarray:

@@ -9,12 +9,15 @@ import numpy as np
 
 from gradloom.boards.ulx3s.project import tuner_files
 from gradloom.rtl.emit.yosys import yosys_files
-from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.models.datasets import Dataset
 from gradloom.rtl.plan.images.lowered import head_words, words16
 from gradloom.rtl.plan.images.onchip import OnChip
 from gradloom.rtl.plan.images.program import Settings
+from gradloom.rtl.plan.power_up import PowerUp
+from gradloom.rtl.plan.recurrent.onchip import Answers
+from gradloom.rtl.shell.parameters import ShellParameters
 
+from ..reference import cell
 from ..reference.loss import softmax_cross_entropy
 from ..reference.system import FineTune, fill_cache, fine_tune, logits
 from .designs import design
@@ -22,7 +25,7 @@ from .device import SimulationError, build_harness, random_start
 from .silicon import RANDOM, as_silicon
 from .uart import Talker
 
-__all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_lines"]
+__all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_answers", "expected_lines"]
 
 _BENCH = Path(__file__).resolve().parents[1] / "bench"
 #: Bits are sent slower than the processor makes characters, so that they follow each other as on the board.
@@ -31,8 +34,8 @@ _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")
 
 
 def build_tuner(
-    config: ImageConfig,
-    plan: OnChip,
+    config: ShellParameters,
+    plan: PowerUp,
     directory: Path,
     *,
     memory_bytes: int,
@@ -208,6 +211,20 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     words = adapter_words(plan, reference)
     lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
     return [*lines, "done"]
+
+
+def expected_answers(plan: Answers, config: ShellParameters) -> list[str]:
+    """Lines of the UART for answers, without the cycles.
+
+    The classes are those of the greatest logits in floating point.
+    """
+    found = cell.logits(plan.network, cell.run(plan.network, plan.codes)).argmax(axis=1)
+    return [
+        "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
+        "class: " + " ".join(map(str, found)),
+        f"class: {int((found == plan.labels).sum())} of {len(found)} right",
+        "done",
+    ]
 
 
 def adapter_words(plan: OnChip, reference: FineTune) -> bytes:

@@ -17,8 +17,8 @@ from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.plan.images.digits import digits_plan
 from gradloom.rtl.plan.images.lowered import Lowered
 from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.onchip import BLOCK
 from gradloom.rtl.plan.images.program import PAGE, Plan, Settings, memory_map, plan_finetune
+from gradloom.rtl.plan.power_up import BLOCK
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -32,7 +32,7 @@ __all__ = ["SAMPLES", "expectation"]
 SAMPLES = LENET5.samples
 
 #: Cycles of the memory in block RAM, as :func:`forecast` counts them.
-_ON_CHIP = {"read_latency": 5, "write_latency": 1}
+ON_CHIP = {"read_latency": 5, "write_latency": 1}
 
 
 def expectation(
@@ -113,7 +113,7 @@ def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
     commands = 0
     for stage in plan.stages:
         at, asm = plan.programs[stage.program]
-        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, **_ON_CHIP)
+        found = forecast(asm.instructions, config=config, program_offset=at - BLOCK * stage.block, **ON_CHIP)
         times = stage.runs * stage.blocks
         commands += times * len(asm)
         for name, cycles in found.phases.items():

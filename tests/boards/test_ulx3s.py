@@ -26,10 +26,9 @@ from gradloom.boards.ulx3s.routing import tell_router
 from gradloom.boards.ulx3s.spread import SITES, spread
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.recurrent.example import example_network
 from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
-from gradloom.rtl.plan.images.onchip import BLOCK, OnChip
-from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.rtl.plan.images.onchip import OnChip
+from gradloom.rtl.plan.power_up import BLOCK
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.run import runner
 from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines
@@ -272,19 +271,18 @@ def test_what_the_board_cannot_hold_is_refused_with_one_message(run, tmp_path, s
     assert not (tmp_path / "out").exists()
 
 
-def test_a_preset_that_does_not_learn_has_no_project(run, tmp_path):
-    """A network of 32 with a convolution fits it."""
-    code, said, err = run("generate", "lstm-ulx3s", "-o", tmp_path / "lstm")
-    assert code == 0 and "no board project: its processor fine-tunes" in " ".join((said + err).split())
-    assert not (tmp_path / "lstm" / "board").exists() and "synthesises it" in " ".join(said.split())
-    code, _, err = run("build", "ulx3s", tmp_path / "lstm", "--dry-run")
-    assert code == 2 and "no generated ULX3S design" in " ".join(err.split())
-    config = PRESETS["lstm-ulx3s"].config
-    made = example_network(6, 30, 6, kernel=5, stride=2, outputs=16, classes=7)
-    CellImage(made, config).check()
-    assert sum(config.counted.dsp.values()) <= 156
+def test_a_preset_that_cannot_run_alone_is_refused():
     with pytest.raises(ValueError, match="lstm-kv260 cannot, choose another board"):
-        boards.check(BOARD, replace(PRESETS["lstm-kv260"], config=config))
+        boards.check(BOARD, replace(PRESETS["lstm-kv260"], config=PRESETS["lstm-ulx3s"].config))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("hidden=16", "set hidden=32"), ("window=16", "set window=32"), ("clock_mhz=77", "multiples of 5")],
+)
+def test_a_design_that_does_not_hold_the_shipped_network_is_refused(run, tmp_path, setting, said):
+    code, _, err = run("generate", "lstm-ulx3s", "-o", tmp_path / "out", "--set", setting)
+    assert code == 2 and said in " ".join(err.split()) and not (tmp_path / "out").exists()
 
 
 def test_data_that_do_not_fit_are_refused():
@@ -725,13 +723,13 @@ def test_the_image_holds_what_the_firmware_reads():
     plan = digits_plan(CONFIG, epochs=2, **SMALL)
     words = [int.from_bytes(plan.image[at : at + 4], "little") for at in range(0, BLOCK, 4)]
     assert plan.image[:4] == b"GLTN" and words[1] == len(plan.image) and words[2] == len(plan.stages)
-    assert words[5] == plan.pause == 2 * 75_000_000
+    assert words[5:8] == [plan.pause, 0, 0] == [2 * 75_000_000, 0, 0]
     for index, stage in enumerate(plan.stages):
-        name, _, program, commands, block, blocks, runs, losses = words[6 + 8 * index : 14 + 8 * index]
+        name, _, program, commands, block, blocks, runs, losses = words[8 + 8 * index : 16 + 8 * index]
         assert name.to_bytes(4, "little").rstrip(b"\0") == stage.name.encode()[:4]
         at, asm = plan.programs[stage.program]
         assert (program, commands) == (at, len(asm)) and plan.image[at : at + len(asm.code)] == asm.code
-        assert (block, blocks, runs, bool(losses)) == (stage.block, stage.blocks, stage.runs, stage.told)
+        assert (block, blocks, runs, losses) == (stage.block, stage.blocks, stage.runs, stage.told)
     assert [
         line.split() == [f"{int.from_bytes(plan.image[16 * n : 16 * n + 16], 'little'):032x}"]
         for n, line in enumerate(plan.text().splitlines())

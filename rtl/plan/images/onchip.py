@@ -1,13 +1,10 @@
 """A fine-tune with all data and programs in block RAM.
 
-Data lie in blocks of samples, and each program serves any block.
-
-A program names places by their offset in the window, and the processor moves the window from block to block
-(``firmware/tuner_main.c``). So a program is as long as a group of samples needs it, however many there are; and a
-sample's record takes the place of its image, which is not asked for again.
+Data lie in blocks of samples, and each program serves any block (:mod:`~gradloom.rtl.plan.power_up`). So a program is
+as long as a group of samples needs it, however many there are. A sample's record takes the place of its image, which is
+not asked for again.
 """
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +13,7 @@ import numpy as np
 
 from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
+from ..power_up import BLOCK, PowerUp, Stage, write_header
 from ..program.assembler import Assembler
 from .lowered import BEAT, Lowered, parameters
 from .program import image_words, learning_scale
@@ -23,56 +21,30 @@ from .schedule import Step
 from .tokens import Token, check_program
 from .writer import Writer
 
-__all__ = ["BLOCK", "OnChip", "Stage", "plan_onchip", "samples_of_block"]
+__all__ = ["OnChip", "plan_onchip", "samples_of_block"]
 
-#: Bytes of a block: a window begins at a multiple of this.
-BLOCK = 4096
-_MAGIC = b"GLTN"
 _LABELS = 2 * BEAT
 #: Microbatches of a block: each has a half of the memories for what is learnt from.
 _PARTS = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A program that runs ``runs`` times over ``blocks`` blocks.
-
-    The first is ``block``. ``told``: with loss and hits.
-    """
-
-    name: str
-    program: str
-    block: int
-    blocks: int
-    runs: int = 1
-    told: bool = False
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OnChip:
-    """Contents of the memory at power-up.
+class OnChip(PowerUp):
+    """Contents of the memory at power-up for a fine-tune.
 
-    ``image``: its bytes, whole beats. ``stages``: what the firmware runs, in order. ``parts``: microbatches of a block,
-    of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``: offsets and bytes of the adapter.
-    ``pause``: cycles from the end of the firmware's lines to the next repeat. ``programs``: where each begins, and what
-    it is; ``adapters``: what it starts from; ``sizes``: bytes by what they
-    hold.
+    ``parts``: microbatches of a block, of ``rows`` samples each, which make a step of the training. ``lanes``, ``b``:
+    offsets and bytes of the adapter. ``adapters``: what it starts from.
     """
 
     lowered: Lowered
-    stages: tuple[Stage, ...]
     rows: int
     parts: int
     train_blocks: int
     test_blocks: int
     epochs: int
     scale: tuple[int, int]
-    image: bytes = field(repr=False)
     lanes: tuple[int, int]
     b: tuple[int, int]
-    pause: int
-    programs: dict[str, tuple[int, Assembler]] = field(repr=False)
-    sizes: dict[str, int]
     adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
 
     @property
@@ -88,12 +60,6 @@ class OnChip:
             for block in range(self.train_blocks)
             for step in _steps(block * self.samples, self.rows, self.parts, self.scale)
         ]
-
-    def text(self) -> str:
-        """The image as ``$readmemh`` reads it, a beat a line."""
-        return "".join(
-            f"{int.from_bytes(self.image[at : at + BEAT], 'little'):032x}\n" for at in range(0, len(self.image), BEAT)
-        )
 
 
 def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Step]:
@@ -181,9 +147,9 @@ def plan_onchip(
     stages = (
         Stage(name="", program="setup", block=0, blocks=1),
         Stage(name="", program="fill", block=1, blocks=blocks),
-        Stage(name="before", program="judge", told=True, **test),
-        Stage(name="epoch", program="train", told=True, block=1, blocks=train_blocks, runs=epochs),
-        Stage(name="after", program="judge", told=True, **test),
+        Stage(name="before", program="judge", told=losses, **test),
+        Stage(name="epoch", program="train", told=losses, block=1, blocks=train_blocks, runs=epochs),
+        Stage(name="after", program="judge", told=losses, **test),
         Stage(name="", program="keep", block=0, blocks=1),
     )
     image = content.image
@@ -198,20 +164,7 @@ def plan_onchip(
     }
     if len(image) > memory:
         raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
-    header = _MAGIC + struct.pack("<5I", len(image), len(stages), lanes[0], (lanes[1] + head[1]) // 4, pause)
-    for stage in stages:
-        at, asm = content.programs[stage.program]
-        header += struct.pack(
-            "<8s6I",
-            stage.name.encode("ascii"),
-            at,
-            len(asm),
-            stage.block,
-            stage.blocks,
-            stage.runs,
-            losses if stage.told else 0,
-        )
-    image[: len(header)] = header
+    write_header(image, stages, content.programs, pause=pause, result=(lanes[0], (lanes[1] + head[1]) // 4))
     return OnChip(
         lowered=lowered,
         stages=stages,

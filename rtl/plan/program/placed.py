@@ -63,13 +63,15 @@ class PlacedProgram(Assembler):
     ----------
     config : ShellParameters
         Of the machine that runs it.
+    first : int
+        Offset of the first array.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, first: int = 0) -> None:
         super().__init__()
         self.config, self.engines = config, config.machine.engines
         self._contents: list[tuple[int, bytes]] = []
-        self._size = 0
+        self._size = first
 
     def room(self, *shape: int) -> Place:
         """Place of an array that the program writes."""

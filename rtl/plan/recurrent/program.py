@@ -17,10 +17,14 @@ CellConfig = RecurrentConfig | SequenceConfig
 
 
 class CellSetup(PlacedProgram):
-    """Loads a network into the engine, where it stays."""
+    """Loads a network into the engine, where it stays.
 
-    def __init__(self, image: CellImage, config: CellConfig) -> None:
-        super().__init__(config)
+    ``first``: offset of its first word in the window.
+    """
+
+    def __init__(self, image: CellImage, config: CellConfig, first: int = 0) -> None:
+        super().__init__(config, first)
+        self.first = first
         for port in ("weights", "rows", "tables", "quantizers"):
             self.load(self.put(np.frombuffer(getattr(image, port), "<i4")), "cell", port)
         self.end()
