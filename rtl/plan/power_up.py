@@ -1,4 +1,4 @@
-"""Memory in block RAM at power-up: data and programs that a processor runs alone.
+"""Memory in block RAM at power-up, with data and programs.
 
 Data lie in blocks, and each program works on any block: it names places by their offset in the window, and the
 processor moves the window from block to block (``firmware/tuner_main.c``). The first block holds the header, and all
