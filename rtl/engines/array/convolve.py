@@ -89,8 +89,11 @@ class ConvolveControl(wiring.Component):
         entered, streamed = Signal(), Signal()  # the last window has; all pixels are
         windows = place(m, "windows", window_generator(self.config), platform)
 
+        # The operands are there whenever a command may come: the path from its queue ends at few registers.
+        with m.If(self.i.ready):
+            m.d.sync += [command.eq(self.i.p), entered.eq(0), streamed.eq(0)]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += [command.eq(self.i.p), busy.eq(1), asked.eq(1), entered.eq(0), streamed.eq(0)]
+            m.d.sync += [busy.eq(1), asked.eq(1)]
         m.d.comb += [self.i.ready.eq(~busy), self.idle.eq(~busy), windows.i_config.valid.eq(asked)]
         m.d.comb += [
             getattr(windows.i_config.p, name).eq(getattr(command, name)) for name in WindowRun.__dataclass_fields__
@@ -272,7 +275,7 @@ class ConvolveControl(wiring.Component):
             self.sums.last.eq(out.p.last_channel),
             self.sums.position.eq(position),
         ]
-        with m.If(self.i.valid & self.i.ready):
+        with m.If(self.i.ready):
             m.d.sync += final.eq(self.positions - 1)
         with m.If(enter):
             m.d.sync += position.eq(Mux(out.p.last, 0, position + 1))

@@ -39,7 +39,6 @@ class DenseControl(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        command = Signal(DenseOperands)
         busy, beats, first = Signal(), Signal(), Signal()
         left = Signal(16)
         gap = Signal(range(self.config.rows + 1))
@@ -53,17 +52,17 @@ class DenseControl(wiring.Component):
             self.beat.weight.eq(weight),
             self.drain.eq(gap == 1),
         ]
+        # The operands are there whenever a command may come: the path from its queue ends at two registers.
         with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [busy.eq(1), beats.eq(1)]
+        with m.If(~busy):
             m.d.sync += [
-                command.eq(self.i.p),
-                busy.eq(1),
-                beats.eq(1),
                 first.eq(1),
                 left.eq(self.i.p.inputs - 1),
                 address.eq(self.i.p["from"]),
                 weight.eq(self.i.p.weights),
             ]
-        with m.If(beats):
+        with m.Elif(beats):
             m.d.sync += [first.eq(0), left.eq(left - 1), address.eq(address + 1), weight.eq(weight + 1)]
             with m.If(left == 0):
                 m.d.sync += [beats.eq(0), gap.eq(self.config.rows)]

@@ -149,6 +149,7 @@ class ArrayEngine(wiring.Component):
 
         Commands are done in the order in which they came.
         """
+        self.kinds = self._decode(m)
         ends = self._measure(m)
         bad_operands = self._judge(m, ends)
         self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
@@ -168,6 +169,16 @@ class ArrayEngine(wiring.Component):
         self._count(m, choice.take, gradients, forwards, drained)
         self._report(m, kinds, drained, parts)
         return drained
+
+    def _decode(self, m):
+        """Registers the offered command's kind.
+
+        It is that of the offered command from the second cycle on, before one can be taken.
+        """
+        opcode = self.engine.command.p.opcode
+        kinds = {kind: Signal(name=f"is_{kind.name.lower()}") for kind in ArrayOpcode}
+        m.d.sync += [flag.eq(opcode == kind) for kind, flag in kinds.items()]
+        return kinds
 
     def _operands(self):
         """Operands of the offered command, read with each of three layouts.
@@ -292,7 +303,7 @@ class ArrayEngine(wiring.Component):
 
     def _offer(self, m, ends, parts):
         """Offers the command's operands to all controls and to the feet."""
-        config, opcode = self.config, self.engine.command.p.opcode
+        config, kinds = self.config, self.kinds
         passes, convolve, dense, finish = parts.passes, parts.convolve, parts.dense, parts.finish
         to_pass, to_convolve, to_dense = self._operands()
         tail = ((to_pass.elements - 1)[:6]) >> ceil_log2(config.panels)
@@ -307,7 +318,7 @@ class ArrayEngine(wiring.Component):
             p.book.eq(to_pass.book),
             p.wide.eq(to_pass.wide),
             p.samples.eq(to_pass.samples),
-            p.backward.eq(opcode == ArrayOpcode.GRADIENT),
+            p.backward.eq(kinds[ArrayOpcode.GRADIENT]),
             convolve.i.p.eq(to_convolve),
             convolve.positions.eq(ends.positions),
             dense.i.p.eq(to_dense),
@@ -315,7 +326,7 @@ class ArrayEngine(wiring.Component):
             dense.hold.eq(finish.hold),
             self.tap_base.eq(to_convolve.scale),
         ]
-        with m.If(opcode == ArrayOpcode.CONVOLVE):
+        with m.If(kinds[ArrayOpcode.CONVOLVE]):
             m.d.comb += [
                 run.height.eq(to_convolve.out_height),
                 run.width.eq(to_convolve.out_width),
@@ -347,57 +358,44 @@ class ArrayEngine(wiring.Component):
 
         Also decides whether the control of that kind can take it.
         """
-        opcode = self.engine.command.p.opcode
         passes, convolve, dense, finish = parts.passes, parts.convolve, parts.dense, parts.finish
         bad_pass, bad_convolve, bad_dense = bad_operands
         to_pass, to_convolve, _ = self._operands()
+        forward, gradient, convolves, layer = (
+            self.kinds[kind]
+            for kind in (ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT, ArrayOpcode.CONVOLVE, ArrayOpcode.DENSE)
+        )
         asked = Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu)
         same = (self.optimiser.as_value() == asked) | (gradients == 0)
-        bad, unknown, go, take, may = Signal(), Signal(), Signal(), Signal(), Signal()
-        kind = Signal(2)
-        with m.Switch(opcode):
-            with m.Case(ArrayOpcode.FORWARD, ArrayOpcode.GRADIENT):
-                m.d.comb += [
-                    bad.eq(bad_pass),
-                    kind.eq(Mux(opcode == ArrayOpcode.GRADIENT, 1, 0)),
-                    passes.i.valid.eq(take),
-                    # Forward reads the words that gradients write, through the same port; and a gradient's
-                    # weights must not pass while forward streams its own.
-                    go.eq(
-                        passes.i.ready
-                        & convolve.idle
-                        & dense.idle
-                        & Mux(
-                            opcode == ArrayOpcode.FORWARD,
-                            (gradients == 0) & (forwards != 15),
-                            same & (forwards == 0) & (gradients != 15),
-                        )
-                    ),
-                ]
-            with m.Case(ArrayOpcode.CONVOLVE):
-                m.d.comb += [
-                    bad.eq(bad_convolve),
-                    kind.eq(2),
-                    convolve.i.valid.eq(take),
-                    go.eq(
-                        convolve.i.ready
-                        & passes.idle
-                        & dense.idle
-                        & finish.run.ready
-                        & (~to_convolve.encode | self.tap_base_ready)
-                    ),
-                    self.tap_base_valid.eq(take & to_convolve.encode),
-                ]
-            with m.Case(ArrayOpcode.DENSE):
-                m.d.comb += [
-                    bad.eq(bad_dense),
-                    kind.eq(2),
-                    dense.i.valid.eq(take),
-                    go.eq(dense.i.ready & passes.idle & convolve.idle & finish.run.ready),
-                ]
-            with m.Default():
-                m.d.comb += unknown.eq(1)
-        return SimpleNamespace(bad=bad, unknown=unknown, go=go, take=take, may=may, kind=kind)
+        take, may = Signal(), Signal()
+        # Forward reads the words that gradients write, through the same port; and a gradient's weights must not pass
+        # while forward streams its own.
+        go_forward = forward & (gradients == 0) & (forwards != 15)
+        go_gradient = gradient & same & (forwards == 0) & (gradients != 15)
+        go_pass = (go_forward | go_gradient) & passes.i.ready & convolve.idle & dense.idle
+        go_convolve = (
+            convolves
+            & convolve.i.ready
+            & passes.idle
+            & dense.idle
+            & finish.run.ready
+            & (~to_convolve.encode | self.tap_base_ready)
+        )
+        go_dense = layer & dense.i.ready & passes.idle & convolve.idle & finish.run.ready
+        m.d.comb += [
+            passes.i.valid.eq(take & (forward | gradient)),
+            convolve.i.valid.eq(take & convolves),
+            self.tap_base_valid.eq(take & convolves & to_convolve.encode),
+            dense.i.valid.eq(take & layer),
+        ]
+        return SimpleNamespace(
+            bad=((forward | gradient) & bad_pass) | (convolves & bad_convolve) | (layer & bad_dense),
+            unknown=~(forward | gradient | convolves | layer),
+            go=go_pass | go_convolve | go_dense,
+            take=take,
+            may=may,
+            kind=Cat(gradient, convolves | layer),
+        )
 
     def _take(self, m, looked, choice, kinds, parts):
         """Takes a command when all is ready for it, or refuses it.
@@ -407,11 +405,12 @@ class ArrayEngine(wiring.Component):
         command, convolve, finish = self.engine.command, parts.convolve, parts.finish
         bad, unknown, take, may, kind = choice.bad, choice.unknown, choice.take, choice.may, choice.kind
         m.d.comb += [
-            take.eq(looked & command.valid & ~bad & ~unknown & may),
+            # No control may take an unknown command, so that ``may`` is of a known one.
+            take.eq(looked & command.valid & ~bad & may),
             command.ready.eq(take),
             kinds.w_en.eq(take),
             kinds.w_data.eq(kind),
-            finish.run.valid.eq(take & (kind == 2)),
+            finish.run.valid.eq(take & kind[1]),
         ]
         # An error is of the oldest command that is not done. A convolution that went astray is the last that was taken:
         # none follows.
@@ -430,12 +429,11 @@ class ArrayEngine(wiring.Component):
 
         The operands are held for gradients.
         """
-        opcode = self.engine.command.p.opcode
         to_pass, _, _ = self._operands()
-        starts_gradient = take & (opcode == ArrayOpcode.GRADIENT)
+        starts_gradient = take & self.kinds[ArrayOpcode.GRADIENT]
         m.d.sync += [
             gradients.eq(gradients + starts_gradient - self.gradient_done),
-            forwards.eq(forwards + (take & (opcode == ArrayOpcode.FORWARD)) - drained),
+            forwards.eq(forwards + (take & self.kinds[ArrayOpcode.FORWARD]) - drained),
         ]
         with m.If(starts_gradient):
             m.d.sync += self.optimiser.eq(Cat(to_pass.q, to_pass.v_mode, to_pass.apply, to_pass.mu))

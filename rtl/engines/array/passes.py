@@ -192,16 +192,17 @@ class PassControl(wiring.Component):
         m.d.comb += stale.eq(fill_left | (fills & handed & ~fill.active & (fill.block == filling.blocks)))
         with m.If(stale & (handed | hand)):
             m.d.sync += [fills.eq(0), handed.eq(0)]
-        with m.If(take & self.i.valid):
+        # The place is free, and may hold what is no pass yet: the path from the command's queue ends at few registers.
+        with m.If(take):
             m.d.sync += [
                 filling.eq(self.i.p),
-                fills.eq(1),
                 fill.block.eq(0),
                 fill.last.eq(self.i.p.blocks == 1),
                 fill.low.eq(0),
-                fill.active.eq(1),
                 handed.eq(0),
             ]
+            with m.If(self.i.valid):
+                m.d.sync += [fills.eq(1), fill.active.eq(1)]
         return hand
 
     def _load(self, m, hand, filling):
