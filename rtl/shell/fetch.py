@@ -2,9 +2,9 @@
 
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from ..stream.queue import PlainQueue
 from .bus.axi import BURST_BEATS
 from .bus.read_dma import FetchBeat, FetchRequest
 from .bus.window import advance, burst_beats
@@ -56,7 +56,7 @@ class Fetch(wiring.Component):
         m = Module()
         depth = 2 * BURST_BEATS
         parts = COMMAND_BYTES * 8 // self.data_bits
-        fetched = ResetInserter(self.fresh)(SyncFIFO(width=self.data_bits + 2, depth=depth))
+        fetched = ResetInserter(self.fresh)(PlainQueue(width=self.data_bits + 2, depth=depth))
         m.submodules.fetched = fetched
         next_offset = Signal(32)
         left = Signal(26)

@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ..stream.queue import stepped
 from .signature import TOKENS, EngineCommand, EngineSignature
 
 __all__ = ["Scheduler", "Entry"]
@@ -260,7 +261,7 @@ class Scheduler(wiring.Component):
         over = []
         for t, c in enumerate(counters):
             over.append(c.all() & give[t] & ~take[t])
-            m.d.sync += c.eq(c + Mux(take[t], Mux(give[t], 0, 0xFF), give[t]))
+            m.d.sync += c.eq(stepped(c, give[t], take[t]))
             with m.If(self.clear | self.forget):
                 m.d.sync += c.eq(0)
         m.d.comb += self.overflow.eq(Cat(over).any())

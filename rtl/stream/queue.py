@@ -4,7 +4,18 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["LongQueue", "ShortQueue", "count_up_down"]
+__all__ = ["LongQueue", "PlainQueue", "ShortQueue", "count_up_down", "stepped"]
+
+
+def stepped(value, up, down):
+    """``value``, one more with ``up``, one less with ``down``.
+
+    Without a carry chain: which bits change is known before ``up`` and ``down`` are, and these pass one LUT. For up to
+    8 bits or so. It wraps.
+    """
+    bits = range(len(value))
+    more, less = Cat(value[:bit].all() for bit in bits), Cat(~value[:bit].any() for bit in bits)
+    return value ^ Mux(up, Mux(down, 0, more), Mux(down, less, 0))
 
 
 def count_up_down(m, fill, up, down):
@@ -29,6 +40,58 @@ def _go_around(m, depth, *ports):
             m.d.sync += place.eq(place + 1)
             with m.If(place == depth - 1):
                 m.d.sync += place.eq(0)
+
+
+class PlainQueue(wiring.Component):
+    """``SyncFIFO`` with a counter that has no carry chain.
+
+    It is equal cycle by cycle: an entry is there in the cycle after it was written to an empty queue.
+
+    Parameters
+    ----------
+    width, depth : int
+        ``depth`` a power of two.
+    """
+
+    def __init__(self, *, width, depth):
+        if depth < 1 or depth & (depth - 1):
+            raise ValueError(f"depth={depth}: must be a power of two")
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "w_data": In(width),
+                "w_en": In(1),
+                "w_rdy": Out(1),
+                "r_data": Out(width),
+                "r_en": In(1),
+                "r_rdy": Out(1),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.storage = storage = memory.Memory(shape=self.width, depth=self.depth, init=[])
+        write, read = storage.write_port(), storage.read_port(domain="comb")
+        produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
+        put, take = Signal(), Signal()
+        m.d.comb += [
+            self.w_rdy.eq(~self.level[-1]),
+            self.r_rdy.eq(self.level.any()),
+            put.eq(self.w_en & self.w_rdy),
+            take.eq(self.r_en & self.r_rdy),
+            write.addr.eq(produce),
+            write.data.eq(self.w_data),
+            write.en.eq(put),
+            read.addr.eq(consume),
+            self.r_data.eq(read.data),
+        ]
+        m.d.sync += [
+            self.level.eq(stepped(self.level, put, take)),
+            produce.eq(produce + put),
+            consume.eq(consume + take),
+        ]
+        return m
 
 
 class ShortQueue(wiring.Component):

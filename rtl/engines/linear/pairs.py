@@ -5,6 +5,8 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from ...stream.queue import stepped
+
 __all__ = ["PairQueue"]
 
 
@@ -42,32 +44,37 @@ class PairQueue(wiring.Component):
         write, read = beats.write_port(), beats.read_port()
         bits = ceil_log2(self.depth)
         ports = self.first, self.second
-        put, got = ([Signal(bits + 1, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
-        room = [(a ^ b) != self.depth for a, b in zip(put, got)]
+        put, got = ([Signal(bits, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
+        # Whether there is room is a bit of a register: the way from there to LOAD is long.
+        levels, gets = [Signal(bits + 1, name=f"level_{n}") for n in range(2)], Signal(2)
+        room = [~level[-1] for level in levels]
         m.d.comb += [
             self.room.eq(room[1]),
             self.first.ready.eq(room[0]),
             self.second.ready.eq(room[1] & ~self.first.valid),
             write.en.eq((self.first.valid & room[0]) | (self.second.valid & self.second.ready)),
-            write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1])[:bits], ~self.first.valid)),
+            write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1]), ~self.first.valid)),
             write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
         ]
-        for port, count in zip(ports, put):
-            with m.If(port.valid & port.ready):
+        for port, count, level, get in zip(ports, put, levels, gets):
+            puts = port.valid & port.ready
+            m.d.sync += level.eq(stepped(level, puts, get))
+            with m.If(puts):
                 m.d.sync += count.eq(count + 1)
 
         # Beats are read by turns; one that its register has no room for stays at the memory's output.
         there, turn, side = Signal(), Signal(), Signal()
         have = [Signal(name=f"have_{n}") for n in range(2)]
         taken, move, fetch = Signal(), Signal(), Signal()
-        waiting = [a != b for a, b in zip(put, got)]
+        waiting = [level.any() for level in levels]
         m.d.comb += [
             self.o.valid.eq(have[0] & have[1]),
             taken.eq(self.o.valid & self.o.ready),
             move.eq(there & (~Array(have)[side] | taken)),
             fetch.eq((~there | move) & Mux(turn, waiting[1], waiting[0])),
             read.en.eq(fetch),
-            read.addr.eq(Cat(Mux(turn, got[1], got[0])[:bits], turn)),
+            read.addr.eq(Cat(Mux(turn, got[1], got[0]), turn)),
+            gets.eq(Mux(fetch, Mux(turn, 0b10, 0b01), 0)),
         ]
         with m.If(fetch):
             m.d.sync += [there.eq(1), side.eq(turn), turn.eq(~turn)]
@@ -76,7 +83,7 @@ class PairQueue(wiring.Component):
         for n in range(2):
             here = Signal(self.width, reset_less=True, name=f"beat_{n}")
             m.d.comb += self.o.p.word_select(n, self.width).eq(here)
-            with m.If(fetch & (turn == n)):
+            with m.If(gets[n]):
                 m.d.sync += got[n].eq(got[n] + 1)
             with m.If(move & (side == n)):
                 m.d.sync += [here.eq(read.data), have[n].eq(1)]

@@ -9,6 +9,7 @@ from amaranth.utils import ceil_log2, exact_log2
 
 from ...formats.linear import ACTIVATION, LEVEL, MASTER, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 from ...stream.delay import delay
+from ...stream.queue import stepped
 
 __all__ = [
     "BankWords",
@@ -327,7 +328,9 @@ class Dequantizer(wiring.Component):
             row_ends.eq(filling | (taken & completes)),
             ends.eq(row_ends & (row == edge - 1)),
         ]
-        m.d.sync += [free_halves.eq(free_halves + self.free - (taken & ~begun)), row.eq(row + row_ends)]
+        m.d.sync += free_halves.eq(stepped(free_halves, self.free, taken & ~begun))
+        with m.If(row_ends):
+            m.d.sync += row.eq(row + 1)
 
         block, row_block = Signal(20), Signal(21)
         # Computed a cycle ahead: a tile takes several.

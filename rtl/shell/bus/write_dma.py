@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
+from ...stream.queue import PlainQueue, stepped
 from ..registers.errors import Error
 from ..signature import EngineSignature, StoreOperands, StoreRequest
 from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
@@ -104,9 +104,10 @@ class WriteDMA(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.beats = fifo = ResetInserter(self.abort & self.idle)(SyncFIFO(width=self.data_bits, depth=_DEPTH))
-        m.submodules.bursts = bursts = SyncFIFO(width=_BURST.size, depth=self.outstanding)  # await a response
-        m.submodules.lengths = lengths = SyncFIFO(width=4, depth=4)  # await their data
+        empty = self.abort & self.idle
+        m.submodules.beats = fifo = ResetInserter(empty)(PlainQueue(width=self.data_bits, depth=_DEPTH))
+        m.submodules.bursts = bursts = PlainQueue(width=_BURST.size, depth=self.outstanding)  # await a response
+        m.submodules.lengths = lengths = PlainQueue(width=4, depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         command = self._command(m, check)
@@ -157,13 +158,16 @@ class WriteDMA(wiring.Component):
         issue = Signal()
         come = Signal()
         m.d.comb += come.eq(self.i.valid & self.i.ready)
-        m.d.sync += loose.eq(loose + come - Mux(issue, length, 0))
+        # Whether a burst leaves, and whether a beat comes, are known late.
+        rest = Signal.like(loose)
+        m.d.comb += rest.eq(loose - length)
+        m.d.sync += loose.eq(Mux(issue, stepped(rest, come, 0), stepped(loose, come, 0)))
 
         ask = self.o_request
         pull = Signal(24)  # beats of this command that are still to come
         more = Signal()  # ``pull`` is not 0
         # What comes in the first cycle of ``abort`` is dropped with the buffer: the source need not see it.
-        m.d.comb += self.i.ready.eq(~fifo.level[-1] & more & ~ask.valid)
+        m.d.comb += self.i.ready.eq(fifo.w_rdy & more & ~ask.valid)
         with m.If(ask.ready):
             m.d.sync += ask.valid.eq(0)
         with m.If(come):
