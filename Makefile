@@ -45,6 +45,8 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	@$(INSTALL) -c requirements.lock -e '.[dev,docs,witness]'
 	@$(INSTALL) -c requirements.lock -e '.[delivery]' || \
 	    echo 'without pymonocypher, which a C compiler and the headers of Python build: no signed adapters'
+	@$(BIN)/python -m gradloom.firmware.monocypher_source >/dev/null || \
+	    echo 'without the C source of Monocypher: no tests of the firmware, which checks signatures with it'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
@@ -59,6 +61,7 @@ $(LLM_READY): $(READY)
 	@touch $@
 
 firmware: $(FIRMWARE_READY)
+	$(BIN)/python -m gradloom.firmware.monocypher_source
 	$(BIN)/python -m gradloom.firmware.soc_image
 	$(BIN)/python -m gradloom.firmware.soc_image --main tuner
 

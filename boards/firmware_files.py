@@ -35,7 +35,16 @@ _HOST = (
     "transport.py",
     "uio_transport.py",
 )
-_SOC = ("__init__.py", "adapter_store.py", "card.py", "registers.py", "soc.py", "soc_image.py", "steps.py")
+_SOC = (
+    "__init__.py",
+    "adapter_store.py",
+    "card.py",
+    "monocypher_source.py",
+    "registers.py",
+    "soc.py",
+    "soc_image.py",
+    "steps.py",
+)
 
 
 def firmware_files(design: Mapping[str, Any] | None = None) -> dict[str, str]:

@@ -16,9 +16,11 @@ from .soc import HEADER_BYTES as RESERVED
 __all__ = [
     "ADAPTER",
     "BLOCK",
+    "DELIVERY",
     "KEPT",
     "MAX_SECTIONS",
     "NOTE",
+    "PARTS",
     "PLAIN",
     "CardError",
     "Entry",
@@ -34,9 +36,11 @@ _LAYOUT = 1
 #: Bytes of a card's block, and the unit of every section.
 BLOCK = 512
 MAX_SECTIONS = 12
-#: Kinds of section: bytes at an offset of memory, the next adapter of a store there, room for what a job learns, or a
-#: text about it for whoever reads the card.
-PLAIN, ADAPTER, KEPT, NOTE = 0, 1, 2, 3
+#: Kinds of section: bytes at an offset of memory, the next adapter of a store there, room for what a job learns, a text
+#: about it for whoever reads the card, or room for signed adapters, whose words go to an offset of memory.
+PLAIN, ADAPTER, KEPT, NOTE, DELIVERY = 0, 1, 2, 3, 4
+#: Parts of a section of the last kind: the inbox, two places for words, two for the state.
+PARTS = 5
 _UNIT = 64
 _ENTRY = struct.Struct("<16s6I")
 _CHUNK = 1 << 20
@@ -54,7 +58,8 @@ class Section:
 
     ``offset`` counts from the shared memory's first byte, where a job's header may be: the last section then, since the
     job begins with it. ``capacity``, of an adapter's store: room in each place; of two copies that a job keeps, bytes
-    of each. Both of these begin at a multiple of ``unit`` bytes: what a card erases at once should hold one of them.
+    of each; of signed adapters, bytes of their words. Parts of the latter two begin at a multiple of ``unit`` bytes:
+    what a card erases at once should hold one of them.
     """
 
     name: str
@@ -69,13 +74,17 @@ class Section:
         """Bytes on the card."""
         if self.kind == KEPT:
             return -(-self.capacity // self.unit) * self.unit * 2
+        if self.kind == DELIVERY:
+            # A package has a manifest and a mark for each 256 bytes; before it lies the request.
+            most = self.capacity + self.capacity // 256 + 1 + 2 * BLOCK
+            return -(-most // self.unit) * self.unit * PARTS
         size = sum(part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts)
         return -(-size // _UNIT) * _UNIT
 
     @property
     def end(self) -> int:
         """Where its memory ends."""
-        if self.kind in (KEPT, NOTE):
+        if self.kind in (KEPT, NOTE, DELIVERY):
             return self.offset
         return self.offset + (2 * (HEADER_BYTES + self.capacity) if self.kind == ADAPTER else self.size)
 
@@ -83,6 +92,10 @@ class Section:
         """Refuses a section that the firmware would refuse."""
         if not self.name.isascii() or not self.name.isprintable() or not 1 <= len(self.name) <= 16:
             raise ValueError(f"name={self.name!r}: must be 1 to 16 printable ASCII characters")
+        if self.kind == DELIVERY:
+            if self.parts or self.capacity % _UNIT or self.offset % _UNIT or self.offset + self.capacity > memory_bytes:
+                raise ValueError(f"{self.name}: {self.capacity} bytes at {self.offset} must be whole words in memory")
+            return
         if self.kind == KEPT:
             if self.offset or self.parts:
                 raise ValueError(f"{self.name}: what a job keeps has no content yet")
@@ -148,7 +161,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
         rows.append(
             {
                 "name": section.name,
-                "kind": ("plain", "adapter", "kept", "note")[section.kind],
+                "kind": ("plain", "adapter", "kept", "note", "delivery")[section.kind],
                 "offset": section.offset,
                 "bytes": size,
                 "capacity": section.capacity,
@@ -168,7 +181,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
 
 
 def _pieces(section: Section) -> Iterable[bytes]:
-    if section.kind == KEPT:
+    if section.kind in (KEPT, DELIVERY):
         return
     given = 0
     for part in section.parts:
@@ -232,9 +245,9 @@ def read_card(image: bytes) -> list[Section]:
     sections = []
     for each in read_header(image[:BLOCK])[0]:
         data = image[each.start : each.start + each.size]
-        if len(data) != each.size or (each.kind != KEPT and zlib.crc32(data) != each.total):
+        if len(data) != each.size or (each.kind not in (KEPT, DELIVERY) and zlib.crc32(data) != each.total):
             raise CardError(f"section {each.name} is damaged")
-        parts = () if each.kind == KEPT else (data,)
+        parts = () if each.kind in (KEPT, DELIVERY) else (data,)
         sections.append(
             Section(name=each.name, parts=parts, offset=each.offset, kind=each.kind, capacity=each.capacity)
         )

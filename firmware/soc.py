@@ -45,7 +45,7 @@ RECORD_BYTES = 16
 #: Space that a header may take; a window after it can start here.
 HEADER_BYTES = 4096
 #: The processor's memory: firmware, variables and stack.
-RAM_BYTES = 32 << 10
+RAM_BYTES = 64 << 10
 #: That of a tuner, whose block RAM is scarce.
 TUNER_RAM_BYTES = 16 << 10
 

@@ -3,10 +3,11 @@
 
 #include "gradloom_store.h"
 #include "gradloom_sum.h"
-#include "soc_sd.h"
-#include "soc_text.h"
-
+#include "soc_deliver.h"
 #include "soc_memory.h"
+#include "soc_sd.h"
+#include "soc_sha.h"
+#include "soc_text.h"
 
 struct card_area card_area;
 
@@ -24,18 +25,21 @@ void card_load(void)
 /* Here lies the header of a job, which may be a section of its own: the last, so that all it needs is there. */
 #define RESERVED 4096u
 
-enum { PLAIN, ADAPTER, KEPT, NOTE };
+enum { PLAIN, ADAPTER, KEPT, NOTE, DELIVERY };
+/* Parts of a section of kind DELIVERY. */
+#define PARTS 5u
 
 /* Words, little-endian. */
 struct section {
     uint32_t name[4]; /* sixteen characters, padded with zeros */
     uint32_t kind;    /* PLAIN: bytes at `offset`; ADAPTER: the next of a store at `offset` (gradloom_store.h); KEPT: not
-                         for memory (soc_keep.h); NOTE: not for us */
+                         for memory (soc_keep.h); NOTE: not for us; DELIVERY: installed words for `offset`
+                         (soc_deliver.h) */
     uint32_t block;   /* where it begins on the card */
     uint32_t bytes;
     uint32_t sum; /* CRC-32 */
     uint32_t offset; /* in memory */
-    uint32_t capacity; /* of the store */
+    uint32_t capacity; /* of the store, or bytes of the installed words */
 };
 
 /* The card's first block. */
@@ -60,12 +64,12 @@ static const char *refuse(const struct header *header, const struct section *sec
 {
     uint32_t room;
 
-    if (section->kind > NOTE || section->bytes % 4)
+    if (section->kind > DELIVERY || section->bytes % 4)
         return "is of another kind";
     if (section->block == 0 || section->block > header->blocks ||
         blocks_of(section) > header->blocks - section->block)
         return "is outside the image";
-    if (section->kind >= KEPT)
+    if (section->kind == KEPT || section->kind == NOTE)
         return NULL;
     if (section->offset == 0 && section->kind == PLAIN)
         return section->bytes > RESERVED ? "is outside the memory" : NULL;
@@ -75,6 +79,9 @@ static const char *refuse(const struct header *header, const struct section *sec
     if (section->kind == ADAPTER)
         room = section->capacity % 64 || room < 2 * GL_STORE_HEADER_BYTES ||
                section->capacity > room / 2 - GL_STORE_HEADER_BYTES ? 0 : section->capacity;
+    if (section->kind == DELIVERY)
+        return section->capacity % 64 || section->capacity > section->bytes / PARTS || section->capacity > room
+                   ? "is outside the memory" : NULL;
     return section->bytes > room ? "is outside the memory" : NULL;
 }
 
@@ -92,8 +99,14 @@ static const char *load(const struct header *header, const struct section *secti
     if (section->kind == KEPT) {
         card_area.block = section->block;
         card_area.blocks = blocks_of(section) / 2;
-        card_area.identity = header->sum;
+        /* What a job has learnt from another adapter is not for this one. */
+        card_area.identity = header->sum ^ delivered_sum();
         return NULL;
+    }
+    if (section->kind == DELIVERY) {
+        if (delivered((volatile uint32_t *)(GL_MEMORY + offset), &why) && !why)
+            put_text("card: the installed adapter goes on\n");
+        return why;
     }
     store.offset = section->offset;
     store.capacity = section->capacity;
@@ -120,6 +133,23 @@ static const char *load(const struct header *header, const struct section *secti
     }
     put_text("\n");
     return NULL;
+}
+
+/* Before sections are loaded: memory is free. */
+static void deliver_to(const struct header *header)
+{
+    uint8_t base[32];
+    struct sha sha;
+    uint32_t i;
+
+    for (i = 0; i < header->sections; i++)
+        if (header->section[i].kind == DELIVERY && !refuse(header, &header->section[i])) {
+            sha_start(&sha);
+            sha_bytes(&sha, (const uint8_t *)header, sizeof *header);
+            sha_end(&sha, base);
+            deliver(header->section[i].block, blocks_of(&header->section[i]), base, header->sum,
+                    header->section[i].capacity, RESERVED);
+        }
 }
 
 void card_load(void)
@@ -151,6 +181,7 @@ void card_load(void)
     put_text("card: ");
     put_number(header.sections);
     put_text(" sections\n");
+    deliver_to(&header);
     for (i = 0; i < header.sections; i++) {
         why = load(&header, &header.section[i]);
         if (why) {

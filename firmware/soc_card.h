@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-/* Where a job may keep what it has learnt: the first block of two copies, blocks of each, and the sum of the card's
- * header, which knows the sums of all sections. No blocks: nowhere. */
+/* Where a job may keep what it has learnt: the first block of two copies, blocks of each, and what they begin with: the
+ * sum of the card's header, which knows the sums of all sections, XOR that of the installed words. No blocks: nowhere. */
 struct card_area {
     uint32_t block, blocks, identity;
 };

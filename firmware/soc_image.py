@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from .monocypher_source import SUMS, VERSION, monocypher
 from .soc import RAM_BYTES, TUNER_RAM_BYTES
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "read_image",
     "sources",
     "sources_sum",
+    "trusting",
 ]
 
 _HERE = Path(__file__).parent
@@ -41,18 +43,27 @@ TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
 IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
 _RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
+#: What is left for the stack at least; a signature takes most of it.
+_STACK_BYTES = {"soc": 5 << 10, "tuner": 2 << 10}
+#: Stands before the public key that the firmware trusts (soc_root.c).
+_ROOT_MARK = b"gradloom root : "
 # What is compiled, and what that includes; a tuner has no memory card.
 _UNITS = {
     "soc": (
         "soc_start.S",
         "soc_main.c",
         "soc_card.c",
+        "soc_deliver.c",
         "soc_device.c",
         "soc_job.c",
         "soc_keep.c",
+        "soc_library.c",
+        "soc_package.c",
         "soc_result.c",
+        "soc_root.c",
         "soc_sd.c",
         "soc_serve.c",
+        "soc_sha.c",
         "soc_text.c",
         "gradloom.c",
         "gradloom_steps.c",
@@ -76,11 +87,15 @@ _MORE = {
         "gradloom_steps.h",
         "gradloom_store.h",
         "soc_card.h",
+        "soc_deliver.h",
         "soc_job.h",
         "soc_keep.h",
+        "soc_package.h",
         "soc_result.h",
+        "soc_root.h",
         "soc_sd.h",
         "soc_serve.h",
+        "soc_sha.h",
     ),
     "tuner": (),
 }
@@ -164,15 +179,23 @@ def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = 
     It has whole words.
 
     ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
-    compiler refuses, or if code and variables do not fit.
+    compiler refuses, if code and variables do not fit, or if Monocypher's source is not there.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "firmware.elf"
         more = [] if board_header is None else [f'-DGL_BOARD_HEADER="{board_header.resolve()}"']
         script = Path(folder) / "soc.ld"
         layout = (_HERE / "soc.ld").read_text(encoding="ascii")
-        script.write_text(f"GL_RAM = {ram_base:#x};\nGL_RAM_BYTES = {_RAM_BYTES[main]};\n{layout}", encoding="ascii")
-        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *_UNITS[main]]
+        script.write_text(
+            f"GL_RAM = {ram_base:#x};\nGL_RAM_BYTES = {_RAM_BYTES[main]};\nGL_STACK = {_STACK_BYTES[main]};\n{layout}",
+            encoding="ascii",
+        )
+        units = [*_UNITS[main]]
+        if main == "soc":
+            place = monocypher()
+            more += [f"-I{place}", "-DBLAKE2_NO_UNROLLING"]
+            units.append(str(place / "monocypher.c"))
+        command = [*compiler.command, *_OPTIONS, *_LINKING, *more, "-T", str(script), "-o", str(target), *units]
         done = subprocess.run(command, cwd=_HERE, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ValueError(f"{compiler.name} does not build the firmware:\n{done.stderr[-4000:]}")
@@ -207,6 +230,8 @@ def sources_sum(main: str = "soc") -> str:
     digest = hashlib.sha256()
     for name in sources(main):
         digest.update(name.encode() + b"\0" + (_HERE / name).read_bytes() + b"\0")
+    if main == "soc":
+        digest.update(f"monocypher {VERSION} {SUMS}".encode())
     return digest.hexdigest()
 
 
@@ -243,6 +268,16 @@ def memory_text(main: str = "soc") -> str:
         )
     words = struct.unpack(f"<{size // 4}I", image + bytes(size - len(image)))
     return "".join(f"{word:08x}\n" for word in words)
+
+
+def trusting(memory: str, root: bytes) -> str:
+    """A text of :func:`memory_text` whose firmware installs what the public key ``root`` signs."""
+    image = b"".join(int(line, 16).to_bytes(4, "little") for line in memory.split())
+    at = image.find(_ROOT_MARK) + len(_ROOT_MARK)
+    if len(root) != 32 or image.count(_ROOT_MARK) != 1:
+        raise ValueError("the firmware has no place for a key of 32 bytes: build it again")
+    image = image[:at] + root + image[at + 32 :]
+    return "".join(f"{word:08x}\n" for word in struct.unpack(f"<{len(image) // 4}I", image))
 
 
 def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["Bits", "Head", "Json", "Model", "PresetName", "Settings", "designed", "usual_option"]
+__all__ = ["Bits", "Head", "Json", "Model", "PresetName", "Settings", "TrustedKey", "designed", "usual_option"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")]
@@ -14,6 +14,9 @@ Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")
 ]
 Bits = Annotated[int, typer.Option(help="Bits of a frozen weight's code: 4, 3 or 2.")]
+TrustedKey = Annotated[
+    Path | None, typer.Option("--trust", metavar="ROOT.pub", help="Key that signs what the board's firmware installs.")
+]
 Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf like the linear layers.")]
 
 

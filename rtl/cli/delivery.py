@@ -46,7 +46,8 @@ def sign(
     adapter: Path | str,
     output: Path | str,
     *,
-    base: Path | str,
+    base: Path | str | None = None,
+    card: Path | str | None = None,
     key: Path | str,
     version: int,
     bits: int = 8,
@@ -55,10 +56,11 @@ def sign(
 ) -> dict[str, Any]:
     """Writes an adapter in PEFT's format as a signed package.
 
-    ``base`` is the packed base (a folder or a file), ``bits`` those of a value; ``least`` the lowest version that may
+    ``base`` is the packed base (a folder or a file). With ``card`` in its place the package is for boards that have
+    this card image of a fine-tune. ``bits`` are those of a value; ``least`` the lowest version that may
     be installed after it, ``bound`` the growth of the loss that an installation accepts.
     """
-    return _make(adapter, output, base, key, version=version, bits=bits, least=least, bound=bound)
+    return _make(adapter, output, base, key, card=card, version=version, bits=bits, least=least, bound=bound)
 
 
 def delta(
@@ -66,7 +68,8 @@ def delta(
     adapter: Path | str,
     output: Path | str,
     *,
-    base: Path | str,
+    base: Path | str | None = None,
+    card: Path | str | None = None,
     key: Path | str,
     version: int,
     bits: int = 4,
@@ -75,9 +78,11 @@ def delta(
 ) -> dict[str, Any]:
     """Writes the change from one adapter to another as a signed package.
 
-    ``parent`` is what the receiver has: the folder of an :func:`apply`. ``bits`` are those of a difference.
+    ``parent`` is what the receiver has: the folder of an :func:`apply`; with ``card`` the package that the board has
+    installed. ``bits`` are those of a difference.
     """
-    return _make(adapter, output, base, key, parent=parent, version=version, bits=bits, least=least, bound=bound)
+    asked = {"version": version, "bits": bits, "least": least, "bound": bound}
+    return _make(adapter, output, base, key, card=card, parent=parent, **asked)
 
 
 def verify(
@@ -121,9 +126,10 @@ def apply(
 def _make(
     adapter: Path | str,
     output: Path | str,
-    base: Path | str,
+    base: Path | str | None,
     key: Path | str,
     *,
+    card: Path | str | None,
     parent: Path | str | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
@@ -133,7 +139,12 @@ def _make(
     from ..output import check_file
 
     check_file(output)
+    if (base is None) == (card is None):
+        raise ValueError("base, card: give one of them: a packed base, or the card image of the boards")
     signer = read_signer(key)
+    if card is not None:
+        return _make_for_board(adapter, output, card, signer, parent, **asked)
+    assert base is not None
     content, before = read_content(adapter), None if parent is None else read_content(parent)
     package, result = make_package(content, signer, base=base_hash(base), parent=before, **asked)
     _write(output, package)
@@ -148,6 +159,35 @@ def _make(
     }
 
 
+def _make_for_board(
+    adapter: Path | str, output: Path | str, card: Path | str, signer: Any, parent: Path | str | None, **asked: Any
+) -> dict[str, Any]:
+    import hashlib
+
+    from gradloom.sim.workloads.board_words import read_board
+
+    from ..delivery.board import make_board_package, read_parent
+
+    if asked.pop("bound"):
+        raise ValueError("bound: no board measures a held-out loss; leave it out with --card")
+    with Path(card).open("rb") as file:
+        board = read_board(file)
+    words = board.of(adapter)
+    before = None if parent is None else read_parent(parent, len(words))
+    base = hashlib.sha256(board.block).digest()
+    package, result = make_board_package(words, signer, base=base, parent=before, exact=board.exact, **asked)
+    _write(output, package)
+    size = abs(words[: board.exact].astype("int64"))
+    error = abs(result[: board.exact].astype("int64") - words[: board.exact])
+    return {
+        "bytes": len(package),
+        "parameters": board.exact,
+        "result": hashlib.sha256(result.astype("<i4").tobytes()).hexdigest(),
+        "largest_value": int(size.max(initial=0)),
+        "largest_error": int(error.max(initial=0)),
+    }
+
+
 def _write(output: Path | str, content: bytes) -> None:
     from ..output import staged_file
 
@@ -158,6 +198,8 @@ def _write(output: Path | str, content: bytes) -> None:
 Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE.pkg", help="Output file.")]
 Key = Annotated[Path, typer.Option(metavar="FILE", help="Secret key of gradloom keygen.")]
 Base = Annotated[Path, typer.Option(metavar="PACKED", help="The base: output folder of gradloom pack, or a file.")]
+OfBase = Annotated[Path | None, typer.Option("--base", metavar="PACKED", help="The base: of gradloom pack, or a file.")]
+OfCard = Annotated[Path | None, typer.Option("--card", metavar="CARD.img", help="Or the card image of the boards.")]
 Version = Annotated[int, typer.Option(help="Version of the package: higher than all before it.")]
 Least = Annotated[int, typer.Option(help="Lowest version that may be installed afterwards.")]
 Bound = Annotated[float, typer.Option(help="Growth of the held-out loss that an installation accepts.")]
@@ -195,16 +237,17 @@ def _keys_verb(
 def _sign_verb(
     adapter: Annotated[Path, typer.Argument(metavar="ADAPTER_DIR", help="An adapter in PEFT's format.")],
     output: Output,
-    base: Base,
     key: Key,
     version: Version,
+    base: OfBase = None,
+    card: OfCard = None,
     bits: Annotated[int, typer.Option(help="Bits of a value: 32, 8, 4, 3 or 2.")] = 8,
     least: Least = 0,
     bound: Bound = 0.0,
     as_json: Json = False,
 ) -> None:
     """Sign an adapter as a package for boards and other hosts."""
-    result = sign(adapter, output, base=base, key=key, version=version, bits=bits, least=least, bound=bound)
+    result = sign(adapter, output, base=base, card=card, key=key, version=version, bits=bits, least=least, bound=bound)
     _say_size(result, as_json, output, f"{bits} bits a value")
 
 
@@ -213,16 +256,19 @@ def _delta_verb(
     parent: Annotated[Path, typer.Argument(metavar="PARENT_DIR", help="What receivers have: a gradloom apply's.")],
     adapter: Annotated[Path, typer.Argument(metavar="ADAPTER_DIR", help="What they are to have, in PEFT's format.")],
     output: Output,
-    base: Base,
     key: Key,
     version: Version,
+    base: OfBase = None,
+    card: OfCard = None,
     bits: Annotated[int, typer.Option(help="Bits of a difference: 32, 8, 4, 3 or 2.")] = 4,
     least: Least = 0,
     bound: Bound = 0.0,
     as_json: Json = False,
 ) -> None:
     """Sign the change from one adapter to another."""
-    result = delta(parent, adapter, output, base=base, key=key, version=version, bits=bits, least=least, bound=bound)
+    result = delta(
+        parent, adapter, output, base=base, card=card, key=key, version=version, bits=bits, least=least, bound=bound
+    )
     _say_size(result, as_json, output, f"{bits} bits a difference")
 
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import hashlib
 import json
 import pickle
 import shutil
@@ -24,7 +25,7 @@ from gradloom import __version__
 from ..catalog import KNOWN as UNITS
 from ..catalog import Unit, find_unit
 from .app import app
-from .arguments import Json, Settings, usual_option
+from .arguments import Json, Settings, TrustedKey, usual_option
 from .output import print_json, say, working
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def generate(
     rank: int | None = None,
     data: Path | str | None = None,
     samples: int | None = None,
+    trust: Path | str | None = None,
 ) -> dict[str, Any]:
     """Writes preset or unit ``target`` to ``directory``.
 
@@ -54,9 +56,15 @@ def generate(
     ``model``, an .onnx file, has a preset's sizes chosen for it: none is below the preset's, and those in ``settings``
     stay. ``rank``: of its adapters; ``samples``: to learn from, or those of ``data``. Unless given, both are the
     preset's.
+
+    ``trust``: the public key of ``gradloom keygen`` that signs what the board's firmware installs.
     """
+    from gradloom.boards.trusted import trust as put_key
+
+    from ..delivery.keys import read_public
     from ..output import staged
 
+    root = None if trust is None else read_public(trust)
     asked = _asked(target, model, rank, data, samples)
 
     if target in UNITS:
@@ -70,6 +78,9 @@ def generate(
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
     with staged(directory) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
+        if root is not None:
+            put_key(stage, root)
+            summary["trust"] = hashlib.sha256(root).hexdigest()
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
     return summary
 
@@ -327,6 +338,7 @@ def _generate_verb(
     samples: Annotated[
         int | None, usual_option(min=1, help="Number of training images, with --for.", usual="the preset's")
     ] = None,
+    trust: TrustedKey = None,
     as_json: Json = False,
 ) -> None:
     """Write the Verilog of a preset or of one unit.
@@ -337,9 +349,8 @@ def _generate_verb(
     from ..hierarchy import uncollected
 
     with uncollected(), working(f"generating {target}", as_json):
-        report = generate(
-            target, output, settings=parse_settings(settings), model=model, rank=rank, data=data, samples=samples
-        )
+        asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust}
+        report = generate(target, output, settings=parse_settings(settings), model=model, **asked)
         # The process ends soon: nobody is to look through the design for garbage then, either.
         gc.freeze()
     if as_json:

@@ -7,7 +7,7 @@ from ..models.peft import RECORD, read_peft, read_record, write_peft, write_reco
 from ..output import check_folder, grouped
 from .content import Content
 from .keys import parse_keys, read_public
-from .manifest import DELTA, KEYS
+from .manifest import DELTA, KEYS, WORDS
 from .package import Package, base_hash, open_package
 
 __all__ = ["check", "install_files", "read_content"]
@@ -66,7 +66,7 @@ def check(
     trusted, revoked, keys_version = _trusted(read_public(trust), keys, record)
     opened = open_package(_read(package), trusted, revoked)
     manifest = opened.manifest
-    if manifest.kind == KEYS:
+    if manifest.kind == KEYS or (manifest.kind == WORDS and base is None and installed is None):
         return opened, None, keys_version
     version = int(record.get("version", 0))
     if manifest.version <= version:

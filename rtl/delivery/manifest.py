@@ -7,13 +7,13 @@ import dataclasses
 import struct
 from dataclasses import dataclass
 
-__all__ = ["DELTA", "FULL", "KEYS", "KIND_NAMES", "Manifest", "SIGNED", "SIZE"]
+__all__ = ["DELTA", "FULL", "KEYS", "KIND_NAMES", "WORDS", "Manifest", "SIGNED", "SIZE"]
 
 #: Bytes of a manifest, and how many of them the signature covers.
 SIZE, SIGNED = 512, 448
 #: Kinds of packages.
-FULL, DELTA, KEYS = 1, 2, 3
-KIND_NAMES = {FULL: "full", DELTA: "delta", KEYS: "key list"}
+FULL, DELTA, KEYS, WORDS = 1, 2, 3, 4
+KIND_NAMES = {FULL: "full", DELTA: "delta", KEYS: "key list", WORDS: "words of a board"}
 
 _MAGIC, _FORMAT = b"GRADLOOM", 1
 #: magic, format, kind, bits, rank, layers, tensors, exponent, block, version, least, payload bytes,
@@ -97,7 +97,7 @@ class Manifest:
             _LAYOUT.unpack_from(signed)
         )
         if number != _FORMAT or kind not in KIND_NAMES:
-            raise ValueError(f"format={number}, kind={kind}: this gradloom reads format {_FORMAT}, kinds 1 to 3")
+            raise ValueError(f"format={number}, kind={kind}: this gradloom reads format {_FORMAT}, kinds 1 to 4")
         key, base, parent, result, payload, scale, bound = rest
         found = cls(
             kind=kind,

@@ -13,9 +13,17 @@ import numpy as np
 from . import codes
 from .content import Content, exponent_of, parse_table
 from .keys import Signer, check_signature, key_id
-from .manifest import DELTA, FULL, KEYS, SIGNED, SIZE, Manifest
+from .manifest import DELTA, FULL, KEYS, SIGNED, SIZE, WORDS, Manifest
 
-__all__ = ["Package", "base_hash", "key_list_package", "make_package", "open_package"]
+__all__ = [
+    "Package",
+    "base_hash",
+    "check_version",
+    "key_list_package",
+    "make_package",
+    "open_package",
+    "signed_package",
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,8 @@ class Package:
         manifest = self.manifest
         if manifest.kind == KEYS:
             raise ValueError("package: is a key list, an adapter is needed; give it by --keys")
+        if manifest.kind == WORDS:
+            raise ValueError("package: is for a board; gradloom install puts it onto the board's card")
         config, shapes, at = parse_table(self.payload)
         if manifest.kind == DELTA:
             parent = self._parent(parent, config, shapes)
@@ -100,10 +110,7 @@ def make_package(
     ``bits``: one of :data:`.codes.BITS`, of each value or, with ``parent``, of each difference from it. ``version``
     is at least 1, ``least`` at most ``version``.
     """
-    if not 1 <= version < 1 << 32:
-        raise ValueError(f"version={version}: must be 1 to {(1 << 32) - 1}")
-    if not 0 <= least <= version:
-        raise ValueError(f"least={least}: must be 0 to the package's version, {version}")
+    check_version(version, least)
     if not 0 <= bound < float("inf"):
         raise ValueError(f"bound={bound}: must be at least 0 and finite")
     if parent is not None and {n: a.shape for n, a in parent.tensors.items()} != {
@@ -142,21 +149,29 @@ def make_package(
         scale=alpha / rank if rank else 0.0,
         bound=bound,
     )
-    return _signed(manifest, signer) + payload, result
+    return signed_package(manifest, signer) + payload, result
 
 
 def key_list_package(payload: bytes, signer: Signer, *, version: int) -> bytes:
     """A signed list of keys (:func:`.keys.write_keys`)."""
-    if not 1 <= version < 1 << 32:
-        raise ValueError(f"version={version}: must be 1 to {(1 << 32) - 1}")
+    check_version(version)
     digest = hashlib.sha256(payload).digest()
     manifest = Manifest(
         kind=KEYS, version=version, key=key_id(signer.public), payload_bytes=len(payload), payload=digest
     )
-    return _signed(manifest, signer) + payload
+    return signed_package(manifest, signer) + payload
 
 
-def _signed(manifest: Manifest, signer: Signer) -> bytes:
+def check_version(version: int, least: int = 0) -> None:
+    """Refuses versions that a manifest has no room for, or that contradict each other."""
+    if not 1 <= version < 1 << 32:
+        raise ValueError(f"version={version}: must be 1 to {(1 << 32) - 1}")
+    if not 0 <= least <= version:
+        raise ValueError(f"least={least}: must be 0 to the package's version, {version}")
+
+
+def signed_package(manifest: Manifest, signer: Signer) -> bytes:
+    """The manifest's 448 bytes and its signature."""
     signed = manifest.signed()
     return signed + signer.sign(signed)
 

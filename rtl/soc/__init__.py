@@ -51,7 +51,7 @@ def soc_sources(core: str = "picorv32") -> list[Path]:
     spec = find_spec(chosen.package)
     if spec is None or spec.origin is None:
         raise ValueError(f"core={core}: its Verilog is not installed: pip install {chosen.distribution}")
-    own = ("soc.v", "uart.v", "spi.v", chosen.wrapper)
+    own = ("soc.v", "uart.v", "spi.v", "multiplier.v", chosen.wrapper)
     return [*(_HERE / name for name in own), Path(spec.origin).parent / chosen.file]
 
 

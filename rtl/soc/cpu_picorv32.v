@@ -2,7 +2,11 @@
 //
 // Another core takes this one's place by a module of the same name and ports: an AXI4-Lite manager of 32 bits that
 // keeps one access under way at a time.
-module gradloom_cpu (
+//
+// With FAST products take four cycles in place of 40, and shifts one; both need more of the chip.
+module gradloom_cpu #(
+    parameter integer FAST = 1
+) (
     input  wire        clk,
     input  wire        rst,
     output wire        trap,
@@ -23,11 +27,27 @@ module gradloom_cpu (
     input  wire        m_rvalid,
     output wire        m_rready
 );
+    wire product_asked, product_ready;
+    wire [31:0] product_insn, product_rs1, product_rs2, product;
+    generate
+        if (FAST != 0) begin : multiplies
+            gradloom_multiplier multiplier (
+                .clk(clk), .rst(rst), .valid(product_asked), .insn(product_insn), .rs1(product_rs1), .rs2(product_rs2),
+                .ready(product_ready), .rd(product)
+            );
+        end else begin : none
+            assign product_ready = 1'b0;
+            assign product = 32'd0;
+        end
+    endgenerate
+
     picorv32_axi #(
         .ENABLE_COUNTERS64(0),
         // A branch compares in one cycle and decides in the next: in one cycle it is the SoC's longest path.
         .TWO_CYCLE_COMPARE(1),
-        .ENABLE_MUL(1),
+        .ENABLE_PCPI(FAST != 0),
+        .ENABLE_MUL(FAST == 0),
+        .BARREL_SHIFTER(FAST != 0),
         .ENABLE_DIV(1),
         .PROGADDR_RESET(32'h0000_0000)
     ) core (
@@ -37,8 +57,8 @@ module gradloom_cpu (
         .mem_axi_bvalid(m_bvalid), .mem_axi_bready(m_bready),
         .mem_axi_arvalid(m_arvalid), .mem_axi_arready(m_arready), .mem_axi_araddr(m_araddr), .mem_axi_arprot(),
         .mem_axi_rvalid(m_rvalid), .mem_axi_rready(m_rready), .mem_axi_rdata(m_rdata),
-        .pcpi_valid(), .pcpi_insn(), .pcpi_rs1(), .pcpi_rs2(), .pcpi_wr(1'b0), .pcpi_rd(32'd0), .pcpi_wait(1'b0),
-        .pcpi_ready(1'b0),
+        .pcpi_valid(product_asked), .pcpi_insn(product_insn), .pcpi_rs1(product_rs1), .pcpi_rs2(product_rs2),
+        .pcpi_wr(product_ready), .pcpi_rd(product), .pcpi_wait(1'b0), .pcpi_ready(product_ready),
         .irq(32'd0), .eoi(), .trace_valid(), .trace_data()
     );
 endmodule

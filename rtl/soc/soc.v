@@ -16,15 +16,17 @@
 // Vivado reads the attributes: which ports are clock and reset, and of what.
 //
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
-// CARD the memory card's line is not there, without LISTENS the UART's receiver.
+// CARD the memory card's line is not there, without LISTENS the UART's receiver, without FAST the processor multiplies slowly
+// and its memory takes a cycle more.
 //
 // `restart_n` is a button (any clock, low while pressed): it holds processor, UART and card's line in reset. It waits for
 // the end of the access under way, so that a memory and an accelerator which are not reset see only whole accesses.
 module gradloom_soc #(
-    parameter integer RAM_WORDS = 8192,
+    parameter integer RAM_WORDS = 16384,
     parameter integer DIVISOR = 1736,
     parameter integer CARD = 1,
     parameter integer LISTENS = 1,
+    parameter integer FAST = 1,
     parameter integer CARD_SLOW = 250,
     parameter integer CARD_FAST = 5,
     parameter integer CARD_TRIES = 1500,
@@ -126,7 +128,7 @@ module gradloom_soc #(
     wire in_registers = address[31:12] == 20'h2_0000;
     wire in_memory = address[31:30] == 2'b10;
 
-    gradloom_cpu cpu (
+    gradloom_cpu #(.FAST(FAST)) cpu (
         .clk(clk), .rst(halt), .trap(trap),
         .m_awaddr(c_awaddr), .m_awvalid(c_awvalid), .m_awready(takes_write),
         .m_wdata(c_wdata), .m_wstrb(c_wstrb), .m_wvalid(c_wvalid), .m_wready(takes_write),
@@ -139,12 +141,14 @@ module gradloom_soc #(
     reg [31:0] ram [0:RAM_WORDS-1];
     initial $readmemh(IMAGE, ram);
 
+    // With FAST a read begins with the processor's own address.
+    wire [RAM_BITS-1:0] ram_read = FAST != 0 ? c_araddr[RAM_BITS+1:2] : address[RAM_BITS+1:2];
     wire [3:0] ram_write = state == HERE && in_ram && writes ? strobe : 4'd0;
     integer lane;
     always @(posedge clk) begin
         for (lane = 0; lane < 4; lane = lane + 1)
             if (ram_write[lane]) ram[address[RAM_BITS+1:2]][8*lane +: 8] <= data[8*lane +: 8];
-        if (state == HERE) ram_data <= ram[address[RAM_BITS+1:2]];
+        if (state == (FAST != 0 ? IDLE : HERE)) ram_data <= ram[ram_read];
     end
 
     // ---- UART
@@ -238,7 +242,8 @@ module gradloom_soc #(
                 strobe <= c_wstrb;
                 asks <= 1'b1;
                 gives <= 1'b1;
-                state <= first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
+                state <= FAST != 0 && !takes_write && c_araddr[31:RAM_BITS+2] == 0 ? FETCHED
+                    : first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
             HERE: if (!in_card || !card_busy) begin
                 result <= in_card ? card_result : !in_uart ? 32'd0 : address[2] ? {30'd0, lost[1], uart_full} : {23'd0, heard};

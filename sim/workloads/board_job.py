@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.card import KEPT, NOTE, Section, write_card
+from gradloom.firmware.card import DELIVERY, KEPT, NOTE, Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, ResultKind
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
@@ -225,12 +225,18 @@ def board_job(
         Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
         Section(name="programs", parts=(*codes, made.table), offset=at + made.placed[0].offset),
         Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=kept.room, unit=_ERASED),
+        Section(name="signed", parts=(), offset=at, kind=DELIVERY, capacity=_signed(layout), unit=_ERASED),
         Section(name="job", parts=(job.header(),), offset=0),
     )
     model = replace(frozen.model, layers=len(layers))
     return BoardJob(
         sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=made.memory(model)
     )
+
+
+def _signed(layout: Layout) -> int:
+    """Bytes of the words that a signed adapter brings: adapters and their exponents, from the window's first on."""
+    return layout[STATE] + -(-layout.sizes[STATE] // 64) * 64
 
 
 def _kinds(
@@ -276,6 +282,8 @@ def _about(job: BoardJob, facts: Mapping[str, Any]) -> dict[str, Any]:
     assert kept is not None
     return {
         **facts,
+        "words": _signed(job.layout),
+        "state": job.layout[STATE],
         "kept": {"bytes": kept.bytes, "every": kept.every, "cycles": kept.cycles},
         "adapters": {
             f"{name}.{which}": {

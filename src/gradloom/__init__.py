@@ -20,6 +20,7 @@ _HOME = {
         "cli.lists": ("doctor", "presets", "units"),
         "cli.diffusion": ("generate_images",),
         "cli.generate": ("generate",),
+        "cli.install": ("install", "rollback"),
         "cli.infer": ("compare", "fetch", "generate_text", "infer"),
         "cli.tune": ("finetune",),
         "cli.designs": ("build", "flash", "monitor", "report", "selftest"),

@@ -19,6 +19,8 @@ from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units
 from gradloom.rtl.cli.diffusion import generate_images as generate_images
 from gradloom.rtl.cli.generate import generate as generate
+from gradloom.rtl.cli.install import install as install
+from gradloom.rtl.cli.install import rollback as rollback
 from gradloom.rtl.cli.infer import compare as compare
 from gradloom.rtl.cli.infer import fetch as fetch
 from gradloom.rtl.cli.infer import generate_text as generate_text

@@ -201,11 +201,11 @@ def test_a_design_that_misses_timing_gives_no_bitstream(design, report, vivado):
 def test_the_memory_of_the_firmware_is_filled_to_its_last_word(journal, design):
     """Vivado wants every word and nothing else, or leaves the memory empty; that ends the build."""
     lines = (design / "board" / "soc" / "soc_image.mem").read_text().splitlines()
-    assert len(lines) == 8192 == RAM_BYTES // 4
+    assert len(lines) == 16384 == RAM_BYTES // 4
     assert all(re.fullmatch("[0-9a-f]{8}", line) for line in lines)
     _, image = read_image()
     assert bytes(int(line[at : at + 2], 16) for line in lines for at in (6, 4, 2, 0)) == image.ljust(RAM_BYTES, b"\0")
-    assert "parameter integer RAM_WORDS = 8192" in (design / "board" / "soc" / "soc.v").read_text()
+    assert "parameter integer RAM_WORDS = 16384" in (design / "board" / "soc" / "soc.v").read_text()
     order = [line[0] for line in journal]
     assert ["-id", "Synth 8-4445", "-new_severity", "ERROR"] in journal.calls("set_msg_config")
     assert order.index("set_msg_config") < order.index("launch_runs")

@@ -131,7 +131,15 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     assert said == json.loads((here / "out" / "job.json").read_text())
     image = (here / "out" / "card.img").read_bytes()
     sections = read_card(image)
-    assert [each.name for each in sections] == ["adapters, texts", "weights", "programs", "learnt", "about", "job"]
+    assert [each.name for each in sections] == [
+        "adapters, texts",
+        "weights",
+        "programs",
+        "learnt",
+        "signed",
+        "about",
+        "job",
+    ]
     assert len(image) == said["card_bytes"] and (said["texts"], said["tokens"], len(said["commands"])) == (2, 42, 1)
     header = sections[-1].parts[0]
     assert (header[:4], int.from_bytes(header[16:20], "little")) == (b"GLRN", sections[0].offset)

@@ -9,11 +9,13 @@ from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import gradloom.firmware
 import gradloom.sim
 from gradloom.firmware.card import KEPT, read_header, write_card
 from gradloom.firmware.kept import newest
+from gradloom.firmware.monocypher_source import monocypher
 from gradloom.rtl.formats.tiles import tile_moments, tile_rows
 from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.rtl.plan.language.step import lower
@@ -24,8 +26,8 @@ from .conftest import CONFIG
 
 FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
 SOURCES = (
-    "soc_main soc_card soc_device soc_job soc_keep soc_result soc_sd soc_serve soc_text gradloom gradloom_steps"
-    " gradloom_store gradloom_sum"
+    "soc_main soc_card soc_deliver soc_device soc_job soc_keep soc_package soc_result soc_root soc_sd soc_serve soc_sha"
+    " soc_text gradloom gradloom_steps gradloom_store gradloom_sum"
 ).split()
 #: A board whose memory and registers are the process's, and whose card is a model.
 HEADER = """
@@ -65,16 +67,20 @@ uint32_t host_cycles(void);
 """
 
 
-def compiled(folder, memory_bytes):
-    """The firmware's own sources for this machine."""
+def compiled(folder, memory_bytes, root=bytes(32)):
+    """The firmware's own sources for this machine; ``root`` is the public key that it trusts."""
+    try:
+        place = monocypher()
+    except ValueError as error:
+        pytest.skip(str(error))
     (folder / "board.h").write_text(HEADER.format(memory=memory_bytes))
     strict = ["-Wall", "-Wextra", "-Werror", "-O2", f"-I{FIRMWARE}"]
     header = f'-DGL_BOARD_HEADER="{folder / "board.h"}"'
     objects = []
-    for name in SOURCES:
-        objects.append(str(folder / f"{name}.o"))
-        source = [str(FIRMWARE / f"{name}.c"), "-o", objects[-1]]
-        subprocess.run(["gcc", "-std=c99", *strict, header, "-Dmain=gl_firmware", "-c", *source], check=True)
+    more = [header, "-Dmain=gl_firmware", f"-DGL_ROOT_KEY={','.join(map(str, root))}", f"-I{place}"]
+    for source in (*(FIRMWARE / f"{name}.c" for name in SOURCES), place / "monocypher.c"):
+        objects.append(str(folder / f"{source.stem}.o"))
+        subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(source), "-o", objects[-1]], check=True)
     bench = str(Path(__file__).parents[1] / "firmware" / "power_host.cpp")
     target = folder / "power_host"
     subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", bench, *objects, "-o", str(target)], check=True)
