@@ -213,6 +213,12 @@ UNITS: dict[str, Unit] = {
             make=lambda max_length: _of("units.softmax", "SoftmaxCrossEntropy")(max_length=max_length),
         ),
         Unit(
+            name="sha256",
+            summary="SHA-256 of bytes as they arrive",
+            parameters=(),
+            make=lambda: _of("units.sha256", "Sha256")(),
+        ),
+        Unit(
             name="optimizer",
             summary="SGD with momentum on Q4.12 words",
             parameters=(
