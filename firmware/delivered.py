@@ -30,7 +30,10 @@ class Request(IntEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """A version that lies on the card; ``result`` is the SHA-256 of its words."""
+    """A version that lies on the card.
+
+    ``total`` is the CRC-32 of its words, ``result`` their SHA-256.
+    """
 
     version: int
     total: int
@@ -56,7 +59,10 @@ class Installed:
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """Where a card has its inbox and its adapters; ``image`` is the sum in its header."""
+    """Where a card has its inbox and its adapters.
+
+    ``image`` is the sum in its header.
+    """
 
     entry: Entry
     image: int
@@ -107,7 +113,10 @@ class Area:
         )
 
     def ask(self, file: BinaryIO, request: Request, number: int, package: bytes = b"") -> None:
-        """Puts a request into the inbox, its block last; the card has it before this returns."""
+        """Puts a request into the inbox, its block last.
+
+        The card has it before this returns.
+        """
         if len(package) > self.room:
             raise CardError(
                 f"package: has {len(package):,} bytes, the card's inbox {self.room:,}; sign it with fewer bits"

@@ -271,7 +271,10 @@ def memory_text(main: str = "soc") -> str:
 
 
 def trusting(memory: str, root: bytes) -> str:
-    """A text of :func:`memory_text` whose firmware installs what the public key ``root`` signs."""
+    """An image whose firmware trusts the public key ``root``.
+
+    ``memory``: a text of :func:`memory_text`.
+    """
     image = b"".join(int(line, 16).to_bytes(4, "little") for line in memory.split())
     at = image.find(_ROOT_MARK) + len(_ROOT_MARK)
     if len(root) != 32 or image.count(_ROOT_MARK) != 1:

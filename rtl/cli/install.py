@@ -1,4 +1,4 @@
-"""The verbs that put a signed adapter onto a board's card, or take it back."""
+"""The verbs that install a signed adapter on a board, or take it back."""
 
 import contextlib
 import secrets
@@ -62,7 +62,7 @@ def install(package: Path | str, *, card: Path | str) -> dict[str, Any]:
 
 
 def rollback(*, card: Path | str) -> dict[str, Any]:
-    """Asks the board, by its memory card, to bring back the adapter before the installed one.
+    """Asks a board, by its card, to bring back the adapter before.
 
     :class:`ValueError` if there is none, or if its version is below the least that was signed.
     """

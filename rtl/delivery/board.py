@@ -53,9 +53,9 @@ def make_board_package(
 
 
 def read_parent(path: Path | str, count: int) -> np.ndarray:
-    """Words of a package that is no change of another; its signature is not checked.
+    """Words of a package that is no change of another.
 
-    :class:`ValueError` if it is of another kind, or has other words.
+    Its signature is not checked. :class:`ValueError` if it is of another kind, or has other words.
     """
     content = Path(path).read_bytes()
     manifest = Manifest.read(content[: SIZE - 64]) if len(content) > SIZE else None

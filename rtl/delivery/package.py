@@ -163,7 +163,7 @@ def key_list_package(payload: bytes, signer: Signer, *, version: int) -> bytes:
 
 
 def check_version(version: int, least: int = 0) -> None:
-    """Refuses versions that a manifest has no room for, or that contradict each other."""
+    """Refuses versions beyond a manifest's room, and a greater ``least``."""
     if not 1 <= version < 1 << 32:
         raise ValueError(f"version={version}: must be 1 to {(1 << 32) - 1}")
     if not 0 <= least <= version:

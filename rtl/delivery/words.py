@@ -14,7 +14,10 @@ _ZERO, _PLAIN, _CODES = 0x00, 0xFF, {8: 0x80, 4: 0x40}
 
 
 def encode(words: np.ndarray, bits: int, exact: int = 0) -> bytes:
-    """Bytes of int32 words, a multiple of 16; from word ``exact`` on (0: from none) they are kept as they are."""
+    """Bytes of int32 words, a multiple of 16.
+
+    Groups that reach beyond word ``exact`` are kept as they are; 0: none.
+    """
     if bits not in BITS:
         raise ValueError(f"bits={bits}: must be one of {', '.join(map(str, BITS))} for a board")
     chunks = []

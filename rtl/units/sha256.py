@@ -19,7 +19,7 @@ def _primes(count):
 
 
 def _fraction(prime, root):
-    """The first 32 bits behind the point of a root of ``prime``, in integers."""
+    """The first 32 bits behind the point of a root of ``prime``."""
     whole = prime << 32 * root
     low, high = 0, 1 << 40
     while high - low > 1:

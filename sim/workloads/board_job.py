@@ -235,7 +235,10 @@ def board_job(
 
 
 def _signed(layout: Layout) -> int:
-    """Bytes of the words that a signed adapter brings: adapters and their exponents, from the window's first on."""
+    """Bytes of the words that a signed adapter brings.
+
+    They are adapters and their exponents, the first in the window.
+    """
     return layout[STATE] + -(-layout.sizes[STATE] // 64) * 64
 
 

@@ -1,4 +1,4 @@
-"""The words that a signed adapter brings to a board, for the job on a card."""
+"""The words that a signed adapter brings to the job on a card."""
 
 import json
 import zlib
@@ -22,7 +22,7 @@ _TILE, _MOST = 64, (1 << 31) - 1
 
 @dataclass(frozen=True)
 class BoardWords:
-    """A card's note, its first block, and the words that its job begins with."""
+    """A card's note and first block, and the words its job begins with."""
 
     about: Mapping[str, Any]
     block: bytes
@@ -34,9 +34,9 @@ class BoardWords:
         return int(self.about["state"]) // 4
 
     def of(self, adapter: Path | str) -> np.ndarray:
-        """The words of an adapter in PEFT's format, which must be one of the card's job.
+        """The words of an adapter in PEFT's format.
 
-        Exponents are those that the job begins with. :class:`ValueError` names what does not fit.
+        It must have the linears of the card's job.         Exponents are those that the job begins with. :class:`ValueError` names what does not fit.
         """
         about = self.about
         found = load_lora(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
