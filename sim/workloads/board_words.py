@@ -36,7 +36,8 @@ class BoardWords:
     def of(self, adapter: Path | str) -> np.ndarray:
         """The words of an adapter in PEFT's format.
 
-        It must have the linears of the card's job.         Exponents are those that the job begins with. :class:`ValueError` names what does not fit.
+        It must have the linears of the card's job. Exponents are those that the job begins with. :class:`ValueError`
+        names what does not fit.
         """
         about = self.about
         found = load_lora(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))

@@ -16,7 +16,7 @@ from ..firmware.deliver import AT, COUNT, base_of, fresh_card
 from .conftest import MEMORY
 
 pytestmark = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes: GRADLOOM_DEEP=1")
-#: Cycles that a check of a signature may take; it takes 26.1 million.
+#: Cycles that a check of a signature may take; with all else that an installation needs they are 27.2 million.
 MOST = 30_000_000
 
 
@@ -27,7 +27,8 @@ def started(program, image, path):
     soc.insert(path.read_bytes())
     lines = {}
     while "ready" not in lines:
-        lines[soc.hear(1 << 26)] = soc.cycles
+        line = soc.hear(1 << 26)
+        lines[line] = soc.cycles
     words = np.frombuffer(soc.read_memory(AT, 4 * COUNT), "<i4")
     path.write_bytes(soc.content())
     soc.close()
@@ -54,7 +55,7 @@ def test_a_signature_is_checked_in_time(program, tmp_path, flipped):
     took = lines[said] - lines["card: 3 sections"]
     print(f"{took:,} cycles")
     assert said.startswith("install: error: the signature" if flipped else "install: version 2, base ")
-    assert took < MOST + 2_000_000 and took > 10_000_000
+    assert 10_000_000 < took < MOST
     assert np.array_equal(found, first if flipped else words)
     # Again, without a request that is not done.
     if not flipped:
