@@ -108,7 +108,7 @@ def test_segments_are_laid_out_from_the_memorys_start():
     assert soc_image.image_bytes(elf(0x104, b"abcde"), 0x100) == b"\0\0\0\0abcde\0\0\0"
     with pytest.raises(ValueError, match="reaches from 0x0"):
         soc_image.image_bytes(elf(0, b"abcd"), 0x100)
-    with pytest.raises(ValueError, match="the memory has 32768"):
+    with pytest.raises(ValueError, match="the memory has 65536"):
         soc_image.image_bytes(elf(0, b"abcd", RAM_BYTES + 4))
     with pytest.raises(ValueError, match="not a 32-bit"):
         soc_image.image_bytes(b"MZ" + bytes(60))

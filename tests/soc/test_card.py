@@ -217,7 +217,7 @@ def test_a_damaged_image_is_told(soc, byte, said):
 @pytest.mark.parametrize(
     "field, value, said",
     [
-        (4, 4, "is of another kind"),
+        (4, 5, "is of another kind"),
         (6, 2, "is of another kind"),
         (5, 0, "is outside the image"),
         (5, 6, "is outside the image"),
