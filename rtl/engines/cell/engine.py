@@ -17,7 +17,7 @@ from .states import StateStages
 
 __all__ = ["CellEngine"]
 
-#: Groups whose sums are selected in the first of two stages.
+#: Groups whose sums are selected in the first of two stages, and that share the registers of arriving weights.
 _NEAR = 8
 
 
@@ -151,21 +151,24 @@ class CellEngine(GateStages, StateStages, wiring.Component):
         # Words of less than a beat: groups side by side in a beat.
         beside = max(128 // config.word_bits, 1)
         count = -(-config.groups // beside) * columns * config.places
-        there, place_, beat = self._arriving(m, self.load_weights, count)
         bits = (config.places - 1).bit_length()
-        address, content = (Signal(size, reset_less=True) for size in (bits, 128))
-        m.d.sync += [address.eq(place_[:bits]), content.eq(beat)]
-        for n, unit in enumerate(units):
-            enable = Signal(columns, name=f"enable_{n}")
-            m.d.sync += [
-                enable[column].eq(there & (place_[bits:] == (n // beside) * columns + column))
-                for column in range(columns)
-            ]
-            m.d.comb += [
-                unit.write.eq(enable),
-                unit.write_address.eq(address),
-                unit.write_data.eq(content.word_select(n % beside, len(unit.write_data))),
-            ]
+        way = self._arriving(m, self.load_weights, count)
+        for first in range(0, config.groups, _NEAR):
+            # The wires of a beat over all groups would be the longest: each few groups have registers of their own, as
+            # operands have, which take a cycle for each group.
+            if first:
+                way = tuple(delay(m, each, 1, reset_less=n > 0) for n, each in enumerate(way))
+            there, place_, beat = way
+            for n, unit in enumerate(units[first : first + _NEAR], first):
+                row = place_[bits:]
+                m.d.comb += [
+                    *(
+                        unit.write[column].eq(there & (row == (n // beside) * columns + column))
+                        for column in range(columns)
+                    ),
+                    unit.write_address.eq(place_[:bits]),
+                    unit.write_data.eq(beat.word_select(n % beside, len(unit.write_data))),
+                ]
         return units
 
     def _line(self, m, feed):
