@@ -706,7 +706,8 @@ class VectorEngine(wiring.Component):
             roots.pulled.eq(op == VectorOpcode.SOFTMAX_BACKWARD_SUMS),
         ]
         settle = self._settle
-        rest, rested = Signal(range(settle + 1), init=settle), Signal()  # `rested`: `rest` is 0
+        rest = Signal(range(settle + 1), init=settle)
+        rested = Signal()  # `rest` is 0
         asking = Signal()
         along, token = Signal(), Signal(range(self.tokens))
         m.d.comb += [
