@@ -33,6 +33,7 @@ def test_every_added_file_exists(journal, design):
         "synth/pe.v",
         "board/clock.xdc",
         "board/soc/cpu_picorv32.v",
+        "board/soc/multiplier.v",
         "board/soc/picorv32.v",
         "board/soc/soc.v",
         "board/soc/spi.v",
