@@ -106,7 +106,7 @@ def test_the_host_needs_neither_generator_nor_hdl():
         "zlib",
     }
     for file in FOLDER.glob("*.py"):
-        if file.name in ("generate.py", "soc_image.py"):  # tools of the generator's side
+        if file.name in ("generate.py", "monocypher_source.py", "soc_image.py"):  # tools of the generator's side
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
