@@ -16,7 +16,7 @@ from ..firmware.deliver import AT, COUNT, base_of, fresh_card
 from .conftest import MEMORY
 
 pytestmark = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes: GRADLOOM_DEEP=1")
-#: Cycles that a check of a signature may take; with all else that an installation needs they are 27.2 million.
+#: Cycles that a check of a signature may take; with all else that an installation needs they are 27.4 million.
 MOST = 30_000_000
 
 
