@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from . import words as coding
-from .keys import Signer, key_id
-from .manifest import SIZE, WORDS, Manifest
-from .package import check_version, signed_package
+from .keys import Signer
+from .manifest import SIGNED, SIZE, WORDS, Manifest
+from .package import signed_package
 
 __all__ = ["make_board_package", "read_parent"]
 
@@ -29,27 +29,25 @@ def make_board_package(
     ``base`` is the SHA-256 of the card's first block. ``bits``: of each word or, with ``parent``, of each difference;
     words from ``exact`` on are kept as they are.
     """
-    check_version(version, least)
     if parent is not None and len(parent) != len(words):
         raise ValueError(f"parent: has {len(parent)} words, the card {len(words)}; name a package of this card")
     with np.errstate(over="ignore"):
         before = np.zeros(len(words), np.int32) if parent is None else parent.astype(np.int32)
         payload = coding.encode(words.astype(np.int32) - before, bits, exact)
         result = before + coding.decode(payload, len(words))
-    manifest = Manifest(
+    package = signed_package(
+        payload,
+        signer,
         kind=WORDS,
         version=version,
         least=least,
-        key=key_id(signer.public),
-        payload_bytes=len(payload),
-        payload=hashlib.sha256(payload).digest(),
         bits=bits,
-        block=64,
+        block=coding.GROUP,
         base=base,
         parent=bytes(32) if parent is None else _hash(before),
         result=_hash(result),
     )
-    return signed_package(manifest, signer) + payload, result
+    return package, result
 
 
 def read_parent(path: Path | str, count: int) -> np.ndarray:
@@ -58,7 +56,7 @@ def read_parent(path: Path | str, count: int) -> np.ndarray:
     Its signature is not checked. :class:`ValueError` if it is of another kind, or has other words.
     """
     content = Path(path).read_bytes()
-    manifest = Manifest.read(content[: SIZE - 64]) if len(content) > SIZE else None
+    manifest = Manifest.read(content[:SIGNED]) if len(content) > SIZE else None
     if manifest is None or manifest.kind != WORDS or any(manifest.parent):
         raise ValueError(f"parent={path}: must be a package of gradloom sign --card, no change of another one")
     found = coding.decode(content[SIZE:], count)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +16,7 @@ from .content import Content, exponent_of, parse_table
 from .keys import Signer, check_signature, key_id
 from .manifest import DELTA, FULL, KEYS, SIGNED, SIZE, WORDS, Manifest
 
-__all__ = [
-    "Package",
-    "base_hash",
-    "check_version",
-    "key_list_package",
-    "make_package",
-    "open_package",
-    "signed_package",
-]
+__all__ = ["Package", "base_hash", "key_list_package", "make_package", "open_package", "signed_package"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,6 @@ def make_package(
     ``bits``: one of :data:`.codes.BITS`, of each value or, with ``parent``, of each difference from it. ``version``
     is at least 1, ``least`` at most ``version``.
     """
-    check_version(version, least)
     if not 0 <= bound < float("inf"):
         raise ValueError(f"bound={bound}: must be at least 0 and finite")
     if parent is not None and {n: a.shape for n, a in parent.tensors.items()} != {
@@ -130,13 +122,12 @@ def make_package(
     rank, alpha = (content.config.get(name, 0) for name in ("r", "lora_alpha"))
     if not isinstance(rank, int) or not 0 <= rank < 1 << 16 or not isinstance(alpha, (int, float)):
         raise ValueError(f"r={rank!r}, lora_alpha={alpha!r}: must be an integer to 65535 and a number")
-    manifest = Manifest(
+    package = signed_package(
+        payload,
+        signer,
         kind=FULL if parent is None else DELTA,
         version=version,
         least=least,
-        key=key_id(signer.public),
-        payload_bytes=len(payload),
-        payload=hashlib.sha256(payload).digest(),
         bits=bits,
         rank=rank,
         layers=content.layers,
@@ -149,31 +140,32 @@ def make_package(
         scale=alpha / rank if rank else 0.0,
         bound=bound,
     )
-    return signed_package(manifest, signer) + payload, result
+    return package, result
 
 
 def key_list_package(payload: bytes, signer: Signer, *, version: int) -> bytes:
     """A signed list of keys (:func:`.keys.write_keys`)."""
-    check_version(version)
-    digest = hashlib.sha256(payload).digest()
-    manifest = Manifest(
-        kind=KEYS, version=version, key=key_id(signer.public), payload_bytes=len(payload), payload=digest
-    )
-    return signed_package(manifest, signer) + payload
+    return signed_package(payload, signer, kind=KEYS, version=version)
 
 
-def check_version(version: int, least: int = 0) -> None:
-    """Refuses versions beyond a manifest's room, and a greater ``least``."""
+def signed_package(payload: bytes, signer: Signer, *, version: int, least: int = 0, **fields: Any) -> bytes:
+    """A manifest of 448 bytes with its signature, and the payload.
+
+    ``fields`` are those of a :class:`.manifest.Manifest` that do not follow from payload and signer.
+    """
     if not 1 <= version < 1 << 32:
         raise ValueError(f"version={version}: must be 1 to {(1 << 32) - 1}")
     if not 0 <= least <= version:
         raise ValueError(f"least={least}: must be 0 to the package's version, {version}")
-
-
-def signed_package(manifest: Manifest, signer: Signer) -> bytes:
-    """The manifest's 448 bytes and its signature."""
-    signed = manifest.signed()
-    return signed + signer.sign(signed)
+    signed = Manifest(
+        version=version,
+        least=least,
+        key=key_id(signer.public),
+        payload_bytes=len(payload),
+        payload=hashlib.sha256(payload).digest(),
+        **fields,
+    ).signed()
+    return signed + signer.sign(signed) + payload
 
 
 def open_package(content: bytes, trusted: Iterable[bytes], revoked: Iterable[bytes] = ()) -> Package:

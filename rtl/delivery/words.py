@@ -6,10 +6,11 @@ A group is zero, its words as they are, or codes of 8 or 4 bits in two's complem
 
 import numpy as np
 
-__all__ = ["BITS", "decode", "encode"]
+__all__ = ["BITS", "GROUP", "decode", "encode"]
 
 BITS = (32, 8, 4)
-_GROUP = 64
+#: Words of a group.
+GROUP = 64
 _ZERO, _PLAIN, _CODES = 0x00, 0xFF, {8: 0x80, 4: 0x40}
 
 
@@ -21,11 +22,11 @@ def encode(words: np.ndarray, bits: int, exact: int = 0) -> bytes:
     if bits not in BITS:
         raise ValueError(f"bits={bits}: must be one of {', '.join(map(str, BITS))} for a board")
     chunks = []
-    for at in range(0, len(words), _GROUP):
-        group = words[at : at + _GROUP].astype(np.int64)
+    for at in range(0, len(words), GROUP):
+        group = words[at : at + GROUP].astype(np.int64)
         if not group.any():
             chunks.append(bytes([_ZERO]))
-        elif bits == 32 or (exact and at + _GROUP > exact):
+        elif bits == 32 or (exact and at + GROUP > exact):
             chunks.append(bytes([_PLAIN]) + group.astype("<i4").tobytes())
         else:
             chunks.append(_coded(group, bits))
@@ -45,10 +46,10 @@ def decode(payload: bytes, count: int) -> np.ndarray:
     """``count`` int32 words; :class:`ValueError` if the payload has others."""
     words, at = np.zeros(count, np.int64), 0
     wrong = ValueError("payload: has other words than the card; name the card that it was signed for")
-    for start in range(0, count, _GROUP):
+    for start in range(0, count, GROUP):
         if at >= len(payload):
             raise wrong
-        mark, size = payload[at], min(_GROUP, count - start)
+        mark, size = payload[at], min(GROUP, count - start)
         at += 1
         taken = 0 if mark == _ZERO else 4 * size if mark == _PLAIN else size if mark & _CODES[8] else size // 2
         data = np.frombuffer(payload[at : at + taken], np.uint8)
