@@ -28,6 +28,8 @@ __all__ = [
     "place",
     "read_card",
     "read_header",
+    "read_section",
+    "section_of",
     "write_card",
 ]
 
@@ -235,6 +237,23 @@ def read_header(block: bytes) -> tuple[list[Entry], int]:
             Entry(name=name, kind=kind, start=first * BLOCK, size=size, total=check, offset=offset, capacity=capacity)
         )
     return found, total
+
+
+def section_of(entries: Sequence[Entry], kind: int) -> Entry | None:
+    """The first section of a kind, if there is one."""
+    return next((each for each in entries if each.kind == kind), None)
+
+
+def read_section(file: BinaryIO, entry: Entry) -> bytes:
+    """Bytes of a section whose sum the header has.
+
+    :class:`CardError` if they do not have it.
+    """
+    file.seek(entry.start)
+    data = file.read(entry.size)
+    if len(data) != entry.size or zlib.crc32(data) != entry.total:
+        raise CardError(f"section {entry.name} is damaged")
+    return data
 
 
 def read_card(image: bytes) -> list[Section]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import BinaryIO
 
-from .card import BLOCK, DELIVERY, PARTS, CardError, Entry, read_header
+from .card import BLOCK, DELIVERY, PARTS, CardError, Entry, read_header, section_of
 
 __all__ = ["Area", "Installed", "Place", "Request"]
 
@@ -72,7 +72,7 @@ class Area:
         """That of a card; :class:`CardError` if it has none."""
         file.seek(0)
         entries, image = read_header(file.read(BLOCK))
-        entry = next((each for each in entries if each.kind == DELIVERY), None)
+        entry = section_of(entries, DELIVERY)
         if entry is None:
             raise CardError("the card has no room for signed adapters: write one with gradloom finetune --card")
         return cls(entry=entry, image=image)

@@ -1,7 +1,6 @@
 """The words that a signed adapter brings to the job on a card."""
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, Entry, read_header
+from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
 from gradloom.rtl.formats.tiles import tile_rows
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import load_lora
@@ -66,19 +65,10 @@ def read_board(file: BinaryIO) -> BoardWords:
     file.seek(0)
     block = file.read(BLOCK)
     sections, _ = read_header(block)
-    note = next((each for each in sections if each.kind == NOTE), None)
-    first = next((each for each in sections if each.kind == PLAIN), None)
+    note, first = (section_of(sections, kind) for kind in (NOTE, PLAIN))
     if note is None or first is None:
         raise CardError("the card has no fine-tune: write one with gradloom finetune --card")
-    about = json.loads(_section(file, note).rstrip(b"\0"))
+    about = json.loads(read_section(file, note).rstrip(b"\0"))
     if "words" not in about:
         raise CardError("the card has no room for signed adapters: write it again with gradloom finetune --card")
-    return BoardWords(about, block, _section(file, first)[: about["words"]])
-
-
-def _section(file: BinaryIO, entry: Entry) -> bytes:
-    file.seek(entry.start)
-    data = file.read(entry.size)
-    if len(data) != entry.size or zlib.crc32(data) != entry.total:
-        raise CardError(f"section {entry.name} is damaged")
-    return data
+    return BoardWords(about, block, read_section(file, first)[: about["words"]])

@@ -5,7 +5,6 @@ Beside them lie ``optimizer.safetensors`` with AdamW's moments as torch has them
 
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, Entry, read_header
+from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_header, read_section, section_of
 from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
 from gradloom.rtl.formats.tiles import untile_moments, untile_rows
@@ -105,15 +104,12 @@ def read_collected(file: BinaryIO) -> Collected:
     :class:`CardError` says what is wrong with the card.
     """
     sections, identity = read_header(file.read(BLOCK))
-    note, area = (_one(sections, kind) for kind in (NOTE, KEPT))
+    note, area = (section_of(sections, kind) for kind in (NOTE, KEPT))
     if area is None or note is None:
         raise CardError("the card has no fine-tune: write one with gradloom finetune --card")
-    file.seek(note.start)
-    text = file.read(note.size)
-    if len(text) != note.size or zlib.crc32(text) != note.total:
-        raise CardError(f"section {note.name} is damaged")
+    text = read_section(file, note)
     room = area.size // 2
-    if _one(sections, DELIVERY) is not None:
+    if section_of(sections, DELIVERY) is not None:
         # What a job has learnt from another adapter is not for the installed one.
         current = Area.of(file).state(file).current
         identity ^= current.total if current is not None else 0
@@ -127,10 +123,6 @@ def read_collected(file: BinaryIO) -> Collected:
     if any(written):
         raise CardError("no stored copy is whole: the board stores a new one when it runs again")
     raise CardError("the board has stored nothing yet")
-
-
-def _one(sections: list[Entry], kind: int) -> Entry | None:
-    return next((each for each in sections if each.kind == kind), None)
 
 
 def collected_files(found: Collected, folder: Path) -> dict[str, Any]:
