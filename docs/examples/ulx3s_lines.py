@@ -21,7 +21,8 @@ from pathlib import Path
 from gradloom.boards import find
 from gradloom.boards.ulx3s.project import BAUD
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
+from gradloom.rtl.plan.images.digits import digits_data, digits_plan
+from gradloom.rtl.plan.power_up import PAUSE_SECONDS
 from gradloom.sim.run.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
 
 

@@ -6,17 +6,20 @@ that blocks share lies behind the last one.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..shell.signature import COMMAND_BYTES
 from .program.assembler import Assembler
 
-__all__ = ["BEAT", "BLOCK", "PowerUp", "Stage", "write_header"]
+__all__ = ["BLOCK", "PAUSE_SECONDS", "Memory", "PowerUp", "Stage", "usual_pause"]
 
 #: Bytes of a block: a window begins at a multiple of this.
 BLOCK = 4096
 #: Bytes of a beat of the memory.
 BEAT = 16
+#: From the end of the lines on the UART to their next repeat.
+PAUSE_SECONDS = 2
 _MAGIC = b"GLTN"
 
 
@@ -57,33 +60,70 @@ class PowerUp:
         )
 
 
-def write_header(
-    image: bytearray,
-    stages: Sequence[Stage],
-    programs: Mapping[str, tuple[int, Assembler]],
-    *,
-    pause: int,
-    result: tuple[int, int] = (0, 0),
-    biases: tuple[int, int] = (0, 0),
-) -> None:
-    """Writes what the firmware reads first.
+class Memory:
+    """Contents of the memory so far, and the programs in it by name.
 
-    Parameters
-    ----------
-    image : bytearray
-        The whole memory, whose first block is free.
-    pause : int
-        See :class:`PowerUp`.
-    result : tuple of int
-        Offset and words of the adapter, whose sum is told at the end; no words: nothing is told.
-    biases : tuple of int
-        Offset of a bias for each class, and the number of classes. With classes a block's answer is the class of the
-        greatest sum with its bias, and its label is the last word of the block.
+    ``image`` begins with the header's block and all blocks of data; what they share is placed behind them.
     """
-    header = _MAGIC + struct.pack("<7I", len(image), len(stages), *result, pause, *biases)
-    for stage in stages:
-        at, asm = programs[stage.program]
-        header += struct.pack(
-            "<8s6I", stage.name.encode("ascii"), at, len(asm), stage.block, stage.blocks, stage.runs, stage.told
-        )
-    image[: len(header)] = header
+
+    def __init__(self, image: bytearray) -> None:
+        self.image = image
+        self.programs: dict[str, tuple[int, Assembler]] = {}
+
+    def place(self, content: bytes) -> tuple[int, int]:
+        """Appends content; returns its offset and bytes."""
+        at = len(self.image)
+        self.image.extend(content)
+        return at, len(content)
+
+    def add(self, name: str, program: Assembler) -> None:
+        """Appends a program: it begins at a multiple of a command."""
+        self.image.extend(bytes(-len(self.image) % COMMAND_BYTES))
+        self.programs[name] = self.place(program.code)[0], program
+
+    def end(
+        self,
+        stages: Sequence[Stage],
+        *,
+        room: int,
+        needs: str,
+        remedy: str = "",
+        pause: int,
+        result: tuple[int, int] = (0, 0),
+        biases: tuple[int, int] = (0, 0),
+    ) -> bytes:
+        """Writes what the firmware reads first, and returns the whole image.
+
+        Parameters
+        ----------
+        stages : sequence of Stage
+        room : int
+            Bytes that there are.
+        needs, remedy : str
+            Beginning and end of the :class:`ValueError` where the image is larger.
+        pause : int
+            See :class:`PowerUp`; below 2^32.
+        result : tuple of int
+            Offset and words of the adapter, whose sum is told at the end; no words: nothing is told.
+        biases : tuple of int
+            Offset of a bias for each class, and the number of classes. With classes a block's answer is the class of
+            the greatest sum with its bias, and its label is the last word of the block.
+        """
+        if not 0 < pause < 1 << 32:
+            raise ValueError(f"pause={pause}: must be from 1 to 2^32 - 1 cycles")
+        self.image.extend(bytes(-len(self.image) % BEAT))
+        if len(self.image) > room:
+            raise ValueError(f"{needs} {len(self.image)} bytes of memory, there are {room}{remedy}")
+        header = _MAGIC + struct.pack("<7I", len(self.image), len(stages), *result, pause, *biases)
+        for stage in stages:
+            at, program = self.programs[stage.program]
+            header += struct.pack(
+                "<8s6I", stage.name.encode("ascii"), at, len(program), stage.block, stage.blocks, stage.runs, stage.told
+            )
+        self.image[: len(header)] = header
+        return bytes(self.image)
+
+
+def usual_pause(clock_mhz: int) -> int:
+    """Cycles of :data:`PAUSE_SECONDS`."""
+    return PAUSE_SECONDS * clock_mhz * 10**6

@@ -26,9 +26,9 @@ from gradloom.boards.ulx3s.routing import tell_router
 from gradloom.boards.ulx3s.spread import SITES, spread
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.plan.images.digits import PAUSE_SECONDS, digits_data, digits_plan
+from gradloom.rtl.plan.images.digits import digits_data, digits_plan
 from gradloom.rtl.plan.images.onchip import OnChip
-from gradloom.rtl.plan.power_up import BLOCK
+from gradloom.rtl.plan.power_up import BLOCK, PAUSE_SECONDS
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.run import runner
 from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines

@@ -9,16 +9,15 @@ from ...machines.configs import ImageConfig
 from ...models.datasets import Dataset, digits_split
 from ...models.onnx_import import load_pretrained
 from ...workloads import DIGITS, ImageWorkload
+from ..power_up import usual_pause
 from .lowering import lower
 from .onchip import OnChip, plan_onchip, samples_of_block
 from .schedule import initial_adapters
 
-__all__ = ["MEMORY_BYTES", "PAUSE_SECONDS", "digits_data", "digits_plan", "workload_on"]
+__all__ = ["MEMORY_BYTES", "digits_data", "digits_plan", "workload_on"]
 
 #: Memory in block RAM of the ULX3S's design.
 MEMORY_BYTES = 1 << 17
-#: From the end of the lines on the UART to their next repeat.
-PAUSE_SECONDS = 2
 #: Blocks of samples to learn from and to judge by.
 TRAIN_BLOCKS, TEST_BLOCKS = DIGITS.samples // DIGITS.batch, DIGITS.judged // DIGITS.batch
 
@@ -48,7 +47,7 @@ def digits_plan(
 ) -> OnChip:
     """Contents of a design's memory at power-up.
 
-    :class:`ValueError` names the parts that do not fit. ``pause``: in cycles, else :data:`PAUSE_SECONDS`.
+    :class:`ValueError` names the parts that do not fit. ``pause``: in cycles, else :func:`~..power_up.usual_pause`.
     """
     network = load_pretrained(DIGITS.network)
     lowered = lower(network, config, rank, wide=wide)
@@ -63,7 +62,7 @@ def digits_plan(
         epochs=epochs,
         rate=DIGITS.lr,
         memory=memory,
-        pause=PAUSE_SECONDS * config.clock_mhz * 10**6 if pause is None else pause,
+        pause=usual_pause(config.clock_mhz) if pause is None else pause,
         a=[PARAMETER.encode(m) for m, _ in start],
         b=[PARAMETER.encode(m) for _, m in start],
     )

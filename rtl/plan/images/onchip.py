@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...shell.engines import CONTROL
-from ...shell.signature import COMMAND_BYTES, ControlOpcode
-from ..power_up import BLOCK, PowerUp, Stage, write_header
+from ...shell.signature import ControlOpcode
+from ..power_up import BLOCK, Memory, PowerUp, Stage
 from ..program.assembler import Assembler
 from .lowered import BEAT, Lowered, parameters
 from .program import image_words, learning_scale
@@ -133,8 +133,6 @@ def plan_onchip(
         raise ValueError(f"train={train}: must be below samples={count}, the others judge the result")
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
-    if not 0 < pause < 1 << 32:
-        raise ValueError(f"pause={pause}: must be from 1 to 2^32 - 1 cycles")
     scale = learning_scale(rate, held)
     blocks, train_blocks, parts = count // held, train // held, held // rows
     content = _Memory(_samples(lowered, images, labels, held), lowered)
@@ -152,8 +150,13 @@ def plan_onchip(
         Stage(name="after", program="judge", told=losses, **test),
         Stage(name="", program="keep", block=0, blocks=1),
     )
-    image = content.image
-    image.extend(bytes(-len(image) % BEAT))
+    image = content.end(
+        stages,
+        room=memory,
+        needs=f"samples={count}: the fine-tune needs",
+        pause=pause,
+        result=(lanes[0], (lanes[1] + head[1]) // 4),
+    )
     sizes = {
         "header": BLOCK,
         "samples": BLOCK * blocks,
@@ -162,9 +165,6 @@ def plan_onchip(
         "adapter": lanes[1] + head[1],
         "programs": sum(len(asm.code) for _, asm in content.programs.values()),
     }
-    if len(image) > memory:
-        raise ValueError(f"samples={count}: the fine-tune needs {len(image)} bytes of memory, there are {memory}")
-    write_header(image, stages, content.programs, pause=pause, result=(lanes[0], (lanes[1] + head[1]) // 4))
     return OnChip(
         lowered=lowered,
         stages=stages,
@@ -174,7 +174,7 @@ def plan_onchip(
         test_blocks=blocks - train_blocks,
         epochs=epochs,
         scale=scale,
-        image=bytes(image),
+        image=image,
         lanes=lanes,
         b=head,
         pause=pause,
@@ -208,18 +208,12 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
     return image
 
 
-class _Memory:
-    """Contents of the memory so far, and the programs in it by name."""
+class _Memory(Memory):
+    """The memory of a fine-tune, into which programs are written."""
 
     def __init__(self, image: bytearray, lowered: Lowered) -> None:
-        self.image, self.lowered = image, lowered
-        self.programs: dict[str, tuple[int, Assembler]] = {}
-
-    def place(self, content: bytes) -> tuple[int, int]:
-        """Appends content to the memory; returns its offset and bytes."""
-        at = len(self.image)
-        self.image.extend(content)
-        return at, len(content)
+        super().__init__(image)
+        self.lowered = lowered
 
     @contextmanager
     def program(self, name: str, images: Sequence[int]) -> Iterator[Writer]:
@@ -228,9 +222,7 @@ class _Memory:
         yield Writer(self.lowered, asm, images)
         asm.add(CONTROL, ControlOpcode.END)
         check_program(asm, self.lowered.config)
-        # Programs begin at a multiple of a command.
-        self.image.extend(bytes(-len(self.image) % COMMAND_BYTES))
-        self.programs[name] = self.place(asm.code)[0], asm
+        self.add(name, asm)
 
 
 def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], held: int, scale: tuple[int, int]) -> int:

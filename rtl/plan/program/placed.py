@@ -70,7 +70,8 @@ class PlacedProgram(Assembler):
     def __init__(self, config: Any, first: int = 0) -> None:
         super().__init__()
         self.config, self.engines = config, config.machine.engines
-        self._contents: list[tuple[int, bytes]] = []
+        #: What :meth:`put` has placed, by offset.
+        self.arrays: list[tuple[int, bytes]] = []
         self._size = first
 
     def room(self, *shape: int) -> Place:
@@ -85,7 +86,7 @@ class PlacedProgram(Assembler):
         if array.size and not -1 << 31 <= array.min() <= array.max() < 1 << 31:
             raise ValueError(f"words from {array.min()} to {array.max()}: must fit 32 bits")
         place = self.room(*array.shape)
-        self._contents.append((place.offset, array.astype("<i4").tobytes()))
+        self.arrays.append((place.offset, array.astype("<i4").tobytes()))
         return place
 
     def load(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
@@ -131,7 +132,7 @@ class PlacedProgram(Assembler):
 
         Yields them by offset; the program is last.
         """
-        yield from self._contents
+        yield from self.arrays
         yield self.offset, self.code
 
     def _beats(self, place: Place) -> int:

@@ -12,9 +12,8 @@ from ...machines.configs import RecurrentConfig
 from ...models.recurrent.network import RecurrentNetwork
 from ...models.recurrent.stored import load_network
 from ...models.sequences import FOLDS, spar_model, spar_windows
-from ...shell.signature import COMMAND_BYTES
-from ..power_up import BEAT, BLOCK, PowerUp, Stage, write_header
-from ..program.assembler import Assembler
+from ..power_up import BLOCK, Memory, PowerUp, Stage, usual_pause
+from ..program.placed import PlacedProgram
 from .image import CellImage
 from .program import CellProgram, CellSetup
 
@@ -22,8 +21,6 @@ __all__ = ["Answers", "answers_plan", "integer_biases", "shipped_answers"]
 
 #: Elements of the shipped network's hidden state; windows to label.
 HIDDEN, WINDOWS = 32, 20
-#: From the end of the lines on the UART to their next repeat.
-PAUSE_SECONDS = 2
 _FOLD = 0
 
 
@@ -42,7 +39,7 @@ class Answers(PowerUp):
 def shipped_answers(config: RecurrentConfig, *, memory: int, pause: int | None = None) -> Answers:
     """Memory of a board that labels shipped windows by the shipped network.
 
-    ``memory``: bytes that there are; ``pause``: in cycles, else :data:`PAUSE_SECONDS`.
+    ``memory``: bytes that there are; ``pause``: in cycles, else :func:`~..power_up.usual_pause`.
     """
     network = load_network(spar_model(_FOLD, HIDDEN))
     x, labels = spar_windows(FOLDS[_FOLD])
@@ -53,7 +50,7 @@ def shipped_answers(config: RecurrentConfig, *, memory: int, pause: int | None =
         labels[chosen],
         config,
         memory=memory,
-        pause=PAUSE_SECONDS * config.clock_mhz * 10**6 if pause is None else pause,
+        pause=usual_pause(config.clock_mhz) if pause is None else pause,
     )
 
 
@@ -93,44 +90,47 @@ def answers_plan(
         )
     setup = CellSetup(image, config, first=BLOCK * (1 + len(blocks)))
     content = bytearray(setup.offset)
-    for number, (block, label) in enumerate(zip(blocks, labels)):
+    for number, (block, label) in enumerate(zip(blocks, labels), 1):
         if block.code != answer.code:
             raise AssertionError("programs of two blocks differ")
-        for offset, data in list(block.contents())[:-1]:
-            at = BLOCK * (1 + number) + offset
-            content[at : at + len(data)] = data
-        end = BLOCK * (2 + number)
-        content[end - 4 : end] = int(label).to_bytes(4, "little")
-    for offset, data in list(setup.contents())[:-1]:
-        content[offset : offset + len(data)] = data
-    bias_at = len(content)
-    content.extend(biases.astype("<i4").tobytes())
-    programs: dict[str, tuple[int, Assembler]] = {}
-    for name, program in (("setup", setup), ("answer", answer)):
-        content.extend(bytes(-len(content) % COMMAND_BYTES))
-        programs[name] = len(content), program
-        content.extend(program.code)
-    content.extend(bytes(-len(content) % BEAT))
-    if len(content) > memory:
-        raise ValueError(
-            f"{network.name}: {len(blocks)} sequences need {len(content)} bytes of memory, there are {memory}; give "
-            "fewer sequences"
-        )
+        _lay(content, block, BLOCK * number)
+        content[BLOCK * (number + 1) - 4 : BLOCK * (number + 1)] = int(label).to_bytes(4, "little")
+    _lay(content, setup, 0)
+    held = Memory(content)
+    bias_at, _ = held.place(biases.astype("<i4").tobytes())
+    held.add("setup", setup)
+    held.add("answer", answer)
     stages = (
         Stage(name="", program="setup", block=0, blocks=1),
         Stage(name="class", program="answer", block=1, blocks=len(blocks), told=logits.offset),
     )
-    write_header(content, stages, programs, pause=pause, biases=(bias_at, len(biases)))
+    content_bytes = held.end(
+        stages,
+        room=memory,
+        needs=f"{network.name}: {len(blocks)} sequences need",
+        remedy="; give fewer sequences",
+        pause=pause,
+        biases=(bias_at, len(biases)),
+    )
     return Answers(
         stages=stages,
-        image=bytes(content),
+        image=content_bytes,
         pause=pause,
-        programs=programs,
+        programs=held.programs,
         sizes={"sequences": BLOCK * len(blocks), "network": bias_at - setup.first},
         network=network,
         codes=codes,
         labels=np.asarray(labels),
     )
+
+
+def _lay(content: bytearray, program: PlacedProgram, begin: int) -> None:
+    """Puts a program's arrays into the memory.
+
+    ``begin``: where its window begins.
+    """
+    for offset, data in program.arrays:
+        content[begin + offset : begin + offset + len(data)] = data
 
 
 def integer_biases(network: RecurrentNetwork) -> np.ndarray:
