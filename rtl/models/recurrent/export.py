@@ -92,8 +92,6 @@ class _Writer:
         from onnx import TensorProto
 
         self.network, self.float = network, TensorProto.FLOAT
-        #: Ends of the names of the last layer's states, forward and backward.
-        self.ends: list[str] = []
 
     def model(self) -> Any:
         network, nodes = self.network, _Nodes()
@@ -131,14 +129,13 @@ class _Writer:
                 value = nodes("Concat", [f"h_all{end}" for end in own], f"h_both{own[0]}", axis=2)
         if not alone:
             nodes("Identity", [value], "h_all")
-        self.ends = own
         state = [self._info(f"{name}_init{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"]
         outputs = [
             self._info(f"{name}_last{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"
         ]
         outputs.append(self._info("h_all", ["steps", "n", network.units]))
         if network.head is not None:
-            outputs.insert(0, self._head(nodes))
+            outputs.insert(0, self._head(nodes, own))
         helper = nodes.helper
         graph = helper.make_graph(
             nodes.nodes,
@@ -178,18 +175,22 @@ class _Writer:
 
         return helper.make_tensor_value_info(name, self.float, shape)
 
-    def _head(self, nodes: _Nodes) -> Any:
+    def _head(self, nodes: _Nodes, ends: list[str]) -> Any:
+        """Writes the dense layer.
+
+        ``ends``: of the names of the last layer's states, forward and backward.
+        """
         head, pick = self.network.head, self.network.pick
         assert head is not None
-        both = len(self.ends) == 2
+        both = len(ends) == 2
         if pick == "mean":
             source = nodes("ReduceMean", ["h_all", nodes.constant("time", [0], np.int64)], "h_mean", keepdims=0)
         elif pick == "ends":
-            source = nodes("Concat", [f"h_last{end}" for end in self.ends], "h_ends", axis=1)
+            source = nodes("Concat", [f"h_last{end}" for end in ends], "h_ends", axis=1)
         elif pick == "last" and both:
             source = nodes("Gather", ["h_all", nodes.constant("end", -1, np.int64)], "h_end", axis=0)
         else:
-            source = "h_all" if pick == "all" else f"h_last{self.ends[0]}"
+            source = "h_all" if pick == "all" else f"h_last{ends[0]}"
         weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
         total = nodes("MatMul", [source, weight], "head_sum")
         nodes("Add", [total, nodes.constant("head_b", head.bias)], "logits")

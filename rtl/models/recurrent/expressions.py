@@ -94,10 +94,11 @@ class Variable(Expression):
 class Result(Expression):
     """Result of a recurrent node.
 
-    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``. Of a node of two directions,
-    ``ends`` are the hidden states that each direction ends with, ``forward`` and ``backward`` one of them.
+    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``. A backward node has an ``end``,
+    the hidden state that it ends with. Of two directions, ``ends`` are the hidden states that each ends with, and
+    ``forward`` is the first of them.
 
-    ``layer``: number of the layer of a quantised node; ``backward``: that node runs from the last step to the first.
+    ``layer``: number of the layer of a quantised node; ``backward``: the node runs from the last step to the first.
     """
 
     what: str

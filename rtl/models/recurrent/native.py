@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
+from .directions import Directions
 from .expressions import Affine, Convolved, Expression, Pooled, Rectified, Result, Variable, Weights
 from .front import Kernels, Pooling
 from .graph import Graph, label_of
@@ -169,7 +170,7 @@ def _check_zero(model: Any, made: dict[str, Any], node: Any, name: str) -> None:
         raise ValueError(f"{label_of(node)}: its start state {name!r} is not 0: it must be 0 or an input")
 
 
-class _FloatGraph(Graph):
+class _FloatGraph(Directions):
     """A graph whose weights are real: a weight's code is itself."""
 
     def quantized(self, name: str) -> Weights:
@@ -208,15 +209,8 @@ class _FloatGraph(Graph):
             if labels[attributes.get("axis", 0)] != _DIRECTION or not -2 <= int(index.item()) <= 1:
                 raise RefusedNode("only one of the two directions can be taken")
             self.labels[node.output[0]] = None
-            return Result(("forward", "backward")[int(index.item()) % 2])
+            return Result("end", backward=True) if int(index.item()) % 2 else Result("forward")
         return super()._of_gather(node, attributes)
-
-    def _of_concat(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        """Both directions side by side."""
-        parts = [self.values.get(name) for name in node.input]
-        if [each.what for each in parts if isinstance(each, Result)] == ["forward", "backward"]:
-            return Result("ends", 2)
-        return super()._of_concat(node, attributes)
 
     def _without_directions(self, node: Any, labels: Sequence[int], axes: list[int]) -> None:
         left = [label for at, label in enumerate(labels) if at not in [axis % len(labels) for axis in axes]]

@@ -13,6 +13,7 @@ import numpy as np
 from ..onnx_file import RefusedNode, read_onnx
 from .brevitas import brevitas_cell
 from .coding import Coding
+from .directions import Directions
 from .expressions import Affine, Coded, Convolved, Expression, Pooled, Product, Result, Sum, Variable
 from .front import Conv, Pool
 from .graph import Graph, label_of
@@ -49,36 +50,13 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
         raise ValueError(f"{path}: {error}") from None
 
 
-class _Directions(Graph):
-    """Joins results of a forward and of a backward node."""
-
-    def _of_concat(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        parts = [self.values.get(name) for name in node.input]
-        results = [each for each in parts if isinstance(each, Result)]
-        if len(results) != 2 or len(parts) != 2:
-            return super()._of_concat(node, attributes)
-        first, second = results
-        what = _BOTH.get((first.what, second.what))
-        labels, axis = self.labels[node.input[0]], attributes.get("axis", 0)
-        of_channels = axis in (1, -1) if labels is None else labels[axis] == 2 and labels == self.labels[node.input[1]]
-        if first.backward or not second.backward or first.layer != second.layer or what is None or not of_channels:
-            raise RefusedNode(
-                "only the channels of the forward and the backward node of a layer can be joined, in this order"
-            )
-        return Result(what, 2, first.layer)
-
-
-#: Results of both directions, by those of the forward and of the backward node.
-_BOTH = {("all", "all"): "all", ("mean", "mean"): "mean", ("last", "last"): "last", ("last", "end"): "ends"}
-
-
 class _Reader:
     def __init__(self, model: Any, name: str) -> None:
         self.model, self.name = model, name
         self.stack = Stack()
 
     def network(self) -> RecurrentNetwork:
-        graph = _Directions(self.model, inner=self._recurrent)
+        graph = Directions(self.model, inner=self._recurrent)
         graph.walk()
         outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
         if not outputs:
