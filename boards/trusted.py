@@ -1,5 +1,6 @@
 """The public key that a generated design's firmware trusts."""
 
+import hashlib
 from pathlib import Path
 
 from gradloom.firmware.soc_image import trusting
@@ -7,8 +8,10 @@ from gradloom.firmware.soc_image import trusting
 __all__ = ["trust"]
 
 
-def trust(design: Path, root: bytes) -> None:
+def trust(design: Path, root: bytes) -> str:
     """Puts the key into the firmware's image of a design.
+
+    Returns its SHA-256.
 
     :class:`ValueError` if the design has no firmware that checks signatures.
     """
@@ -16,3 +19,4 @@ def trust(design: Path, root: bytes) -> None:
     if not image.is_file():
         raise ValueError("trust: the design has no firmware that checks signatures; leave it out")
     image.write_text(trusting(image.read_text(encoding="ascii"), root), encoding="ascii", newline="\n")
+    return hashlib.sha256(root).hexdigest()

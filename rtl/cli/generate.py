@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import hashlib
 import json
 import pickle
 import shutil
@@ -59,12 +58,9 @@ def generate(
 
     ``trust``: the public key of ``gradloom keygen`` that signs what the board's firmware installs.
     """
-    from gradloom.boards.trusted import trust as put_key
-
-    from ..delivery.keys import read_public
     from ..output import staged
 
-    root = None if trust is None else read_public(trust)
+    root = None if trust is None else _public(trust)
     asked = _asked(target, model, rank, data, samples)
 
     if target in UNITS:
@@ -79,8 +75,9 @@ def generate(
     with staged(directory) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         if root is not None:
-            put_key(stage, root)
-            summary["trust"] = hashlib.sha256(root).hexdigest()
+            from gradloom.boards.trusted import trust as put_key
+
+            summary["trust"] = put_key(stage, root)
         (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
     return summary
 
@@ -200,6 +197,13 @@ def _machine_bench(config: Any, summary: Mapping[str, Any], stage: Path) -> dict
     content = machine_content(config, programs(config), summary["registers"], summary["ports"])
     wrapper = wrapped(summary["module"], summary["ports"], without=["trace"])
     return write_bench(stage, summary["module"], content, bench="machine.py", wrapper=wrapper)
+
+
+def _public(key: Path | str) -> bytes:
+    """A public key, read before anything is made."""
+    from ..delivery.keys import read_public
+
+    return read_public(key)
 
 
 def _said(sizes: Mapping[str, Any] | None) -> str:
