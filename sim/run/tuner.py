@@ -168,6 +168,10 @@ class SimulatedTuner(Talker):
             yield line
 
 
+def _identity(config: ShellParameters) -> str:
+    return "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items())
+
+
 def _losses(name: str, loss: int, right: int, samples: int) -> str:
     mean = loss // samples
     return f"{name}: loss {mean >> 16}.{(mean & 0xFFFF) * 10**6 >> 16:06d}, {right} of {samples} right"
@@ -193,7 +197,7 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
         lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b, steps=plan.steps()
     )
     lines = [
-        "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
+        _identity(config),
         judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b)),
     ]
     steps = plan.train_blocks
@@ -220,7 +224,7 @@ def expected_answers(plan: Answers, config: ShellParameters) -> list[str]:
     """
     found = cell.logits(plan.network, cell.run(plan.network, plan.codes)).argmax(axis=1)
     return [
-        "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items()),
+        _identity(config),
         "class: " + " ".join(map(str, found)),
         f"class: {int((found == plan.labels).sum())} of {len(found)} right",
         "done",

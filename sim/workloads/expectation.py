@@ -26,7 +26,7 @@ from gradloom.rtl.workloads import DIGITS, LENET5, ImageWorkload
 
 from ..time.forecast import forecast
 
-__all__ = ["SAMPLES", "expectation"]
+__all__ = ["ON_CHIP", "SAMPLES", "expectation"]
 
 #: Images that are learnt from.
 SAMPLES = LENET5.samples
