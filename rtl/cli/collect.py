@@ -9,6 +9,7 @@ import typer
 
 from .app import app
 from .arguments import Json
+from .cards import card_file
 from .output import print_json, progress_bar, say
 
 __all__ = ["collect"]
@@ -72,11 +73,7 @@ def _source(
     elif host is not None:
         yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))
     else:
-        try:
-            file = Path(str(card)).open("rb")
-        except OSError as error:
-            raise ValueError(f"card={card}: {_why(error)}") from None
-        with file:
+        with card_file(str(card)) as file:
             yield file
 
 

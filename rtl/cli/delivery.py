@@ -8,6 +8,7 @@ import typer
 
 from .app import app
 from .arguments import Json
+from .cards import card_file
 from .output import print_json, say
 
 __all__ = ["apply", "delta", "keygen", "keys", "sign", "verify"]
@@ -170,7 +171,7 @@ def _make_for_board(
 
     if asked.pop("bound"):
         raise ValueError("bound: no board measures a held-out loss; leave it out with --card")
-    with Path(card).open("rb") as file:
+    with card_file(card) as file:
         board = read_board(file)
     words = board.of(adapter)
     before = None if parent is None else read_parent(parent, len(words))

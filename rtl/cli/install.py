@@ -1,15 +1,14 @@
 """The verbs that install a signed adapter on a board, or take it back."""
 
-import contextlib
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
 from .app import app
 from .arguments import Json
+from .cards import card_file
 from .output import print_json, say
 
 __all__ = ["install", "rollback"]
@@ -37,7 +36,7 @@ def install(package: Path | str, *, card: Path | str) -> dict[str, Any]:
         raise ValueError(f"package={package}: is not for boards; sign it with --card")
     if len(content) - SIZE != manifest.payload_bytes:
         raise ValueError(f"package={package}: has {len(content)} bytes, must have {SIZE + manifest.payload_bytes}")
-    with _opened(card) as file:
+    with card_file(card, write=True) as file:
         area = Area.of(file)
         state = area.state(file)
         file.seek(0)
@@ -68,7 +67,7 @@ def rollback(*, card: Path | str) -> dict[str, Any]:
     """
     from gradloom.firmware.delivered import Area, Request
 
-    with _opened(card) as file:
+    with card_file(card, write=True) as file:
         area = Area.of(file)
         state = area.state(file)
         if state.current is None or state.older is None:
@@ -88,17 +87,6 @@ def _number(state: Any) -> int:
     while (number := secrets.randbits(32)) in (0, state.request):
         pass
     return number
-
-
-@contextlib.contextmanager
-def _opened(card: Path | str) -> Iterator[BinaryIO]:
-    """The card as a file that can be written."""
-    try:
-        with Path(card).open("r+b") as file:
-            yield file
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise ValueError(f"card={card}: {why}; name the card's device or its image, which can be written") from None
 
 
 Card = Annotated[Path, typer.Option(metavar="CARD", help="The board's memory card: its device, or its image.")]
