@@ -204,6 +204,17 @@ def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     return Plan(parts=[Part(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
 
 
+def _sha256(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+    """Messages whose padding does and does not take a block of its own."""
+    import hashlib
+
+    messages = [draw(f"sha256 {size}", 8, size).astype(np.uint8).tobytes() for size in (1, 55, 56, 64, 130)]
+    beats = [{"data": byte, "last": at == len(each) - 1} for each in messages for at, byte in enumerate(each)]
+    digests = [int.from_bytes(hashlib.sha256(each).digest(), "big") for each in messages]
+    inputs = {"i": packed(component, "i", beats)}
+    return Plan(parts=[Part(inputs=inputs, outputs={"o": [(each, (1 << 256) - 1) for each in digests]})])
+
+
 PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
     "mesh": _adapted(lambda p: {"tiles": 3, "m": 6}, _mesh),
     "int8-chain": _adapted(lambda p: {"sums": 3, "tiles": 3, "m": min(6, p["tokens"])}, _int8_chain),
@@ -220,5 +231,6 @@ PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
     "optimizer": _adapted(lambda p: {"beats": 24}, _optimizer, cases=_modes),
     "window": _window,
     "post-process": _post,
+    "sha256": _sha256,
     **engines.PLANS,
 }
