@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 
 from ...formats.cell import CODES_A_BEAT, TAP_QUARTERS, CellOpcode, CellOperands, gate_sum
 from ...hierarchy import place
-from ...stream.delay import delay
+from ...stream.delay import delay, registered
 from ..ports import give, take
 from ..words import accept
 from .feed import Feed
@@ -159,15 +159,17 @@ class CellEngine(GateStages, StateStages, wiring.Component):
             if first:
                 way = tuple(delay(m, each, 1, reset_less=n > 0) for n, each in enumerate(way))
             there, place_, beat = way
+            address, content = registered(m, place_[:bits]), registered(m, beat)
             for n, unit in enumerate(units[first : first + _NEAR], first):
-                row = place_[bits:]
+                enable = Signal(columns, name=f"enable_{n}")
+                m.d.sync += [
+                    enable[column].eq(there & (place_[bits:] == (n // beside) * columns + column))
+                    for column in range(columns)
+                ]
                 m.d.comb += [
-                    *(
-                        unit.write[column].eq(there & (row == (n // beside) * columns + column))
-                        for column in range(columns)
-                    ),
-                    unit.write_address.eq(place_[:bits]),
-                    unit.write_data.eq(beat.word_select(n % beside, len(unit.write_data))),
+                    unit.write.eq(enable),
+                    unit.write_address.eq(address),
+                    unit.write_data.eq(content.word_select(n % beside, len(unit.write_data))),
                 ]
         return units
 
