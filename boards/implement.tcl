@@ -99,6 +99,12 @@ proc gradloom_implement {out_dir allowed_rules} {
     gradloom_run impl_1 -to_step write_bitstream
 
     open_run impl_1
+    # Power is estimated from the activity of a simulated workload where there is one. Its instances below the bench and
+    # the outermost module are those of this design; names that synthesis has changed are in the list of unmatched nets.
+    set activity [file join [file dirname $out_dir] activity.saif]
+    if {[file exists $activity]} {
+        read_saif -strip_path bench/gradloom_design_wrapper -out_file [file join $out_dir saif_unmatched.rpt] $activity
+    }
     foreach {report options} {timing_summary {-max_paths 20} utilization -hierarchical power {} drc {} methodology {}} {
         set file [file join $out_dir [expr {$report eq "timing_summary" ? "timing" : $report}].rpt]
         report_$report {*}$options -file $file

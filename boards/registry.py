@@ -1,5 +1,6 @@
 """Which boards there are, and what each can do."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -71,13 +72,25 @@ def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> 
 
 
 def build(
-    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+    board: Board,
+    directory: Path | str,
+    *,
+    saif: Path | str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
 ) -> list[str]:
     """Builds the bitstream and the bundle that the board loads.
 
     Returns the commands.
+
+    ``saif``: switching activity of the design, from which Vivado estimates power.
     """
-    return _package(board.name).build(board, directory, dry_run=dry_run, echo=echo)
+    make = _package(board.name).build
+    if saif is None:
+        return make(board, directory, dry_run=dry_run, echo=echo)
+    if "saif" not in inspect.signature(make).parameters:
+        raise ValueError(f"saif={saif}: must be left out, {board.name} is not built by Vivado, which reads it")
+    return make(board, directory, saif=saif, dry_run=dry_run, echo=echo)
 
 
 def flash(

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 from ..jtag import require_chip
@@ -27,13 +28,20 @@ def project_name(directory: Path) -> str:
 
 
 def build(
-    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+    board: Board,
+    directory: Path | str,
+    *,
+    saif: Path | str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
 ) -> list[str]:
     """Vivado; ``board/bundle/NAME.bit`` appears at the end."""
     directory = Path(directory)
     name = project_name(directory)
     if not dry_run and not any((directory / "rtl").glob("*.v")):
         raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
+    if saif is not None:
+        check_activity(saif, directory)
     out = directory / "board" / "build" / "out"
     bundle = directory / "board" / "bundle"
 
@@ -51,6 +59,7 @@ def build(
 
     steps: list[Command | Step] = [
         Step("rm -rf board/bundle && mkdir -p board/build/out", begin),
+        activity_step(saif, directory),
         Command(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",

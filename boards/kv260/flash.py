@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import Command, FlowError, Step, run
 from ..ssh import ssh, valid_host
@@ -34,7 +35,12 @@ def bundle_files(name: str) -> tuple[str, ...]:
 
 
 def build(
-    board: Board, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] = print
+    board: Board,
+    directory: Path | str,
+    *,
+    saif: Path | str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] = print,
 ) -> list[str]:
     """Builds with Vivado, bootgen and dtc.
 
@@ -44,6 +50,8 @@ def build(
     name = design_name(directory)
     if not dry_run and not any((directory / "rtl").glob("*.v")):
         raise FlowError(f"directory {str(directory)!r} holds no Verilog (rtl/*.v): run gradloom generate first")
+    if saif is not None:
+        check_activity(saif, directory)
     work = directory / "board" / "build"
     out = work / "out"
     bundle = directory / "board" / "bundle"
@@ -65,6 +73,7 @@ def build(
 
     steps: list[Command | Step] = [
         Step("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
+        activity_step(saif, directory),
         Command(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",

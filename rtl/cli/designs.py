@@ -106,18 +106,24 @@ def selftest(
 
 
 def build(
-    board: str, directory: Path | str, *, dry_run: bool = False, echo: Callable[[str], object] | None = None
+    board: str,
+    directory: Path | str,
+    *,
+    saif: Path | str | None = None,
+    dry_run: bool = False,
+    echo: Callable[[str], object] | None = None,
 ) -> None:
     """Makes the bitstream of a design and the bundle for its board.
 
-    The board loads the bundle. ``dry_run``: only tell ``echo`` the commands.
+    The board loads the bundle. ``saif``: switching activity of the design's workload (:func:`gradloom.energy`), from
+    which Vivado estimates power in ``board/build/out/power.rpt``. ``dry_run``: only tell ``echo`` the commands.
     """
     from gradloom import boards
 
     found = boards.find(board)
     if not dry_run:
         check_folder(designed(Path(directory)) / "board", name="directory")
-    boards.build(found, designed(Path(directory)), dry_run=dry_run, echo=echo or print)
+    boards.build(found, designed(Path(directory)), saif=saif, dry_run=dry_run, echo=echo or print)
 
 
 def flash(
@@ -237,10 +243,13 @@ def _selftest_verb(
 def _build_verb(
     board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of gradloom generate.")],
+    saif: Annotated[
+        Path | None, typer.Option(metavar="OUT.saif", help="Estimate power from this result of gradloom energy.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:
     """Make the bitstream and the bundle that the board loads."""
-    build(board, directory, dry_run=dry_run, echo=print)
+    build(board, directory, saif=saif, dry_run=dry_run, echo=print)
 
 
 @app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")

@@ -24,6 +24,7 @@ class SequenceAnswers(Workload):
         "infer": "gradloom.sim.workloads.answers:infer",
         "widths": "gradloom.rtl.models.recurrent.calibrate:Bits",
         "measure": "gradloom.sim.workloads.widths:of_widths",
+        "energy": "gradloom.sim.activity.runs:labels",
         "power_up": "gradloom.rtl.plan.recurrent.onchip:shipped_answers",
     }
 

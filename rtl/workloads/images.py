@@ -63,6 +63,7 @@ class ImageWorkload(InstantWorkload):
         "infer": "gradloom.sim.workloads.infer:infer",
         "expectation": "gradloom.sim.workloads.expectation:expectation",
         "measure": "gradloom.sim.workloads.points:of_images",
+        "energy": "gradloom.sim.activity.runs:finetune",
         "sizes": "gradloom.rtl.plan.images.choose:SizesFor",
         "power_up": "gradloom.rtl.plan.images.digits:digits_plan",
     }

@@ -66,6 +66,7 @@ class SequenceWorkload(InstantWorkload):
     functions: ClassVar = {
         "prepare": "gradloom.sim.workloads.recurrent:prepare",
         "infer": "gradloom.sim.workloads.answers:infer",
+        "energy": "gradloom.sim.activity.runs:finetune",
     }
 
     lr: float = 0.04

@@ -146,6 +146,7 @@ class QLoraWorkload(TextWorkload):
         "prepare": "gradloom.sim.workloads.qlora:prepare",
         "generate_text": "gradloom.sim.workloads.generate_text:generate_text",
         "measure": "gradloom.sim.workloads.points:of_qlora",
+        "energy": "gradloom.sim.activity.runs:training_step",
     }
 
 
@@ -161,4 +162,5 @@ class InstantTextWorkload(TextWorkload):
         "prepare": "gradloom.sim.workloads.instant_text:prepare",
         "generate_text": "gradloom.sim.workloads.generate_text:generate_text",
         "measure": "gradloom.sim.workloads.points:of_instant_text",
+        "energy": "gradloom.sim.activity.runs:instant_step",
     }

@@ -30,8 +30,8 @@ class Workload:
     functions : mapping
         ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.sim.workloads.driver.Task`. Other verbs
         that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
-        ``measure`` (a point of a sweep), ``sizes`` (``generate --for``), ``power_up`` (memory of a
-        board that fine-tunes by itself).
+        ``measure`` (a point of a sweep), ``energy`` (a short run whose activity is recorded), ``sizes``
+        (``generate --for``), ``power_up`` (memory of a board that fine-tunes by itself).
     codes : tuple of str
         Formats that a sweep compares.
     usual_codes : str

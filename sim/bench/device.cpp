@@ -6,6 +6,9 @@
 //   g CYCLES             -> "IRQ CYCLES ERROR"     runs until the interrupt, or so long
 //   t                    -> "COUNT", events        takes the trace: 8 bytes each, cycle << 32 | events
 //   c PATH               -> "ok"                   writes what was covered, where Verilator was told to count it
+//   b PATH               -> "ok"                   begins to count how often each bit changes; values of this moment go
+//                                                  to PATH.start as transitions from 0
+//   e                    -> "CYCLES"               ends it: the counts go to PATH, in half periods of the clock
 #include <vector>
 
 #include "Vdevice.h"
@@ -14,14 +17,49 @@
 #if VM_COVERAGE
 #include "verilated_cov.h"
 #endif
+#if VM_TRACE_SAIF
+#include <memory>
+#include <string>
+
+#include "verilated_saif_c.h"
+#endif
 
 static Vdevice *top;
 static uint64_t cycles;
 static bool tracing;
 static std::vector<uint64_t> trace;
 
+#if VM_TRACE_SAIF
+static std::unique_ptr<VerilatedSaifC> activity;
+static uint64_t halves, begun;
+
+// Verilator counts a bit that is 1 at first as one that has risen: a file of that moment tells these apart.
+static void count_from_here(const std::string &path) {
+    halves = 0;
+    for (const std::string &name : {path + ".start", path}) {
+        activity.reset();
+        activity.reset(new VerilatedSaifC);
+        top->trace(activity.get(), 99);
+        activity->open(name.c_str());
+        activity->dump(halves);
+    }
+    begun = cycles;
+}
+
+static void half(int clk) {
+    top->clk = clk;
+    top->eval();
+    ++halves;
+    if (activity) activity->dump(halves);
+}
+
+static void tick() {
+    half(0);
+    half(1);
+#else
 static void tick() {
     cycle(top);
+#endif
     ++cycles;
     if (tracing && top->events) trace.push_back(cycles << 32 | top->events);
 }
@@ -89,6 +127,16 @@ static bool answer(const char *line) {
         printf("ok\n");
         return true;
 #endif
+#if VM_TRACE_SAIF
+    case 'b':
+        count_from_here(std::string(line + 2, strcspn(line + 2, "\n")));
+        printf("ok\n");
+        return true;
+    case 'e':
+        activity.reset();
+        printf("%llx\n", (unsigned long long)(cycles - begun));
+        return true;
+#endif
     default:
         return false;
     }
@@ -107,6 +155,9 @@ static bool set(const char *name, uint64_t value) {
 
 int main(int argc, char **argv) {
     Verilated::commandArgs(argc, argv);
+#if VM_TRACE_SAIF
+    Verilated::traceEverOn(true);
+#endif
     top = new Vdevice;
     // Inputs are the bench's, also where everything else starts as a random value.
     top->stall = top->fail_enable = top->fail_address = top->fail_resp = top->fence_low = 0;

@@ -16,7 +16,7 @@ from typing import Any
 
 from gradloom.rtl.emit.yosys import run_yosys
 
-__all__ = ["ARGUMENTS", "Signal", "constants", "counted", "instrument", "report", "signals", "told"]
+__all__ = ["ARGUMENTS", "Signal", "constants", "counted", "instrument", "parts", "report", "signals", "told"]
 
 #: A bit of a signal: module, signal, index.
 Bit = tuple[str, str, int]
@@ -116,23 +116,32 @@ def _decoded(name: str) -> str:
     return _CODED.sub(lambda code: chr(int(code[1], 16)), name)
 
 
-def _instances(files: Sequence[str], top: str) -> dict[str, list[str]]:
-    """Prefixes of the flattened names of each module's instances."""
-    parts: dict[str, list[tuple[str, str]]] = {}
+def parts(texts: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Module and name of each instance, by the module that has it.
+
+    The Verilog must be written by this project.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
     module = ""
-    for text in files:
+    for text in texts:
         for line in text.splitlines():
             if begins := _MODULE.match(line):
                 module = begins[1]
-                parts[module] = []
+                found[module] = []
             elif placed := _PLACED.match(line):
-                parts[module].append((placed[1].lstrip("\\"), placed[2].lstrip("\\")))
+                found[module].append((placed[1].lstrip("\\"), placed[2].lstrip("\\")))
+    return found
+
+
+def _instances(texts: Sequence[str], top: str) -> dict[str, list[str]]:
+    """Prefixes of the flattened names of each module's instances."""
+    placed = parts(texts)
     found: dict[str, list[str]] = defaultdict(list)
 
     def walk(name: str, prefix: str) -> None:
         found[name].append(prefix)
-        for kind, instance in parts[name]:
-            if kind in parts:
+        for kind, instance in placed[name]:
+            if kind in placed:
                 walk(kind, f"{prefix}{instance}.")
 
     walk(top, "")

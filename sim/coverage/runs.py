@@ -13,17 +13,13 @@ from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora
 from gradloom.rtl.models.network import Network
 from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.models.pack import quantize_linear
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
@@ -34,10 +30,8 @@ from ..reference.system import fill_cache, fine_tune
 from ..run.designs import design
 from ..run.device import SimulatedDevice, SimulationError, build_device
 from ..units.run import ADAPTERS, simulate, unpacked
-from ..workloads.decode import Decoding
 from ..workloads.image_rtl import compare, run_plan
-from ..workloads.instant import InstantTrainer, arranged
-from ..workloads.step import Frozen, StepMachine, Training, largest
+from ..workloads.small_language import SmallLanguage, same_words
 from . import counts as toggle_counts
 
 __all__ = ["RUNS", "measured"]
@@ -94,7 +88,7 @@ def _preset(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]
 def _stimuli(name: str, config: Any) -> Iterator[tuple[str, Callable[[SimulatedDevice, np.random.Generator], None]]]:
     workload = PRESETS[name].workload
     if workload.label == "text":
-        language = _Language(config)
+        language = SmallLanguage(config, _MEMORY)
         if workload.kind == "text-instantft":
             yield "a forward cache and steps from it", language.instant
         yield "training steps", language.steps
@@ -132,96 +126,6 @@ def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng:
         cache = fill_cache(lowered, images)
         Accelerator(device).clear_cache()
         compare(run_plan(plan, device), fine_tune(lowered, settings, cache, labels, a, b), cache)
-
-
-class _Language:
-    """A small transformer whose tensors fill tiles of 64, with a text.
-
-    The text is as long as the machine takes.
-    """
-
-    def __init__(self, config: LanguageConfig) -> None:
-        self.config = config
-        self.model = LanguageModel(
-            name="small",
-            hidden=128,
-            inter=192,
-            layers=2,
-            heads=2,
-            kv_heads=1,
-            head_dim=64,
-            vocab=150,
-            context=64,
-            rope_theta=100.0,
-            norm_eps=1e-5,
-            tied=False,
-        )
-        rng = np.random.default_rng(3)
-        tensors = {
-            name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
-            for name, shape in self.model.tensors.items()
-        }
-        self.frozen = Frozen(
-            self.model, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
-        )
-        self.tokens = tuple(rng.integers(0, self.model.vocab, min(config.tokens, 64)).tolist())
-        self.adapters = {
-            name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
-            for name, each in fresh_lora(
-                self.model, rank=config.rank, targets=("q_proj", "v_proj", "down_proj")
-            ).items()
-        }
-
-    def _machine(self, device: SimulatedDevice) -> StepMachine:
-        return StepMachine(self.config, memory_bytes=_MEMORY, device=device)
-
-    def steps(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
-        """By AdamW and by SGD, of a whole text and of a few tokens."""
-        for tokens, rule in ((self.tokens, AdamW(lr=1e-2, weight_decay=0.1)), (self.tokens[:5], 0.05)):
-            training = Training(self.frozen, tokens, self.adapters, range(self.model.layers), rule=rule)
-            frac = training.fracs(largest(training.exact()), headroom=1)
-            reference, run = training.integers(frac), self._machine(device).run(training, frac)
-            _same(run.values, reference.values)
-
-    def instant(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
-        """Two steps on a text whose cache the first one makes."""
-        hidden, rank = self.model.hidden, self.config.rank
-        blocks = {
-            layer: Adapter(rng.normal(0, 0.1, (rank, hidden)), rng.normal(0, 0.1, (hidden, rank)), 2.0)
-            for layer in range(self.model.layers)
-        }
-        made, told = (
-            InstantTrainer(self.frozen, dict(blocks), range(self.model.layers), AdamW(lr=1e-2)) for _ in range(2)
-        )
-        layout, held, _ = arranged(made, [self.tokens], self.config)
-        made.machine = self._machine(device)
-        made.machine.frozen, made.machine.held = layout, held
-        for _ in range(2):
-            _same(made.step(self.tokens).values, told.step(self.tokens).values)
-
-    def requests(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
-        """The next token of a text, twice."""
-        text = self.tokens[:7]
-        whole = Training(self.frozen, text, self.adapters, range(self.model.layers))
-        exact = whole.exact()
-        frac = whole.fracs(largest(exact), headroom=2)
-        before = whole.integers(frac)
-        machine = self._machine(device)
-        machine.load(whole, frac)
-        for position in (4, 5):
-            token = Decoding(whole, frac, position, text[position])
-            after = token.integers(before)
-            loaded = token.load(machine, before)
-            machine.host.request(loaded.start, len(loaded.program))
-            machine.host.wait_request()
-            _same(token.values(machine, loaded), after.values)
-            before = after
-
-
-def _same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
-    for name, words in found.items():
-        if not np.array_equal(words, wanted[name]):
-            raise SimulationError(f"{name} is not what the reference says")
 
 
 # ---- What is wrong on purpose, and what is at random
@@ -382,7 +286,9 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
             arguments=toggle_counts.ARGUMENTS,
             change=toggle_counts.instrument,
         )
-        _same(adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays))
+        same_words(
+            adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays)
+        )
         files = [root / f"{module}.v" for module in texts]
         for path in files:
             path.write_text(texts[path.stem], encoding="utf-8")

@@ -17,6 +17,7 @@ from gradloom.firmware.transport import Transport
 
 from .checks import checked
 from .objects import keep_objects, kept_objects, make_options, reuse_objects
+from .recording import ARGUMENTS, recording
 from .runner import cache_directory, verilator_environment, verilator_root
 
 __all__ = [
@@ -147,13 +148,13 @@ def build_device(
     The outermost module is ``gradloom``.
 
     ``data_bits`` and ``address_bits`` are those of its AXI4 manager, ``longest`` is the most beats of a burst;
-    ``arguments`` and ``tags`` see :func:`build_harness`.
+    ``arguments`` and ``tags`` see :func:`build_harness`. Within :func:`~.recording.recorded` it can record.
     """
     return build_harness(
         "device",
         map(Path, sources),
         tell=tell,
-        arguments=arguments,
+        arguments=(*arguments, *(ARGUMENTS if recording() is not None else ())),
         tags=tags,
         parameters={
             "BYTES": memory_bytes,
@@ -300,7 +301,15 @@ class SimulatedDevice(Harness, Transport):
         self.window_size = memory_bytes
         self.cycles = 0
         self._progress = progress
-        super().__init__(program, arguments=random_start(seed))
+        self._recording = recording()
+        if self._recording is not None:
+            self._recording.take()
+        super().__init__(
+            program, arguments=random_start(seed), directory=None if self._recording is None else self._recording.folder
+        )
+        if self._recording is not None:
+            self._ask("b activity")
+            self._answer()
 
     def read32(self, offset: int) -> int:
         self._ask(f"r {offset:x}")
@@ -335,6 +344,12 @@ class SimulatedDevice(Harness, Transport):
             if end is not None and time.monotonic() >= end:
                 return False
         return True
+
+    def close(self) -> None:
+        if self._recording is not None and self._recording.cycles is None and self._process.poll() is None:
+            self._ask("e")
+            (self._recording.cycles,) = self._answer()
+        super().close()
 
     def write_coverage(self, path: Path) -> None:
         """Writes the counts of ``--coverage-toggle`` so far.

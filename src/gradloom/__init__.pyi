@@ -18,6 +18,7 @@ from gradloom.rtl.cli.lists import doctor as doctor
 from gradloom.rtl.cli.lists import presets as presets
 from gradloom.rtl.cli.lists import units as units
 from gradloom.rtl.cli.diffusion import generate_images as generate_images
+from gradloom.rtl.cli.energy import energy as energy
 from gradloom.rtl.cli.generate import generate as generate
 from gradloom.rtl.cli.install import install as install
 from gradloom.rtl.cli.install import rollback as rollback

@@ -18,7 +18,7 @@ VIVADO = set(
     """
     add_files apply_bd_automation assign_bd_address close_project connect_bd_intf_net connect_bd_net create_bd_cell
     create_bd_design create_bd_intf_port create_bd_port create_project exclude_bd_addr_seg generate_target
-    get_board_parts launch_runs make_wrapper open_run report_drc report_methodology report_power
+    get_board_parts launch_runs make_wrapper open_run read_saif report_drc report_methodology report_power
     report_timing_summary report_utilization save_bd_design set_msg_config set_property update_compile_order
     update_ip_catalog validate_bd_design wait_on_run write_hw_platform ipx::add_bus_parameter
     ipx::associate_bus_interfaces ipx::check_integrity ipx::create_xgui_files ipx::infer_bus_interface

@@ -27,6 +27,7 @@ def test_the_verbs_are_those_of_the_manual():
         "compare",
         "delta",
         "doctor",
+        "energy",
         "export",
         "fetch",
         "finetune",

@@ -1,0 +1,88 @@
+"""Records a preset's short run, and writes its SAIF file."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradloom.rtl.emit.digest import design_digest
+from gradloom.rtl.machines.presets import Preset
+from gradloom.rtl.output import check_file, staged_file
+
+from ..run.designs import Design
+from ..run.recording import recorded
+from ..workloads.driver import Progress
+from .runs import Request
+from .saif import read_activity, write_saif
+from .summary import activity_of, figures, most_active, named_parts
+
+__all__ = ["record"]
+
+#: Bytes that a SAIF file may take.
+_ROOM = 1 << 28
+
+
+def record(
+    preset: Preset,
+    saif: Path | None,
+    *,
+    design: Path | str | None = None,
+    samples: int = 4,
+    path: Sequence[str],
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Switching activity of a preset's short run in simulated RTL.
+
+    Parameters
+    ----------
+    preset : Preset
+        Whose workload has the verb ``energy``.
+    saif : Path, optional
+        Gets the SAIF file.
+    design : path, optional
+        Folder of an earlier ``generate`` whose Verilog runs.
+    samples : int
+        Images or sequences of the run.
+    path : sequence of str
+        Instances from the file's outermost to the design's own.
+    progress : callable, optional
+        Hears the progress.
+    """
+    if saif is not None:
+        check_file(saif, name="saif", suffix=".saif", needs=_ROOM)
+    if samples < 1:
+        raise ValueError(f"samples={samples}: must be at least 1")
+    tell = progress or _silent
+    chosen = Design(preset, design)
+    chosen.check()
+    files = chosen.files(lambda text: tell(0, 0, text))
+    with tempfile.TemporaryDirectory(prefix="gradloom.") as folder:
+        with recorded(Path(folder)) as recording:
+            request = Request(design=chosen, samples=samples, scratch=Path(folder) / "out", tell=tell)
+            text = preset.workload.function("energy")(request)
+        tell(0, 0, "counting transitions")
+        found = read_activity(Path(folder)).find("dut")
+    cycles, config, digest = recording.cycles, chosen.preset.config, design_digest(files)
+    assert cycles
+    whole = activity_of(found, files, "gradloom")
+    if saif is not None:
+        tell(0, 0, f"writing {saif}")
+        with staged_file(saif) as file:
+            write_saif(file, found, cycles=cycles, clock_mhz=config.clock_mhz, design=(preset.name, digest), path=path)
+    return {
+        "preset": preset.name,
+        "run": text,
+        "cycles": cycles,
+        "clock_mhz": config.clock_mhz,
+        "microseconds": round(cycles / config.clock_mhz, 2),
+        **figures(whole.nets, whole.toggles, cycles),
+        "engines": named_parts(whole, [each.name for each in config.machine.engines.own], cycles),
+        "most_active": most_active(whole, cycles),
+        "design": digest,
+        "saif": None if saif is None else str(saif),
+        "instance": "/".join(path),
+    }
+
+
+def _silent(done: int, total: int, text: str) -> None:
+    pass

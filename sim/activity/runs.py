@@ -1,0 +1,115 @@
+"""Short runs of presets whose switching activity is recorded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.rtl.plan.recurrent.onchip import HIDDEN
+
+from ..run.designs import Design
+from ..run.device import SimulatedDevice, build_device
+from ..workloads.driver import Job, Progress, Task
+from ..workloads.small_language import SmallLanguage
+
+__all__ = ["Request", "finetune", "instant_step", "labels", "training_step"]
+
+_MEMORY = 1 << 24
+_EPOCHS, _BATCH = 2, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A run in simulated RTL.
+
+    Parameters
+    ----------
+    design : Design
+        With the preset.
+    samples : int
+        Images, or sequences.
+    scratch : Path
+        A folder that is removed.
+    tell : callable
+        Hears the progress.
+    """
+
+    design: Design
+    samples: int
+    scratch: Path
+    tell: Progress
+
+    @property
+    def config(self) -> Any:
+        """Of the machine."""
+        return self.design.preset.config
+
+    def files(self) -> Any:
+        """Of the Verilog."""
+        return self.design.files(lambda text: self.tell(0, 0, text))
+
+
+def finetune(request: Request) -> str:
+    """A fine-tune on a few of the preset's own samples.
+
+    Its results are compared with the reference.
+    """
+    preset = request.design.preset
+    small = {"limit": request.samples, "epochs": _EPOCHS, "batch": min(_BATCH, request.samples), "engine": "rtl"}
+    options = preset.workload.options(preset.name, small)
+    job = Job(preset=preset, options=options.check(), design=request.design, output=request.scratch, tell=request.tell)
+    task: Task = preset.workload.function("prepare")(job)
+    task.forecast()
+    task.compared(task.run("rtl"))
+    return f"fine-tune of {request.samples} samples, {_EPOCHS} epochs, {task.steps} steps"
+
+
+def _language_device(request: Request) -> SimulatedDevice:
+    config, tell = request.config, request.tell
+    program = build_device(
+        request.files(),
+        memory_bytes=_MEMORY,
+        data_bits=config.data_bits,
+        address_bits=config.address_bits,
+        tell=lambda text: tell(0, 0, text),
+    )
+    return SimulatedDevice(program, memory_bytes=_MEMORY, progress=lambda cycles: tell(cycles, 0, "cycles"))
+
+
+def training_step(request: Request) -> str:
+    """A training step of a small transformer."""
+    small = SmallLanguage(request.config, _MEMORY)
+    device = _language_device(request)
+    with device:
+        small.step(device, small.tokens, AdamW(lr=1e-2, weight_decay=0.1))
+    return f"AdamW step of a random transformer, 2 layers of 128, {len(small.tokens)} tokens"
+
+
+def instant_step(request: Request) -> str:
+    """A step that makes the forward cache of a text, and one from it."""
+    small = SmallLanguage(request.config, _MEMORY)
+    device = _language_device(request)
+    with device:
+        small.instant(device, np.random.default_rng(1))
+    return (
+        f"two AdamW steps of a random transformer, 2 layers of 128, {len(small.tokens)} tokens, the second from cache"
+    )
+
+
+def labels(request: Request) -> str:
+    """Labels of shipped sequences by a shipped network."""
+    from gradloom.rtl.models.recurrent.stored import load_network
+    from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_windows
+
+    from ..workloads.answers import run_cell
+
+    units = 64 if request.config.hidden >= 64 else HIDDEN
+    network = load_network(spar_model(0, units))
+    x, _ = spar_windows(FOLDS[0])
+    if request.samples > len(x):
+        raise ValueError(f"samples={request.samples}: must be at most {len(x)}, the shipped sequences")
+    codes = network.input.codes(x[: request.samples])
+    run_cell(network, codes, request.config, request.files(), progress=request.tell)
+    return f"labels of {request.samples} sequences of {codes.shape[1]} steps by an LSTM of {units}"
