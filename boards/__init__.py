@@ -2,7 +2,7 @@
 
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
-from .registry import all_boards, build, check, checkup, find, flash, measure, write_project
+from .registry import all_boards, build, check, checkup, find, flash, measure, measured, require_sensor, write_project
 
 __all__ = [
     "Board",
@@ -16,5 +16,7 @@ __all__ = [
     "find",
     "flash",
     "measure",
+    "measured",
+    "require_sensor",
     "write_project",
 ]

@@ -27,6 +27,7 @@ _HOST = (
     "energy.py",
     "host.py",
     "program.py",
+    "measured.py",
     "pynq_transport.py",
     "machine.py",
     "registers.py",

@@ -105,6 +105,24 @@ def flash(
     return _package(board.name).flash(board, directory, host=host, dry_run=dry_run, echo=echo)
 
 
+def measured(board: Board, *, host: str, name: str, request: bytes) -> dict[str, Any]:
+    """Energy of a program that the board repeats, by its own sensor.
+
+    ``name`` of the design that was flashed; ``request``: see ``gradloom_host.measured``.
+    """
+    require_sensor(board, host)
+    result: dict[str, Any] = _package(board.name).measured(host, name=name, request=request)
+    return result
+
+
+def require_sensor(board: Board, host: str) -> None:
+    """Refuses a board whose host reaches no power sensor."""
+    if not hasattr(_package(board.name), "measured"):
+        raise ValueError(
+            f"host={host}: must be left out, {board.name} has no power sensor for gradloom; measure at its supply"
+        )
+
+
 def checkup(board: Board, place: Workplace) -> Iterator[Check]:
     """Checks of a board's workplace, one after the other.
 

@@ -16,13 +16,15 @@ class Energy:
     """Result of an :class:`EnergyMeter`.
 
     ``joules`` is the whole board's energy over ``seconds``; ``net_joules`` is what is left of it when the
-    idle power, measured just before, is taken off.
+    idle power is taken off. That was measured just before, and just after if the meter was asked to: then
+    ``idle_watts`` is the mean of both, and ``idle_drift`` what the second has more than the first.
     """
 
     seconds: float
     samples: int
     joules: float
     idle_watts: float
+    idle_drift: float = 0.0
 
     @property
     def mean_watts(self) -> float:
@@ -68,9 +70,18 @@ class EnergyMeter:
         Seconds between samples.
     idle_seconds : :class:`float`
         How long to measure the idle power before the block.
+    both : :class:`bool`
+        Measure it after the block, too.
     """
 
-    def __init__(self, sensor: Path | str | None = None, *, interval: float = 0.005, idle_seconds: float = 0.5):
+    def __init__(
+        self,
+        sensor: Path | str | None = None,
+        *,
+        interval: float = 0.005,
+        idle_seconds: float = 0.5,
+        both: bool = False,
+    ):
         if interval <= 0:
             raise ValueError(f"interval must be positive, not {interval}")
         if idle_seconds < 0:
@@ -78,6 +89,7 @@ class EnergyMeter:
         self.sensor = find_sensor() if sensor is None else Path(sensor)
         self.interval = interval
         self.idle_seconds = idle_seconds
+        self.both = both
         self.result: Energy | None = None
         self._idle_watts = 0.0
         self._samples: list[tuple[float, float]] = []
@@ -98,13 +110,16 @@ class EnergyMeter:
         except (OSError, ValueError) as fault:
             self._fault = fault
 
-    def __enter__(self) -> "EnergyMeter":
+    def _idle(self) -> float:
         idle = [self._sample()]
         while idle[-1][0] - idle[0][0] < self.idle_seconds:
             time.sleep(self.interval)
             idle.append(self._sample())
         seconds = idle[-1][0] - idle[0][0]
-        self._idle_watts = integrate(idle) / seconds if seconds else idle[0][1]
+        return integrate(idle) / seconds if seconds else idle[0][1]
+
+    def __enter__(self) -> "EnergyMeter":
+        self._idle_watts = self._idle()
         self.result = None
         self._fault = None
         self._stop.clear()
@@ -120,9 +135,11 @@ class EnergyMeter:
         if self._fault is not None:
             raise ValueError(f"sensor {self.sensor} stopped: {self._fault}") from self._fault
         self._samples.append(self._sample())
+        after = self._idle() if self.both else self._idle_watts
         self.result = Energy(
             seconds=self._samples[-1][0] - self._samples[0][0],
             samples=len(self._samples),
             joules=integrate(self._samples),
-            idle_watts=self._idle_watts,
+            idle_watts=(self._idle_watts + after) / 2,
+            idle_drift=after - self._idle_watts,
         )

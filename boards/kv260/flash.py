@@ -12,7 +12,7 @@ from ..ssh import ssh, valid_host
 #: What Kria's Ubuntu calls its user and itself.
 DEFAULT_HOST = "ubuntu@kria"
 #: Where designs go in the user's home there; a folder of ours holds the file.
-_FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
+FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
 
 
 def design_name(directory: Path) -> str:
@@ -122,7 +122,7 @@ def flash(
         raise FlowError(
             f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build {board.name} first"
         )
-    target = f"{_FOLDER}/{name}"
+    target = f"{FOLDER}/{name}"
     # A word for the shell there; names have no character that it would read.
     tree = "/proc/device-tree"
     clear = (
@@ -133,16 +133,16 @@ def flash(
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
     )
     steps: list[Command | Step] = [
-        Command(ssh(host, clear), explain={255: _silent(host)}),
+        Command(ssh(host, clear), explain={255: silent(host)}),
         Command(
             ("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/"),
-            explain={255: _silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
+            explain={255: silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
         ),
         # xmutil reads only root's folder; -t lets sudo ask for its password.
-        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}"), explain={255: _silent(host)}),
+        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}"), explain={255: silent(host)}),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
 
-def _silent(host: str) -> str:
+def silent(host: str) -> str:
     return f"{host} does not answer over ssh: is the board on, in this network, and its name right? (--host USER@HOST)"

@@ -1,0 +1,57 @@
+"""A preset's fine-tune as the request that a board measures."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.firmware.measured import LEAST_REPEATS, Request
+from gradloom.rtl.machines.presets import Preset
+from gradloom.rtl.shell.table import machine_table
+
+from ..run.designs import Design
+from ..workloads.driver import Job, Progress
+
+__all__ = ["board_request"]
+
+
+def board_request(
+    preset: Preset, *, design: Path | str | None, samples: int | None, repeats: int, scratch: Path, tell: Progress
+) -> tuple[bytes, dict[str, Any]]:
+    """Standard input of ``gradloom_host.measured``, and facts of the work.
+
+    ``samples``: images or sequences, else the preset's own. The workload must be one program.
+    """
+    if repeats < LEAST_REPEATS:
+        raise ValueError(f"repeats={repeats}: must be at least {LEAST_REPEATS}, a run is short and the sensor slow")
+    chosen = Design(preset, design)
+    given = {"engine": "reference"} | ({} if samples is None else {"limit": samples})
+    options = preset.workload.options(preset.name, given).check()
+    tell(0, 0, "preparing the program")
+    job = Job(preset=chosen.preset, options=options, design=chosen, output=scratch, tell=tell)
+    task = preset.workload.function("prepare")(job)
+    plan = getattr(task, "plan", None)
+    if plan is None:
+        raise ValueError(f"preset {preset.name!r}: is no single program that a board can repeat")
+    tell(0, 0, "forecast")
+    expected = task.forecast()["total"]
+    config = chosen.preset.config
+    table = machine_table(config.machine.engines, config.known, config.machine.loop(config))
+    contents = [(offset, np.frombuffer(content, np.uint8).tobytes()) for offset, content in plan.segments]
+    request = Request(
+        design={"name": preset.name, "table": table, "data_bits": config.data_bits},
+        program=plan.program_offset,
+        commands=plan.commands,
+        repeats=repeats,
+        segments=[[offset, len(content)] for offset, content in contents],
+    )
+    line = json.dumps(dataclasses.asdict(request)).encode() + b"\n"
+    facts = {
+        "samples": plan.settings.samples,
+        "epochs": plan.settings.epochs,
+        "forecast_cycles": expected,
+        "clock_mhz": config.clock_mhz,
+    }
+    return line + b"".join(content for _, content in contents), facts
