@@ -12,7 +12,7 @@ from dataclasses import asdict
 from gradloom.rtl.cli.output import progress_bar, table
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.methods import METHODS
+from gradloom.rtl.models.methods import LORA_XS, METHODS
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.planned import planned_step
 from gradloom.sim.workloads.costs import step_cost
@@ -20,11 +20,14 @@ from gradloom.sim.workloads.costs import step_cost
 #: Method, targets, lowest layer that learns, whether what enters it is in memory.
 CASES = (
     ("lora", "all", 0, False),
+    ("lora-xs", "all", 0, False),
     ("layernorm", "all", 0, False),
     ("ia3", "all", 0, False),
     ("lora", "q,v", 0, False),
+    ("lora-xs", "q,v", 0, False),
     ("lora", "all", 26, False),
     ("lora", "all", 26, True),
+    ("lora-xs", "all", 26, True),
     ("layernorm", "all", 26, True),
     ("ia3", "all", 26, True),
 )
@@ -52,6 +55,7 @@ def main() -> None:
                 rule=AdamW(lr=1e-3),
                 kept=kept,
                 vectors=() if method.ranked else modules,
+                made=modules if method is LORA_XS else (),
             )
             rows.append(
                 {

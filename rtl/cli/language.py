@@ -131,7 +131,7 @@ def plan(
     instant = method == "instantft"
     learnt = LORA if instant or method == "qlora" else find_method(method)
     for name, value, usual in (("rank", rank, None), ("store", store, "words")):
-        if value != usual and not learnt.ranked:
+        if value != usual and (learnt is not LORA if name == "store" else not learnt.ranked):
             raise ValueError(f"{name}={value}: must be left out with --method {method}; or give --method lora")
     if instant and targets is not None:
         raise ValueError(
@@ -263,8 +263,8 @@ def _plan_verb(
     method: Annotated[
         str,
         typer.Option(
-            help="qlora: adapters beside linear layers; layernorm: norms; ia3: factors of linear layers; instantft: "
-            "adapters to the head."
+            help="qlora: adapters beside linear layers; lora-xs: a small matrix in each; layernorm: norms; "
+            "ia3: factors of linear layers; instantft: adapters to the head."
         ),
     ] = "qlora",
     from_layer: Annotated[
@@ -326,7 +326,9 @@ def _plan_verb(
 
 
 def _say_plan(result: dict[str, Any]) -> None:
-    learns = result["method"] if result["rank"] is None else f"rank {result['rank']}"
+    learns = ", ".join(
+        each for each in (result.get("method"), "" if result["rank"] is None else f"rank {result['rank']}") if each
+    )
     rows = [{"memory": name.replace("_", " "), "bytes": size} for name, size in result["memory"].items()]
     table(
         [*rows, {"memory": "together", "bytes": result["total_bytes"]}],

@@ -49,7 +49,9 @@ def average(clients: Mapping[str, Content], *, weights: Sequence[float] = (), ra
         _check(first_name, first, name, each)
     config, tensors, errors = dict(first.config), {}, {}
     own = int(config.get("r") or 0)
-    if rank is not None and (not own or config.get("use_rslora")):
+    if rank is not None and (
+        not own or config.get("use_rslora") or not any(name.endswith(_A) for name in first.tensors)
+    ):
         raise ValueError(f"rank={rank}: must be left out, these adapters have no rank or another scale for each")
     if rank is not None and not 1 <= rank <= own * len(clients):
         raise ValueError(f"rank={rank}: must be from 1 to {own * len(clients)}, the rank of all clients together")

@@ -18,6 +18,7 @@ __all__ = [
     "finite",
     "fresh_lora",
     "layer_of",
+    "linears_of",
     "load_lora",
     "lowest_layer",
     "save_lora",
@@ -82,7 +83,8 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _linears(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[Linear]:
+def linears_of(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[Linear]:
+    """Linears of projections and layers, in the order of a forward pass."""
     wanted = set(projections)
     prefixes = tuple(f"model.layers.{i}." for i in layers)
     return [each for each in model.linears if each.projection in wanted and each.name.startswith(prefixes)]
@@ -106,7 +108,7 @@ def fresh_lora(
     random = np.random.default_rng(seed)
     scale = (2 * rank if alpha is None else alpha) / rank
     adapters = {}
-    for linear in _linears(model, targets, range(model.layers) if layers is None else layers):
+    for linear in linears_of(model, targets, range(model.layers) if layers is None else layers):
         bound = linear.inputs**-0.5
         a = random.uniform(-bound, bound, (rank, linear.inputs)).astype(np.float32)
         adapters[linear.name] = Adapter(a, np.zeros((linear.outputs, rank), np.float32), scale)
@@ -158,7 +160,7 @@ def save_lora(
     rank, scale = next(iter(shapes))
     projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
     layers = sorted({layer_of(name) for name in adapters})
-    linears = _linears(model, projections, layers)
+    linears = linears_of(model, projections, layers)
     if {each.name for each in linears} != set(adapters):
         raise ValueError(
             f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are {len(linears)}"
@@ -218,7 +220,7 @@ def _adapters(
         layers = list(range(model.layers))
     elif isinstance(layers, int):
         layers = [layers]
-    linears = _linears(model, targets, layers)
+    linears = linears_of(model, targets, layers)
     expected = {key(linear.name, which) for linear in linears for which in "AB"}
     missing, further = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
     if missing:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from .language import PROJECTIONS, LanguageModel
 
-__all__ = ["IA3", "LAYERNORM", "LORA", "METHODS", "Method", "find_method"]
+__all__ = ["IA3", "LAYERNORM", "LORA", "LORA_XS", "METHODS", "Method", "find_method"]
 
 #: Bytes of a learnt value in PEFT's file: float32.
 _VALUE = 4
@@ -94,6 +94,10 @@ class Method:
         """Values that learn."""
         return sum(math.prod(shape) for shape in self.tensors(model, targets, layers, rank).values())
 
+    def frozen(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int], rank: int = 1) -> int:
+        """Values in memory beside those that learn, which follow from the base."""
+        return 0
+
     def update_bytes(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int], rank: int = 1) -> int:
         """Bytes of the trained parameters as float32, without names."""
         return _VALUE * self.parameters(model, targets, layers, rank)
@@ -131,6 +135,21 @@ class _Lora(Method):
         return {f"{_PREFIX}{module}.lora_A.weight": (rank, inputs), f"{_PREFIX}{module}.lora_B.weight": (outputs, rank)}
 
 
+class _LoraXs(Method):
+    #: No type of PEFT's: an adapter is exported as plain LoRA.
+    peft_type = "LORA_XS"
+    ranked = True
+
+    def shapes(self, model: LanguageModel, module: str, rank: int) -> dict[str, tuple[int, ...]]:
+        """Shape of the matrix that learns; see :class:`Method`."""
+        return {f"{_PREFIX}{module}.lora_R.weight": (rank, rank)}
+
+    def frozen(self, model: LanguageModel, targets: Iterable[str], layers: Iterable[int], rank: int = 1) -> int:
+        """A, and B with both signs; see :class:`Method`."""
+        shapes = [model.shape(module.rsplit(".", 1)[-1]) for module in self.modules(model, targets, layers)]
+        return sum(rank * (inputs + 2 * outputs) for outputs, inputs in shapes)
+
+
 class _LayerNorm(Method):
     peft_type = "LN_TUNING"
 
@@ -161,6 +180,7 @@ class _Ia3(Method):
 
 
 LORA = _Lora(name="lora", title="LoRA", targets=PROJECTIONS, usual=("q_proj", "v_proj"))
+LORA_XS = _LoraXs(name="lora-xs", title="LoRA-XS", targets=PROJECTIONS, usual=("q_proj", "v_proj"))
 LAYERNORM = _LayerNorm(
     name="layernorm",
     title="norm tuning",
@@ -174,7 +194,7 @@ IA3 = _Ia3(
     usual=("k_proj", "v_proj", "down_proj"),
 )
 #: By name.
-METHODS: Mapping[str, Method] = {each.name: each for each in (LORA, LAYERNORM, IA3)}
+METHODS: Mapping[str, Method] = {each.name: each for each in (LORA, LORA_XS, LAYERNORM, IA3)}
 
 
 def find_method(name: str) -> Method:

@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 #: Methods of QLoRA's presets: the names of :data:`gradloom.rtl.models.methods.METHODS`, which is not quick to import.
-METHODS = ("lora", "layernorm", "ia3")
+METHODS = ("lora", "lora-xs", "layernorm", "ia3")
+#: Those whose adapters have a rank.
+RANKED = ("lora", "lora-xs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,8 @@ class QLoraOptions(TextOptions):
     """Options of QLoRA."""
 
     method: str = option(
-        "What learns: lora, adapters beside linear layers; layernorm, norms; ia3, factors of linear layers.",
+        "What learns: lora, adapters beside linear layers; lora-xs, a small matrix in each; layernorm, norms; ia3, "
+        "factors of linear layers.",
         METHODS[0],
         choices=METHODS,
     )
@@ -90,7 +93,7 @@ class QLoraOptions(TextOptions):
             raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")
         if self.method != METHODS[0]:
             for name, usual in (("rank", None), ("store", "words"), ("card", False)):
-                if getattr(self, name) != usual:
+                if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
                     raise ValueError(
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"

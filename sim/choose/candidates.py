@@ -12,7 +12,8 @@ import numpy as np
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Learnt, fresh_lora
-from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, Method
+from gradloom.rtl.models.lora_xs import fresh_cores
+from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, LORA_XS, Method
 from gradloom.rtl.models.methods import METHODS as KNOWN
 from gradloom.rtl.models.vectors import fresh_vectors
 from gradloom.rtl.plan.language.budget import TARGETS
@@ -92,7 +93,8 @@ class Candidate:
     @property
     def learns(self) -> str:
         """What learns, in words."""
-        return f"{self.named_targets} from layer {self.from_layer}" + (f", rank {self.rank}" if self.rank else "")
+        name = f"{self.method} " if self.method == LORA_XS.name else ""
+        return f"{name}{self.named_targets} from layer {self.from_layer}" + (f", rank {self.rank}" if self.rank else "")
 
     def modules(self, model: LanguageModel) -> list[str]:
         """Names of what learns."""
@@ -116,6 +118,7 @@ class Candidate:
             model=model,
             ranks=tuple(self.ranks(model).items()),
             vectors=tuple(self.vectors(model)),
+            made=self.method == LORA_XS.name,
             first=self.from_layer,
             tokens=self.seq,
             **options,
@@ -160,6 +163,13 @@ def _fresh_lora(
     return dict(fresh_lora(model, rank=candidate.rank, targets=candidate.targets, layers=layers, seed=seed))
 
 
+def _fresh_cores(
+    model: LanguageModel, tensor: Callable[[str], np.ndarray], candidate: Candidate, seed: int
+) -> dict[str, Learnt]:
+    layers = range(candidate.from_layer, model.layers)
+    return dict(fresh_cores(model, tensor, rank=candidate.rank, targets=candidate.targets, layers=layers))
+
+
 def _fresh_vectors(
     model: LanguageModel, tensor: Callable[[str], np.ndarray], candidate: Candidate, seed: int
 ) -> dict[str, Learnt]:
@@ -172,6 +182,7 @@ METHODS: Mapping[str, Choice] = {
     each.method.name: each
     for each in (
         Choice(method=LORA, targets=tuple(TARGETS.values()), ranks=_RANKS, stores=tuple(STORES), fresh=_fresh_lora),
+        Choice(method=LORA_XS, targets=tuple(TARGETS.values()), ranks=_RANKS, fresh=_fresh_cores, lr=3e-3),
         Choice(method=LAYERNORM, targets=(LAYERNORM.usual,), fresh=_fresh_vectors),
         Choice(method=IA3, targets=(IA3.usual,), fresh=_fresh_vectors),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
+from gradloom.rtl.models.lora_xs import CoreAdapter
 from gradloom.rtl.models.vectors import Vector
 
 __all__ = [
@@ -451,6 +452,8 @@ class Llama:
 
         A vector multiplies outputs, or inputs of ``down_proj``.
         """
+        if isinstance(learnt, CoreAdapter):
+            learnt = learnt.plain
         if not isinstance(learnt, Vector):
             assert learnt is None or isinstance(learnt, Adapter)
             return self.linears.forward(name, x, learnt)
@@ -461,6 +464,10 @@ class Llama:
     def _backward_linear(
         self, name: str, dy: Array, x: Array, learnt: Learnt | None
     ) -> tuple[Array, tuple[Array, ...] | None]:
+        if isinstance(learnt, CoreAdapter):
+            dx, found = self.linears.backward(name, dy, x, learnt.plain)
+            assert found is not None
+            return dx, (learnt.b.T @ found[1],)
         if not isinstance(learnt, Vector):
             assert learnt is None or isinstance(learnt, Adapter)
             return self.linears.backward(name, dy, x, learnt)

@@ -40,6 +40,7 @@ from gradloom.rtl.plan.language.operations import (
     TokenSum,
     Unpack,
     Update,
+    Widen,
     Words,
 )
 from gradloom.rtl.plan.program.reading import Reading
@@ -132,8 +133,12 @@ class FloatStep(Execution):
 
     def _gradient(self, operation: Gradient) -> None:
         name = operation.adapter.name
-        self.values[f"{name}.ga"] = self.values[f"{name}.dh"].T @ self[operation.x]
-        self.values[f"{name}.gb"] = self.values[f"{name}.h"].T @ self[operation.dy]
+        for which, (h, part) in operation.sources.items():
+            self.values[f"{name}.{which}"] = self.values[f"{name}.{h}"].T @ self[part]
+
+    def _widen(self, operation: Widen) -> None:
+        self[operation.y] = -self[operation.x]
+        self.tables = {**self.tables, operation.y.name: self[operation.y].T}
 
     def _update(self, operation: Update) -> None:
         """Left to who asks: nothing of a step needs it."""
@@ -252,10 +257,16 @@ class IntegerStep(Execution):
 
     def _gradient(self, operation: Gradient) -> None:
         name, shifts = operation.adapter.name, operation.shifts(self.frac)
-        for which, x, h in (("ga", operation.x, "dh"), ("gb", operation.dy, "h")):
-            made, lost = gradient(self[x], self.values[f"{name}.{h}"], shift=shifts[which])
+        for which, (h, part) in operation.sources.items():
+            made, lost = gradient(self[part], self.values[f"{name}.{h}"], shift=shifts[which])
             self.values[f"{name}.{which}"] = made
             self.saturated += lost
+
+    def _widen(self, operation: Widen) -> None:
+        x = self[operation.x]
+        self[operation.y], lost = update(np.zeros_like(x), x, **operation.command)
+        self.tables = {**self.tables, operation.y.name: self[operation.y].T}
+        self.saturated += lost
 
     def _update(self, operation: Update) -> None:
         name = operation.adapter.name

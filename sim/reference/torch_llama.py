@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
+from gradloom.rtl.models.lora_xs import CoreAdapter
 
 __all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
 
@@ -110,6 +111,10 @@ class TorchLlama:
             return x @ weight.T
         if isinstance(each, Adapter):
             return x @ weight.T + each.scale * ((x @ each.a.T) @ each.b.T)
+        if isinstance(each, CoreAdapter):
+            a, b = torch.from_numpy(each.a), torch.from_numpy(each.b)
+            core: Any = each.r
+            return x @ weight.T + each.scale * ((x @ a.T) @ core.T @ b.T)
         factors: Any = each.parts["w"]
         return (x * factors) @ weight.T if name.endswith(".down_proj") else (x @ weight.T) * factors
 

@@ -9,8 +9,9 @@ import numpy as np
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.instant import holds_instant, load_instant
-from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Learnt, load_lora
+from gradloom.rtl.models.lora_xs import load_cores
+from gradloom.rtl.models.methods import LORA_XS
 from gradloom.rtl.models.vectors import load_vectors, peft_method
 
 from ..reference.llama import Cache, Llama
@@ -43,9 +44,11 @@ def greedy(
         fresh = [token]
 
 
-def _learnt(folder: Path, model: LanguageModel) -> Mapping[str, Learnt]:
+def _learnt(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
     """Adapters or vectors of a folder."""
-    method = peft_method(folder)
+    method, model = peft_method(folder), checkpoint.model
+    if method is LORA_XS:
+        return load_cores(folder, model, checkpoint.tensor)
     if method is None or method.ranked:
         return load_lora(folder, model)
     return load_vectors(folder, model, method)
@@ -69,7 +72,7 @@ def generate_text(
         raise ValueError(f"tokens={tokens}: must be at least 1")
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
-    adapters = None if adapter is None or blocks is not None else _learnt(adapter, checkpoint.model)
+    adapters = None if adapter is None or blocks is not None else _learnt(adapter, checkpoint)
     tokenizer = language.open_tokenizer(checkpoint.path)
     given = tokenizer.encode(prompt)
     if not given:

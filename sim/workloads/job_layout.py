@@ -12,7 +12,7 @@ from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, Program
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.methods import METHODS
+from gradloom.rtl.models.methods import LORA_XS, METHODS
 from gradloom.rtl.plan.language.budget import Request
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import EDGE, Fracs, Operation, Tensor, Update
@@ -230,6 +230,8 @@ class Shape:
         Rank of the adapter of a linear, by name.
     vectors : tuple of str
         Modules with a learnt vector.
+    made : bool
+        Whether the step makes each adapter's B: LoRA-XS.
     first : int
         The lowest layer that learns.
     tokens : int
@@ -247,6 +249,7 @@ class Shape:
     model: LanguageModel
     ranks: tuple[tuple[str, int], ...] = ()
     vectors: tuple[str, ...] = ()
+    made: bool = False
     first: int = 0
     tokens: int = 64
     adamw: bool = True
@@ -258,7 +261,7 @@ class Shape:
     @property
     def on_card(self) -> bool:
         """Whether a memory card takes it: its adapters are words."""
-        return not self.vectors and self.store == "words" and self.accumulate == 1
+        return not self.vectors and not self.made and self.store == "words" and self.accumulate == 1
 
     @property
     def rule(self) -> float | AdamW:
@@ -271,7 +274,15 @@ class Shape:
         With ``kept`` they begin at the lowest layer that learns.
         """
         ranks, layers = dict(self.ranks), range(self.first if kept else 0, self.model.layers)
-        step = Step(self.model, self.tokens, ranks, layers, vectors=frozenset(self.vectors), texts=self.accumulate)
+        step = Step(
+            self.model,
+            self.tokens,
+            ranks,
+            layers,
+            vectors=frozenset(self.vectors),
+            texts=self.accumulate,
+            made=frozenset(ranks) if self.made else (),
+        )
         rule, scales = self.rule if updates else None, dict.fromkeys(ranks, 2.0)
         return step, training_operations(step, scales, rule, texts=self.accumulate, wide=STORES[self.store])
 
@@ -291,6 +302,7 @@ def shape_of(request: Request, *, accumulate: int = 1, texts: int = 1, steps: in
         model=request.model,
         ranks=tuple((name, request.rank) for name in modules) if ranked else (),
         vectors=() if ranked else tuple(modules),
+        made=request.method == LORA_XS.name,
         first=request.from_layer,
         tokens=request.seq,
         adamw=request.optimizer == "adamw",
@@ -378,7 +390,9 @@ def measured_sizes(shape: Shape) -> dict[str, int]:
     linears = {each.name: each for each in shape.model.linears}
     found: dict[str, int] = {}
     for name, rank in shape.ranks:
-        found |= {f"{name}.ga": 4 * rank * linears[name].inputs, f"{name}.gb": 4 * rank * linears[name].outputs}
+        if not shape.made:
+            found[f"{name}.ga"] = 4 * rank * linears[name].inputs
+        found[f"{name}.gb"] = 4 * rank * linears[name].outputs
         found |= dict.fromkeys((f"{name}.h", f"{name}.dh"), 4 * shape.tokens * rank)
     return found
 

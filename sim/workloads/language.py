@@ -12,7 +12,8 @@ from gradloom import __version__, boards
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import Checkpoint, LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, finite, lowest_layer
-from gradloom.rtl.models.methods import LORA, Method
+from gradloom.rtl.models.lora_xs import CoreAdapter
+from gradloom.rtl.models.methods import LORA, LORA_XS, Method
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.language.budget import Request, cached_texts
@@ -352,8 +353,8 @@ class TextTask:
             "seq": asked.seq,
             "windows": len(self.windows),
             "tokens_left_out": self.tokens - asked.seq * len(self.windows),
-            "rank": first.rank if isinstance(first, Adapter) else None,
-            "alpha": first.scale * first.rank if isinstance(first, Adapter) else None,
+            "rank": first.rank if isinstance(first, Adapter | CoreAdapter) else None,
+            "alpha": first.scale * first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "adapter_parameters": sum(
                 values.size for each in outcome.learnt.values() for values in each.parts.values()
             ),
@@ -379,6 +380,8 @@ class TextTask:
 
         self.saved(folder, outcome.learnt)
         learns = metrics["method"] if metrics["rank"] is None else f"rank {metrics['rank']}"
+        if metrics["method"] == LORA_XS.name:
+            learns = f"{LORA_XS.title}, {learns}"
         plot_steps(
             folder / "loss.png",
             metrics,

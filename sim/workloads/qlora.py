@@ -15,7 +15,8 @@ from gradloom.firmware.soc import Limits
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
-from gradloom.rtl.models.methods import METHODS, Method
+from gradloom.rtl.models.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
+from gradloom.rtl.models.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.rtl.models.vectors import fresh_vectors, load_vectors, save_vectors
 from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
 from gradloom.rtl.plan.language.descent import AdamW
@@ -23,7 +24,7 @@ from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
 
 from .board_job import board_job, write_card_image
-from .driver import Job, Outcome
+from .driver import Job, Outcome, Progress
 from .job_layout import planner
 from .language import (
     Quantized,
@@ -56,14 +57,17 @@ class QLoraTask(TextTask):
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
         self.adapters: dict[str, Learnt] = {}
-        if self.learnt.ranked:
-            self.adapters |= _adapters(self.shapes, self.asked, self.rank, self.layers)
-        else:
+        if self.learnt is not LORA:
             self.method = self.learnt.name
+        if self.learnt is LORA:
+            self.adapters |= _adapters(self.shapes, self.asked, self.rank, self.layers)
+        elif self.learnt is LORA_XS:
+            self.adapters |= _cores(self.checkpoint, self.asked, self.rank, self.layers, job.tell)
+        else:
             self.adapters |= _vectors(self.checkpoint, self.asked, self.learnt, self.layers)
         self.from_layer = lowest_layer(self.adapters)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
-        rank = next((each.rank for each in self.adapters.values() if isinstance(each, Adapter)), None)
+        rank = next((each.rank for each in self.adapters.values() if isinstance(each, Adapter | CoreAdapter)), None)
         request = self.fitting(
             rank=rank or 1, targets=self.named, machine=not self.exact, from_layer=self.from_layer, learnt=self.learnt
         )
@@ -200,8 +204,11 @@ class QLoraTask(TextTask):
 
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`TextTask`."""
-        if self.learnt.ranked:
+        if self.learnt is LORA:
             save_lora(folder, self.shapes, learnt)
+        elif self.learnt is LORA_XS:
+            save_lora(folder, self.shapes, plain_adapters(learnt))
+            save_cores(folder / CORE, self.shapes, learnt)
         else:
             save_vectors(folder, self.shapes, self.learnt, learnt)
 
@@ -239,6 +246,28 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return found
+
+
+def _cores(
+    checkpoint: Quantized, asked: QLoraOptions, rank: int, layers: int, tell: Progress
+) -> dict[str, CoreAdapter]:
+    """LoRA-XS to start from, of a folder or fresh.
+
+    A and B are those of the quantised base.
+    """
+    model, wanted = checkpoint.model, LORA_XS.parse(asked.targets)
+    if asked.adapter is None:
+        inner = range(asked.from_layer or 0, layers)
+        return fresh_cores(model, checkpoint.tensor, rank=rank, targets=wanted, layers=inner, tell=tell)
+    beside = Path(asked.adapter) / CORE
+    found = load_cores(
+        beside if beside.is_dir() else asked.adapter, model, checkpoint.tensor, rank=asked.rank, tell=tell
+    )
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if asked.targets is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {asked.adapter} has adapters on {', '.join(sorted(has))}")
     _check_layers(asked, found, layers)
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
+from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.rounding import saturate
@@ -19,9 +20,11 @@ from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.rtl.models.lora import Adapter, Learnt
+from gradloom.rtl.models.lora_xs import CoreAdapter
 from gradloom.rtl.models.pack import QuantizedLinear
 from gradloom.rtl.models.vectors import Vector
 from gradloom.rtl.plan.language.accumulate import spare_bits
+from gradloom.rtl.plan.language.cores import FACTORS
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import choose
 from gradloom.rtl.plan.language.operations import (
@@ -41,10 +44,11 @@ from gradloom.rtl.plan.language.operations import (
     Tensor,
     TokenSum,
     Unpack,
+    Widen,
     results,
 )
 from gradloom.rtl.plan.language.sections import rows_of
-from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.rtl.plan.language.step import ZEROS, Layout, lower
 from gradloom.rtl.plan.language.training import training_operations
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
 from gradloom.rtl.plan.language.vector import frac_of, norm_weight
@@ -226,6 +230,7 @@ class Training:
 
     def __post_init__(self) -> None:
         self.loras = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
+        self.cores = {name: each for name, each in self.adapters.items() if isinstance(each, CoreAdapter)}
         self.vectors = {name: each for name, each in self.adapters.items() if isinstance(each, Vector)}
         self.operations = self._operations()
         self.frozen.load(self.operations)
@@ -235,9 +240,16 @@ class Training:
 
     def _operations(self) -> list[Operation]:
         model = self.frozen.model
-        ranks = {name: each.rank for name, each in self.loras.items()}
+        ranks = {name: each.rank for name, each in (self.loras | self.cores).items()}
         self.step = Step(
-            model, len(self.tokens), ranks, self.layers, self.head, vectors=frozenset(self.vectors), texts=self.texts
+            model,
+            len(self.tokens),
+            ranks,
+            self.layers,
+            self.head,
+            vectors=frozenset(self.vectors),
+            texts=self.texts,
+            made=frozenset(self.cores),
         )
         scales = {name: each.scale for name, each in self.loras.items()}
         return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
@@ -254,6 +266,11 @@ class Training:
             yield self.step.gradient, self.inputs["gradient"]
         for module in dict.fromkeys(each.words.name.removesuffix(".w") for each in self._narrows()):
             yield self.step.learnt.words(module), self.vectors[module].values.astype(np.float64)[None]
+        for name, core in self.cores.items():
+            b = core.b.T * np.float64(core.scale)
+            yield self.step.cores.words(name), np.pad(core.r.T.astype(np.float64), ((0, 0), (0, EDGE - core.rank)))
+            for which, factor in zip(FACTORS, (-b, b)):
+                yield self.step.cores.frozen(name, len(core.b), which), factor
         for total in (add.y.tensor for add in self._sums()):
             words, frac = self.sums.get(total.name, (np.zeros((total.rows, total.features)), 0))
             yield total, words * 2.0**-frac
@@ -284,6 +301,7 @@ class Training:
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
         for name, each in self.loras.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
+        tables |= {f"{name}.a": core.a.astype(np.float64) for name, core in self.cores.items()}
         model = self.frozen.model
         # Some are changed in place.
         starts = {name: values.copy() for name, (_, values) in self.starts.items()}
@@ -323,6 +341,7 @@ class Training:
         for name, each in self.loras.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 given[f"{name}.{which}"] = fraction_bits(values, WEIGHT.width, headroom=1)
+        given |= {f"{name}.a": fraction_bits(core.a, WEIGHT.width) for name, core in self.cores.items()}
         for name, (tensor, values) in self.starts.items():
             given[name] = frac_of(float(np.abs(values).max()) or 1.0, tensor.form)
         given |= self.known
@@ -361,6 +380,10 @@ class Training:
             elif isinstance(operation, Descent):
                 zeros = np.zeros((2, operation.words.rows, operation.words.tensor.features), np.int64)
                 made[operation.moments] = self.moments.get(operation.moments, zeros)
+            elif isinstance(operation, Widen):
+                made[ZEROS] = np.zeros(UpdateEngine.depth * EDGE, np.int64)
+        for name, core in self.cores.items():
+            made[f"{name}.a"] = encoded(core.a, frac[f"{name}.a"] + SPARE, MASTER)
         if self.wide is not None:
             return made | self._stored(frac)
         for name, each in self.loras.items():
@@ -567,9 +590,9 @@ class StepMachine:
         for operation in training.operations:
             if isinstance(operation, Gradient):
                 name, rank = operation.adapter.name, operation.adapter.rank
-                for kind in ("g",) if training.rule is None else ("", "g"):
-                    sizes[f"{name}.{kind}a"] = rank, operation.x.tensor.features
-                    sizes[f"{name}.{kind}b"] = rank, operation.dy.tensor.features
+                for kind in ("g",) if training.rule is None or operation.adapter.made else ("", "g"):
+                    for which, (_, part) in operation.sources.items():
+                        sizes[f"{name}.{which.replace('g', kind)}"] = rank, part.tensor.features
         sizes = {name: size for name, size in sizes.items() if name not in self.layout.shared}
         found = {
             name: untile_rows(self.host.fetch(self.layout[name], 4 * rows * features), rows, features, EDGE)
@@ -595,8 +618,8 @@ class StepMachine:
         """In memory, h has lost the bits that a weight has not."""
         made = {}
         for operation in training.operations:
-            if isinstance(operation, Gradient):
-                for name in {f"{operation.adapter.name}.{which}" for which in ("h", "dh")} - self.layout.shared:
+            if isinstance(operation, Product) and operation.adapter is not None:
+                for name in {operation.hidden} - self.layout.shared:
                     data = self.host.fetch(self.layout[name], 4 * operation.x.rows * operation.adapter.rank)
                     made[name] = int(np.abs(np.frombuffer(data, "<i4").astype(np.int64)).max()) << DROP
         return made

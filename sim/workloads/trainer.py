@@ -10,6 +10,7 @@ import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.lora import Adapter, Learnt, lowest_layer
+from gradloom.rtl.models.lora_xs import CoreAdapter
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.exponents import HEADROOM
 from gradloom.rtl.plan.language.operations import SPARE, Loss, Pack, Tensor
@@ -23,6 +24,10 @@ from .forward_cache import Places, Text, brought_back, reserved
 from .step import Frozen, Kept, StepMachine, Training, largest, place_frozen
 
 __all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
+
+
+#: Ends of the names of sums of gradients.
+_SUMS = (".sa", ".sb", ".sr", ".sw")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +213,7 @@ class Trainer:
             self.cache[text] = {each.name: (values[each.name], frac[each.name]) for each in self.cached(text)}
         self.taken = (self.taken + 1) % self.texts
         if training.rule is None:
-            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith((".sa", ".sb", ".sw"))}
+            self.sums = {name: (values[name], frac[name]) for name in values if name.endswith(_SUMS)}
         else:
             self.number, self.sums = self.number + 1, {}
             if self.wide is not None:
@@ -249,6 +254,9 @@ class Trainer:
             if isinstance(held, Adapter):
                 a, b = (values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE) for which in "ab")
                 self.adapters[name] = held.taking({"a": a, "b": b.T / held.scale})
+            elif isinstance(held, CoreAdapter):
+                r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
+                self.adapters[name] = held.taking({"r": r})
             else:
                 self.adapters[name] = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})
             for which in held.parts:

@@ -337,7 +337,7 @@ BAD = {
     "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
-    "an unknown method": ((*TUNE, "--method", "bitfit"), "method=bitfit: must be one of lora, layernorm, ia3"),
+    "an unknown method": ((*TUNE, "--method", "bitfit"), "method=bitfit: must be one of lora, lora-xs, layernorm, ia3"),
     "a rank of norms": (
         (*TUNE, "--method", "layernorm", "--rank", "4"),
         "rank=4: must be left out with --method layernorm; or give --method lora",

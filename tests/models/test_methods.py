@@ -64,6 +64,13 @@ def test_targets_by_name(method, text, wanted):
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="targets=q: must be all, or some of k, v, down between commas for ia3"):
         IA3.parse("q")
-    with pytest.raises(ValueError, match="method=bitfit: must be one of lora, layernorm, ia3"):
+    with pytest.raises(ValueError, match="method=bitfit: must be one of lora, lora-xs, layernorm, ia3"):
         find_method("bitfit")
     assert tuple(find_method(name).name for name in METHODS) == text.METHODS
+
+
+def test_lora_xs_has_a_square_of_each_linear():
+    model, method = BUILT_IN["smollm2-135m"], METHODS["lora-xs"]
+    assert method.parameters(model, method.usual, range(model.layers), 8) == 2 * 30 * 64
+    # A of both, and B of q and of v twice.
+    assert method.frozen(model, method.usual, (0,), 8) == 8 * (576 + 2 * 576 + 576 + 2 * 192)

@@ -8,7 +8,8 @@ latter in place. The last text's step updates by the sums.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from .operations import Adapter, Add, Codes, Descent, Gradient, Operation, Slice, Tensor, TokenSum, Update
+from .cores import is_gradient
+from .operations import Adapter, Add, Codes, Descent, Gradient, Operation, Product, Slice, Tensor, TokenSum, Update
 
 __all__ = ["spare_bits", "summed"]
 
@@ -38,7 +39,7 @@ def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) 
         if isinstance(operation, Update | Descent):
             made += [*waiting, operation]
             waiting = []
-        elif isinstance(operation, Gradient | TokenSum):
+        elif isinstance(operation, Gradient | TokenSum) or is_gradient(operation):
             made += [operation, *waiting]
             waiting = _sums(operation, linear)
         else:
@@ -47,16 +48,19 @@ def summed(operations: Iterable[Operation], linear: Callable[[Adapter], Codes]) 
 
 
 def _total(gradient: Slice) -> Slice:
-    """The sum of a vector's gradients."""
-    held = gradient.tensor
-    return Tensor(f"{held.name.removesuffix('.gw')}.sw", held.rows, held.features).all()
+    """The sum of the gradients of a vector, or of LoRA-XS."""
+    held, (module, _, which) = gradient.tensor, gradient.name.rpartition(".g")
+    return Tensor(f"{module}.s{which}", held.rows, held.features).all()
 
 
-def _sums(gradient: Gradient | TokenSum, linear: Callable[[Adapter], Codes]) -> list[Operation]:
-    if isinstance(gradient, TokenSum):
+def _sums(gradient: Operation, linear: Callable[[Adapter], Codes]) -> list[Operation]:
+    if isinstance(gradient, TokenSum | Product):
         total = _total(gradient.y)
         return [Add(total, gradient.y, total, lazy=True)]
+    assert isinstance(gradient, Gradient)
     made: list[Operation] = []
+    if gradient.adapter.made:
+        return made
     held = linear(gradient.adapter)
     for which, features in (("a", held.inputs), ("b", held.outputs)):
         name, rank = gradient.adapter.name, gradient.adapter.rank

@@ -25,7 +25,7 @@ def again(operations: Sequence[Operation], frac: Fracs) -> tuple[list[Operation]
     the product beside which it is made.
     """
     norms = {each.y.name: each for each in operations if isinstance(each, Norm)}
-    wanted = {each.x.name for each in operations if isinstance(each, Gradient)} & set(norms)
+    wanted = {part.name for each in operations if isinstance(each, Gradient) for _, part in each.sources.values()}
     held = _held(operations)
     beside = {
         each.weight.name: place
@@ -34,7 +34,7 @@ def again(operations: Sequence[Operation], frac: Fracs) -> tuple[list[Operation]
     }
     made: dict[int, list[Norm]] = {}
     other: dict[str, Tensor] = {}
-    for name in sorted(wanted):
+    for name in sorted(wanted & set(norms)):
         norm = norms[name]
         layer, _, which = norm.weight.rpartition(".")
         place = beside.get(f"model.layers.{layer}.mlp.{_BESIDE.get(which, '')}")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape
 from gradloom.rtl.models.language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel
-from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, METHODS, Method
+from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, LORA_XS, METHODS, Method
 from gradloom.rtl.models.pack import HEADS, raw_parts
 from gradloom.rtl.plan.language import packed
 from gradloom.rtl.plan.language.packed import STORES
@@ -53,6 +53,7 @@ DSP_SHARE = 0.85
 _STAGE = {"q_proj": 0, "k_proj": 0, "v_proj": 0, "o_proj": 1, "gate_proj": 2, "up_proj": 2, "down_proj": 3}
 _LEARNT = {
     LORA.name: _STAGE,
+    LORA_XS.name: _STAGE,
     LAYERNORM.name: {"input_layernorm": -1, "post_attention_layernorm": 1, "norm": 4},
     IA3.name: {**_STAGE, "down_proj": 2},
 }
@@ -131,7 +132,7 @@ class Request:
                 raise ValueError(f"{field}={getattr(self, field)}: must be one of {', '.join(map(str, known))}")
         if not self.targets or set(self.targets) - set(self.known.targets):
             raise ValueError(f"targets={','.join(self.targets)}: must be some of {', '.join(self.known.targets)}")
-        if not self.known.ranked and self.store != "words":
+        if self.method != LORA.name and self.store != "words":
             raise ValueError(f"store={self.store}: must be words for {self.method}")
 
     @property
@@ -149,6 +150,12 @@ class Request:
         """Trainable parameters."""
         layers = range(self.from_layer, self.model.layers)
         return self.known.parameters(self.model, self.targets, layers, self.rank)
+
+    @property
+    def frozen_parameters(self) -> int:
+        """Values of adapters that do not learn."""
+        layers = range(self.from_layer, self.model.layers)
+        return self.known.frozen(self.model, self.targets, layers, self.rank)
 
     @property
     def learning_layers(self) -> int:
@@ -198,7 +205,7 @@ def memory(request: Request) -> dict[str, int]:
         "embedding": embedding,
         "head": head,
         "norms": sum(raw.values()),
-        "tables": 4 * (1 << request.bits) + 4 * 256 + 4 * seq * model.head_dim,
+        "tables": 4 * (1 << request.bits) + 4 * 256 + 4 * seq * model.head_dim + WORD * request.frozen_parameters,
         "adapters": ADAPTER_COPIES * _stored(request, moments=False),
         "working": _working(request),
         "gradients": adapters,
@@ -271,7 +278,7 @@ def _token_parts(request: Request) -> Iterator[_Part]:
     for name in PROJECTIONS:
         n, k = model.shape(name)
         yield _Part("linears", model.layers * _stream(n, k, request.bits).bytes, model.layers * n * k)
-    adapters = request.adapter_parameters
+    adapters = request.adapter_parameters + request.frozen_parameters
     yield _Part("adapters", WORD * adapters, adapters)
     raw = dict(raw_parts(model, request.head))
     yield _Part(
@@ -305,8 +312,8 @@ def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Ite
         # In the lowest layer nothing learns upstream of the first adapter.
         layers = request.learning_layers - (_STAGE[name] <= first)
         yield _Part("linears backward", layers * size * backward, layers * macs)
-    adapters = request.adapter_parameters
-    yield _Part("adapters", WORD * 3 * adapters, 3 * seq * adapters)
+    adapters, beside = request.adapter_parameters, request.frozen_parameters
+    yield _Part("adapters", WORD * 3 * (adapters + beside), 3 * seq * (adapters + beside))
     moments = OPTIMIZERS[request.optimizer]
     yield _Part("update", WORD * adapters * (1 + 2 + 2 * moments))
     if request.store != "words":
@@ -433,7 +440,7 @@ def plan(
         **cached,
         "step": step,
         "assumptions": _assumptions(request, board, counted),
-    } | ({} if request.known.ranked else {"method": request.method})
+    } | ({} if request.method == LORA.name else {"method": request.method})
 
 
 def _halves(value: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from .budget import (
 __all__ = ["METHODS", "instant_memory", "instant_plan"]
 
 #: What ``plan`` plans; all but InstantFT run on the same presets.
-METHODS = ("qlora", "instantft", "layernorm", "ia3")
+METHODS = ("qlora", "instantft", "lora-xs", "layernorm", "ia3")
 
 
 def _cache_bytes(request: Request) -> int:

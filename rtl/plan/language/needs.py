@@ -29,6 +29,7 @@ from .operations import (
     TokenSum,
     Unpack,
     Update,
+    Widen,
     Words,
     results,
 )
@@ -36,7 +37,7 @@ from .operations import (
 __all__ = ["needed", "reads"]
 
 #: What a step is for.
-_LASTING = Gradient | TokenSum | Loss | Update | Descent | Unpack
+_LASTING = Gradient | TokenSum | Loss | Update | Descent | Widen | Unpack
 #: Ranks that are complete after one tile of outputs in every machine: an array has at most 8 columns.
 _AT_ONCE = EDGE // 8
 
@@ -52,12 +53,12 @@ def reads(operation: Operation) -> tuple[str, ...]:
             return operation.x.name, *(part.name for part in tiles)
         case Gradient():
             name = operation.adapter.name
-            return operation.x.name, operation.dy.name, f"{name}.h", f"{name}.dh"
+            return tuple(each for h, part in operation.sources.values() for each in (part.name, f"{name}.{h}"))
         case Descent():
             return operation.words.name, operation.gradient.name
         case Add():
             return operation.a.name, operation.b.name
-        case Norm() | Rope() | TokenSum():
+        case Norm() | Rope() | TokenSum() | Widen():
             return (operation.x.name,)
         case Narrow():
             return (operation.words.name,)

@@ -47,6 +47,7 @@ __all__ = [
     "TokenSum",
     "Unpack",
     "Update",
+    "Widen",
     "Words",
     "results",
     "stored",
@@ -198,10 +199,14 @@ class Words:
 
 @dataclass(frozen=True)
 class Adapter:
-    """``B A`` beside a linear of the same name; its factor is in B."""
+    """``B A`` beside a linear of the same name; its factor is in B.
+
+    ``made``: the step makes B of a smaller matrix, which learns in place of A and B.
+    """
 
     name: str
     rank: int
+    made: bool = False
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,7 @@ class Product:
 class Gradient:
     """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``.
 
-    They are of the products that made ``h`` and ``dh`` last.
+    They are of the products that made ``h`` and ``dh`` last. Where the step makes B, there is no gradient of A.
     """
 
     adapter: Adapter
@@ -276,12 +281,15 @@ class Gradient:
             **{which: value - frac[f"{self.adapter.name}.{which}"] for which, value in self._sums(frac).items()},
         )
 
+    @property
+    def sources(self) -> dict[str, tuple[str, Slice]]:
+        """Name of h and the tensor beside it, by the gradient's name."""
+        made = {"gb": ("h", self.dy)}
+        return made if self.adapter.made else made | {"ga": ("dh", self.x)}
+
     def _sums(self, frac: Fracs) -> dict[str, int]:
         name = self.adapter.name
-        return {
-            "ga": frac[self.x.name] + frac[f"{name}.dh"] - DROP,
-            "gb": frac[self.dy.name] + frac[f"{name}.h"] - DROP,
-        }
+        return {which: frac[part.name] + frac[f"{name}.{h}"] - DROP for which, (h, part) in self.sources.items()}
 
 
 @dataclass(frozen=True)
@@ -338,6 +346,26 @@ class Descent:
     def command(self, frac: Fracs) -> tuple[UpdateOpcode, dict[str, int]]:
         """Opcode and operands."""
         return command(self.rule, self.number, frac[self.gradient.name], frac[self.words.name])
+
+
+@dataclass(frozen=True)
+class Widen:
+    """``-x`` as words of an adapter, whose upper bits an array takes.
+
+    The update engine makes them: SGD from words of 0, by a rate that is a power of two.
+    """
+
+    x: Slice
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        bits = frac[self.x.name] - DROP
+        return {self.y.name: (bits, bits)}
+
+    @property
+    def command(self) -> dict[str, int]:
+        """Operands of SGD."""
+        return {"rate": 1 << MASTER.width - ACTIVATION.width, "shift": 0}
 
 
 @dataclass(frozen=True)
@@ -657,6 +685,7 @@ Operation = (
     | Loss
     | Update
     | Descent
+    | Widen
     | Unpack
     | Pack
 )
@@ -665,7 +694,7 @@ Operation = (
 def results(operation: Operation) -> tuple[Slice, ...]:
     """Results of an operation, without gradients and losses."""
     match operation:
-        case Product() | Norm() | Add() | Rope() | Swiglu() | Narrow() | Scale() | TokenSum():
+        case Product() | Norm() | Add() | Rope() | Swiglu() | Narrow() | Scale() | TokenSum() | Widen():
             return (operation.y,)
         case NormBackward():
             return (operation.dx,) if operation.u is None else (operation.dx, operation.u)

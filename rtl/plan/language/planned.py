@@ -58,6 +58,7 @@ def planned_step(
     texts: int = 1,
     wide: bool | None = None,
     vectors: Collection[str] = (),
+    made: Collection[str] = (),
     yield_every: int | None = None,
 ) -> tuple[Assembler, Layout]:
     """The program of a step with the head, and its memory.
@@ -78,13 +79,15 @@ def planned_step(
         See :func:`~.training.training_operations`.
     vectors : collection of str
         Modules with a learnt vector.
+    made : collection of str
+        See :class:`~.transformer.Step`.
     yield_every : int, optional
         See :func:`~.step.lower`.
     """
     if kept:
         lowest = lowest_layer([*ranks, *vectors])
         layers = [layer for layer in layers if layer >= lowest]
-    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts)
+    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made))
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule, texts=texts, wide=wide)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)

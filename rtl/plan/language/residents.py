@@ -6,10 +6,13 @@ matrices, tables, a text, adapters, moments, sums of gradients.
 
 from collections.abc import Mapping, Sequence
 
+from ...engines.update.engine import UpdateEngine
 from ...formats.weight_stream import StreamShape
 from ...models.language import LanguageModel
+from .cores import FACTORS
 from .operations import (
     EDGE,
+    Adapter,
     Add,
     Codes,
     Descent,
@@ -21,10 +24,14 @@ from .operations import (
     Operation,
     Product,
     Rope,
+    Tensor,
     TokenSum,
     Unpack,
+    Widen,
+    Words,
 )
 from .places import ALIGN
+from .step import ZEROS
 from .transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
@@ -44,6 +51,9 @@ _ENDS = {
     "mb": "optimizer",
     "pma": "optimizer",
     "pmb": "optimizer",
+    "r": "adapters",
+    "mr": "optimizer",
+    "sr": "gradient_sums",
     "w": "adapters",
     "mw": "optimizer",
     "sw": "gradient_sums",
@@ -66,15 +76,18 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
             case Product():
                 made |= _matrix(each.weight, model)
                 if each.adapter is not None and isinstance(each.weight, Codes):
-                    made |= _adapter(each.adapter.name, each.adapter.rank, each.weight)
+                    made |= _adapter(each.adapter, each.weight)
             case Norm() | NormBackward() if each.weight not in narrowed:
                 made[each.weight] = 4 * each.x.tensor.features
             case Narrow():
                 made |= {each.words.name: 4 * each.words.tensor.features, each.gain.name: 4 * EDGE}
+            case Widen():
+                made[ZEROS] = UpdateEngine.depth * beat
             case TokenSum():
                 made[f"{each.gain.name}.{each.x.rows}"] = 8 * each.x.rows
             case Descent():
                 made[each.moments] = 8 * each.words.rows * each.words.tensor.features
+                made[each.words.name] = _bytes(each.words.tensor)
             case Rope():
                 made[each.angles.name] = 4 * each.angles.rows * EDGE
             case Loss():
@@ -85,6 +98,8 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
                 pass
         if isinstance(each, Product) and each.x.name == IDENTITY:
             made[IDENTITY] = 4 * rows * EDGE
+        if isinstance(each, Product) and isinstance(each.weight, Words) and each.weight_name.endswith(FACTORS):
+            made[each.weight_name] = _bytes(each.weight.tiles[0].tensor)
     for each in operations:
         if isinstance(each, Unpack):
             for held in each.tensors():
@@ -101,8 +116,16 @@ def _matrix(weight: object, model: LanguageModel) -> dict[str, int]:
     return {}
 
 
-def _adapter(name: str, rank: int, linear: Codes) -> dict[str, int]:
-    sizes = {"a": 4 * rank * linear.inputs, "b": 4 * rank * linear.outputs}
+def _bytes(tensor: Tensor) -> int:
+    return 4 * tensor.rows * tensor.features
+
+
+def _adapter(adapter: Adapter, linear: Codes) -> dict[str, int]:
+    name = adapter.name
+    sizes = {"a": 4 * adapter.rank * linear.inputs, "b": 4 * adapter.rank * linear.outputs}
+    if adapter.made:
+        # What the step makes of R is its own.
+        return {f"{name}.a": sizes["a"]}
     return {f"{name}.{which}": size for which, size in sizes.items()} | {
         f"{name}.m{which}": 2 * size for which, size in sizes.items()
     }
@@ -122,7 +145,9 @@ def by_class(sizes: Mapping[str, int], model: LanguageModel) -> dict[str, int]:
         else:
             stem, _, end = name.rpartition(".")
             # Words beside their codes are made of them in each step.
-            found["working" if f"{stem}.p{end}" in sizes else _class(name)] += room
+            # A that does not learn is a table.
+            table = end == "a" and f"{stem}{FACTORS[0]}" in sizes
+            found["working" if f"{stem}.p{end}" in sizes else "tables" if table else _class(name)] += room
     return found
 
 

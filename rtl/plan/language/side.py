@@ -211,23 +211,25 @@ def update(
     moments: int,
     beats: int,
     limit: int = PIECE,
+    start: int | None = None,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
 ) -> list[Piece]:
     """New words in place of ``beats`` beats at ``words``.
 
-    They follow from gradients at ``directions`` and, with AdamW, moments at ``moments``; a command a piece.
+    They follow from gradients at ``directions`` and, with AdamW, moments at ``moments``; a command a piece. With
+    ``start`` each command begins with the words there, in place of those at ``words``.
     """
     adam = opcode == UpdateOpcode.ADAMW
     step = min(UpdateEngine.depth, max(limit // (4 if adam else 2), 1))
     pieces = []
-    for start in range(0, beats, step):
-        count, offset = min(beats - start, step), start * config.data_bits // 8
+    for first in range(0, beats, step):
+        count, offset = min(beats - first, step), first * config.data_bits // 8
         command = Instruction(UPDATE, opcode, {**operands, "beats": count})
         new = store(words + offset, count, UPDATE.store("words"))
         loads = (
             load(directions + offset, count, UPDATE.load("directions")),
-            load(words + offset, count, UPDATE.load("words")),
+            load(words + offset if start is None else start, count, UPDATE.load("words")),
         )
         # The engine keeps new words until their turn, but no moments: they leave while others come.
         pieces.append(
@@ -243,9 +245,9 @@ def update(
             if adam
             else Piece(instructions=(command, *loads), stores=(new,))
         )
-    first, *others = _ended(pieces, post)
-    head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(first.instructions))
-    return [replace(first, instructions=head), *others]
+    begun, *others = _ended(pieces, post)
+    head = tuple(replace(each, wait=wait) if n == 1 else each for n, each in enumerate(begun.instructions))
+    return [replace(begun, instructions=head), *others]
 
 
 def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:

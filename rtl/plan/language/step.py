@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ...engines.linear.weights import TileKind
+from ...engines.update.commands import UpdateOpcode
+from ...engines.update.engine import UpdateEngine
 from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
 from ...machines.configs import LanguageConfig
@@ -45,6 +47,7 @@ from .operations import (
     TokenSum,
     Unpack,
     Update,
+    Widen,
     Words,
 )
 from .sections import by_rows, rows_of
@@ -52,7 +55,10 @@ from .side import Piece
 from .vector import UNIT
 from .weave import Main, Side, gap, weave
 
-__all__ = ["Layout", "lower"]
+__all__ = ["ZEROS", "Layout", "lower"]
+
+#: Words of 0, as many as a command of the update engine takes.
+ZEROS = "zeros"
 
 #: Slots of h that products do not write: what gradients are made of is brought back there.
 _RESTORED = {"h": 2, "dh": 3}
@@ -114,7 +120,9 @@ class Layout:
         for which, features in (("a", linear.inputs), ("b", linear.outputs)):
             size = 4 * adapter.rank * features
             for kind, times in (("", 1), ("g", 1), ("m", 2)):
-                self.place(f"{adapter.name}.{kind}{which}", times * size)
+                # What the step makes of an R has neither a gradient of A nor moments.
+                if not adapter.made or f"{kind}{which}" in ("a", "b", "gb"):
+                    self.place(f"{adapter.name}.{kind}{which}", times * size)
         for which in ("h", "dh"):
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
 
@@ -217,7 +225,8 @@ class _Lowering:
     def program(self, operations: Sequence[Operation], yield_every: int | None, share: bool = False) -> Assembler:
         main: list[Main] = []
         sides: list[Side] = []
-        tokens = next(each.x.rows for each in operations if isinstance(each, Product))
+        small = {each.x.name for each in operations if isinstance(each, Widen)}
+        tokens = next(each.x.rows for each in operations if isinstance(each, Product) and each.y.name not in small)
         plain = self.limit = gap(tokens, self.config)
         # Work behind a product of the head stands beside the next, whose tiles leave less of the bus. Where that is
         # next to nothing, pieces so small cost more than they hide.
@@ -252,6 +261,8 @@ class _Lowering:
                         pace=_PACE[type(operation)],
                     )
                 )
+            elif isinstance(operation, Widen):
+                sides.append(Side(order, UPDATE, deque(self._widen(operation))))
             elif isinstance(operation, Update):
                 sides.append(Side(late + order, UPDATE, deque(self._update(operation)), lazy=True))
             elif isinstance(operation, Descent):
@@ -365,7 +376,7 @@ class _Lowering:
     def _gradient(self, operation: Gradient) -> list[Piece]:
         adapter, name, shifts = operation.adapter, operation.adapter.name, operation.shifts(self.frac)
         pieces: list[Piece] = []
-        for which, kept, source in (("gb", "h", operation.dy), ("ga", "dh", operation.x)):
+        for which, (kept, source) in operation.sources.items():
             slot = _RESTORED[kept]
             back = hidden(self.layout[f"{name}.{kept}"], self.config, slot=slot, tokens=source.rows, rank=adapter.rank)
             restore = side.load(back.offset, back.beats, GRADIENT.load("hidden"), back.argument)
@@ -373,7 +384,7 @@ class _Lowering:
             step = source.count if self.most is None else max(2 * self.most // (adapter.rank * beats), 1)
             for start in range(0, source.count, step):
                 tiles = min(step, source.count - start)
-                last = which == "ga" and start + tiles == source.count
+                last = which == [*operation.sources][-1] and start + tiles == source.count
                 first, *others = side.gradient(
                     self.config,
                     source=self.layout.part(source) + start * beats * self.beat,
@@ -447,6 +458,20 @@ class _Lowering:
             moments=self.layout.place(operation.moments, 8 * size),
             beats=size // self.config.beat_words,
             limit=self.limit,
+        )
+
+    def _widen(self, operation: Widen) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return side.update(
+            UpdateOpcode.SGD,
+            operation.command,
+            self.config,
+            words=self.layout.part(y),
+            directions=self.layout.part(x),
+            moments=0,
+            beats=x.rows * x.tensor.features // self.config.beat_words,
+            limit=self.limit,
+            start=self.layout.place(ZEROS, UpdateEngine.depth * self.beat),
         )
 
     def _share(self, operations: Sequence[Operation]) -> None:

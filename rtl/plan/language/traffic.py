@@ -37,7 +37,7 @@ def words_made(operations: Iterable[Operation]) -> int:
             case Product() if operation.adapter is not None:
                 total += operation.x.rows * operation.adapter.rank
             case Gradient():
-                total += operation.adapter.rank * EDGE * (operation.x.count + operation.dy.count)
+                total += operation.adapter.rank * EDGE * sum(part.count for _, part in operation.sources.values())
             case Pack():
                 pass
             case Update() | Unpack():

@@ -37,21 +37,26 @@ def training_operations(
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
     """
     # Without the head, it is a part of a step: layers behind it and before it want their operands.
-    made = needed(step.operations(), () if step.head else (step.output.name, step.entry.name))
+    kept = () if step.head else (step.output.name, step.entry.name)
+    made = needed(step.operations(), (*kept, *(step.cores.gradient(each).name for each in step.cores.ranks)))
     if rule is not None:
         made += [
             Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])), number)
             for each in made
-            if isinstance(each, Gradient)
+            if isinstance(each, Gradient) and not each.adapter.made
         ] + [
             Descent(step.learnt.words(module).all(), each.y, f"{module}.mw", rule, number)
             for each in made
             if isinstance(each, TokenSum)
             for module in [each.y.name.removesuffix(".gw")]
         ]
+        made += [
+            Descent(step.cores.words(name).all(), step.cores.gradient(name).all(), f"{name}.mr", rule, number)
+            for name in step.cores.of(made)
+        ]
     if wide is not None:
-        if step.vectors:
-            raise ValueError("wide: vectors are not stored as codes")
+        if step.vectors or step.made:
+            raise ValueError("wide: neither vectors nor LoRA-XS are stored as codes")
         if texts > 1:
             raise ValueError(f"texts={texts}: must be 1 where adapters are stored as codes")
         made = stored(made, wide)

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from ...machines.configs import LanguageConfig
 from ...models.language import PROJECTIONS, LanguageModel
+from .cores import Cores
 from .operations import (
     EDGE,
     Adapter,
@@ -84,6 +85,8 @@ class Step:
         Modules with a learnt vector: norms, whose weight it is, and linears of :data:`~.vectors.SCALED`.
     texts : int
         Texts whose gradients are added.
+    made : collection of str
+        Linears of ``ranks`` whose B the step makes, of R that learns: LoRA-XS.
     """
 
     model: LanguageModel
@@ -93,6 +96,7 @@ class Step:
     head: bool = True
     vectors: Collection[str] = ()
     texts: int = 1
+    made: Collection[str] = ()
 
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
@@ -119,6 +123,11 @@ class Step:
     def learnt(self) -> Vectors:
         """Operations of the vectors."""
         return Vectors(self.vectors, self.model, self.tokens, self.texts)
+
+    @cached_property
+    def cores(self) -> Cores:
+        """Operations of what learns in place of A and B."""
+        return Cores({name: rank for name, rank in self.ranks.items() if name in self.made})
 
     # names
 
@@ -165,7 +174,7 @@ class Step:
         """The frozen matrix and its adapter."""
         name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
         rank = self.ranks.get(name, 0)
-        return self.codes(name), Adapter(name, rank) if rank else None
+        return self.codes(name), Adapter(name, rank, name in self.made) if rank else None
 
     def codes(self, name: str) -> Codes:
         """A frozen matrix by the linear's name."""
@@ -182,14 +191,21 @@ class Step:
 
         :mod:`~.needs` selects the operations that a step needs.
         """
-        made: list[Operation] = []
+        made: list[Operation] = self._prepared(self.layers[0])
         for layer in self.layers:
             made += self.forward(layer)
         if self.head:
             made += self.logits()
+        graded: list[Operation] = []
         for layer in reversed(self.layers):
-            made += self.backward(layer)
-        return made
+            # Gradients of the layer behind it are in memory by then.
+            made += [*self.backward(layer), *graded]
+            graded = [each for name in PROJECTIONS for each in self.cores.graded(*self.linear(layer, name))]
+        return made + graded
+
+    def _prepared(self, layer: int) -> list[Operation]:
+        """What makes a layer's adapters."""
+        return [each for name in PROJECTIONS for each in self.cores.prepared(*self.linear(layer, name))]
 
     def forward(self, layer: int) -> list[Operation]:
         """A layer, from its ``x`` to that of the next."""
@@ -244,6 +260,7 @@ class Step:
             through("o_proj", context, o),
             Add(x.all(), o.all(), middle.all()),
             Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
+            *(self._prepared(later[0]) if later else []),
             through("gate_proj", fed, gate),
             through("up_proj", fed, up),
         ]

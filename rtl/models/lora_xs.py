@@ -1,0 +1,174 @@
+"""LoRA-XS: frozen A and B of a linear's own weight, and an r × r matrix that learns.
+
+A linear adds ``scale · B R A``. A has the right singular vectors of the largest singular values, times these values; B
+has the left ones. Both follow from the weight, so an adapter is R alone. PEFT does not know the method: an adapter is
+written as plain LoRA with B R in place of B, and R in files of its own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .language import LanguageModel, Linear
+from .lora import Adapter, layer_of, linears_of
+from .methods import LORA_XS
+from .peft import CONFIG, WEIGHTS, about, check_array, rank_and_alpha, read_peft, write_peft
+
+__all__ = ["CORE", "CoreAdapter", "fresh_cores", "is_core", "load_cores", "plain_adapters", "save_cores"]
+
+#: Folder of R beside the plain adapter.
+CORE = "core"
+
+
+@dataclass(frozen=True)
+class CoreAdapter:
+    """Adds ``scale · B R A`` to a linear.
+
+    ``a [rank, inputs]``, ``b [outputs, rank]``, both frozen; ``r [rank, rank]``.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    r: np.ndarray
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        """Rows of A."""
+        return len(self.a)
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """What learns, by name."""
+        return {"r": self.r}
+
+    def taking(self, parts: Mapping[str, np.ndarray]) -> "CoreAdapter":
+        """The same with another R."""
+        return CoreAdapter(self.a, self.b, parts["r"], self.scale)
+
+    @property
+    def plain(self) -> Adapter:
+        """The same as plain LoRA."""
+        return Adapter(self.a, (self.b @ self.r).astype(self.b.dtype), self.scale)
+
+
+class _Factors:
+    """A and B of linears, made when they are asked for."""
+
+    def __init__(self, tensor: Callable[[str], np.ndarray], rank: int) -> None:
+        self.tensor, self.rank = tensor, rank
+
+    def of(self, linear: Linear) -> tuple[np.ndarray, np.ndarray]:
+        """``(A, B)`` of the largest singular values.
+
+        The sign is the one with which A's largest element of a row is positive.
+        """
+        least = min(linear.outputs, linear.inputs)
+        if self.rank > least:
+            raise ValueError(
+                f"rank={self.rank}: must be at most {least}, the smaller side of {linear.name}; give a smaller rank"
+            )
+        left, values, right = np.linalg.svd(
+            self.tensor(f"{linear.name}.weight").astype(np.float64), full_matrices=False
+        )
+        a, b = values[: self.rank, None] * right[: self.rank], left[:, : self.rank]
+        signs = np.sign(np.take_along_axis(a, np.abs(a).argmax(axis=1)[:, None], axis=1))
+        return (a * signs).astype(np.float32), (b * signs.T).astype(np.float32)
+
+
+def fresh_cores(
+    model: LanguageModel,
+    tensor: Callable[[str], np.ndarray],
+    *,
+    rank: int = 8,
+    alpha: float | None = None,
+    targets: Iterable[str] = LORA_XS.usual,
+    layers: Iterable[int] | None = None,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> dict[str, CoreAdapter]:
+    """New adapters by linear, which change nothing: R is 0.
+
+    ``tensor`` reads the base weights. ``alpha`` is twice the rank unless given; ``layers`` are all of them.
+    """
+    if rank < 1:
+        raise ValueError(f"rank={rank}: must be at least 1")
+    scale, factors = (2 * rank if alpha is None else alpha) / rank, _Factors(tensor, rank)
+    linears = linears_of(model, targets, range(model.layers) if layers is None else layers)
+    made = {}
+    for at, linear in enumerate(linears):
+        if tell is not None:
+            tell(at, len(linears), "singular values")
+        made[linear.name] = CoreAdapter(*factors.of(linear), np.zeros((rank, rank), np.float32), scale)
+    return made
+
+
+def plain_adapters(adapters: Mapping[str, CoreAdapter]) -> dict[str, Adapter]:
+    """The adapters as plain LoRA."""
+    return {name: each.plain for name, each in adapters.items()}
+
+
+def _key(name: str) -> str:
+    return f"base_model.model.{name}.lora_R.weight"
+
+
+def save_cores(
+    folder: str | Path, model: LanguageModel, adapters: Mapping[str, CoreAdapter], *, base: str | None = None
+) -> tuple[Path, Path]:
+    """Writes each R as float32 and returns both files' paths.
+
+    They have one rank and one scale.
+    """
+    if len({(each.rank, each.scale) for each in adapters.values()}) != 1:
+        raise ValueError(f"adapters has {len(adapters)}: at least 1 is needed, of one rank and scale")
+    first = next(iter(adapters.values()))
+    targets = [name for name in LORA_XS.targets if any(each.endswith(f".{name}") for each in adapters)]
+    layers = sorted({layer_of(name) for name in adapters})
+    alpha = first.scale * first.rank
+    config = LORA_XS.config(model, targets, layers, base=base) | {
+        "layers_to_transform": None if len(layers) == model.layers else layers,
+        "lora_alpha": int(alpha) if float(alpha).is_integer() else alpha,
+        "r": first.rank,
+        "target_modules": targets,
+    }
+    return write_peft(folder, {_key(name): np.asarray(each.r) for name, each in adapters.items()}, config)
+
+
+def is_core(folder: str | Path) -> bool:
+    """Whether a folder's adapter is R alone."""
+    return read_peft(folder)[0].get("peft_type") == LORA_XS.peft_type
+
+
+def load_cores(
+    folder: str | Path,
+    model: LanguageModel,
+    tensor: Callable[[str], np.ndarray],
+    *,
+    rank: int | None = None,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> dict[str, CoreAdapter]:
+    """Adapters by linear of R's files, with A and B of the base weights.
+
+    :class:`ValueError` if they are of another method, model or rank.
+    """
+    config, tensors = read_peft(folder)
+    with about(folder):
+        if config.get("peft_type") != LORA_XS.peft_type:
+            raise ValueError(
+                f"peft_type={config.get('peft_type')!r}: must be {LORA_XS.peft_type!r} for {LORA_XS.name}; name the "
+                f"folder {CORE} of its output"
+            )
+        found, alpha = rank_and_alpha(config, rank)
+        targets, layers = config.get("target_modules"), config.get("layers_to_transform")
+        if not isinstance(targets, list) or not targets or set(targets) - set(LORA_XS.targets):
+            raise ValueError(f"target_modules={targets!r}: must be a list of {', '.join(LORA_XS.targets)}")
+        inside = range(model.layers) if layers is None else layers
+        names = {_key(linear.name): linear.name for linear in linears_of(model, targets, inside)}
+        odd = sorted(names.keys() ^ tensors.keys())
+        if odd:
+            raise ValueError(f"{WEIGHTS} has {'' if odd[0] in tensors else 'no '}{odd[0]}, against {CONFIG}")
+        for key, array in tensors.items():
+            check_array(key, array, (found, found))
+    made = fresh_cores(model, tensor, rank=found, alpha=alpha, targets=targets, layers=inside, tell=tell)
+    return {name: made[name].taking({"r": tensors[_key(name)].astype(np.float32)}) for name in made}
