@@ -1,4 +1,4 @@
-"""LoRA-XS: frozen A and B of a linear's own weight, and an r × r matrix that learns.
+"""LoRA-XS: an r × r matrix that learns, between frozen A and B.
 
 A linear adds ``scale · B R A``. A has the right singular vectors of the largest singular values, times these values; B
 has the left ones. Both follow from the weight, so an adapter is R alone. PEFT does not know the method: an adapter is

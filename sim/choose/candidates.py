@@ -182,7 +182,7 @@ METHODS: Mapping[str, Choice] = {
     each.method.name: each
     for each in (
         Choice(method=LORA, targets=tuple(TARGETS.values()), ranks=_RANKS, stores=tuple(STORES), fresh=_fresh_lora),
-        Choice(method=LORA_XS, targets=tuple(TARGETS.values()), ranks=_RANKS, fresh=_fresh_cores, lr=3e-3),
+        Choice(method=LORA_XS, targets=tuple(TARGETS.values()), ranks=_RANKS[-1:], fresh=_fresh_cores, lr=3e-3),
         Choice(method=LAYERNORM, targets=(LAYERNORM.usual,), fresh=_fresh_vectors),
         Choice(method=IA3, targets=(IA3.usual,), fresh=_fresh_vectors),
     )

@@ -120,10 +120,9 @@ def test_memory_of_a_finalist_is_that_of_its_plan(run, cloth):
         if row["accumulate"] > 1:
             continue
         options = {"seq": row["seq"], "from-layer": row["from_layer"], "steps": row["steps"], "texts": row["texts"]}
-        if row["method"] == "lora":
+        options["method"] = row["method"]
+        if METHODS[row["method"]].ranked:
             options |= {"rank": row["rank"], "targets": row["targets"], "store": row["store"]}
-        else:
-            options["method"] = row["method"]
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         code, out, err = run("plan", "small", *words, "--json")
         assert (code, err) == (0, "") and json.loads(out)["memory"] == row["memory"]
@@ -161,9 +160,9 @@ def test_less_time_means_fewer_steps(run, cloth):
         "no number": (("--update", "much"), "update=much: must be a number and a unit"),
         "nothing": (("--update", "0kB"), "update=0kB: must be above 0"),
         "nothing that small": (
-            ("--update", "1kB", "--steps", "9"),
-            "update=1000 B: no candidate of 56 meets it; the nearest (ia3 from layer 1, words, 32 tokens x 1, 9 steps) "
-            "takes update 2kB; give --update 2kB",
+            ("--update", "100B", "--steps", "9"),
+            "update=100 B: no candidate of 64 meets it; the nearest (lora-xs q,v from layer 1, rank 8, words, 32 tokens x "
+            "1, 9 steps) takes update 1kB; give --update 1kB",
         ),
         "a short text": (
             ("--seq", "64", "--text", "short.txt"),
