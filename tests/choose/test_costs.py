@@ -106,7 +106,7 @@ def test_composed_memory_is_that_of_the_job(costs, name, steps, texts):
     for name, off in rough.items():
         if off is not None and name in job:
             assert composed[name] == pytest.approx(job[name], rel=off), name
-    assert sum(composed.values()) == pytest.approx(sum(job.values()), rel=0.001)
+    assert sum(composed.values()) == pytest.approx(sum(job.values()), rel=0.005 if "step_tensors" in rough else 0.001)
 
 
 def test_an_update_is_a_float_a_parameter(costs):
