@@ -161,8 +161,8 @@ def test_less_time_means_fewer_steps(run, cloth):
         "nothing": (("--update", "0kB"), "update=0kB: must be above 0"),
         "nothing that small": (
             ("--update", "100B", "--steps", "9"),
-            "update=100 B: no candidate of 64 meets it; the nearest (lora-xs q,v from layer 1, rank 8, words, 32 tokens "
-            "x 1, 9 steps) takes update 1kB; give --update 1kB",
+            "update=100 B: no candidate of 64 meets it; the nearest (lora-xs q,v from layer 1, rank 8, words, 32 "
+            "tokens x 1, 9 steps) takes update 1kB; give --update 1kB",
         ),
         "a short text": (
             ("--seq", "64", "--text", "short.txt"),
