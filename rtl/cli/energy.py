@@ -64,7 +64,7 @@ def energy(
         ``idle_drift_watts``; least and most ``cycles``, and ``forecast_cycles``.
     """
     from gradloom.boards.activity import ACTIVITY_PATH
-    from gradloom.sim.activity.driver import record
+    from gradloom.sim.activity.driver import SAMPLES, record
 
     found = find_preset(preset)
     find_preset(preset, verb="energy")
@@ -80,7 +80,7 @@ def energy(
         found,
         None if saif is None else Path(saif),
         design=design,
-        samples=4 if samples is None else samples,
+        samples=SAMPLES if samples is None else samples,
         path=ACTIVITY_PATH,
         progress=progress,
     )

@@ -5,8 +5,6 @@ Modules above this room are imported only when used.
 
 import dataclasses
 import enum
-import itertools
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,34 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom import __version__
-
 from ..machines.presets import Preset, find_preset
 from ..output import check_folder, staged_file
 from .app import app
 from .generate import configured
 from .output import print_json, progress_bar, say, table
+from .sweep_points import KEYS, plan_points
 
 __all__ = ["FIGURES", "KEYS", "measure", "plan_points", "sweep"]
 
-#: What names a point. ``mesh``: rows x columns of the array; ``codes``: of cached activations, or of frozen weights.
-KEYS = (
-    "gradloom",
-    "preset",
-    "rank",
-    "mesh",
-    "codes",
-    "settings",
-    "area",
-    "accuracy_of",
-    "epochs",
-    "seed",
-    "model",
-    "data",
-)
 #: What is told of it; empty where it is not known, and ``note`` says why where that is no matter of options. ``units``:
 #: images that the cycles are for, an image once an epoch, or tokens; ``cycles_a_unit`` compares arrays whose workloads
-#: are not of one size.
+#: are not of one size. ``toggles``: transitions of nets in a short run, which are relative and no energy.
 FIGURES = (
     "cycles",
     "units",
@@ -56,6 +38,8 @@ FIGURES = (
     "uram",
     "levels",
     "accuracy",
+    "toggles",
+    "toggles_a_cycle",
     "note",
 )
 
@@ -104,6 +88,9 @@ def _sweep_verb(
         int | None, typer.Option(min=1, help="Number of epochs, with --accuracy. Default: the preset's.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed, with --accuracy.")] = 0,
+    toggles: Annotated[
+        bool, typer.Option("--toggles", help="Count transitions of nets in a short simulated run (minutes a point).")
+    ] = False,
     model: Annotated[
         Path | None, typer.Option(metavar="M.onnx", help="An LSTM in floating point. Default: a shipped one's weights.")
     ] = None,
@@ -136,6 +123,7 @@ def _sweep_verb(
             limit=limit,
             epochs=epochs,
             seed=seed,
+            toggles=toggles,
             model=model,
             data=data,
             jobs=jobs,
@@ -170,6 +158,8 @@ def _show(preset: str, rows: list[dict[str, Any]]) -> None:
             "ff",
             "levels",
             "accuracy",
+            "toggles",
+            "toggles_a_cycle",
         )
         if any(row[name] is not None for row in rows)
     ]
@@ -186,6 +176,8 @@ def _show(preset: str, rows: list[dict[str, Any]]) -> None:
             False,
             title=preset,
         )
+        if "toggles" in told:
+            say("toggles: transitions of nets in a short run, all of them and a cycle; relative, no joules")
     else:
         say(f"[italic]{preset}[/italic]: no point has cycles")
     for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
@@ -210,6 +202,7 @@ def sweep(
     limit: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    toggles: bool = False,
     model: Path | str | None = None,
     data: Path | str | None = None,
     jobs: int | None = None,
@@ -238,6 +231,7 @@ def sweep(
         limit=limit,
         epochs=epochs,
         seed=seed,
+        toggles=toggles,
         model=model,
         data=data,
     )
@@ -258,114 +252,6 @@ def _number(text: str) -> Any:
         except ValueError:
             pass
     return text or None
-
-
-def plan_points(
-    presets: Sequence[str],
-    *,
-    rank: str | None,
-    mesh: str | None,
-    codes: str | None,
-    settings: Sequence[str],
-    area: str,
-    accuracy: bool,
-    limit: int | None,
-    epochs: int | None,
-    seed: int,
-    model: Path | str | None = None,
-    data: Path | str | None = None,
-) -> list[dict[str, Any]]:
-    """All combinations, as plain values by :data:`KEYS`."""
-    found = [find_preset(name, verb="measure") for name in presets]
-    if len(set(presets)) < len(presets):
-        raise ValueError(f"presets {', '.join(presets)}: one is given twice")
-    if not accuracy and (limit is not None or epochs is not None):
-        raise ValueError(f"{'limit' if limit is not None else 'epochs'}: needs --accuracy")
-    ranks = [_integer("rank", part, 1, 64) for part in _parts("rank", rank)]
-    meshes = [_mesh(part) for part in _parts("mesh", mesh)]
-    axes = [_axis(item) for item in settings]
-    if len({axis[0][0] for axis in axes}) < len(axes):
-        raise ValueError(f"--set {' '.join(settings)}: a parameter is given twice")
-    points = []
-    for preset in found:
-        workload = preset.workload
-        judged, learns = accuracy and workload.has_accuracy, workload.can("prepare")
-        for name in _parts("codes", codes):
-            workload.check_codes(name, preset.name)
-        _check_kind(preset, rank=rank, epochs=epochs, model=model, data=data)
-        fields = {field.name for field in dataclasses.fields(preset.config)}
-        for (key, _), *_ in axes:
-            if key not in fields:
-                raise ValueError(f"{key}: no such parameter of {preset.name}; there are {', '.join(sorted(fields))}")
-        for one, size, code, chosen in itertools.product(
-            ranks or [workload.rank],
-            meshes or ["{}x{}".format(*workload.mesh(preset.config))],
-            _parts("codes", codes) or [workload.usual_codes],
-            itertools.product(*axes),
-        ):
-            configured(preset.config, dict(chosen), check=False)
-            points.append(
-                {
-                    "gradloom": __version__,
-                    "preset": preset.name,
-                    "rank": one,
-                    "mesh": size,
-                    "codes": code,
-                    "settings": " ".join(f"{key}={value}" for key, value in chosen),
-                    "area": area,
-                    "accuracy_of": (limit or "all") if judged else "",
-                    "epochs": (epochs or workload.usual("epochs")) if judged and learns else "",
-                    "seed": seed if judged and learns else "",
-                    "model": str(model or ""),
-                    "data": str(data or ""),
-                }
-            )
-    return points
-
-
-def _check_kind(preset: Preset, **given: Any) -> None:
-    """Refuses options that a preset's kind does not have."""
-    learns = preset.workload.can("prepare")
-    for name in ("model", "data") if learns else ("rank", "epochs"):
-        if given[name] is not None:
-            why = "sweeps the shipped fine-tune" if learns else "answers and does not learn"
-            raise ValueError(f"{name}={given[name]}: must be left out, {preset.name} {why}")
-    if (given["model"] is None) != (given["data"] is None):
-        one, other = ("model", "data") if given["data"] is None else ("data", "model")
-        raise ValueError(f"{one}={given[one]}: needs --{other} too")
-    for name in ("model", "data"):
-        if given[name] is not None and not Path(given[name]).is_file():
-            raise ValueError(f"{name}={given[name]}: no such file")
-
-
-def _parts(name: str, text: str | None) -> list[str]:
-    if text is None:
-        return []
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts) or len(set(parts)) < len(parts):
-        raise ValueError(f"{name}={text}: must be different values with commas between them")
-    return parts
-
-
-def _integer(name: str, text: str, low: int, high: int) -> int:
-    if not re.fullmatch(r"\d{1,6}", text) or not low <= int(text) <= high:
-        raise ValueError(f"{name}={text}: must be an integer from {low} to {high}")
-    return int(text)
-
-
-def _mesh(text: str) -> str:
-    if not re.fullmatch(r"[1-9]\d{0,3}x[1-9]\d{0,3}", text):
-        raise ValueError(f"mesh={text}: must be rows and columns, as in 25x16")
-    return text
-
-
-def _axis(item: str) -> list[tuple[str, str]]:
-    key, equals, values = item.partition("=")
-    if not equals or not key.strip() or not values.strip():
-        raise ValueError(f"--set {item}: must be KEY=VALUE,VALUE,...")
-    if key.strip() in ("rows", "panels", "edge", "columns"):
-        raise ValueError(f"--set {item}: --mesh says how large the array is")
-    return [(key.strip(), value) for value in _parts(key.strip(), values)]
 
 
 def measure(point: Mapping[str, Any]) -> dict[str, Any]:
@@ -396,9 +282,21 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
         found |= preset.workload.function("measure")(preset, point)
         if point["area"] == "synthesis":
             found |= _synthesised(preset, settings)
+        if point["toggled"]:
+            found |= _toggled(preset, point)
     except ValueError as error:
         return found | {"note": " ".join(str(error).split())}
     return found
+
+
+def _toggled(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+    from gradloom.sim.activity.driver import record
+
+    taken = {"rank": point["rank"], "cache": point["codes"]}
+    learns = preset.workload.can("prepare")
+    known = preset.workload.takes.known() if learns else {}
+    result = record(preset, None, **{name: value for name, value in taken.items() if name in known})
+    return {name: result[name] for name in ("toggles", "toggles_a_cycle")}
 
 
 def _synthesised(preset: Preset, settings: Mapping[str, object]) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from .runs import Request
 from .saif import read_activity, write_saif
 from .summary import activity_of, figures, most_active, named_parts
 
-__all__ = ["record"]
+__all__ = ["SAMPLES", "record"]
+
+#: Images or sequences of a run, where nothing else is asked for.
+SAMPLES = 4
 
 #: Bytes that a SAIF file may take.
 _ROOM = 1 << 28
@@ -27,8 +30,10 @@ def record(
     saif: Path | None,
     *,
     design: Path | str | None = None,
-    samples: int = 4,
-    path: Sequence[str],
+    samples: int = SAMPLES,
+    rank: int | None = None,
+    cache: str | None = None,
+    path: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Switching activity of a preset's short run in simulated RTL.
@@ -43,6 +48,8 @@ def record(
         Folder of an earlier ``generate`` whose Verilog runs.
     samples : int
         Images or sequences of the run.
+    rank, cache : optional
+        Of the run's adapters, and format of its forward cache, where the preset's are not meant.
     path : sequence of str
         Instances from the file's outermost to the design's own.
     progress : callable, optional
@@ -58,7 +65,9 @@ def record(
     files = chosen.files(lambda text: tell(0, 0, text))
     with tempfile.TemporaryDirectory(prefix="gradloom.") as folder:
         with recorded(Path(folder)) as recording:
-            request = Request(design=chosen, samples=samples, scratch=Path(folder) / "out", tell=tell)
+            request = Request(
+                design=chosen, samples=samples, rank=rank, cache=cache, scratch=Path(folder) / "out", tell=tell
+            )
             text = preset.workload.function("energy")(request)
         tell(0, 0, "counting transitions")
         found = read_activity(Path(folder)).find("dut")
@@ -75,6 +84,7 @@ def record(
         "cycles": cycles,
         "clock_mhz": config.clock_mhz,
         "microseconds": round(cycles / config.clock_mhz, 2),
+        "toggles": whole.toggles,
         **figures(whole.nets, whole.toggles, cycles),
         "engines": named_parts(whole, [each.name for each in config.machine.engines.own], cycles),
         "most_active": most_active(whole, cycles),

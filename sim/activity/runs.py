@@ -30,6 +30,8 @@ class Request:
         With the preset.
     samples : int
         Images, or sequences.
+    rank : int, optional
+        Of the adapters, else the preset's; ``cache``: format of the forward cache, likewise.
     scratch : Path
         A folder that is removed.
     tell : callable
@@ -40,6 +42,8 @@ class Request:
     samples: int
     scratch: Path
     tell: Progress
+    rank: int | None = None
+    cache: str | None = None
 
     @property
     def config(self) -> Any:
@@ -58,6 +62,7 @@ def finetune(request: Request) -> str:
     """
     preset = request.design.preset
     small = {"limit": request.samples, "epochs": _EPOCHS, "batch": min(_BATCH, request.samples), "engine": "rtl"}
+    small |= {name: value for name in ("rank", "cache") if (value := getattr(request, name)) is not None}
     options = preset.workload.options(preset.name, small)
     job = Job(preset=preset, options=options.check(), design=request.design, output=request.scratch, tell=request.tell)
     task: Task = preset.workload.function("prepare")(job)
@@ -80,7 +85,7 @@ def _language_device(request: Request) -> SimulatedDevice:
 
 def training_step(request: Request) -> str:
     """A training step of a small transformer."""
-    small = SmallLanguage(request.config, _MEMORY)
+    small = SmallLanguage(request.config, _MEMORY, rank=request.rank)
     device = _language_device(request)
     with device:
         small.step(device, small.tokens[:_TOKENS], AdamW(lr=1e-2, weight_decay=0.1))
@@ -89,7 +94,7 @@ def training_step(request: Request) -> str:
 
 def instant_step(request: Request) -> str:
     """A step that makes the forward cache of a text, and one from it."""
-    small = SmallLanguage(request.config, _MEMORY)
+    small = SmallLanguage(request.config, _MEMORY, rank=request.rank)
     device = _language_device(request)
     with device:
         small.tokens = small.tokens[:_TOKENS]

@@ -29,10 +29,13 @@ class SmallLanguage:
     config : LanguageConfig
     memory_bytes : int
         Of the device.
+    rank : int, optional
+        Of the adapters, else the most of a pass.
     """
 
-    def __init__(self, config: LanguageConfig, memory_bytes: int) -> None:
+    def __init__(self, config: LanguageConfig, memory_bytes: int, *, rank: int | None = None) -> None:
         self.config, self.memory_bytes = config, memory_bytes
+        self.rank = config.rank if rank is None else rank
         self.model = LanguageModel(
             name="small",
             hidden=128,
@@ -58,9 +61,7 @@ class SmallLanguage:
         self.tokens = tuple(rng.integers(0, self.model.vocab, min(config.tokens, 64)).tolist())
         self.adapters = {
             name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
-            for name, each in fresh_lora(
-                self.model, rank=config.rank, targets=("q_proj", "v_proj", "down_proj")
-            ).items()
+            for name, each in fresh_lora(self.model, rank=self.rank, targets=("q_proj", "v_proj", "down_proj")).items()
         }
 
     def _machine(self, device: SimulatedDevice) -> StepMachine:
@@ -80,7 +81,7 @@ class SmallLanguage:
 
     def instant(self, device: SimulatedDevice, rng: np.random.Generator) -> None:
         """Two steps on a text whose cache the first one makes."""
-        hidden, rank = self.model.hidden, self.config.rank
+        hidden, rank = self.model.hidden, self.rank
         blocks = {
             layer: Adapter(rng.normal(0, 0.1, (rank, hidden)), rng.normal(0, 0.1, (hidden, rank)), 2.0)
             for layer in range(self.model.layers)

@@ -1,6 +1,12 @@
 """The verb energy: what it refuses, in one line and before the long part."""
 
+import os
+
 import pytest
+
+import gradloom
+from gradloom.rtl.cli.sweep import measure, plan_points
+from gradloom.sim.activity import driver
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),
@@ -26,3 +32,32 @@ def test_a_bad_request_is_one_line(run, tmp_path, monkeypatch, line, said):
     code, out, err = run(*line)
     assert (code, out, err.count("\n")) == (2, "", 1) and said in err
     assert [path.name for path in tmp_path.rglob("*")] == ["folder.saif"]
+
+
+def points(preset, **changes):
+    options = {"rank": None, "mesh": None, "codes": None, "settings": (), "area": "count", "accuracy": False}
+    options |= {"limit": None, "epochs": None, "seed": 0, "toggles": True}
+    return plan_points([preset], **options | changes)
+
+
+def test_a_sweep_counts_the_transitions_of_each_points_own_run(monkeypatch):
+    asked = []
+
+    def record(preset, saif, **options):
+        asked.append((preset.config.rows, saif, options))
+        return {"toggles": 1000 * len(asked), "toggles_a_cycle": 2.5}
+
+    monkeypatch.setattr(driver, "record", record)
+    found = [measure(point) for point in points("digits-ulx3s", rank="1,2", mesh="4x4,8x4", codes="nf4")]
+    assert [each["toggles"] for each in found] == [1000, 2000, 3000, 4000]
+    assert {each["toggles_a_cycle"] for each in found} == {2.5}
+    assert asked == [(rows, None, {"rank": rank, "cache": "nf4"}) for rank in (1, 2) for rows in (4, 8)]
+    (plain,) = points("digits-ulx3s", toggles=False)
+    assert "toggles" not in measure(plain) and len(asked) == 4
+
+
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="builds two simulations: GRADLOOM_DEEP=1")
+def test_a_larger_array_has_more_transitions_for_the_same_work():
+    small, large = (measure(point) for point in points("digits-ulx3s", mesh="4x4,8x4"))
+    assert 0 < small["toggles"] < large["toggles"] and small["toggles_a_cycle"] < large["toggles_a_cycle"]
+    assert small["toggles"] == gradloom.energy("digits-ulx3s")["toggles"]
