@@ -14,7 +14,7 @@ import numpy as np
 
 from .language import PROJECTIONS, LanguageModel, check_tensors, finite
 
-__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor"]
+__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "q8_0_blocks", "q8_0_values"]
 
 GGUF_SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -38,6 +38,27 @@ def _q4_1(data: np.ndarray) -> np.ndarray:
 
 def _q8_0(data: np.ndarray) -> np.ndarray:
     return data[:, 2:].view(np.int8).astype(np.float32) * data[:, :2].view("<f2").astype(np.float32)
+
+
+def q8_0_blocks(values: np.ndarray) -> np.ndarray:
+    """Bytes of float32 values as Q8_0, ``[blocks, 34]``.
+
+    They are llama.cpp's: a scale as float16, then codes, halves away from zero. :class:`ValueError` where rows are no
+    whole blocks.
+    """
+    if values.shape[-1] % BLOCK:
+        raise ValueError(f"rows of {values.shape[-1]}: Q8_0 has blocks of {BLOCK}")
+    blocks = np.ascontiguousarray(values, np.float32).reshape(-1, BLOCK)
+    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
+    unit = blocks * inverse
+    codes = np.trunc(unit + np.copysign(np.float32(0.5), unit)).astype(np.int8)
+    return np.concatenate([scale.astype("<f2").view(np.uint8), codes.view(np.uint8)], axis=1)
+
+
+def q8_0_values(values: np.ndarray) -> np.ndarray:
+    """Values as Q8_0 has them."""
+    return _q8_0(q8_0_blocks(values)).reshape(values.shape)
 
 
 def _nibbles(codes: np.ndarray) -> np.ndarray:

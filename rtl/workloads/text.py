@@ -69,6 +69,13 @@ class QLoraOptions(TextOptions):
         usual="0",
     )
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
+    deploy: str = option(
+        "Grid towards which the adapter is trained: int8 or nf4, as packages of 8 and 4 bits have it, or q8_0, merged "
+        "into weights of GGUF.",
+        "none",
+        choices=("none", "int8", "nf4", "q8_0"),
+    )
+    held_out: Path | str | None = option("Text to judge by, which is not learnt.", metavar="FILE", file=True)
     card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
     card_steps: int = option(
         "Steps after which a board stores on its card what it has learnt; 0: time alone.",
@@ -98,6 +105,13 @@ class QLoraOptions(TextOptions):
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"
                     )
+        for name, usual in (("deploy", "none"), ("held_out", None)):
+            if getattr(self, name) != usual and self.engine != "float":
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; give --engine float"
+                )
+        if self.deploy != "none" and self.method not in RANKED:
+            raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
         if self.card and not self.card_steps and not self.card_seconds:
             raise ValueError(
                 "card_seconds=0.0: must be above 0, or give --card-steps: a board must store what it learns"

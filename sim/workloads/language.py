@@ -43,6 +43,7 @@ __all__ = [
     "results_of",
     "silent",
     "turns",
+    "windows_of",
 ]
 
 #: Optimisers, each with the rate that it has unless another is given.
@@ -118,12 +119,14 @@ def fine_tune(
     losses: Sequence[float] = (),
     kept: Mapping[str, np.ndarray] | None = None,
     after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None,
+    seen: Callable[[Mapping[str, Learnt]], Mapping[str, Learnt]] = lambda adapters: adapters,
 ) -> list[float]:
     """Makes ``steps`` updates of the adapters, in place.
 
     Each is by the mean gradient of ``accumulate`` of ``texts`` in turn; returns the mean loss before each. A loss or an
     adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
-    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them.
+    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them. ``seen``:
+    the adapters that losses and gradients are computed with.
     """
     parameters = {f"{name}.{which}": array for name, each in adapters.items() for which, array in each.parts.items()}
     losses, kept = list(losses), kept or {}
@@ -132,11 +135,11 @@ def fine_tune(
 
     def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
         if not lowest:
-            return llama.gradients(tokens, adapters)
+            return llama.gradients(tokens, seen(adapters))
         text = tuple(tokens)
         if text not in entries:
             entries[text] = llama.entering(lowest, tokens)
-        return llama.gradients(tokens, adapters, entries[text])
+        return llama.gradients(tokens, seen(adapters), entries[text])
 
     for step in range(len(losses), steps):
         if progress is not None:
@@ -309,7 +312,7 @@ class TextTask:
 
     def read(self, *, rank: int | None, **more: Any) -> None:
         """Reads the windows of the text, and notes the effective options."""
-        self.windows, self.tokens = _windows(self.checkpoint, self.text, self.job.options.seq)
+        self.windows, self.tokens = windows_of(self.checkpoint, self.text, self.job.options.seq)
         self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
         told = repeatable(self, self.job)
         request = {
@@ -453,20 +456,21 @@ def outcome_of(
     )
 
 
-def _windows(checkpoint: Quantized, text: Path, seq: int) -> tuple[list[list[int]], int]:
+def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text") -> tuple[list[list[int]], int]:
     """Windows of ``seq`` tokens of a text, and its number of tokens.
 
-    Tokens behind the last whole window are left out; a text shorter than one window is refused.
+    ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one
+    window is refused.
     """
     try:
         words = text.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"text={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
+        raise ValueError(f"{option}={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
     tokens = open_tokenizer(checkpoint.path).encode(words)
     if len(tokens) < seq:
         shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
         raise ValueError(
-            f"text={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
+            f"{option}={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
             f"give a longer text{shorter}"
         )
     return [tokens[at : at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)

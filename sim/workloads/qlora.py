@@ -4,7 +4,8 @@ It runs in floating point, in integers, and in RTL.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
 
+from ..reference.deployed import MergedLinears, rounded
+from ..reference.llama import Llama
 from .board_job import board_job, write_card_image
 from .driver import Job, Outcome, Progress
 from .job_layout import planner
@@ -37,6 +40,7 @@ from .language import (
     restore_optimizer,
     results_of,
     turns,
+    windows_of,
 )
 from .trainer import StepResult, Trainer, as_far_as_formats, trainer_machine
 
@@ -53,6 +57,12 @@ class QLoraTask(TextTask):
         super().__init__(job)
         self.asked: QLoraOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
+        #: Losses of what is deployed, and of the text to judge by.
+        self.further: dict[str, float | None] = {}
+        self.judged: list[list[int]] = []
+        if self.asked.held_out is not None:
+            held = self.files["held_out"] = Path(self.asked.held_out)
+            self.judged, _ = windows_of(self.checkpoint, held, self.asked.seq, "held_out")
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
@@ -171,6 +181,11 @@ class QLoraTask(TextTask):
 
     def _in_float(self) -> Outcome:
         llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+        grid, plain = self.asked.deploy, llama.linears
+        learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
+        if self.judged and self.begun is None:
+            self.further["held_out_before"] = self._mean(llama, self.judged, self.adapters)
+        llama.linears = learning
         rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
         restore_optimizer(rule, begun["rule"])
         for name, parts in begun["adapters"].items():
@@ -198,9 +213,31 @@ class QLoraTask(TextTask):
             losses=begun["losses"],
             kept=begun["kept"],
             after=keep,
+            seen=lambda adapters: rounded(adapters, grid),
         )
+        if grid != "none":
+            deployed = rounded(self.adapters, grid)
+            self.further["loss_deployed"] = self._mean(llama, self.windows[:1], deployed)
+            if self.judged:
+                self.further["held_out_deployed"] = self._mean(llama, self.judged, deployed)
+        llama.linears = plain
+        if self.judged:
+            self.further["held_out_after"] = self._mean(llama, self.judged, self.adapters)
         self.loss_after = llama.loss(self.windows[0], self.adapters)
         return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+
+    def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
+        """Mean loss of texts; None where it is not finite."""
+        found = 0.0
+        for number, tokens in enumerate(texts):
+            self.job.tell(number, len(texts), "judging")
+            found += llama.loss(tokens, adapters) / len(texts)
+        return found if math.isfinite(found) else None
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
+        """See :class:`~.driver.Task`."""
+        told, after = super().judge(outcome)
+        return told | self.further, after
 
     def saved(self, folder: Path, learnt: Any) -> None:
         """See :class:`TextTask`."""
