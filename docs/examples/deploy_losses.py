@@ -19,8 +19,8 @@ from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.lora import fresh_lora
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.sim.reference.deployed import MergedLinears, rounded
 from gradloom.sim.reference.descent import AdamW
+from gradloom.sim.workloads.deployed import MergedLinears, rounded
 from gradloom.sim.workloads.language import Quantized, build, fine_tune
 
 GRIDS, FIRST, LEARNT, JUDGED = ("none", "int8", "nf4", "q8_0"), 26, 24, 12

@@ -24,9 +24,9 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.packed import STORES
 from gradloom.rtl.workloads import QLoraOptions
 
-from ..reference.deployed import MergedLinears, rounded
 from ..reference.llama import Llama
 from .board_job import board_job, write_card_image
+from .deployed import MergedLinears, rounded
 from .driver import Job, Outcome, Progress
 from .job_layout import planner
 from .language import (

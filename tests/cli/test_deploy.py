@@ -7,8 +7,8 @@ from gradloom.rtl.delivery import codes
 from gradloom.rtl.models.gguf import q8_0_blocks, q8_0_values
 from gradloom.rtl.models.lora import load_lora
 from gradloom.rtl.models.peft import read_peft
-from gradloom.sim.reference.deployed import MergedLinears, rounded
 from gradloom.sim.reference.llama import FloatLinears
+from gradloom.sim.workloads.deployed import MergedLinears, rounded
 
 from .test_language_verbs import MODEL, TUNE, here, tuned  # noqa: F401 - a fixture
 

@@ -14,7 +14,7 @@ from gradloom.rtl.delivery import codes
 from gradloom.rtl.models.gguf import q8_0_values
 from gradloom.rtl.models.lora import Adapter, Learnt
 
-from .llama import FloatLinears, linear_backward
+from ..reference.llama import FloatLinears, linear_backward
 
 __all__ = ["MergedLinears", "rounded"]
 
