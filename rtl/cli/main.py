@@ -25,6 +25,7 @@ from . import (
     install,
     language,
     lists,
+    merge,
     recurrent,
     sweep,
     tune,
@@ -51,6 +52,7 @@ VERBS = (
     delivery,
     install,
     aggregate,
+    merge,
     sweep,
     choose,
 )

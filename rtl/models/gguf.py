@@ -14,7 +14,7 @@ import numpy as np
 
 from .language import PROJECTIONS, LanguageModel, check_tensors, finite
 
-__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "q8_0_blocks", "q8_0_values"]
+__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "q8_0_blocks", "q8_0_values", "turned_pairs"]
 
 GGUF_SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -141,13 +141,22 @@ class GgufFile:
             )
         tensors, fields = self._scalar("Q"), self._scalar("Q")
         self.fields: dict[str, Any] = {}
+        #: Offset in :attr:`metadata` of the type that most tensors have.
+        self.file_type_at: int | None = None
+        start = self._at
         for _ in range(fields):
             key = self._string()
-            self.fields[key] = self._value(self._scalar("I"), key)
+            kind = self._scalar("I")
+            if (key, kind) == ("general.file_type", 4):
+                self.file_type_at = self._at - start
+            self.fields[key] = self._value(kind, key)
+        #: The fields as they are in the file.
+        self.metadata = self._data[start : self._at].tobytes()
         directory = [self._tensor_info() for _ in range(tensors)]
         align = self.fields.get("general.alignment", 32)
         if not isinstance(align, int) or align < 1 or align & (align - 1):
             raise ValueError(f"{path}: general.alignment={align!r}: must be a power of two")
+        self.align = align
         base = -(-self._at // align) * align
         self.tensors = {name: self._placed(name, shape, kind, base + offset) for name, shape, kind, offset in directory}
 
@@ -157,6 +166,11 @@ class GgufFile:
         kind = _TYPES[entry.type]
         data = np.array(self._data[entry.start : entry.start + entry.size]).reshape(-1, kind.size)
         return kind.decode(data).reshape(entry.shape)
+
+    def stored(self, name: str) -> bytes:
+        """A tensor as it is in the file."""
+        entry = self.tensors[name]
+        return self._data[entry.start : entry.start + entry.size].tobytes()
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
         """A field that must be of type ``kind``.
@@ -265,8 +279,8 @@ class GgufCheckpoint:
         scaling = file.get("llama.rope.scaling.type", str, "none")
         if scaling != "none" or "rope_freqs.weight" in file.tensors:
             raise ValueError(f"{path}: llama.rope.scaling.type={scaling!r}: scaled positions are not known")
-        self._names = {_hugging_face_name(name): name for name in file.tensors}
-        shapes = {name: file.tensors[own].shape for name, own in self._names.items()}
+        self.names = {_hugging_face_name(name): name for name in file.tensors}
+        shapes = {name: file.tensors[own].shape for name, own in self.names.items()}
         hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
         try:
             self.model = LanguageModel(
@@ -296,12 +310,18 @@ class GgufCheckpoint:
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32 in Hugging Face's orientation."""
-        if name not in self._names:
+        if name not in self.names:
             raise ValueError(f"{self.path}: has no tensor {name}")
-        values = finite(self.path, name, self.file.tensor(self._names[name]))
+        values = finite(self.path, name, self.file.tensor(self.names[name]))
         # llama.cpp turns neighbouring elements where Hugging Face turns halves of a head.
         heads = {"q_proj": self.model.heads, "k_proj": self.model.kv_heads}.get(name.split(".")[-2])
         if heads is not None:
-            pairs = values.reshape(heads, self.model.head_dim // 2, 2, -1)
-            values = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+            values = turned_pairs(values, heads)
         return values
+
+
+def turned_pairs(values: np.ndarray, heads: int, *, back: bool = False) -> np.ndarray:
+    """Rows of q or k in Hugging Face's order; ``back``: in llama.cpp's."""
+    half = len(values) // heads // 2
+    pairs = values.reshape(heads, *((2, half) if back else (half, 2)), -1)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -20,7 +20,7 @@ from .driver import Progress
 from .instant_text import InstantLlama
 from .language import Quantized, silent
 
-__all__ = ["generate_text", "greedy"]
+__all__ = ["generate_text", "greedy", "learnt_of"]
 
 
 def greedy(
@@ -44,7 +44,7 @@ def greedy(
         fresh = [token]
 
 
-def _learnt(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
+def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
     """Adapters or vectors of a folder."""
     method, model = peft_method(folder), checkpoint.model
     if method is LORA_XS:
@@ -72,7 +72,7 @@ def generate_text(
         raise ValueError(f"tokens={tokens}: must be at least 1")
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
-    adapters = None if adapter is None or blocks is not None else _learnt(adapter, checkpoint)
+    adapters = None if adapter is None or blocks is not None else learnt_of(adapter, checkpoint)
     tokenizer = language.open_tokenizer(checkpoint.path)
     given = tokenizer.encode(prompt)
     if not given:

@@ -28,6 +28,7 @@ _HOME = {
         "cli.units": ("quantize", "run"),
         "cli.language": ("load", "pack", "plan"),
         "cli.recurrent": ("export", "import_model"),
+        "cli.merge": ("merge",),
         "cli.sweep": ("sweep",),
         "workloads": ("DiffusionOptions", "ImageOptions", "InstantTextOptions", "QLoraOptions", "SequenceOptions"),
     }.items()
@@ -66,6 +67,7 @@ __all__ = [
     "keygen",
     "keys",
     "load",
+    "merge",
     "monitor",
     "pack",
     "plan",

@@ -38,6 +38,7 @@ from gradloom.rtl.cli.language import pack as pack
 from gradloom.rtl.cli.language import plan as plan
 from gradloom.rtl.cli.recurrent import export as export
 from gradloom.rtl.cli.recurrent import import_model as import_model
+from gradloom.rtl.cli.merge import merge as merge
 from gradloom.rtl.cli.sweep import sweep as sweep
 from gradloom.rtl.workloads import DiffusionOptions as DiffusionOptions
 from gradloom.rtl.workloads import ImageOptions as ImageOptions
@@ -80,6 +81,8 @@ def finetune(
     targets: str | None = None,
     from_layer: int | None = None,
     store: str | None = None,
+    deploy: str | None = None,
+    held_out: Path | str | None = None,
     card: bool | None = None,
     card_steps: int | None = None,
     card_seconds: float | None = None,
