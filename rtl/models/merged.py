@@ -73,7 +73,7 @@ class Merged:
 
 
 def write_gguf(file: BinaryIO, source: GgufCheckpoint, merged: Merged, weights: str, tell: Tell) -> None:
-    """Writes a GGUF file with the metadata and the other tensors of its source."""
+    """Writes a GGUF file; metadata and other tensors are its source's."""
     kind, of_file = WEIGHTS[weights]
     held, linears = source.file, {f"{each.name}.weight" for each in merged.model.linears}
     names = {own: name for name, own in source.names.items()}
@@ -120,7 +120,10 @@ def _content(merged: Merged, name: str, weights: str, linears: set[str]) -> byte
 
 
 def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
-    """Writes a folder as transformers reads it, weights as float32, without a tokenizer."""
+    """Writes a folder as transformers reads it.
+
+    Weights are float32, and there is no tokenizer.
+    """
     from safetensors.numpy import save_file
 
     model = merged.model
