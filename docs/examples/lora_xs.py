@@ -5,7 +5,7 @@
 Rank 8 on q and v of all 30 layers; 24 windows of 64 tokens, each learnt once, AdamW, one window an update. The seed
 draws the windows, and LoRA's A. A method's rate is the best of five on ``texts/rates.txt``; losses are of 24 held-out
 windows of ``texts/judged.txt``. Linears have the values of their NF4 codes, all else is float32. Sizes are of signed
-packages of 32 bits a value. Needs the weights (``make llm``) and the extra ``delivery``.
+packages. Needs the weights (``make llm``) and the extra ``delivery``.
 """
 
 import argparse
@@ -68,14 +68,17 @@ def main() -> None:
                 (save_cores if method == "lora-xs" else save_lora)(folder, model, found[0])  # type: ignore[arg-type]
                 make_keys(Path(folder) / "key")
                 content, signer = read_content(folder), read_signer(Path(folder) / "key")
-                package, _ = make_package(content, signer, base=bytes(32), version=1, bits=32)
+                sizes = {
+                    bits: len(make_package(content, signer, base=bytes(32), version=1, bits=bits)[0])
+                    for bits in (32, 8, 4)
+                }
             rows.append(
                 {
                     "method": method,
                     "rate": rate,
                     "rates": tried,
                     "values": values,
-                    "package": len(package),
+                    "package": sizes,
                     "after": [judged("judged", each) for each in found],
                 }
             )
@@ -86,7 +89,8 @@ def main() -> None:
     print(f"before: {before:.4f}")
     for row in rows:
         after = ", ".join(f"{each:.4f}" for each in row["after"])
-        print(f"{row['method']:8} rate {row['rate']:g}: {after}; {row['values']:,} values, {row['package']:,} bytes")
+        sizes = ", ".join(f"{size:,} bytes in {bits} bits" for bits, size in row["package"].items())
+        print(f"{row['method']:8} rate {row['rate']:g}: {after}; {row['values']:,} values, {sizes}")
 
 
 if __name__ == "__main__":

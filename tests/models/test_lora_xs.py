@@ -5,7 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.lora_xs import fresh_cores, load_cores, save_cores
+from gradloom.rtl.delivery.installed import read_content
+from gradloom.rtl.delivery.keys import make_keys, read_signer
+from gradloom.rtl.delivery.package import make_package
+from gradloom.rtl.models.language import BUILT_IN
+from gradloom.rtl.models.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
 
 from ..workloads.conftest import MODEL
 
@@ -51,3 +55,24 @@ def test_files_go_round(tmp_path):
         path.write_text(json.dumps(config | change))
         with pytest.raises(ValueError, match=named):
             load_cores(tmp_path, MODEL, held.__getitem__)
+
+
+def test_a_signed_package_of_smollm2s_has_the_size_that_is_said(tmp_path):
+    """Rank 8 on q and v of 30 layers; the size does not depend on values."""
+    pytest.importorskip("monocypher")
+    model, random = BUILT_IN["smollm2-135m"], np.random.default_rng(0)
+    made = {
+        f"model.layers.{layer}.self_attn.{name}": CoreAdapter(
+            np.zeros((8, 576), np.float32), np.zeros((outputs, 8), np.float32), random.normal(size=(8, 8)), 2.0
+        )
+        for layer in range(30)
+        for name, outputs in (("q_proj", 576), ("v_proj", 192))
+    }
+    save_cores(tmp_path, model, made)
+    make_keys(tmp_path / "key")
+    content, signer = read_content(tmp_path), read_signer(tmp_path / "key")
+    assert [len(make_package(content, signer, base=bytes(32), version=1, bits=bits)[0]) for bits in (32, 8, 4)] == [
+        16448,
+        5048,
+        3128,
+    ]
