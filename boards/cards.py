@@ -8,36 +8,21 @@ import io
 import os
 import shlex
 import subprocess
-import zlib
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from gradloom.firmware.card import BLOCK, CardError
 
+from . import lines
+from .lines import Answer, Line, Lines, Tell
 from .ssh import ssh
 
-__all__ = ["FarCard", "Line", "RemoteCard", "SerialCard", "opened"]
+__all__ = ["FarCard", "RemoteCard", "SerialCard", "opened"]
 
 #: Blocks of a request by UART: about a second at 115,200 baud.
 _AT_ONCE = 16
 #: Requests without a block that arrives whole, before the line is given up.
 _TRIES = 6
-#: Reads without a byte after which a request is repeated: a second of a port; and requests without any byte.
-_EMPTY, _SILENT_TRIES = 10, 10
-#: Told blocks that are read, of so many, and what is done; 0 blocks while it waits.
-Tell = Callable[[int, int, str], None] | None
-#: An answer has fewer characters.
-_LONGEST = 1024
-_GONE = "the port is gone; was it unplugged?"
-
-
-class Line(Protocol):
-    """A serial port; a read ends after a while without a byte."""
-
-    def read(self, size: int = 1, /) -> bytes: ...
-
-    def write(self, data: bytes, /) -> int | None: ...
 
 
 class FarCard(io.RawIOBase):
@@ -85,100 +70,140 @@ def opened(card: FarCard) -> io.BufferedReader:
 
 
 class SerialCard(FarCard):
-    """The card in a board, read by UART.
+    """The card in a board, read and written by UART.
 
-    The firmware answers between jobs. What a line loses or changes is asked for again. :class:`ValueError` in one line
-    if it does not arrive.
+    The firmware takes writes to the card's inbox alone. What a line loses or changes is asked for again.
+    :class:`CardError` in one line if it does not arrive.
     """
 
     def __init__(self, line: Line, tell: Tell = None) -> None:
         super().__init__(tell)
-        self._line = line
-        self._heard = b""
-        #: Requests so far, and answers that were no whole ones.
-        self.requests = self.damaged = 0
+        self.lines = Lines(line, tell)
+        #: Requests so far.
+        self.requests = 0
 
     def blocks(self, first: int, count: int) -> bytes:
         found: dict[int, bytes] = {}
-        failed = silent = 0
+        tries = _Tries()
         while missing := [number for number in range(first, first + count) if number not in found]:
             start, end = missing[0], missing[0]
             while end + 1 in missing[:_AT_ONCE] and end + 1 - start < _AT_ONCE:
                 end += 1
-            before, spoke = len(found), self._ask(start, end + 1 - start, found)
+            before, spoke = len(found), self._read(start, end + 1 - start, found)
             if len(found) > before:
                 self._tell(len(found), count, "reading the card")
-                failed = silent = 0
-            elif spoke:
-                silent, failed = 0, failed + 1
-            else:
-                silent += 1
-            if failed == _TRIES:
-                raise ValueError(f"block {start} did not arrive whole in {_TRIES} tries: check cable and baud")
-            if silent == _SILENT_TRIES:
-                raise ValueError(
-                    f"the board is silent after {_SILENT_TRIES} requests: is it on, and its card in the slot? It "
-                    f"answers when it has said 'ready'"
-                )
+            tries.made(spoke, whole=len(found) > before, what=f"block {start}")
         return b"".join(found[number] for number in range(first, first + count))
 
-    def _ask(self, first: int, count: int, found: dict[int, bytes]) -> bool:
+    def _read(self, first: int, count: int, found: dict[int, bytes]) -> bool:
         """Asks once, and puts blocks into ``found``.
 
         Returns whether there was an answer, damaged or whole.
         """
-        request = f"read {first:08x} {count:08x}".encode()
-        # A line's end first: what the board may have heard before is no part of the request.
-        try:
-            self._line.write(b"\n%s %08x\n" % (request, zlib.crc32(request)))
-        except OSError:
-            raise ValueError(_GONE) from None
+        self.lines.ask("read", first, count)
         self.requests += 1
-        wanted, answered = first + count - 1, False
-        while (text := self._hear()) is not None:
-            kind = text[:6]
-            number = self._take(text, found)
-            if number is None and kind in (b"block ", b"fault "):
-                self.damaged += 1
-            if number is None and text.startswith((b"run ", b"steps: ", b"program: ", b"kept: ")):
-                # It listens again when the job has ended.
-                self._tell(0, 0, f"the board works: {text.decode('ascii', 'replace')}")
+        answered = False
+        while (answer := self.lines.hear(("block", "fault"))) is not None:
+            if answer.word == "text":
+                answered |= not self.lines.works
                 continue
             answered = True
-            if number == wanted:
+            if not answer.word:
+                continue
+            number = int(answer.rest[:8], 16)
+            self._check(answer, number, "read")
+            found[number] = base64.b64decode(answer.rest[9:])
+            if number == first + count - 1:
                 break
         return answered
 
-    def _take(self, text: bytes, found: dict[int, bytes]) -> int | None:
-        """The number of the block that a whole answer is about."""
-        body, _, total = text.rpartition(b" ")
-        kind, _, rest = body.partition(b" ")
-        name, _, data = rest.partition(b" ")
-        try:
-            if kind not in (b"block", b"fault") or int(total, 16) != zlib.crc32(body):
-                return None
-            number = int(name, 16)
-        except ValueError:
-            return None
-        if kind == b"fault":
-            raise CardError(f"the board cannot read block {number} of its card: {data.decode('ascii', 'replace')}")
-        found[number] = base64.b64decode(data)
-        return number
+    @staticmethod
+    def _check(answer: Answer, number: int, what: str) -> None:
+        if answer.word == "fault":
+            raise CardError(f"the board cannot {what} block {number} of its card: {answer.rest[9:]}")
 
-    def _hear(self) -> bytes | None:
-        """The next line, without its end; None after a silence."""
-        empty = 0
-        while b"\n" not in self._heard and len(self._heard) < _LONGEST:
-            try:
-                data = self._line.read(_LONGEST)
-            except OSError:
-                raise ValueError(_GONE) from None
-            self._heard += data
-            empty = 0 if data else empty + 1
-            if empty == _EMPTY:
-                return None
-        text, _, self._heard = self._heard.partition(b"\n")
-        return text.rstrip(b"\r")
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Writes whole blocks, from the start of one on."""
+        content = bytes(data)
+        first, skip = divmod(self._at, BLOCK)
+        if skip or len(content) % BLOCK:
+            raise io.UnsupportedOperation("a card is written by whole blocks")
+        count = len(content) // BLOCK
+        for number in range(count):
+            self._write(first + number, content[number * BLOCK :][:BLOCK])
+            self._tell(number + 1, count, "writing to the card")
+        self._at += len(content)
+        return len(content)
+
+    def _write(self, number: int, block: bytes) -> None:
+        tries = _Tries()
+        while True:
+            self.lines.ask("write", number, base64.b64encode(block).decode())
+            self.requests += 1
+            spoke = False
+            while (answer := self.lines.hear(("wrote", "fault"))) is not None:
+                spoke |= not (answer.word == "text" and self.lines.works)
+                if answer.word in ("wrote", "fault") and int(answer.rest[:8], 16) == number:
+                    self._check(answer, number, "write")
+                    return
+            tries.made(spoke, whole=False, what=f"block {number}")
+
+    def start(self) -> None:
+        """The board reads its card as after a reset.
+
+        :class:`CardError` while a job runs.
+        """
+        tries = _Tries()
+        while True:
+            self.lines.ask("start")
+            spoke = False
+            while (answer := self.lines.hear(("starts", "fault"))) is not None:
+                spoke |= not (answer.word == "text" and self.lines.works)
+                if answer.word == "fault":
+                    raise CardError(answer.rest[9:])
+                if answer.word == "starts":
+                    return
+            tries.made(spoke, whole=False, what="the request")
+
+    def said(self, words: tuple[str, ...], seconds: int) -> str | None:
+        """The next line of the firmware that begins with one of ``words``.
+
+        None after ``seconds`` of silence.
+        """
+        silent = 0
+        while silent < seconds:
+            answer = self.lines.hear(())
+            if answer is None:
+                silent += 1
+            elif answer.rest.startswith(words):
+                return answer.rest
+        return None
+
+
+class _Tries:
+    """Counts requests that were in vain, and gives up."""
+
+    def __init__(self) -> None:
+        self.failed = self.silent = 0
+
+    def made(self, spoke: bool, *, whole: bool, what: str) -> None:
+        """After a request; :class:`CardError` after too many in vain."""
+        if whole:
+            self.failed = self.silent = 0
+        elif spoke:
+            self.silent, self.failed = 0, self.failed + 1
+        else:
+            self.silent += 1
+        if self.failed == _TRIES:
+            raise CardError(f"{what} did not arrive whole in {_TRIES} tries: check cable and baud")
+        if self.silent == lines.SILENT_TRIES:
+            raise CardError(
+                f"the board is silent after {lines.SILENT_TRIES} requests: is it on, and its card in the slot? It "
+                f"answers when it has said 'ready'"
+            )
 
 
 class RemoteCard(FarCard):

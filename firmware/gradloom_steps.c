@@ -161,6 +161,11 @@ uint32_t gl_steps_count(const gl_steps *steps)
     return table_of(steps)->steps;
 }
 
+uint32_t gl_steps_columns(const gl_steps *steps)
+{
+    return table_of(steps)->columns;
+}
+
 static int32_t variable(uint32_t term, volatile const uint32_t *row, uint32_t columns, volatile const uint32_t *state)
 {
     uint32_t index = (term & 0x7fff) - 1, value;
@@ -173,11 +178,10 @@ static int32_t variable(uint32_t term, volatile const uint32_t *row, uint32_t co
 
 /* The bits of a value; 0 if a field cannot hold what it should. */
 static int bits_of(const gl_steps *steps, volatile const struct value *value, volatile const uint32_t *row,
-                   uint32_t columns, uint32_t *bits)
+                   volatile const uint32_t *state, uint32_t *bits)
 {
     volatile const struct field *field = (volatile const struct field *)in_table(steps, value->field);
-    volatile const uint32_t *state = (volatile const uint32_t *)state_of(steps);
-    uint32_t i, count = value->fields, shape, width, terms, word = 0;
+    uint32_t columns = table_of(steps)->columns, i, count = value->fields, shape, width, terms, word = 0;
     int32_t content;
 
     for (i = 0; i < count; i++, field++) {
@@ -210,24 +214,21 @@ static uint32_t program_of(const gl_steps *steps, uint32_t step)
     return 0;
 }
 
-const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *program)
+const char *gl_steps_patch(const gl_steps *steps, uint32_t program, volatile const uint32_t *row,
+                           volatile const uint32_t *state)
 {
-    volatile const struct table *table = table_of(steps);
-    volatile const uint32_t *row = in_table(steps, table->rows + 4 * step * table->columns), *command;
-    volatile const struct program *own;
-    volatile const struct value *value;
+    volatile const struct program *own =
+        (volatile const struct program *)in_table(steps, table_of(steps)->program) + program;
+    volatile const struct value *value = (volatile const struct value *)in_table(steps, own->value);
+    volatile const uint32_t *command;
     volatile uint32_t *code, *word;
-    uint32_t i, k, mask, bits, values, columns = table->columns;
+    uint32_t i, k, mask, bits, values = own->values;
 
-    *program = program_of(steps, step);
-    own = (volatile const struct program *)in_table(steps, table->program) + *program;
-    value = (volatile const struct value *)in_table(steps, own->value);
-    values = own->values;
     for (i = 0; i < values; i++, value++) {
-        code = steps->window + steps->offset[*program] / 4 + value->word;
+        code = steps->window + steps->offset[program] / 4 + value->word;
         command = in_table(steps, value->command);
         mask = value->mask;
-        if (!bits_of(steps, value, row, columns, &bits))
+        if (!bits_of(steps, value, row, state, &bits))
             return apart;
         /* The first command is patched last: if it has the word, so have all. */
         if ((code[8 * command[0]] & mask) == bits)
@@ -238,6 +239,15 @@ const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *pro
         }
     }
     return NULL;
+}
+
+const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *program)
+{
+    volatile const struct table *table = table_of(steps);
+
+    *program = program_of(steps, step);
+    return gl_steps_patch(steps, *program, in_table(steps, table->rows + 4 * step * table->columns),
+                          (volatile const uint32_t *)state_of(steps));
 }
 
 /* Bits of the largest word without its sign. */

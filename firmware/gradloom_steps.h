@@ -28,6 +28,13 @@ const char *gl_steps_check(const gl_steps *steps);
 /* Steps in the table. */
 uint32_t gl_steps_count(const gl_steps *steps);
 
+/* Columns of a row. */
+uint32_t gl_steps_columns(const gl_steps *steps);
+
+/* Patches a program by a row that somebody else has made, and other exponents. NULL, or why it cannot run. */
+const char *gl_steps_patch(const gl_steps *steps, uint32_t program, volatile const uint32_t *row,
+                           volatile const uint32_t *state);
+
 /* Patches the program of `step`, 0 first, whose number goes to `program`. NULL, or why it cannot run. */
 const char *gl_steps_prepare(const gl_steps *steps, uint32_t step, uint32_t *program);
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _MAGIC = b"GLRN"
-_LAYOUT = 4
+_LAYOUT = 5
 #: Programs that a job's header has room for.
 MAX_PROGRAMS = 180
 #: Those that a job with a table of steps may have.
@@ -169,6 +169,8 @@ class Job:
     table : int
         Offset in the window of a table that ``gradloom.firmware.steps`` makes: it says which program a run is of, and
         patches it; 0: there is none.
+    answers : int
+        Offset in the window of what prompts by UART need (``soc_infer.h``); 0: the job answers none.
     """
 
     window_bytes: int
@@ -179,10 +181,12 @@ class Job:
     kept: Kept | None = None
     limits: Limits = Limits()
     table: int = 0
+    answers: int = 0
 
     def __post_init__(self) -> None:
-        if self.table < 0 or self.table % 4:
-            raise ValueError(f"table={self.table}: must be a multiple of 4")
+        for name in ("table", "answers"):
+            if (at := getattr(self, name)) < 0 or at % 4:
+                raise ValueError(f"{name}={at}: must be a multiple of 4")
         if self.table and len(self.programs) > MAX_STEP_PROGRAMS:
             raise ValueError(f"programs: 1 to {MAX_STEP_PROGRAMS} with a table of steps, not {len(self.programs)}")
         if self.window_offset % 4096 or self.window_offset < HEADER_BYTES:
@@ -210,7 +214,7 @@ class Job:
         if each is not None:
             kept = (each.offset, each.bytes, each.store, each.every, *_pair(each.cycles), each.log, each.records)
         body = struct.pack(
-            "<17I",
+            "<18I",
             self.window_offset,
             self.window_bytes,
             self.watchdog,
@@ -218,6 +222,7 @@ class Job:
             self.limits.runs,
             *_pair(self.limits.cycles),
             self.table,
+            self.answers,
             len(self.programs),
             len(self.results),
         )

@@ -76,6 +76,9 @@ static inline uint32_t gl_board_card_tries(void)
     return GL_BOARD_CARD[3];
 }
 
+/* SHA-256, a unit beside the processor. */
+#define GL_BOARD_DIGEST ((volatile uint32_t *)0x12000000u)
+
 /* Whether the pin says that mains power is gone. */
 #define GL_BOARD_MAINS_LOST() (((volatile uint32_t *)GL_UART)[1] >> 1 & 1)
 

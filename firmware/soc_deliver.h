@@ -15,6 +15,9 @@
  * SHA-256 of the card's first block, `image` the sum in it, `bytes` those of the words. */
 void deliver(uint32_t block, uint32_t blocks, const uint8_t *base, uint32_t image, uint32_t bytes, uint32_t scratch);
 
+/* Blocks of the inbox, and the first of them; 0: the card has none. */
+uint32_t inbox(uint32_t *first);
+
 /* The installed words to `to`; 0 without any. Otherwise their sum, which names them. */
 uint32_t delivered(volatile uint32_t *to, const char **why);
 

@@ -49,7 +49,7 @@ static void put_error(const gl_device *device)
     put_text("\n");
 }
 
-int run_program(const gl_device *device, uint32_t offset, uint32_t commands)
+int run_program(const gl_device *device, uint32_t offset, uint32_t commands, void (*meanwhile)(void))
 {
     int status = gl_start(device, offset, commands);
 
@@ -57,9 +57,9 @@ int run_program(const gl_device *device, uint32_t offset, uint32_t commands)
         put_text("error: the driver refused the program\n");
         return status;
     }
-    do
-        status = gl_poll(device);
-    while (status == GL_RUNNING);
+    while ((status = gl_poll(device)) == GL_RUNNING)
+        if (meanwhile)
+            meanwhile();
     gl_acknowledge(device);
     if (status != GL_OK)
         put_error(device);

@@ -24,6 +24,7 @@ from .soc import RAM_BYTES, TUNER_RAM_BYTES
 __all__ = [
     "IMAGE",
     "IMAGES",
+    "MARCH",
     "TUNER_IMAGE",
     "Compiler",
     "build",
@@ -43,6 +44,8 @@ TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
 IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
 _RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
+#: Instructions that the processor of each has: short ones save a quarter of the memory where it can read them.
+MARCH = {"soc": "rv32imc", "tuner": "rv32im"}
 #: What is left for the stack at least; a signature takes most of it.
 _STACK_BYTES = {"soc": 5 << 10, "tuner": 2 << 10}
 #: Stands before the public key that the firmware trusts (soc_root.c).
@@ -55,9 +58,11 @@ _UNITS = {
         "soc_card.c",
         "soc_deliver.c",
         "soc_device.c",
+        "soc_infer.c",
         "soc_job.c",
         "soc_keep.c",
         "soc_library.c",
+        "soc_line.c",
         "soc_package.c",
         "soc_result.c",
         "soc_root.c",
@@ -88,8 +93,10 @@ _MORE = {
         "gradloom_store.h",
         "soc_card.h",
         "soc_deliver.h",
+        "soc_infer.h",
         "soc_job.h",
         "soc_keep.h",
+        "soc_line.h",
         "soc_package.h",
         "soc_result.h",
         "soc_root.h",
@@ -127,7 +134,7 @@ class Compiler:
     command: tuple[str, ...]
 
 
-def compilers(march: str = "rv32im") -> list[Compiler]:
+def compilers(march: str = MARCH["soc"]) -> list[Compiler]:
     """Every compiler of this machine that can build the firmware.
 
     The one that made the committed image is first.
@@ -296,13 +303,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Builds the firmware of a system on chip.")
     parser.add_argument("--main", choices=sorted(IMAGES), default="soc", help="which firmware (default: soc)")
     parser.add_argument("--board-header", type=Path, help="stands in for soc_board.h")
-    parser.add_argument("--march", default="rv32im", help="instructions that the processor has, such as rv32ima")
+    parser.add_argument("--march", help="instructions that the processor has, such as rv32ima")
     parser.add_argument(
         "--ram-base", type=lambda text: int(text, 0), default=0, help="first address of the processor's memory"
     )
     parser.add_argument("-o", "--output", type=Path, help="default: the committed image")
     options = parser.parse_args()
-    found = compilers(options.march)
+    found = compilers(options.march or MARCH[options.main])
     if not found:
         parser.error("no RISC-V compiler: pip install ziglang, or apt install gcc-riscv64-unknown-elf")
     try:

@@ -5,7 +5,7 @@
 #include "gradloom_store.h"
 #include "gradloom_sum.h"
 
-#define LAYOUT 4u
+#define LAYOUT 5u
 #define MAX_RESULTS 16u
 
 /* Whether `bytes` bytes at `offset` lie in the first `size`, from a whole word on. */

@@ -6,7 +6,7 @@
  * first word is written last. The firmware polls for it, checks the sums, runs one program after the other, and at last
  * replaces the first word by DONE, FAILED or STOPPED. A job may keep what it learns, on the card (soc_keep.h) or in memory
  * (gradloom_store.h), and goes on from there. Before the first job the firmware reads what a memory card brings
- * (soc_card.h), which may be a job. Between jobs it answers requests by UART (soc_serve.h). Needs no C library and no
+ * (soc_card.h), which may be a job. Meanwhile it answers requests by UART (soc_serve.h). Needs no C library and no
  * interrupt.
  */
 #include "gradloom.h"
@@ -15,6 +15,7 @@
 #include "gradloom_sum.h"
 #include "soc_card.h"
 #include "soc_device.h"
+#include "soc_infer.h"
 #include "soc_job.h"
 #include "soc_keep.h"
 #include "soc_memory.h"
@@ -110,8 +111,10 @@ static void keep_on_card(struct session *session, uint32_t reason)
     put_text(why ? "kept: error: " : "kept: after run ");
     if (why)
         put_text(why);
-    else
+    else {
         put_number(session->runs);
+        infer_copy(INFER_KEPT);
+    }
     put_text("\n");
     session->kept = session->elapsed;
 }
@@ -210,6 +213,13 @@ static int begin(volatile const struct job *job, volatile const struct program *
     return GL_OK;
 }
 
+/* While the accelerator works. */
+static void meanwhile(void)
+{
+    serve(0);
+    infer_step();
+}
+
 /* The runs that the step table asks for. */
 static int run_steps(struct session *session)
 {
@@ -242,7 +252,7 @@ static int run_steps(struct session *session)
         why = gl_steps_prepare(&steps, session->runs, &program);
         if (why)
             return put_why(why);
-        status = run_program(session->device, steps.offset[program], steps.commands[program]);
+        status = run_program(session->device, steps.offset[program], steps.commands[program], meanwhile);
         if (status != GL_OK)
             return status;
         /* What is kept has the exponents that its words have. */
@@ -268,7 +278,7 @@ static int run_programs(struct session *session)
         status = begin(job, program);
         for (times = 0; status == GL_OK && times < program->runs; times++)
             if (passed++ >= session->begun) {
-                status = run_program(session->device, program->offset, program->commands);
+                status = run_program(session->device, program->offset, program->commands, meanwhile);
                 if (status == GL_OK)
                     status = after_run(session);
             }
@@ -280,8 +290,10 @@ static int run_all(const gl_device *device, volatile const struct job *job)
 {
     struct session session;
     const char *why = NULL;
-    int status = gl_set_window(device, GL_MEMORY + job->window_offset, job->window_bytes);
+    int status;
 
+    infer_close();
+    status = gl_set_window(device, GL_MEMORY + job->window_offset, job->window_bytes);
     if (status == GL_OK)
         status = gl_set_watchdog(device, job->watchdog);
     if (status != GL_OK) {
@@ -296,6 +308,11 @@ static int run_all(const gl_device *device, volatile const struct job *job)
     session.runs = session.count = session.begun = 0;
     session.elapsed = session.kept = 0;
     session.seen = GL_BOARD_CYCLES();
+    why = infer_open(device, job);
+    if (why) {
+        put_text("prompts: ");
+        return put_why(why);
+    }
     if (job->adapter_bytes && job->store)
         restore(job);
     else if (job->adapter_bytes)
@@ -304,6 +321,7 @@ static int run_all(const gl_device *device, volatile const struct job *job)
         put_text("kept: ");
         return put_why(why);
     }
+    infer_copy(INFER_KEPT);
     return job->table ? run_steps(&session) : run_programs(&session);
 }
 
@@ -336,8 +354,14 @@ int main(void)
 
     for (;;) {
         put_text("ready\n");
-        while (job->magic != MAGIC)
-            serve();
+        while (job->magic != MAGIC) {
+            if (serve(1)) {
+                infer_close();
+                card_load();
+                put_text("ready\n");
+            }
+            infer_step();
+        }
         run_job(&device, job);
     }
 }

@@ -1,6 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soc_sha.h"
 
+#include "soc_memory.h"
+
+#ifdef GL_BOARD_DIGEST
+
+/* The unit of the system on chip: rtl/soc/soc.v says what its registers are. */
+enum { FOUR, ONE, END, BEGIN };
+
+void sha_start(struct sha *sha)
+{
+    sha->length = 0;
+    GL_BOARD_DIGEST[BEGIN] = 1;
+}
+
+void sha_bytes(struct sha *sha, volatile const uint8_t *from, uint32_t count)
+{
+    sha->length += count;
+    for (; count && (uintptr_t)from % 4; count--)
+        GL_BOARD_DIGEST[ONE] = *from++;
+    for (; count >= 4; count -= 4, from += 4)
+        GL_BOARD_DIGEST[FOUR] = *(volatile const uint32_t *)from;
+    for (; count; count--)
+        GL_BOARD_DIGEST[ONE] = *from++;
+}
+
+void sha_end(struct sha *sha, uint8_t *digest)
+{
+    uint32_t i, word = 0;
+
+    (void)sha;
+    GL_BOARD_DIGEST[END] = 1;
+    for (i = 0; i < 32; i++) {
+        if (i % 4 == 0)
+            word = GL_BOARD_DIGEST[i / 4];
+        digest[i] = (uint8_t)(word >> 8 * (i % 4));
+    }
+}
+
+#else
+
 static const uint32_t constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
     0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
@@ -83,3 +122,5 @@ void sha_end(struct sha *sha, uint8_t *digest)
     for (i = 0; i < 32; i++)
         digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
+
+#endif

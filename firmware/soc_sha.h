@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * SHA-256 (FIPS 180-4) of bytes that come one after the other. */
+ * SHA-256 (FIPS 180-4) of bytes that come one after the other, at least one: by the unit where the board has one, which takes
+ * one message at a time. */
 #ifndef GRADLOOM_SOC_SHA_H
 #define GRADLOOM_SOC_SHA_H
 

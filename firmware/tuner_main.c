@@ -151,7 +151,7 @@ static int run(const gl_device *device, volatile const struct header *header, vo
                 put_text("error: the driver refused the window\n");
                 return status;
             }
-            status = run_program(device, stage->program - offset, stage->commands);
+            status = run_program(device, stage->program - offset, stage->commands, NULL);
             if (status != GL_OK)
                 return status;
             gl_get_counters(device, &counters);

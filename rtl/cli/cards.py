@@ -1,11 +1,13 @@
 """A board's memory card as a file."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-__all__ = ["card_file"]
+__all__ = ["any_card", "card_file", "name_of"]
+
+Tell = Callable[[int, int, str], None] | None
 
 
 @contextlib.contextmanager
@@ -25,3 +27,48 @@ def card_file(card: Path | str, *, write: bool = False) -> Iterator[BinaryIO]:
         more = ", which can be written" if write else ""
         why = error.strerror or str(error)
         raise ValueError(f"card={card}: {why}: name the card's device or its image{more}") from None
+
+
+def name_of(card: Path | str | None, port: str | None) -> str:
+    """What names the card in a message.
+
+    :class:`ValueError` unless one of both is given.
+    """
+    if (card is None) == (port is None):
+        raise ValueError("card, port: give one of them: a card's device or image, or the board's serial port")
+    return f"port={port}" if card is None else f"card={card}"
+
+
+@contextlib.contextmanager
+def any_card(
+    card: Path | str | None,
+    port: str | None,
+    *,
+    baud: int,
+    host: str | None = None,
+    tell: Tell = None,
+    write: bool = False,
+) -> Iterator[BinaryIO]:
+    """The card as a file, wherever it is: here, in a board, or at ``host``.
+
+    In a board it is a :class:`~gradloom.boards.cards.SerialCard`. What is wrong is a :class:`ValueError` in one line
+    that names it.
+    """
+    from gradloom.boards.cards import RemoteCard, SerialCard, opened
+    from gradloom.boards.monitor import open_port
+    from gradloom.boards.ssh import valid_host
+    from gradloom.firmware.card import CardError
+
+    named = name_of(card, port)
+    try:
+        if port is not None:
+            with open_port(port, baud) as line:
+                yield cast(BinaryIO, SerialCard(line, tell))
+        elif host is not None:
+            yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))
+        else:
+            assert card is not None
+            with card_file(card, write=write) as file:
+                yield file
+    except CardError as error:
+        raise ValueError(f"{named}: {error}") from None

@@ -1,15 +1,14 @@
 """The verb that brings a trained adapter off a board."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any
 
 import typer
 
 from .app import app
 from .arguments import Json
-from .cards import card_file
+from .cards import any_card, name_of
 from .output import print_json, progress_bar, say
 
 __all__ = ["collect"]
@@ -28,7 +27,7 @@ def collect(
 
     The output has the adapter in PEFT's format, ``optimizer.safetensors`` and ``log.json``. ``card`` is the memory
     card's device, or a copy of it in a file: on this machine, or on ``host`` (``USER@HOST``, which answers ssh). With
-    ``port`` the board itself gives its card's blocks by its UART, at ``baud`` bits a second, between jobs.
+    ``port`` the board itself gives its card's blocks by its UART, at ``baud`` bits a second.
 
     ``tell`` is told blocks that have arrived, of so many, and what is done.
     """
@@ -37,12 +36,10 @@ def collect(
     from ..output import check_folder, staged
 
     check_folder(output)
-    if (card is None) == (port is None):
-        raise ValueError("card, port: give one of them: a card's device or image, or the board's serial port")
+    named = name_of(card, port)
     if host is not None and card is None:
         raise ValueError("host: needs card, the device of the card's reader there, or an image")
-    named = f"port={port}" if card is None else f"card={card}"
-    with _source(card, port, host, baud, tell) as file:
+    with any_card(card, port, baud=baud, host=host, tell=tell) as file:
         try:
             found = read_collected(file)
         except (OSError, ValueError) as error:
@@ -56,25 +53,6 @@ def _why(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return f"{error.strerror or error}: name the card's device or its image"
     return str(error)
-
-
-@contextlib.contextmanager
-def _source(
-    card: Path | str | None, port: str | None, host: str | None, baud: int, tell: Callable[[int, int, str], None] | None
-) -> Iterator[BinaryIO]:
-    """The card as a file; :class:`ValueError` in one line if there is none."""
-    from gradloom.boards.cards import RemoteCard, SerialCard, opened
-    from gradloom.boards.monitor import open_port
-    from gradloom.boards.ssh import valid_host
-
-    if port is not None:
-        with open_port(port, baud) as line:
-            yield cast(BinaryIO, opened(SerialCard(line, tell)))
-    elif host is not None:
-        yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))
-    else:
-        with card_file(str(card)) as file:
-            yield file
 
 
 @app.command("collect", epilog="Example: gradloom collect --port /dev/ttyUSB0 -o adapter")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +30,15 @@ def infer(
     stream: bool = False,
     design: Path | str | None = None,
     output: Path | str | None = None,
+    port: str | None = None,
+    baud: int = 115_200,
+    prompt: str | Sequence[int] | None = None,
+    tokens: int = 32,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Answers of a network on images or sequences.
+    """Answers of a network on images or sequences, or of a board.
 
-    They are labels of images by a preset, or of sequences by a recurrent network.
+    They are labels of images by a preset, or of sequences by a recurrent network, or a board's answer to a prompt.
 
     Parameters
     ----------
@@ -61,8 +65,12 @@ def infer(
         Directory of an earlier ``generate``: its configuration, and for ``rtl`` its Verilog.
     output : path, optional
         .npz that gets ``labels`` and ``logits``; of a recurrent network its states, too.
+    port : str, optional
+        Serial port of a board that runs a job of ``finetune --card --answer``, at ``baud`` bits a second. It answers
+        ``prompt``, a text or numbers of tokens, with ``tokens`` tokens at most. ``adapter`` is one that is resident on
+        the board: ``start``, with which the job began; ``kept``, what it has stored last; ``base``, none.
     progress : callable, optional
-        Of ``rtl``: ``progress(done, total, text)``; a ``total`` of 0 is not known.
+        Of ``rtl`` and of a board: ``progress(done, total, text)``; a ``total`` of 0 is not known.
 
     Returns
     -------
@@ -70,7 +78,22 @@ def infer(
         ``labels``, and ``accuracy`` (a share) where labels are given. Of a recurrent network also ``sequences``,
         ``steps``, and ``saturated``, the share of input values beyond the input's codes; of ``rtl`` also ``cycles``,
         ``forecast``, ``cycles_a_step`` and ``setup_cycles``, and of a stream ``cycles_an_answer``, the most.
+
+        Of a board ``model``, ``adapter``, ``tokens`` (their numbers), for a prompt of text ``text``, and the most
+        cycles of a token: ``waited`` for a running step, and ``cycles`` from its start to its end.
     """
+    if port is not None or prompt is not None:
+        from gradloom.sim.workloads.board_prompts import ask_board
+
+        others = {"preset": preset, "data": data, "angle": angle, "limit": limit, "design": design, "output": output}
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(f"{name}={value}: must be left out with --port; the board has its own model")
+        if port is None or prompt is None:
+            raise ValueError("port, prompt: give both, a board's serial port and what it is to answer")
+        return ask_board(
+            port, prompt, baud=baud, tokens=tokens, adapter=str(adapter or "kept"), model=model, progress=progress
+        )
     if preset is not None:
         found = find_preset(preset, verb="infer")
         if stream and not found.workload.streams:
@@ -173,7 +196,8 @@ def fetch(output: Path | str) -> dict[str, int]:
 @app.command(
     "infer",
     epilog="Example: gradloom infer instantft-kv260 --adapter run --data digits.npz -o labels.npz\n\n"
-    "Example: gradloom infer --model lstm.onnx --data sequences.npz -o answers.npz",
+    "Example: gradloom infer --model lstm.onnx --data sequences.npz -o answers.npz\n\n"
+    "Example: gradloom infer --port /dev/ttyUSB0 --prompt 'A loom weaves' --adapter kept",
 )
 def _infer_verb(
     preset: Annotated[
@@ -192,7 +216,11 @@ def _infer_verb(
         typer.Option(metavar="M", help="Network, .onnx or the folder of an import; default: the shipped LeNet-5."),
     ] = None,
     adapter: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Output folder of a fine-tune. Default: no adapter.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Output folder of a fine-tune; of a board start, kept (default) or base. Default: no adapter.",
+        ),
     ] = None,
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
     limit: Annotated[int | None, typer.Option(help="Number of images or sequences.")] = None,
@@ -209,10 +237,17 @@ def _infer_verb(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="OUT.npz", help="Write labels, logits and states.")
     ] = None,
+    port: Annotated[
+        str | None, typer.Option(metavar="TTY", help="Serial port of a board that answers prompts.")
+    ] = None,
+    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second of the port.")] = 115_200,
+    prompt: Annotated[str | None, typer.Option(help="Start of a text that the board continues.")] = None,
+    tokens: Annotated[int, typer.Option(help="Maximum number of tokens of the board's answer.")] = 32,
     as_json: Json = False,
 ) -> None:
-    """Label images, or sequences by a quantised recurrent network."""
-    with progress_bar(as_json) if engine == "rtl" else working("labelling", as_json) as progress:
+    """Label images or sequences, or ask a board that runs a language model."""
+    shows = engine == "rtl" or port is not None
+    with progress_bar(as_json) if shows else working("labelling", as_json) as progress:
         result = infer(
             preset,
             data=data,
@@ -224,10 +259,22 @@ def _infer_verb(
             stream=stream,
             design=design,
             output=output,
-            progress=progress if engine == "rtl" else None,
+            port=port,
+            baud=baud,
+            prompt=prompt,
+            tokens=tokens,
+            progress=progress if shows else None,
         )
     if as_json:
         print_json(result)
+        return
+    if port is not None:
+        print(f"{prompt}{result['text']}")
+        print(
+            f"({len(result['tokens'])} tokens by the board, adapter {result['adapter']}; of a token, at most "
+            f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",
+            file=sys.stderr,
+        )
         return
     accuracy, steps = result.get("accuracy"), result.get("steps")
     if steps is None:

@@ -1,9 +1,10 @@
-// PicoRV32 as the processor of gradloom_soc: RV32IM, no caches, no interrupts, starts at address 0.
+// PicoRV32 as the processor of gradloom_soc: RV32IMC or RV32IM, no caches, no interrupts, starts at address 0.
 //
 // Another core takes this one's place by a module of the same name and ports: an AXI4-Lite manager of 32 bits that
 // keeps one access under way at a time.
 //
-// With FAST products take four cycles in place of 40, and shifts one; both need more of the chip.
+// With FAST products take four cycles in place of 40, and shifts one, and there are instructions of 16 bits (C), which
+// save a quarter of the firmware's memory; all need more of the chip.
 module gradloom_cpu #(
     parameter integer FAST = 1
 ) (
@@ -45,6 +46,7 @@ module gradloom_cpu #(
         .ENABLE_COUNTERS64(0),
         // A branch compares in one cycle and decides in the next: in one cycle it is the SoC's longest path.
         .TWO_CYCLE_COMPARE(1),
+        .COMPRESSED_ISA(FAST != 0),
         .ENABLE_PCPI(FAST != 0),
         .ENABLE_MUL(FAST == 0),
         .BARREL_SHIFTER(FAST != 0),

@@ -10,13 +10,17 @@
 //                write +8: bit 0 selects the card, bit 1 is fast; read +8: CRC-16 of all that arrived since
 //                write +12: from here on, until the next write to +8, that sum is of what is sent
 //                read +12: CARD_TRIES, how often the firmware repeats a command for a card that does not answer
+//   0x1200_0000  SHA-256. An access waits for room, or for the digest of a message that has ended
+//                write +0: four bytes of a message, the first is the lowest; write +4: a byte; write +8: it has ended,
+//                +12: a message begins, what there was of another is gone
+//                read +0 to +28: bytes of the digest, the first is the lowest; the read of the last ones takes it
 //   0x2000_0000  registers of the accelerator, 4 KB
 //   0x8000_0000  large memory, 1 GB
 //
 // Vivado reads the attributes: which ports are clock and reset, and of what.
 //
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
-// CARD the memory card's line is not there, without LISTENS the UART's receiver, without FAST the processor multiplies slowly
+// CARD the memory card's line and SHA-256 are not there, without LISTENS the UART's receiver, without FAST the processor multiplies slowly
 // and its memory takes a cycle more.
 //
 // `restart_n` is a button (any clock, low while pressed): it holds processor, UART and card's line in reset. It waits for
@@ -125,6 +129,7 @@ module gradloom_soc #(
     wire in_ram = address[31:RAM_BITS+2] == 0;
     wire in_uart = address[31:3] == 29'h0200_0000;
     wire in_card = CARD != 0 && address[31:4] == 28'h110_0000;
+    wire in_digest = CARD != 0 && address[31:5] == 27'h090_0000;
     wire in_registers = address[31:12] == 20'h2_0000;
     wire in_memory = address[31:30] == 2'b10;
 
@@ -200,6 +205,26 @@ module gradloom_soc #(
     wire [31:0] card_result = address[3:2] == 2'd3 ? TRIES : address[3] ? {16'd0, card_sum}
         : address[2] ? {card_data[7:0], card_data[15:8], card_data[23:16], card_data[31:24]} : {24'd0, card_data[7:0]};
 
+    // ---- SHA-256
+    wire digest_busy;
+    wire [31:0] digest_word;
+    wire digest_here = state == HERE && in_digest && !digest_busy;
+    wire digest_write = digest_here && writes && strobe[0];
+    generate
+        if (CARD != 0) begin : hashes
+            gradloom_digest digest (
+                .clk(clk), .rst(halt),
+                .four(digest_write && address[4:2] == 3'd0), .one(digest_write && address[4:2] == 3'd1),
+                .end_of(digest_write && address[4:2] == 3'd2), .forget(digest_write && address[4:2] == 3'd3), .data(data),
+                .asked(!writes), .index(address[4:2]), .taken(digest_here && !writes && address[4:2] == 3'd7),
+                .busy(digest_busy), .word(digest_word)
+            );
+        end else begin : plain
+            assign digest_busy = 1'b0;
+            assign digest_word = 32'd0;
+        end
+    endgenerate
+
     // ---- the two managers
     assign m_axi_reg_awaddr = address[11:0];
     assign m_axi_reg_awprot = 3'd0;
@@ -245,9 +270,9 @@ module gradloom_soc #(
                 state <= FAST != 0 && !takes_write && c_araddr[31:RAM_BITS+2] == 0 ? FETCHED
                     : first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
-            HERE: if (!in_card || !card_busy) begin
-                result <= in_card ? card_result : !in_uart ? 32'd0 : address[2] ? {30'd0, lost[1], uart_full} : {23'd0, heard};
-                if (!in_ram && !in_uart && !in_card || uart_write && uart_full) fault <= 1'b1;
+            HERE: if ((!in_card || !card_busy) && (!in_digest || !digest_busy)) begin
+                result <= in_card ? card_result : in_digest ? digest_word : !in_uart ? 32'd0 : address[2] ? {30'd0, lost[1], uart_full} : {23'd0, heard};
+                if (!in_ram && !in_uart && !in_card && !in_digest || uart_write && uart_full) fault <= 1'b1;
                 state <= in_ram && !writes ? FETCHED : ANSWER;
             end
             // Block RAM is slow from clock to output, and the processor decodes what it is given in the same cycle.

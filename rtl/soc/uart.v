@@ -47,19 +47,22 @@ module gradloom_uart #(
     end
 endmodule
 
-// Receiver of a UART, 8N1, of any clock: a bit takes DIVISOR cycles. `valid` means that a byte has arrived, which stays until
-// `taken`, or until the next one. A frame without its stop bit is dropped.
+// Receiver of a UART, 8N1, of any clock: a bit takes DIVISOR cycles. `valid` means that a byte has arrived; it stays until
+// `taken`. Up to ROOM - 1 bytes wait, since the processor does not listen while it prints a line or writes to a card; others
+// are lost, and so is a frame without its stop bit.
 module gradloom_uart_in #(
-    parameter integer DIVISOR = 1736
+    parameter integer DIVISOR = 1736,
+    parameter integer ROOM = 256
 ) (
     input  wire       clk,
     input  wire       rst,
     input  wire       rxd,
     input  wire       taken,
-    output reg  [7:0] data,
-    output reg        valid
+    output wire [7:0] data,
+    output wire       valid
 );
     localparam [15:0] LAST = DIVISOR - 1;
+    localparam BITS = $clog2(ROOM);
     // From the start bit's edge to the middle of the first data bit, less what the edge takes to get here.
     localparam [15:0] FIRST = DIVISOR + DIVISOR / 2 - 1;
 
@@ -70,9 +73,21 @@ module gradloom_uart_in #(
     // After a frame the line must rest before the next start bit: a line that is held low, or cut, sends nothing.
     reg rested;
 
+    reg [7:0] waiting [0:ROOM-1];
+    reg [BITS-1:0] first, free;
+    wire [BITS-1:0] behind = free + 1'b1;
+    wire arrived = left == 4'd1 && timer == 0 && line[1] && behind != first;
+
+    assign valid = first != free;
+    assign data = waiting[first];
+
     always @(posedge clk) begin
         line <= {line[0], rxd};
-        if (taken) valid <= 1'b0;
+        if (arrived) begin
+            waiting[free] <= bits;
+            free <= behind;
+        end
+        if (taken && valid) first <= first + 1'b1;
         if (left == 0) begin
             rested <= line[1];
             if (rested && !line[1]) begin
@@ -85,15 +100,12 @@ module gradloom_uart_in #(
             left <= left - 1'b1;
             rested <= line[1];
             if (left != 4'd1) bits <= {line[1], bits[7:1]};
-            else if (line[1]) begin
-                data <= bits;
-                valid <= 1'b1;
-            end
         end
         if (rst) begin
             left <= 4'd0;
             rested <= 1'b0;
-            valid <= 1'b0;
+            first <= {BITS{1'b0}};
+            free <= {BITS{1'b0}};
         end
     end
 endmodule

@@ -93,9 +93,13 @@ class QLoraOptions(TextOptions):
         "Seconds after power-up, then it does; 0: no limit.", 0.0, metavar="S", bounds=Bounds(0, 1_000_000)
     )
 
+    answer: bool = option("With --card: the board answers prompts by its UART meanwhile.", False)
+
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
         super().check()
+        if self.answer and not self.card:
+            raise ValueError("answer=True: must be left out, or give --card: a board answers prompts of its card's job")
         if self.store != "words" and (self.engine == "float" or self.accumulate > 1 or self.card):
             raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")
         if self.method != METHODS[0]:

@@ -22,6 +22,7 @@ from gradloom.rtl.plan.language.rechosen import FRACS, REACHES, Rechosen, consta
 from gradloom.rtl.plan.language.step import Layout
 from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
 
+from .board_answers import Answers, answers_of
 from .job_layout import STATE, JobLayout
 from .step import Frozen, Training, as_bytes, largest, place_frozen
 from .trainer import Trainer
@@ -34,6 +35,8 @@ _WATCHDOG = 100_000_000
 _ERASED = 4 << 20
 #: Cycles after which a board keeps what it has learnt: a minute.
 _KEEP_CYCLES = 12_000_000_000
+#: Cycles, about, after which a step lets a token of a prompt pass.
+_YIELD_EVERY = 100_000
 #: Bits to spare in tensors whose exponents hold for all steps.
 _HEADROOM = 4
 #: Texts whose step is made in floating point before the job, at most.
@@ -169,11 +172,13 @@ def board_job(
     every: int = 0,
     cycles: int = _KEEP_CYCLES,
     limits: Limits | None = None,
+    answer: bool = False,
 ) -> BoardJob:
     """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
     All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
-    :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`.
+    :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board answers
+    prompts by its UART meanwhile (:mod:`~.board_answers`).
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
     frozen matrices, the loss and forward caches of texts, tensors that are measured between steps, the places that
@@ -206,16 +211,23 @@ def board_job(
     )
     made.rest(len(texts[0]), config.data_bits // 8)
     told(0, steps, "writing programs")
-    made.write(_kinds(trainings[0], cached, frac, again=steps > len(trainings)), frac, config, steps)
-    kept = Kept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + made.window, records=steps)
+    kinds = _kinds(trainings[0], cached, frac, again=steps > len(trainings))
+    made.write(kinds, frac, config, steps, _YIELD_EVERY if answer else None)
+    window, answers = made.window, None
+    if answer:
+        held = Answers(frozen=frozen, training=trainings[0], frac=frac)
+        answers = answers_of(held, made, _signed(layout), config, window)
+        window = -(-answers.end // 4096) * 4096
+    kept = Kept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + window, records=steps)
     job = Job(
-        window_bytes=made.window,
+        window_bytes=window,
         programs=tuple(made.placed),
         watchdog=_WATCHDOG,
         kept=kept,
         limits=limits or Limits(),
         results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
         table=made.table_offset,
+        answers=answers.description if answers else 0,
     )
     at = HEADER_BYTES
     codes = [_whole(each.code) for each in made.placed]
@@ -224,14 +236,16 @@ def board_job(
         Section(name="adapters, texts", parts=(bytes(placing.brought),), offset=at),
         Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
         Section(name="programs", parts=(*codes, made.table), offset=at + made.placed[0].offset),
+        *((Section(name="prompts", parts=(answers.content,), offset=at + answers.offset),) if answers else ()),
         Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=kept.room, unit=_ERASED),
         Section(name="signed", parts=(), offset=at, kind=DELIVERY, capacity=_signed(layout), unit=_ERASED),
         Section(name="job", parts=(job.header(),), offset=0),
     )
     model = replace(frozen.model, layers=len(layers))
-    return BoardJob(
-        sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=made.memory(model)
-    )
+    memory = made.memory(model)
+    if answers:
+        memory["prompts"] = window - made.window
+    return BoardJob(sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=memory)
 
 
 def _signed(layout: Layout) -> int:

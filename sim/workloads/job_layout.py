@@ -99,14 +99,27 @@ class JobLayout:
         """Tensors that have another place for each text."""
         return *self.own, *(tensor.name for tensor in self.cached)
 
-    def write(self, kinds: Iterable[Sequence[Operation]], frac: Fracs, config: LanguageConfig, steps: int) -> None:
-        """Writes the programs of ``kinds`` of steps, and the table."""
+    def write(
+        self,
+        kinds: Iterable[Sequence[Operation]],
+        frac: Fracs,
+        config: LanguageConfig,
+        steps: int,
+        yield_every: int | None = None,
+    ) -> None:
+        """Writes the programs of ``kinds`` of steps, and the table.
+
+        They yield to requests about every ``yield_every`` cycles, if this is given.
+        """
         for operations in kinds:
             mine = self.layout.copy()
             for name in self.names:
                 mine.offsets[name] = self.layout[f"0:{name}"]
             adapters = self.exponents.constants
-            self.programs.append(stepped(operations, 1, frac, mine, config, adapters=adapters, texts=self.names))
+            made = stepped(
+                operations, 1, frac, mine, config, adapters=adapters, texts=self.names, yield_every=yield_every
+            )
+            self.programs.append(made)
             self.end, self.shared = max(self.end, mine.end), max(self.shared, mine.shared_bytes)
         start = _rounded(self.end, _PAGE)
         for each in self.programs:

@@ -118,6 +118,7 @@ class QLoraTask(TextTask):
             every=each.card_steps,
             cycles=round(each.card_seconds * board.clock_hz),
             limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz)),
+            answer=each.answer,
         )
         first = next(iter(adapters.values()))
         facts = {
@@ -133,6 +134,7 @@ class QLoraTask(TextTask):
             "optimizer": each.optimizer,
             "lr": self.lr,
             "steps": each.steps,
+            "answer": each.answer,
         }
         if isinstance(self.rule, AdamW):
             facts["moment_scales"] = self.rule.moment_scales

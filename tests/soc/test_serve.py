@@ -9,6 +9,8 @@ import serial
 
 import gradloom
 from gradloom.boards.cards import SerialCard, opened
+from gradloom.boards.lines import Lines
+from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, Reason, Record, encode
 from gradloom.rtl.models.lora import load_lora
@@ -22,8 +24,9 @@ from .conftest import MEMORY
 class Line:
     """A cable to the simulated board: of so many bytes one is lost, and one is changed."""
 
-    def __init__(self, soc, every=0, deaf=False):
+    def __init__(self, soc, every=0, deaf=False, gap=4000):
         self.soc, self.every, self.deaf, self.chosen, self.hurt = soc, every, deaf, random.Random(3), 0
+        self.gap = gap
 
     def __enter__(self):
         return self
@@ -40,7 +43,7 @@ class Line:
 
     def write(self, data):
         if not self.deaf:
-            self.soc.say(bytes(self._carried(data)))
+            self.soc.say(bytes(self._carried(data)), gap=self.gap)
 
     def read(self, size):
         return bytes(self._carried(self.soc.spoken(60_000)))
@@ -103,7 +106,7 @@ def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how
     while not soc.hear(1 << 22).startswith("ready"):
         pass
     if "deaf" in how:
-        monkeypatch.setattr("gradloom.boards.cards._SILENT_TRIES", 2)
+        monkeypatch.setattr("gradloom.boards.lines.SILENT_TRIES", 2)
     monkeypatch.setattr(serial, "Serial", lambda *_, **other: Line(soc, **how))
     code, _, err = run("collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
     assert code == 2 and said in err and err.strip().splitlines()[-1].startswith("gradloom: port=/dev/ttyUSB0: ")
@@ -134,3 +137,10 @@ def test_requests_that_are_damaged_have_no_answer(soc):
         soc.say(request)
         assert soc.spoken(600_000) == b""
     assert io.BytesIO(opened(SerialCard(Line(soc))).read(4)).read() == b"GLCD"
+
+
+def test_a_prompt_without_a_job_is_refused(soc):
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    with pytest.raises(ValueError, match="the board refuses the prompt: no job on the board answers prompts"):
+        prompted(Lines(Line(soc, gap=60)), [1, 2, 3], 4, 0)

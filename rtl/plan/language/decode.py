@@ -46,13 +46,20 @@ class Decode:
         Made the cache, or could have; its layers, adapters and head are the token's.
     position : int
         Tokens before this one. Of a step of fewer than 64 tokens, less than those.
+    whole : bool
+        Products read all rows of the cache. Those behind the position count for nothing, so all positions of a step's
+        tokens have the same commands. The token's own rows are the tensors ``next.N.k`` and ``next.N.v``, whose place
+        must be its row of the cache.
     """
 
     step: Step
     position: int
+    whole: bool = False
 
     def __post_init__(self) -> None:
         most = self.step.tokens - 1 if self.step.tokens < EDGE else self.step.model.context - 1
+        if self.whole:
+            most = min(most, self.step.tokens - 1)
         if not 0 <= self.position <= most:
             raise ValueError(f"position={self.position}: must be 0 to {most}")
 
@@ -93,6 +100,10 @@ class Decode:
         first = self.step.tensor(layer, which, features)
         more = range(1, -(-(self.position + 1) // rows))
         return [first, *(Tensor(f"{first.name}.{number}", EDGE, features) for number in more)]
+
+    def own(self, cache: Tensor) -> Tensor:
+        """The tensor that takes the token's row of a cache."""
+        return Tensor(NEXT + cache.name, cache.rows, cache.features) if self.whole else cache
 
     def fracs(self, frac: Fracs) -> dict[str, int]:
         """The step's fraction bits, and all others from them."""
@@ -153,13 +164,14 @@ class Decode:
 
         def rows(cache: list[Tensor], group: int) -> Words:
             """A head's rows up to the token's own."""
-            return Words(tuple(each.some(0, EDGE if each is not cache[-1] else row + 1, group) for each in cache))
+            last = cache[-1].rows if self.whole else row + 1
+            return Words(tuple(each.some(0, EDGE if each is not cache[-1] else last, group) for each in cache))
 
         made: list[Operation] = [
             Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
             through("k_proj", t["attended"], t["raw_k"].all()),
             *(
-                Rope(t["raw_k"].part(group), self.angles("k"), keys[-1].some(row, 1, group))
+                Rope(t["raw_k"].part(group), self.angles("k"), self.own(keys[-1]).some(row, 1, group))
                 for group in range(model.kv_heads)
             ),
             through("q_proj", t["attended"], t["raw_q"].all()),
@@ -169,7 +181,7 @@ class Decode:
             scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
             made.append(Product(t["q"].part(head), rows(keys, step.group(head)), scores, lift=step.lift))
             made.append(Softmax(scores, p, limit=self.position))
-        made.append(through("v_proj", t["attended"], values[-1].some(row, 1, 0, model.kv_heads)))
+        made.append(through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, model.kv_heads)))
         for head in range(model.heads):
             made.append(
                 Product(

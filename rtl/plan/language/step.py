@@ -135,18 +135,20 @@ def lower(
     *,
     yield_every: int | None = None,
     share: bool = False,
+    part_loss: bool = True,
 ) -> Assembler:
     """Lowers operations to a program.
 
     ``layout`` receives all offsets. Matrices of 16-bit words must be in it. The program yields to requests about every
-    ``yield_every`` cycles, if this is given.
+    ``yield_every`` cycles, if this is given. Then the loss of a vocabulary has parts, each with a result of its own;
+    without ``part_loss`` it has one result, and no request is served meanwhile.
 
     With ``share``, tensors that only this program knows, written before they are read and not in ``layout`` yet, have
     places in common (:mod:`~.places`): after the program, such a place holds the words written last.
     """
     if share:
         operations, frac = again(operations, frac)
-    return _Lowering(frac, layout, config).program(operations, yield_every, share)
+    return _Lowering(frac, layout, config, part_loss).program(operations, yield_every, share)
 
 
 @dataclass
@@ -213,8 +215,8 @@ class _Sharing:
 
 
 class _Lowering:
-    def __init__(self, frac: Fracs, layout: Layout, config: LanguageConfig) -> None:
-        self.frac, self.layout, self.config = frac, layout, config
+    def __init__(self, frac: Fracs, layout: Layout, config: LanguageConfig, part_loss: bool) -> None:
+        self.frac, self.layout, self.config, self.part_loss = frac, layout, config, part_loss
         self.beat = config.data_bits // 8
         self.row = config.edge // config.beat_words
         self.kept = self.graded = 0
@@ -281,7 +283,7 @@ class _Lowering:
         A part is some tiles, of an operation whose elements are independent. Of an operation that multiplies by
         factors, it has as many as the engine has room for.
         """
-        if self.every is not None and isinstance(operation, Loss):
+        if self.every is not None and self.part_loss and isinstance(operation, Loss):
             return [*by_rows(operation, self.every, self.row)]
         if not isinstance(operation, Add | Rope | Swiglu | SwigluBackward | _SCALES):
             return [operation]

@@ -93,10 +93,12 @@ def stepped(
     *,
     adapters: Collection[str],
     texts: Collection[str],
+    yield_every: int | None = None,
 ) -> SteppedProgram:
     """Lowers a step of update ``number``, with shared places.
 
-    ``texts``: names of tensors that have another place for each text.
+    ``texts``: names of tensors that have another place for each text. ``yield_every``: see :func:`~.step.lower`; the
+    loss has one result.
     """
     operations, rules = scheduled(operations)
     variables = schedule(rules, number)
@@ -107,5 +109,5 @@ def stepped(
     for name in texts:
         variables[name] = layout[name]
         layout.offsets[name] = Varying(layout[name], name)
-    program = lower(operations, varying, layout, config, share=True)
+    program = lower(operations, varying, layout, config, share=True, yield_every=yield_every, part_loss=False)
     return SteppedProgram(program, patches(program.instructions, variables))

@@ -81,8 +81,9 @@ class Patch:
 def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -> list[Patch]:
     """Every field of a program that varies.
 
-    ``variables`` has the values of the program as it was lowered. Raises :class:`ValueError` where a field lies in two
-    words, or a variable counts more than once.
+    ``variables`` has the values of the program as it was lowered. Of a field that reaches into a second word, the part
+    in the first one varies: larger values are refused when a program is patched. Raises :class:`ValueError` where such
+    a field has a sign or a larger value, or a variable counts more than once.
     """
     start = fields(Command)["args"][0]
     made = []
@@ -91,8 +92,10 @@ def patches(instructions: Sequence[Instruction], variables: Mapping[str, int]) -
         for name, value in varying.items():
             offset, width, signed = fields(each.engine.layout(each.opcode))[name]
             word, position = divmod(start + offset, _WORD)
-            if position + width > _WORD or set(map(abs, value.terms.values())) != {1}:
+            room = _WORD - position
+            if (width > room and (signed or value >> room)) or set(map(abs, value.terms.values())) != {1}:
                 raise ValueError(f"{name}: a field in two words, or a multiple of a variable, cannot be patched")
+            width = min(width, room)
             made.append(
                 Patch(
                     command=place,
