@@ -171,6 +171,8 @@ class Job:
         patches it; 0: there is none.
     answers : int
         Offset in the window of what prompts by UART need (``soc_infer.h``); 0: the job answers none.
+    trial : int
+        Offset in the window of what a trial of installed words needs (``soc_trial.h``); 0: there is none.
     """
 
     window_bytes: int
@@ -182,9 +184,10 @@ class Job:
     limits: Limits = Limits()
     table: int = 0
     answers: int = 0
+    trial: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("table", "answers"):
+        for name in ("table", "answers", "trial"):
             if (at := getattr(self, name)) < 0 or at % 4:
                 raise ValueError(f"{name}={at}: must be a multiple of 4")
         if self.table and len(self.programs) > MAX_STEP_PROGRAMS:
@@ -214,7 +217,7 @@ class Job:
         if each is not None:
             kept = (each.offset, each.bytes, each.store, each.every, *_pair(each.cycles), each.log, each.records)
         body = struct.pack(
-            "<18I",
+            "<19I",
             self.window_offset,
             self.window_bytes,
             self.watchdog,
@@ -223,6 +226,7 @@ class Job:
             *_pair(self.limits.cycles),
             self.table,
             self.answers,
+            self.trial,
             len(self.programs),
             len(self.results),
         )

@@ -138,18 +138,26 @@ static const char *load(const struct header *header, const struct section *secti
 /* Before sections are loaded: memory is free. */
 static void deliver_to(const struct header *header)
 {
+    const struct section *section = header->section, *end = section + header->sections, *first;
+    struct delivery_area area;
     uint8_t base[32];
     struct sha sha;
-    uint32_t i;
 
-    for (i = 0; i < header->sections; i++)
-        if (header->section[i].kind == DELIVERY && !refuse(header, &header->section[i])) {
-            sha_start(&sha);
-            sha_bytes(&sha, (const uint8_t *)header, sizeof *header);
-            sha_end(&sha, base);
-            deliver(header->section[i].block, blocks_of(&header->section[i]), base, header->sum,
-                    header->section[i].capacity, RESERVED);
-        }
+    for (; section != end; section++) {
+        if (section->kind != DELIVERY || refuse(header, section))
+            continue;
+        for (first = header->section; first != end && (first->kind != PLAIN || first->offset != section->offset); first++)
+            ;
+        area.block = section->block;
+        area.blocks = blocks_of(section);
+        area.bytes = section->capacity;
+        area.original = first == end ? 0 : first->block;
+        area.image = header->sum;
+        sha_start(&sha);
+        sha_bytes(&sha, (const uint8_t *)header, sizeof *header);
+        sha_end(&sha, base);
+        deliver(&area, base, RESERVED);
+    }
 }
 
 void card_load(void)

@@ -24,35 +24,27 @@ struct request {
 };
 
 static struct delivery_state state, spare;
-/* Of a part: its first block, and blocks of each; which of the two states is in use. */
-static uint32_t area, part_blocks, newest;
-static uint32_t words_bytes;
-
-static void put_bytes(const uint8_t *bytes, uint32_t count)
-{
-    uint32_t i;
-
-    for (i = 0; i < 2 * count; i++)
-        put_character("0123456789abcdef"[bytes[i / 2] >> 4 * (1 - i % 2) & 15]);
-}
+/* Blocks of a part; which of the two states is in use. */
+static struct delivery_area area;
+static uint32_t part_blocks, newest;
 
 static uint32_t part(uint32_t number)
 {
-    return area + number * part_blocks;
+    return area.block + number * part_blocks;
 }
 
-static int whole(const struct delivery_state *found, uint32_t image)
+static int whole(const struct delivery_state *found)
 {
-    return found->magic == STATE_MAGIC && found->layout == LAYOUT && found->image == image && found->current <= NONE &&
+    return found->magic == STATE_MAGIC && found->layout == LAYOUT && found->image == area.image && found->current <= NONE &&
            found->keys <= DELIVERY_KEYS && found->sum == gl_sum_words((const uint32_t *)found, SD_BLOCK_WORDS - 1);
 }
 
 /* The newest state; without any, an empty one. */
-static void find(uint32_t image)
+static void find(void)
 {
     uint32_t sum = GL_SUM_START, i;
-    int first = !sd_read(part(3), SD_BLOCK_WORDS, (uint32_t *)&state, &sum) && whole(&state, image);
-    int second = !sd_read(part(4), SD_BLOCK_WORDS, (uint32_t *)&spare, &sum) && whole(&spare, image);
+    int first = !sd_read(part(3), SD_BLOCK_WORDS, (uint32_t *)&state, &sum) && whole(&state);
+    int second = !sd_read(part(4), SD_BLOCK_WORDS, (uint32_t *)&spare, &sum) && whole(&spare);
 
     newest = second && (!first || spare.sequence - state.sequence < 0x80000000u);
     if (newest)
@@ -63,7 +55,7 @@ static void find(uint32_t image)
         ((uint32_t *)&state)[i] = 0;
     state.magic = STATE_MAGIC;
     state.layout = LAYOUT;
-    state.image = image;
+    state.image = area.image;
     state.current = NONE;
 }
 
@@ -84,7 +76,7 @@ static const char *commit(void)
 static const char *words_of(uint32_t place, volatile uint32_t *to)
 {
     uint32_t sum = GL_SUM_START;
-    const char *why = sd_read(part(1 + place), words_bytes / 4, to, &sum);
+    const char *why = sd_read(part(1 + place), area.bytes / 4, to, &sum);
 
     return why ? why : ~sum != state.place[place].sum ? "its words are damaged" : NULL;
 }
@@ -99,7 +91,7 @@ static const char *install(const struct request *request, const uint8_t *base, u
         return "the package is larger than the inbox";
     why = package_open(&package, part(0) + 1, request->bytes, &state, base);
     if (!why)
-        why = package_payload(&package, scratch, words_bytes);
+        why = package_payload(&package, scratch, area.bytes);
     if (why)
         return why;
     if (package.kind == PACKAGE_KEYS)
@@ -108,9 +100,9 @@ static const char *install(const struct request *request, const uint8_t *base, u
         if (package.delta)
             why = words_of(state.current, (volatile uint32_t *)(GL_MEMORY + package.words));
         if (!why)
-            why = package_words(&package, words_bytes);
+            why = package_words(&package, area.bytes);
         if (!why)
-            why = sd_write(part(1 + place), words_bytes / 4, (volatile uint32_t *)(GL_MEMORY + package.words), &sum);
+            why = sd_write(part(1 + place), area.bytes / 4, (volatile uint32_t *)(GL_MEMORY + package.words), &sum);
         state.place[place].version = package.version;
         state.place[place].sum = ~sum;
         for (i = 0; i < 32; i++)
@@ -118,6 +110,8 @@ static const char *install(const struct request *request, const uint8_t *base, u
         state.highest = package.version;
         state.least = package.least > state.least ? package.least : state.least;
         state.current = place;
+        state.trial = 1;
+        state.bound = package.bound;
     }
     state.request = request->number;
     told = package.version;
@@ -128,7 +122,8 @@ static const char *install(const struct request *request, const uint8_t *base, u
     put_text(package.kind == PACKAGE_KEYS ? "install: key list, version " : "install: version ");
     put_number(told);
     put_text(", base ");
-    put_bytes(base, 8);
+    for (i = 0; i < 8; i++)
+        put_digits(base[i], 2, put_character);
     put_text("\n");
     return NULL;
 }
@@ -146,6 +141,7 @@ static const char *rollback(const struct request *request)
     if (why)
         return why;
     state.current = place;
+    state.trial = 0;
     state.request = request->number;
     why = commit();
     if (why)
@@ -156,16 +152,15 @@ static const char *rollback(const struct request *request)
     return NULL;
 }
 
-void deliver(uint32_t block, uint32_t blocks, const uint8_t *base, uint32_t image, uint32_t bytes, uint32_t scratch)
+void deliver(const struct delivery_area *found, const uint8_t *base, uint32_t scratch)
 {
     uint32_t words[SD_BLOCK_WORDS], sum = GL_SUM_START;
     const struct request *request = (const struct request *)words;
     const char *why;
 
-    area = block;
-    part_blocks = blocks / PARTS;
-    words_bytes = bytes;
-    find(image);
+    area = *found;
+    part_blocks = area.blocks / PARTS;
+    find();
     if (sd_read(part(0), SD_BLOCK_WORDS, words, &sum) || request->magic != REQUEST_MAGIC ||
         request->sum != gl_sum_words(words, 4) || request->number == state.request)
         return;
@@ -177,7 +172,35 @@ void deliver(uint32_t block, uint32_t blocks, const uint8_t *base, uint32_t imag
     put_text(why);
     put_text("\n");
     /* What was there, which may be in either place. */
-    find(image);
+    find();
+}
+
+int trial_due(uint32_t *bound)
+{
+    *bound = state.bound;
+    return state.magic == STATE_MAGIC && state.current != NONE && state.trial;
+}
+
+const char *trial_words(int before, volatile uint32_t *to)
+{
+    uint32_t sum = GL_SUM_START, place = state.current ^ (uint32_t)before;
+
+    /* Those that came with the card have been checked when it was loaded. */
+    return state.place[place].version ? words_of(place, to) : sd_read(area.original, area.bytes / 4, to, &sum);
+}
+
+const char *trial_end(int stays, uint32_t *version)
+{
+    uint32_t other = state.current ^ 1;
+
+    if (!stays) {
+        /* It was signed, but a rollback does not bring it. */
+        state.place[state.current].version = 0;
+        state.current = state.place[other].version ? other : NONE;
+    }
+    state.trial = 0;
+    *version = state.current == NONE ? 0 : state.place[state.current].version;
+    return commit();
 }
 
 uint32_t inbox(uint32_t *first)

@@ -11,9 +11,25 @@
 
 #include <stdint.h>
 
-/* Does what the inbox asks for, with the memory from `scratch` on; `blocks` from `block` on are the section, `base` is the
- * SHA-256 of the card's first block, `image` the sum in it, `bytes` those of the words. */
-void deliver(uint32_t block, uint32_t blocks, const uint8_t *base, uint32_t image, uint32_t bytes, uint32_t scratch);
+/* Where signed words are on the card, and of what. */
+struct delivery_area {
+    uint32_t block, blocks; /* the section */
+    uint32_t bytes;         /* of the words */
+    uint32_t original;      /* block from which the words are that came with the card */
+    uint32_t image;         /* sum in the card's first block */
+};
+
+/* Does what the inbox asks for, with the memory from `scratch` on; `base` is the SHA-256 of the card's first block. */
+void deliver(const struct delivery_area *area, const uint8_t *base, uint32_t scratch);
+
+/* Whether the words in use are to be tried on the held-out text, and the share by which its loss may grow. */
+int trial_due(uint32_t *bound);
+
+/* The words in use, or those before them, to `to`. NULL, or why they are not there. */
+const char *trial_words(int before, volatile uint32_t *to);
+
+/* The words in use stay, or those before them come back; `version` is of those in use then, 0 for the card's own. */
+const char *trial_end(int stays, uint32_t *version);
 
 /* Blocks of the inbox, and the first of them; 0: the card has none. */
 uint32_t inbox(uint32_t *first);

@@ -70,6 +70,7 @@ _UNITS = {
         "soc_serve.c",
         "soc_sha.c",
         "soc_text.c",
+        "soc_trial.c",
         "gradloom.c",
         "gradloom_steps.c",
         "gradloom_store.c",
@@ -103,6 +104,7 @@ _MORE = {
         "soc_sd.h",
         "soc_serve.h",
         "soc_sha.h",
+        "soc_trial.h",
     ),
     "tuner": (),
 }

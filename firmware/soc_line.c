@@ -131,14 +131,6 @@ static void put_summed(char character)
     put_character(character);
 }
 
-static void put_digits(uint32_t value, void (*put)(char))
-{
-    int shift;
-
-    for (shift = 28; shift >= 0; shift -= 4)
-        put("0123456789abcdef"[value >> shift & 15]);
-}
-
 void answer_word(const char *word)
 {
     sum = GL_SUM_START;
@@ -149,7 +141,7 @@ void answer_word(const char *word)
 void answer_number(uint32_t value)
 {
     put_summed(' ');
-    put_digits(value, put_summed);
+    put_digits(value, DIGITS, put_summed);
 }
 
 void answer_text(const char *text)
@@ -179,7 +171,7 @@ void answer_bytes(const uint8_t *bytes, uint32_t count)
 void answer_end(void)
 {
     put_text(" ");
-    put_digits(~sum, put_character);
+    put_digits(~sum, DIGITS, put_character);
     put_text("\n");
 }
 

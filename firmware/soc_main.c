@@ -22,6 +22,7 @@
 #include "soc_result.h"
 #include "soc_serve.h"
 #include "soc_text.h"
+#include "soc_trial.h"
 
 #define MAGIC 0x4e524c47u  /* "GLRN" */
 #define DONE 0x454e4f44u   /* "DONE" */
@@ -308,6 +309,11 @@ static int run_all(const gl_device *device, volatile const struct job *job)
     session.runs = session.count = session.begun = 0;
     session.elapsed = session.kept = 0;
     session.seen = GL_BOARD_CYCLES();
+    why = trial(device, job);
+    if (why) {
+        put_text("install: ");
+        return put_why(why);
+    }
     why = infer_open(device, job);
     if (why) {
         put_text("prompts: ");

@@ -15,7 +15,7 @@
 #define BLOCK_BYTES (4 * SD_BLOCK_WORDS)
 /* Of a manifest: bytes that are signed, and where its fields are. */
 enum { SIGNED = 448, FORMAT = 8, KIND = 10, VERSION = 24, LEAST = 28, BYTES = 32, KEY = 40, BASE = 72, PARENT = 104,
-       RESULT = 136, PAYLOAD = 168 };
+       RESULT = 136, PAYLOAD = 168, BOUND = 204 };
 enum { TRUSTED = 1, REVOKED = 2 };
 /* Blocks of payload that are read at once. */
 #define AT_ONCE 32u
@@ -33,7 +33,7 @@ static int same(const uint8_t *a, const uint8_t *b, uint32_t count)
     return count == 0;
 }
 
-static uint32_t word_at(const uint8_t *bytes)
+static uint32_t word_at(volatile const uint8_t *bytes)
 {
     return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
@@ -71,6 +71,21 @@ static const char *find_key(const struct delivery_state *state, const uint8_t *h
     return "the key is not trusted";
 }
 
+/* A float32 that is not negative, with 16 bits behind the point, and at least 1 unless it is zero. */
+static uint32_t share_of(uint32_t word)
+{
+    uint32_t mantissa = (word & 0x7fffffu) | 0x800000u, exponent = word >> 23 & 255, found;
+
+    if (word == 0)
+        return 0;
+    /* The mantissa has 23 bits behind the point. */
+    if (exponent >= 127 + 15)
+        return 0xffffffffu;
+    found = exponent + 16 >= 127 + 23 ? mantissa << (exponent + 16 - 127 - 23)
+            : exponent + 16 + 32 > 127 + 23 ? mantissa >> (127 + 23 - 16 - exponent) : 0;
+    return found ? found : 1;
+}
+
 const char *package_open(struct package *package, uint32_t block, uint32_t bytes, const struct delivery_state *state,
                          const uint8_t *base)
 {
@@ -94,6 +109,7 @@ const char *package_open(struct package *package, uint32_t block, uint32_t bytes
     package->kind = manifest[KIND];
     package->version = word_at(manifest + VERSION);
     package->least = word_at(manifest + LEAST);
+    package->bound = share_of(word_at(manifest + BOUND));
     package->block = block + 1;
     package->bytes = word_at(manifest + BYTES);
     package->delta = 0;
@@ -170,8 +186,7 @@ const char *package_words(const struct package *package, uint32_t bytes)
             return "the payload has other words than this card";
         for (k = 0; k < count; k++) {
             value = mark == ZERO ? 0
-                    : mark == PLAIN ? from[4 * k] | (uint32_t)from[4 * k + 1] << 8 | (uint32_t)from[4 * k + 2] << 16 |
-                                      (uint32_t)from[4 * k + 3] << 24
+                    : mark == PLAIN ? word_at(from + 4 * k)
                                     : code_at(from, k, mark & CODES8) << (mark & SHIFT);
             to[i + k] = package->delta ? to[i + k] + value : value;
         }

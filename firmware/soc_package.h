@@ -21,7 +21,9 @@ struct delivery_state {
         uint8_t result[32];    /* SHA-256 of the words */
     } place[2];
     uint8_t key[DELIVERY_KEYS * 33]; /* of each key 1 for trusted or 2 for revoked, then its bytes */
-    uint8_t unused[88 + 3];
+    uint8_t unused[83];
+    uint32_t trial; /* 1: the words in use have not been tried on the held-out text yet */
+    uint32_t bound; /* share by which its loss may grow, 16 bits behind the point; 0: any */
     uint32_t sum; /* CRC-32 of the words before */
 };
 
@@ -29,6 +31,7 @@ typedef char state_is_a_block[sizeof(struct delivery_state) == 512 ? 1 : -1];
 
 struct package {
     uint32_t kind, version, least, delta;
+    uint32_t bound; /* as in the state */
     uint32_t block, bytes;   /* of the payload: its first block on the card */
     uint32_t payload, words; /* where payload and words are in memory */
     uint8_t hash[32], result[32];

@@ -4,9 +4,8 @@
 #include "gradloom_sum.h"
 #include "soc_text.h"
 
-/* Mean cross-entropy in nats of a token, 16 bits behind the point, of a sum to base 2 with as many. By long division:
- * 64-bit division would need a library. */
-static uint32_t nats(uint32_t high, uint32_t low, uint32_t tokens)
+/* By long division: 64-bit division would need a library. */
+uint32_t nats(uint32_t high, uint32_t low, uint32_t tokens)
 {
     uint32_t rest = 0, mean = 0, bit;
 

@@ -11,4 +11,7 @@ void put_run(const gl_device *device, uint32_t number);
 void put_results(volatile const struct job *job);
 int put_why(const char *why);
 
+/* Mean cross-entropy in nats of a token, 16 bits behind the point, of a sum to base 2 with as many. */
+uint32_t nats(uint32_t high, uint32_t low, uint32_t tokens);
+
 #endif

@@ -47,13 +47,16 @@ void put_text(const char *text)
         put_character(*text++);
 }
 
+void put_digits(uint32_t value, uint32_t digits, void (*put)(char))
+{
+    while (digits--)
+        put("0123456789abcdef"[value >> 4 * digits & 15]);
+}
+
 void put_hex(uint32_t value)
 {
-    int shift;
-
     put_text("0x");
-    for (shift = 28; shift >= 0; shift -= 4)
-        put_character("0123456789abcdef"[value >> shift & 15]);
+    put_digits(value, 8, put_character);
 }
 
 /* Decimal, by long division in steps of 16 bits: 64-bit division and shifts by a variable would need a library. */

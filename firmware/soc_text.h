@@ -8,6 +8,9 @@
 void put_character(char character);
 void put_text(const char *text);
 void put_hex(uint32_t value);
+
+/* The lowest `digits` hexadecimal digits of a value, each by `put`. */
+void put_digits(uint32_t value, uint32_t digits, void (*put)(char));
 void put_number(uint64_t value);
 
 /* A word with `fraction` bits behind the point, six digits, the rest cut off. */

@@ -169,10 +169,10 @@ def _make_for_board(
 
     from ..delivery.board import make_board_package, read_parent
 
-    if asked.pop("bound"):
-        raise ValueError("bound: no board measures a held-out loss; leave it out with --card")
     with card_file(card) as file:
         board = read_board(file)
+    if asked["bound"] and not board.about.get("held_out"):
+        raise ValueError("bound: the card has no held-out text; write it with gradloom finetune --card --held-out FILE")
     words = board.of(adapter)
     before = None if parent is None else read_parent(parent, len(words))
     base = hashlib.sha256(board.block).digest()
@@ -203,7 +203,9 @@ OfBase = Annotated[Path | None, typer.Option("--base", metavar="PACKED", help="T
 OfCard = Annotated[Path | None, typer.Option("--card", metavar="CARD.img", help="Or the card image of the boards.")]
 Version = Annotated[int, typer.Option(help="Version of the package: higher than all before it.")]
 Least = Annotated[int, typer.Option(help="Lowest version that may be installed afterwards.")]
-Bound = Annotated[float, typer.Option(help="Growth of the held-out loss that an installation accepts.")]
+Bound = Annotated[
+    float, typer.Option(help="Share by which the held-out loss may grow when a board installs it; 0: any.")
+]
 Trust = Annotated[Path, typer.Option(metavar="ROOT.pub", help="Public key that is trusted.")]
 KeyList = Annotated[Path | None, typer.Option("--keys", metavar="KEYS.pkg", help="Signed list of further keys.")]
 

@@ -22,13 +22,17 @@ def make_board_package(
     bits: int,
     exact: int,
     least: int = 0,
+    bound: float = 0.0,
     parent: np.ndarray | None = None,
 ) -> tuple[bytes, np.ndarray]:
     """A signed package, and the int32 words that it makes.
 
     ``base`` is the SHA-256 of the card's first block. ``bits``: of each word or, with ``parent``, of each difference;
-    words from ``exact`` on are kept as they are.
+    words from ``exact`` on are kept as they are. ``bound``: share by which the loss on the card's held-out text may
+    grow; 0: any.
     """
+    if not 0 <= bound < float("inf"):
+        raise ValueError(f"bound={bound}: must be at least 0 and finite")
     if parent is not None and len(parent) != len(words):
         raise ValueError(f"parent: has {len(parent)} words, the card {len(words)}; name a package of this card")
     with np.errstate(over="ignore"):
@@ -41,6 +45,7 @@ def make_board_package(
         kind=WORDS,
         version=version,
         least=least,
+        bound=bound,
         bits=bits,
         block=coding.GROUP,
         base=base,

@@ -75,7 +75,11 @@ class QLoraOptions(TextOptions):
         "none",
         choices=("none", "int8", "nf4", "q8_0"),
     )
-    held_out: Path | str | None = option("Text to judge by, which is not learnt.", metavar="FILE", file=True)
+    held_out: Path | str | None = option(
+        "Text to judge by, which is not learnt; with --card a board tries adapters on it that are installed.",
+        metavar="FILE",
+        file=True,
+    )
     card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
     card_steps: int = option(
         "Steps after which a board stores on its card what it has learnt; 0: time alone.",
@@ -109,10 +113,11 @@ class QLoraOptions(TextOptions):
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"
                     )
-        for name, usual in (("deploy", "none"), ("held_out", None)):
-            if getattr(self, name) != usual and self.engine != "float":
+        for name, usual, more in (("deploy", "none", ""), ("held_out", None, " or --card")):
+            if getattr(self, name) != usual and self.engine != "float" and not (more and self.card):
                 raise ValueError(
-                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; give --engine float"
+                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; "
+                    f"give --engine float{more}"
                 )
         if self.deploy != "none" and self.method not in RANKED:
             raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")

@@ -4,8 +4,6 @@ The program of one token serves all positions: keys and values of 64 tokens are 
 patches position, row of the cache, angles, and the adapter with its exponents, and reads the description.
 """
 
-import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, Value, values_of
 from gradloom.rtl.formats.linear import WEIGHT
 from gradloom.rtl.formats.tiles import fraction_bits, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
@@ -23,37 +20,24 @@ from gradloom.rtl.plan.language.operations import EDGE, Rope, Softmax
 from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.rtl.plan.language.step import lower
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, Step
-from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.rtl.plan.program.patches import Varying, patches
+from gradloom.rtl.plan.program.patches import Varying
 
 from ..reference.llama import rope_angles
 from ..reference.step import IntegerStep
+from .board_part import BoardPart, tabled
 from .job_layout import STATE, JobLayout
 from .step import Frozen, Training
 
-__all__ = ["CONTEXT", "RESIDENT", "Answers", "BoardAnswers", "answers_of"]
+__all__ = ["CONTEXT", "RESIDENT", "Answers", "answers_of"]
 
 #: Tokens of prompt and answer.
 CONTEXT = EDGE
 #: Adapters that a prompt may choose: none, the one the job began with, and what it has kept last.
 RESIDENT = ("base", "start", "kept")
-_MAGIC, _LAYOUT = b"GLAN", 1
+_MAGIC = b"GLAN"
 #: Columns of a row.
 _COLUMNS = ("program", "position", "row", "angles", "adapter")
 _EMBEDDING_BITS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoardAnswers:
-    """What a card brings for prompts, all in the job's window.
-
-    ``content`` lies at ``offset``; ``description`` is the offset of the description; the window reaches to ``end``.
-    """
-
-    offset: int
-    content: bytes
-    description: int
-    end: int
 
 
 @dataclass(kw_only=True)
@@ -147,7 +131,7 @@ class Answers:
         return made[len(prompt) :]
 
 
-def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageConfig, start: int) -> BoardAnswers:
+def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageConfig, start: int) -> BoardPart:
     """Lays out what prompts need from ``start`` on.
 
     ``words``: bytes of the job's adapters and their exponents, which its window begins with.
@@ -174,27 +158,21 @@ def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageCon
         for key in (f"{name}.{which}" for which in FRACS):
             variables[key] = frac[key]
             frac[key] = Varying(frac[key], key)
-    content, data = own.end, bytearray()
-
-    def bring(name: str, more: bytes) -> int:
-        at = own.place(name, len(more))
-        data.extend(bytes(at - content - len(data)) + more)
-        return at
-
+    part = BoardPart(own)
     tables = [answers.angles(decode, position) for position in range(CONTEXT)]
     stride = 4 * EDGE * len(tables[0])
-    angles = bring("angles", b"".join(tile_rows(words, EDGE) for each in tables for words in each.values()))
+    angles = part.bring("angles", b"".join(tile_rows(words, EDGE) for each in tables for words in each.values()))
     for number, name in enumerate(tables[0]):
         own.offsets[name] = Varying(angles + 4 * EDGE * number, "angles")
     tied = answers.frozen.model.tied
-    matrix = own[HEAD_MATRIX] if tied else bring("embedding", _tiled(answers.embedding[0]))
+    matrix = own[HEAD_MATRIX] if tied else part.bring("embedding", _tiled(answers.embedding[0]))
     position = Varying(0, "position")
     operations = [replace(each, limit=position) if isinstance(each, Softmax) else each for each in decode.operations]
     program = lower(operations, frac, own, config)
-    code = bring("token", program.code)
-    table = bring("table", _table(names, values(program, variables, names), layout[STATE]))
-    body = struct.pack(
-        "<18I",
+    code = part.bring("token", program.code)
+    table = part.bring("table", tabled(program, variables, names, _COLUMNS, layout[STATE]))
+    part.describe(
+        _MAGIC,
         code,
         len(program.code) // COMMAND_BYTES,
         table,
@@ -212,30 +190,7 @@ def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageCon
         words,
         *resident,
     )
-    description = bring("description", _MAGIC + struct.pack("<2I", _LAYOUT, zlib.crc32(body)) + body)
-    return BoardAnswers(offset=content, content=bytes(data), description=description, end=own.end)
-
-
-def values(program: Assembler, variables: Mapping[str, int], names: Sequence[str]) -> tuple[Value, ...]:
-    """Values of a token's program: columns, then exponents of adapters."""
-    places = {name: index for index, name in enumerate(_COLUMNS)}
-    for number, name in enumerate(names):
-        for place, which in enumerate(FRACS):
-            places[f"{name}.{which}"] = len(_COLUMNS) + number * STATE_BYTES // 4 + place
-    return values_of(patches(program.instructions, variables), places)
-
-
-def _table(names: Sequence[str], found: tuple[Value, ...], state: int) -> bytes:
-    """A table without steps.
-
-    The firmware makes the row of each position itself, and chooses the exponents. Nothing is measured.
-    """
-    return StepTable(
-        programs=(found,),
-        rows=((0,) * len(_COLUMNS),),
-        adapters=tuple(AdapterPlaces(((0, 0),) * len(FRACS), 0, 0, 0) for _ in names),
-        state=state,
-    ).encoded()
+    return part
 
 
 def _tiled(words: np.ndarray) -> bytes:

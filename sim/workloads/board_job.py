@@ -23,6 +23,8 @@ from gradloom.rtl.plan.language.step import Layout
 from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
 
 from .board_answers import Answers, answers_of
+from .board_part import BoardPart
+from .board_trial import HELD, held_data, trial_of
 from .job_layout import STATE, JobLayout
 from .step import Frozen, Training, as_bytes, largest, place_frozen
 from .trainer import Trainer
@@ -58,6 +60,14 @@ class BoardJob:
     exponents: Rechosen
     layout: Layout
     memory: Mapping[str, int]
+
+
+#: Of a job's header, the section that a part is in.
+_FIELDS = {"answers": "prompts", "trial": "trial"}
+
+
+def _paged(size: int) -> int:
+    return -(-size // 4096) * 4096
 
 
 def _whole(data: bytes) -> bytes:
@@ -173,12 +183,14 @@ def board_job(
     cycles: int = _KEEP_CYCLES,
     limits: Limits | None = None,
     answer: bool = False,
+    held_out: Sequence[int] | None = None,
 ) -> BoardJob:
     """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
     All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
     :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board answers
-    prompts by its UART meanwhile (:mod:`~.board_answers`).
+    prompts by its UART meanwhile (:mod:`~.board_answers`). On ``held_out``, as long as a text, it tries adapters that
+    are installed (:mod:`~.board_trial`).
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
     frozen matrices, the loss and forward caches of texts, tensors that are measured between steps, the places that
@@ -187,7 +199,7 @@ def board_job(
     """
     if not 1 <= steps <= MAX_STEPS:
         raise ValueError(f"steps={steps}: a job has from 1 to {MAX_STEPS}")
-    if len({len(text) for text in texts}) != 1:
+    if len({len(text) for text in (*texts, *(() if held_out is None else (held_out,)))}) != 1:
         raise ValueError("texts: all must have the same number of tokens")
     told = tell or (lambda done, total, text: None)
     told(0, steps, "choosing exponents")
@@ -198,6 +210,10 @@ def board_job(
     placing.adapters()
     own = trainings[0].step.input.name, TARGETS
     placing.texts(own)
+    held = None if held_out is None else Training(frozen, held_out, adapters, layers)
+    if held is not None:
+        for name, data in held_data(held, frac).items():
+            placing.bring(HELD + name, data)
     place_frozen(trainings[0], layout)
     frozen_parts = [frozen.stream(name) for name in layout.offsets if name in frozen.words]
     cached = Trainer(frozen, dict(adapters), layers, rule).cached(texts[0])
@@ -213,11 +229,14 @@ def board_job(
     told(0, steps, "writing programs")
     kinds = _kinds(trainings[0], cached, frac, again=steps > len(trainings))
     made.write(kinds, frac, config, steps, _YIELD_EVERY if answer else None)
-    window, answers = made.window, None
+    parts: dict[str, BoardPart] = {}
     if answer:
-        held = Answers(frozen=frozen, training=trainings[0], frac=frac)
-        answers = answers_of(held, made, _signed(layout), config, window)
-        window = -(-answers.end // 4096) * 4096
+        asked = Answers(frozen=frozen, training=trainings[0], frac=frac)
+        parts["prompts"] = answers_of(asked, made, _signed(layout), config, made.window)
+    if held is not None:
+        start = _paged(parts["prompts"].end) if parts else made.window
+        parts["trial"] = trial_of(held, frac, made, config, start)
+    window = _paged(max((part.end for part in parts.values()), default=made.window))
     kept = Kept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + window, records=steps)
     job = Job(
         window_bytes=window,
@@ -227,7 +246,7 @@ def board_job(
         limits=limits or Limits(),
         results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
         table=made.table_offset,
-        answers=answers.description if answers else 0,
+        **{field: parts[name].description for field, name in _FIELDS.items() if name in parts},
     )
     at = HEADER_BYTES
     codes = [_whole(each.code) for each in made.placed]
@@ -236,15 +255,15 @@ def board_job(
         Section(name="adapters, texts", parts=(bytes(placing.brought),), offset=at),
         Section(name="weights", parts=tuple(map(_whole, frozen_parts)), offset=frozen_at),
         Section(name="programs", parts=(*codes, made.table), offset=at + made.placed[0].offset),
-        *((Section(name="prompts", parts=(answers.content,), offset=at + answers.offset),) if answers else ()),
+        *(Section(name=name, parts=(bytes(part.content),), offset=at + part.offset) for name, part in parts.items()),
         Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=kept.room, unit=_ERASED),
         Section(name="signed", parts=(), offset=at, kind=DELIVERY, capacity=_signed(layout), unit=_ERASED),
         Section(name="job", parts=(job.header(),), offset=0),
     )
     model = replace(frozen.model, layers=len(layers))
     memory = made.memory(model)
-    if answers:
-        memory["prompts"] = window - made.window
+    if parts:
+        memory |= {"parts": window - made.window}
     return BoardJob(sections=sections, job=job, frac=frac, exponents=exponents, layout=layout, memory=memory)
 
 

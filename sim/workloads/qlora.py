@@ -119,6 +119,7 @@ class QLoraTask(TextTask):
             cycles=round(each.card_seconds * board.clock_hz),
             limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz)),
             answer=each.answer,
+            held_out=self.judged[0] if self.judged else None,
         )
         first = next(iter(adapters.values()))
         facts = {
@@ -135,6 +136,7 @@ class QLoraTask(TextTask):
             "lr": self.lr,
             "steps": each.steps,
             "answer": each.answer,
+            "held_out": None if each.held_out is None else Path(each.held_out).name,
         }
         if isinstance(self.rule, AdamW):
             facts["moment_scales"] = self.rule.moment_scales

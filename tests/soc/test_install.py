@@ -44,7 +44,7 @@ def test_a_package_comes_into_the_inbox_and_is_checked(program, package, monkeyp
     soc, line = started(program), None
     before = soc.content()
     try:
-        line = Line(soc, every=3000, gap=60)
+        line = Line(soc, every=3000, gap=300)
         monkeypatch.setattr(serial, "Serial", lambda *_, **how: line)
         told = []
         with pytest.raises(ValueError, match="port=/dev/ttyUSB0: the board refuses: no key is in the firmware"):
@@ -62,7 +62,7 @@ def test_a_package_comes_into_the_inbox_and_is_checked(program, package, monkeyp
 def test_no_other_block_is_written(program):
     soc = started(program)
     try:
-        card = SerialCard(Line(soc, gap=60))
+        card = SerialCard(Line(soc, gap=300))
         area = section_of(read_header(soc.content()[:512])[0], DELIVERY)
         for at in (0, area.start - 512, area.start + area.size // 5):
             card.seek(at)
@@ -77,7 +77,7 @@ def test_a_package_is_installed_and_brought_back(program, package, tmp_path, mon
     image = tmp_path / "soc_image.mem"
     image.write_text(trusting(memory_text(), package[1].public))
     soc = started(program, image)
-    monkeypatch.setattr(serial, "Serial", lambda *_, **how: Line(soc, gap=60))
+    monkeypatch.setattr(serial, "Serial", lambda *_, **how: Line(soc, gap=300))
     monkeypatch.setattr("gradloom.rtl.cli.install._CHECKED", 200)
     try:
         done = gradloom.install(package[0], port="/dev/ttyUSB0")

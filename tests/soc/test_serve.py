@@ -144,3 +144,27 @@ def test_a_prompt_without_a_job_is_refused(soc):
         pass
     with pytest.raises(ValueError, match="the board refuses the prompt: no job on the board answers prompts"):
         prompted(Lines(Line(soc, gap=60)), [1, 2, 3], 4, 0)
+
+
+def test_a_card_whose_job_answers_no_prompts_is_told(soc, monkeypatch):
+    while not soc.hear(1 << 22).startswith("ready"):
+        pass
+    monkeypatch.setattr(serial, "Serial", lambda *_, **how: Line(soc, gap=300))
+    with pytest.raises(ValueError, match="port=/dev/ttyUSB0: the card's job answers no prompts: write it again"):
+        gradloom.infer(port="/dev/ttyUSB0", prompt=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "asked, named",
+    [
+        (("--prompt", "a"), "port, prompt: give both"),
+        (("--port", "/dev/none"), "port, prompt: give both"),
+        (("--port", "/dev/none", "--prompt", "a"), "port=/dev/none: no such port"),
+        (("--port", "/dev/none", "--prompt", "a", "--adapter", "x"), "adapter=x: must be one of base, start, kept"),
+        (("--port", "/dev/none", "--prompt", "a", "--tokens", "64"), "tokens=64: must be from 1 to 63"),
+        (("instantft-kv260", "--port", "/dev/none", "--prompt", "a"), "preset=instantft-kv260: must be left out"),
+    ],
+)
+def test_a_wrong_request_is_one_line(run, asked, named):
+    code, out, err = run("infer", *asked)
+    assert code == 2 and named in " ".join(err.split()) and out == "", err
