@@ -58,4 +58,4 @@ def activity_step(saif: Path | str | None, directory: Path) -> Step:
             shutil.copyfile(saif, kept)
 
     place = f"board/build/{_FILE}"
-    return Step(f"rm -f {place}" if saif is None else f"cp {shlex.quote(str(saif))} {place}", put)
+    return Step(f"rm -f {place}" if saif is None else f"cp {shlex.quote(str(Path(saif).absolute()))} {place}", put)

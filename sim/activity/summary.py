@@ -54,6 +54,13 @@ class Part:
         for mine, its in zip(self.parts, other.parts, strict=True):
             mine.add(its)
 
+    def named(self, name: str) -> "Part":
+        """The engine of this name: of all parts called so, the outermost among the engines."""
+        called = [each for each in _walk(self) if each.path[:1] == ("engines",) and each.path[-1] == name]
+        if not called:
+            raise KeyError(name)
+        return min(called, key=lambda each: len(each.path))
+
     def row(self, cycles: int, whole: int) -> dict[str, Any]:
         """Figures as the command line shows them."""
         return {
@@ -135,8 +142,7 @@ def named_parts(whole: Part, names: Sequence[str], cycles: int) -> list[dict[str
 
     Without engines there is a row for each part.
     """
-    every = [each for each in _walk(whole) if each.path and each.path[0] == "engines"]
-    engines = [min(found, key=lambda each: len(each.path)) for name in names if (found := _called(every, name))]
+    engines = [whole.named(name) for name in names]
     chosen = [*engines, *(each for each in whole.parts if each.path[0] != "engines" or not engines)]
     total = whole.toggles
     rows = [{**each.row(cycles, total), "part": each.path[-1]} for each in chosen]
@@ -144,10 +150,6 @@ def named_parts(whole: Part, names: Sequence[str], cycles: int) -> list[dict[str
     share = round(100 * toggles / total, 2) if total else 0.0
     rows.append({"part": "between them", "instances": 1, **figures(nets, toggles, cycles), "share": share})
     return rows
-
-
-def _called(every: Sequence[Part], name: str) -> list[Part]:
-    return [each for each in every if each.path[-1] == name]
 
 
 def most_active(whole: Part, cycles: int, count: int = 12) -> list[dict[str, Any]]:
