@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Signal, Value
 
-__all__ = ["delay", "registered"]
+__all__ = ["delay", "held", "registered"]
 
 
 def delay(m, value, cycles, *, reset_less=True):
@@ -25,4 +25,15 @@ def registered(m, value, shape=None):
     """
     q = Signal(value.shape() if shape is None else shape, reset_less=True)
     m.d.sync += q.eq(value)
+    return q
+
+
+def held(m, value, enable):
+    """``value`` as it was when ``enable`` was last 1, a cycle later.
+
+    The register and all behind it are still while nothing comes. It has no reset.
+    """
+    q = Signal(value.shape(), reset_less=True)
+    with m.If(enable):
+        m.d.sync += q.eq(value)
     return q

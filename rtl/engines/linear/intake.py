@@ -87,15 +87,16 @@ class LinearIntake(wiring.Component):
             self.load_lanes.refuse.eq(_sum_beyond(arg.word, word, exact_log2(config.lane_depth)) | arg.early),
         ]
         operand, rounding, lane = self.operand_write, Signal(LaneWrite(config)), self.lane_write
+        # The bus has the beats of all engines: what is for others changes nothing here.
         for index in range(config.beat_words):
             value = beat.data.word_select(index, MASTER.width).as_signed()
-            m.d.sync += operand.data[index].eq(value)
+            with m.If(self.load_operands.beats.valid):
+                m.d.sync += operand.data[index].eq(value)
             # One word above the largest is possible.
             rounded = Signal(signed(WEIGHT.width + 1), reset_less=True)
-            m.d.sync += [
-                rounded.eq(half_up_hdl(value, MASTER.width - WEIGHT.width)),
-                lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0]),
-            ]
+            with m.If(self.load_lanes.beats.valid):
+                m.d.sync += rounded.eq(half_up_hdl(value, MASTER.width - WEIGHT.width))
+            m.d.sync += lane.data[index].eq(saturate_hdl(rounded, WEIGHT.shape)[0])
         for write, port in ((operand, self.load_operands), (rounding, self.load_lanes)):
             m.d.comb += port.beats.ready.eq(1)
             m.d.sync += [

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2, exact_log2
 
 from ...formats.linear import ACTIVATION, LEVEL, MASTER, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
-from ...stream.delay import delay
+from ...stream.delay import delay, held
 from ...stream.queue import stepped
 
 __all__ = [
@@ -261,7 +261,8 @@ class Dequantizer(wiring.Component):
 
         # ---- codes, turned while they are codes, and dense words, which are as many as a beat brings
         turning = 6 - _turns(edge)
-        raw, turn = delay(m, self.i.p.data, turning), tags[turning]
+        # The bus has the beats of all engines.
+        raw, turn = delay(m, held(m, self.i.p.data, self.i.valid), turning - 1), tags[turning]
         codes = _rotate(m, [raw.word_select(lane ^ 1, 4) for lane in range(edge)], turn.row, left=True)
         # A rotation of a quarter of the lanes takes a cycle less.
         m.submodules.dense = dense = DenseWords(config)
