@@ -6,7 +6,9 @@ import pytest
 
 import gradloom
 from gradloom.rtl.cli.sweep import measure, plan_points
+from gradloom.rtl.machines.presets import find_preset
 from gradloom.sim.activity import driver
+from gradloom.sim.activity.idle import idle_activity
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),
@@ -61,3 +63,13 @@ def test_a_larger_array_has_more_transitions_for_the_same_work():
     small, large = (measure(point) for point in points("digits-ulx3s", mesh="4x4,8x4"))
     assert 0 < small["toggles"] < large["toggles"] and small["toggles_a_cycle"] < large["toggles_a_cycle"]
     assert small["toggles"] == gradloom.energy("digits-ulx3s")["toggles"]
+
+
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="builds two simulations: GRADLOOM_DEEP=1")
+@pytest.mark.parametrize("preset, most", [("digits-ulx3s", 1.0), ("edge-qlora-genesys2", 7.0)])
+def test_engines_that_have_nothing_to_do_are_still(preset, most):
+    found = idle_activity(find_preset(preset))
+    idle = [each for each in found["engines"] if each["engine"] != found["moves"].split(".")[0]]
+    busy = next(each for each in found["engines"] if each not in idle)
+    assert len(idle) >= 2 and busy["inside"] > 10
+    assert all(each["inside"] < most for each in idle), idle
