@@ -55,7 +55,7 @@ class Part:
             mine.add(its)
 
     def named(self, name: str) -> "Part":
-        """The engine of this name: of all parts called so, the outermost among the engines."""
+        """The outermost part of this name among the engines."""
         called = [each for each in _walk(self) if each.path[:1] == ("engines",) and each.path[-1] == name]
         if not called:
             raise KeyError(name)
