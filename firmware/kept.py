@@ -30,6 +30,7 @@ class Reason(IntEnum):
     RUNS = 2
     CYCLES = 3
     MAINS = 4
+    HEAT = 5
 
 
 @dataclass(frozen=True)

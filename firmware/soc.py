@@ -143,10 +143,19 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a job may use after power-up before it stops; 0: no limit."""
+    """What a job may use after power-up before it stops; 0: no limit.
+
+    Above ``celsius`` degrees it pauses until the chip is 5 degrees cooler.
+    """
 
     runs: int = 0
     cycles: int = 0
+    celsius: float = 0.0
+
+    @property
+    def heat(self) -> int:
+        """The temperature as the chip's converter has it (UG480)."""
+        return round((self.celsius + 273.15) * 4096 / 503.975) if self.celsius else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,13 +226,14 @@ class Job:
         if each is not None:
             kept = (each.offset, each.bytes, each.store, each.every, *_pair(each.cycles), each.log, each.records)
         body = struct.pack(
-            "<19I",
+            "<20I",
             self.window_offset,
             self.window_bytes,
             self.watchdog,
             *kept,
             self.limits.runs,
             *_pair(self.limits.cycles),
+            self.limits.heat,
             self.table,
             self.answers,
             self.trial,

@@ -82,6 +82,9 @@ static inline uint32_t gl_board_card_tries(void)
 /* Whether the pin says that mains power is gone. */
 #define GL_BOARD_MAINS_LOST() (((volatile uint32_t *)GL_UART)[1] >> 1 & 1)
 
+/* The chip's temperature, as the converter has it: 4096 / 503.975 a kelvin. */
+#define GL_BOARD_TEMPERATURE() (((volatile uint32_t *)GL_UART)[1] >> 16 & 0xfff)
+
 /* Before the first look at the shared memory: what must be done so that the processor's caches do not hold it. */
 static inline void gl_board_start(void)
 {

@@ -51,6 +51,7 @@ struct job {
     uint32_t records;        /* that have room there */
     uint32_t limit_runs;     /* after power-up, then the job stops; 0: no limit */
     uint32_t limit_cycles[2];
+    uint32_t limit_heat; /* temperature above which the job pauses, as the board has it; 0: no limit */
     uint32_t table;    /* offset of the step table, which says what runs; 0: each program runs in its turn */
     uint32_t answers;  /* offset of what prompts need (soc_infer.h); 0: the job answers none */
     uint32_t trial;    /* offset of what a trial of installed words needs (soc_trial.h); 0: there is none */

@@ -14,7 +14,7 @@
 #include "soc_job.h"
 
 /* Why words are kept. */
-enum { KEPT_GOES_ON, KEPT_DONE, KEPT_RUNS, KEPT_CYCLES, KEPT_MAINS };
+enum { KEPT_GOES_ON, KEPT_DONE, KEPT_RUNS, KEPT_CYCLES, KEPT_MAINS, KEPT_HEAT };
 
 /* The newest copy into memory; `runs` are those it was made after, 0 if there is none. NULL, or why the card cannot be
  * used. */

@@ -32,6 +32,8 @@
 #define STOP_POLLS 100000u
 /* Beside those of gradloom.h: a job's limit is reached. */
 #define LIMIT 2
+/* A pause for heat ends so far below its limit: 5 degrees. */
+#define COOLER 41u
 
 /* A job while it runs. `runs` are made, `count` are all there are; of them `begun` were made before power-up; `kept` is
  * when its words were kept the last time. */
@@ -160,7 +162,38 @@ static uint32_t limit_of(const struct session *session)
         return KEPT_RUNS;
     if (pair(job->limit_cycles) && session->elapsed >= pair(job->limit_cycles))
         return KEPT_CYCLES;
-    return GL_BOARD_MAINS_LOST() ? KEPT_MAINS : KEPT_GOES_ON;
+    if (GL_BOARD_MAINS_LOST())
+        return KEPT_MAINS;
+    return job->limit_heat && GL_BOARD_TEMPERATURE() > job->limit_heat ? KEPT_HEAT : KEPT_GOES_ON;
+}
+
+/* While the processor waits. */
+static void meanwhile(void)
+{
+    serve(0);
+    infer_step();
+}
+
+/* Degrees Celsius of a temperature as the board has it. */
+static void put_degrees(uint32_t heat)
+{
+    uint32_t kelvin = heat * 503975u / 4096;
+
+    put_number(kelvin > 273150 ? (kelvin - 273150 + 500) / 1000 : 0);
+    put_text(" degrees");
+}
+
+/* Until the chip is some degrees below its limit. */
+static void cool(uint32_t limit)
+{
+    put_text("paused: the chip has ");
+    put_degrees(GL_BOARD_TEMPERATURE());
+    put_text("\n");
+    while (GL_BOARD_TEMPERATURE() + COOLER > limit)
+        meanwhile();
+    put_text("goes on: the chip has ");
+    put_degrees(GL_BOARD_TEMPERATURE());
+    put_text("\n");
 }
 
 /* Whether it is time to keep what was learnt. */
@@ -193,8 +226,11 @@ static int after_run(struct session *session)
     if (reason == KEPT_MAINS) {
         put_text("paused: mains power is gone\n");
         while (GL_BOARD_MAINS_LOST())
-            ;
+            meanwhile();
         put_text("goes on: mains power is back\n");
+        session->seen = GL_BOARD_CYCLES();
+    } else if (reason == KEPT_HEAT) {
+        cool(job->limit_heat);
         session->seen = GL_BOARD_CYCLES();
     } else if (reason == KEPT_RUNS || reason == KEPT_CYCLES) {
         put_text(reason == KEPT_RUNS ? "stopped: limit of runs\n" : "stopped: limit of cycles\n");
@@ -212,13 +248,6 @@ static int begin(volatile const struct job *job, volatile const struct program *
     if (program->checked && gl_sum_words(in_window(job, program->offset), 8 * program->commands) != program->sum)
         return put_why("the program's sum is wrong");
     return GL_OK;
-}
-
-/* While the accelerator works. */
-static void meanwhile(void)
-{
-    serve(0);
-    infer_step();
 }
 
 /* The runs that the step table asks for. */

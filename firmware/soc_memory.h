@@ -14,6 +14,11 @@
 #define GL_BOARD_MAINS_LOST() 0
 #endif
 
+/* The chip's temperature, 4096 / 503.975 a kelvin, where something measures it. */
+#ifndef GL_BOARD_TEMPERATURE
+#define GL_BOARD_TEMPERATURE() 0u
+#endif
+
 /* Cycles of the clock, which wrap around. */
 #ifndef GL_BOARD_CYCLES
 static inline uint32_t gl_cycles(void)

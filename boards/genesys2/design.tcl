@@ -78,6 +78,8 @@ foreach line {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n} {
 }
 connect_bd_net [get_bd_ports sd_miso] [get_bd_pins soc/sd_miso]
 connect_bd_net [get_bd_ports mains_lost] [get_bd_pins soc/mains_lost]
+# The memory controller measures the chip's temperature for itself (XADC), in its own clock, which is everybody's.
+connect_bd_net [get_bd_pins mig/device_temp] [get_bd_pins soc/temperature]
 connect_bd_net [get_bd_ports uart_rxd] [get_bd_pins soc/uart_rxd]
 
 # ---- addresses: the processor decodes the registers' address itself and puts out its lowest bits

@@ -3,7 +3,8 @@
 //
 //   0x0000_0000  firmware and stack, RAM_WORDS words, filled from IMAGE
 //   0x1000_0000  UART: write +0 sends a byte; read +0: bit 8 says that a byte has arrived, which bits 7 to 0 are; the
-//                read takes it. Read +4: bit 0 says that a byte written now would be lost, bit 1 that `mains_lost` is high
+//                read takes it. Read +4: bit 0 says that a byte written now would be lost, bit 1 that `mains_lost` is high;
+//                bits 27 to 16 are `temperature`
 //   0x1100_0000  memory card. An access waits until the transfer under way has ended.
 //                write +0 sends a byte, read +0: what arrived meanwhile
 //                write +4 sends four bytes, read +4: what arrived meanwhile; the first byte is the lowest
@@ -44,6 +45,7 @@ module gradloom_soc #(
     input  wire        rst,
     input  wire        restart_n,
     input  wire        mains_lost,   // any clock
+    input  wire [11:0] temperature,  // of the chip, as a converter of 12 bits has it; 0 without one
     output wire        uart_txd,
     input  wire        uart_rxd,     // any clock
     output wire        sd_reset,
@@ -159,7 +161,11 @@ module gradloom_soc #(
     // ---- UART
     wire uart_full;
     (* ASYNC_REG = "TRUE" *) reg [1:0] lost = 2'b00;
-    always @(posedge clk) lost <= {lost[0], mains_lost};
+    reg [11:0] warmth;
+    always @(posedge clk) begin
+        lost <= {lost[0], mains_lost};
+        warmth <= temperature;
+    end
     wire uart_write = state == HERE && in_uart && writes && !address[2] && strobe[0];
     gradloom_uart #(.DIVISOR(DIVISOR)) uart (
         .clk(clk), .rst(halt), .data(data[7:0]), .valid(uart_write), .full(uart_full), .txd(uart_txd)
@@ -271,7 +277,7 @@ module gradloom_soc #(
                     : first[31:30] == 2'b10 || first[31:12] == 20'h2_0000 ? THERE : HERE;
             end
             HERE: if ((!in_card || !card_busy) && (!in_digest || !digest_busy)) begin
-                result <= in_card ? card_result : in_digest ? digest_word : !in_uart ? 32'd0 : address[2] ? {30'd0, lost[1], uart_full} : {23'd0, heard};
+                result <= in_card ? card_result : in_digest ? digest_word : !in_uart ? 32'd0 : address[2] ? {4'd0, warmth, 14'd0, lost[1], uart_full} : {23'd0, heard};
                 if (!in_ram && !in_uart && !in_card && !in_digest || uart_write && uart_full) fault <= 1'b1;
                 state <= in_ram && !writes ? FETCHED : ANSWER;
             end

@@ -23,7 +23,7 @@ module gradloom_tuner #(
     wire c_awvalid, c_awready, c_wvalid, c_wready, c_bvalid, c_bready, c_arvalid, c_arready, c_rvalid, c_rready;
 
     gradloom_soc #(.RAM_WORDS(RAM_WORDS), .DIVISOR(DIVISOR), .CARD(0), .LISTENS(0), .FAST(0), .IMAGE(FIRMWARE)) processor (
-        .clk(clk), .rst(rst), .restart_n(1'b1), .mains_lost(1'b0), .uart_txd(uart_txd), .uart_rxd(1'b1), .trap(trap), .fault(fault),
+        .clk(clk), .rst(rst), .restart_n(1'b1), .mains_lost(1'b0), .temperature(12'd0), .uart_txd(uart_txd), .uart_rxd(1'b1), .trap(trap), .fault(fault),
         .sd_reset(), .sd_sclk(), .sd_mosi(), .sd_cs_n(), .sd_miso(1'b1),  // no card
         .m_axi_reg_awaddr(r_awaddr), .m_axi_reg_awprot(), .m_axi_reg_awvalid(r_awvalid), .m_axi_reg_awready(r_awready),
         .m_axi_reg_wdata(r_wdata), .m_axi_reg_wstrb(r_wstrb), .m_axi_reg_wvalid(r_wvalid), .m_axi_reg_wready(r_wready),

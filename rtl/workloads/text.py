@@ -97,6 +97,12 @@ class QLoraOptions(TextOptions):
         "Seconds after power-up, then it does; 0: no limit.", 0.0, metavar="S", bounds=Bounds(0, 1_000_000)
     )
 
+    pause_celsius: float = option(
+        "Degrees of the chip above which a board stores and pauses, until it is 5 cooler; 0: no limit.",
+        0.0,
+        metavar="C",
+        bounds=Bounds(0, 125),
+    )
     answer: bool = option("With --card: the board answers prompts by its UART meanwhile.", False)
 
     def check(self) -> Self:

@@ -100,6 +100,7 @@ int main(int argc, char **argv) {
                      [](const char *name, uint64_t value) {
                          if (!strcmp(name, "restart")) top->restart = value;
                          else if (!strcmp(name, "mains_lost")) top->mains_lost = value;
+                         else if (!strcmp(name, "temperature")) top->temperature = value;
                          else return card.set(name, value);
                          return true;
                      });

@@ -117,7 +117,9 @@ class QLoraTask(TextTask):
             self.job.tell,
             every=each.card_steps,
             cycles=round(each.card_seconds * board.clock_hz),
-            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz)),
+            limits=Limits(
+                runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz), celsius=each.pause_celsius
+            ),
             answer=each.answer,
             held_out=self.judged[0] if self.judged else None,
         )

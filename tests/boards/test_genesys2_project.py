@@ -106,7 +106,7 @@ def test_lamps_and_lines_leave_the_chip(journal, design):
     theirs = {io.name: io.ios[0].names[0] for io in lines if hasattr(io, "ios")}
     assert (pins["uart_txd"], pins["uart_rxd"]) == (theirs["tx"], theirs["rx"]) == ("Y23", "Y20")
     assert found["uart_rxd"] == {"soc/uart_rxd"}
-    assert found["mains_lost"] == {"soc/mains_lost"}
+    assert found["mains_lost"] == {"soc/mains_lost"} and found["mig/device_temp"] == {"soc/temperature"}
     assert pins["mains_lost"] == Genesys2Platform.connectors[0].mapping["1"]
 
 

@@ -27,6 +27,8 @@ uintptr_t host_memory;
 static SdCard card;
 static const char *card_path;
 static bool selected, fast, miso = true, mains_lost;
+// Looks at a chip that is too warm, before it is cool again.
+static unsigned warm;
 static uint32_t arrived, cycles, saturated, ready_lines;
 static uint64_t bytes, runs, cut_bytes, cut_runs;
 static uint16_t sum;
@@ -79,6 +81,7 @@ void host_card_give(uint32_t word) { arrived = 0; for (int n = 0; n < 4; ++n) ar
 uint32_t host_card_word() { return arrived; }
 void host_card_sum_sent() { sum = 0; sum_sent = true; }
 uint32_t host_card_sum() { return sum; }
+uint32_t host_temperature() { if (!warm) return 2500; --warm; return 3000; }
 int host_mains_lost() { const bool lost = mains_lost; mains_lost = false; return lost; }
 uint32_t host_cycles() { return cycles; }
 
@@ -103,7 +106,8 @@ void host_write(void *, uint32_t offset, uint32_t value) {
     unsigned spent = 0, lost = 0;
     if (scanf("%u %u %u", &saturated, &spent, &lost) != 3) exit(1);
     cycles += spent;
-    mains_lost = lost;
+    mains_lost = lost & 1;
+    warm = lost & 2 ? 4 : 0;
     registers[offsetof(gradloom_t, SATURATED) / 4] = saturated;
     registers[offsetof(gradloom_t, CYCLES_LO) / 4] = spent;
 }

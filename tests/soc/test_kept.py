@@ -52,18 +52,25 @@ def kept(content):
     return newest(io.BytesIO(content), area.start, area.size // 2, identity)
 
 
-def run(program, content, *, seed=0, mains=False, **card):
+def run(program, content, *, seed=0, mains=False, warm=False, **card):
     """What the UART says up to the job's end or that of power, the card then, and bytes on its line while it wrote."""
     soc = SimulatedSoC(program, memory_bytes=MEMORY)
     soc.write_memory(0, random.Random(seed).randbytes(1 << 16))
     soc.insert(content, **card)
     soc.set("mains_lost", mains)
+    soc.set("temperature", 2950 if warm else 2800)
     lines = []
     try:
         while not lines or lines[-1] not in ("done", "failed", "stopped"):
             lines.append(soc.hear(1 << 23))
             if lines[-1].startswith("paused"):
                 soc.set("mains_lost", 0)
+                # As warm as the limit is not cool enough yet.
+                soc.set("temperature", 2870 if warm else 2800)
+                if warm:
+                    with pytest.raises(SimulationError, match="silent"):
+                        soc.hear(20_000)
+                soc.set("temperature", 2829)
     except SimulationError as error:
         assert "power is gone" in str(error)
         lines.append("dark")
@@ -97,6 +104,16 @@ def test_lost_mains_pause_a_job_and_limits_stop_it(program):
     assert lines[-1] == "done" and "kept: goes on after run 2" in lines
     lines, _, length = run(program, content)
     assert lines[-1] == "done" and "run " not in str([line[:4] for line in lines]) and length == 0
+
+
+def test_a_warm_chip_pauses_a_job(program):
+    lines, content, _ = run(program, image(Limits(runs=1, celsius=80), every=100), warm=True)
+    first = lines.index("kept: after run 1")
+    assert lines[first + 1 : first + 3] == ["stopped: limit of runs", "stopped"]
+    lines, content, _ = run(program, image(Limits(celsius=80), every=100), warm=True)
+    first = lines.index("kept: after run 1")
+    assert lines[first + 1 : first + 3] == ["paused: the chip has 90 degrees", "goes on: the chip has 75 degrees"]
+    assert lines[-1] == "done" and kept(content).reason == Reason.DONE
 
 
 @pytest.mark.parametrize(

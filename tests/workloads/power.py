@@ -50,6 +50,7 @@ uint32_t host_card_word(void);
 void host_card_sum_sent(void);
 uint32_t host_card_sum(void);
 int host_mains_lost(void);
+uint32_t host_temperature(void);
 uint32_t host_cycles(void);
 #define gl_board_put host_put
 #define gl_board_card host_card
@@ -62,6 +63,7 @@ uint32_t host_cycles(void);
 #define gl_board_card_sum host_card_sum
 #define gl_board_card_tries() 20u
 #define GL_BOARD_MAINS_LOST host_mains_lost
+#define GL_BOARD_TEMPERATURE host_temperature
 #define GL_BOARD_CYCLES host_cycles
 #define gl_board_start() ((void)0)
 """
@@ -223,11 +225,12 @@ class Board:
         with self.card.open("rb") as file:
             return newest(file, area.start, area.size // 2, identity)
 
-    def power(self, *, seed=0, mains=0, **settings):
+    def power(self, *, seed=0, mains=0, warm=0, **settings):
         """Runs from power-up to the end of the job or of power.
 
         Returns lines of the UART, and whether power was cut, bytes on the card's line while it wrote, blocks stored,
-        runs, bytes on the line. ``mains``: the run in which mains power is lost.
+        runs, bytes on the line. ``mains``, ``warm``: the runs in which mains power is lost, and the chip gets too
+        warm.
         """
         self.memory.noise(seed)
         command = [str(self.program), str(self.card), str(self.memory.path)]
@@ -244,7 +247,7 @@ class Board:
                         )
                 elif kind == "r":
                     saturated = self.reference.run(self.memory, int(rest.split()[0]))
-                    lost = int(self.reference.number == mains)
+                    lost = int(self.reference.number == mains) + 2 * int(self.reference.number == warm)
                     process.stdin.write(f"{saturated} 1000 {lost}\n")
                     process.stdin.flush()
                 else:

@@ -136,6 +136,18 @@ def test_cycles_and_lost_mains_keep_a_job(board):
     ]
 
 
+def test_a_chip_that_is_too_warm_pauses_the_job(board):
+    each = board(every=0, cycles=1 << 40, limits=Limits(celsius=80))
+    lines, _ = each.power(warm=2)
+    assert [line for line in lines if line.startswith(("kept", "paused", "goes on"))] == [
+        "kept: after run 2",
+        "paused: the chip has 96 degrees",
+        "goes on: the chip has 34 degrees",
+        "kept: after run 6",
+    ]
+    assert Limits(celsius=80).heat == 2870 and Limits().heat == 0
+
+
 @pytest.mark.parametrize(
     "settings, said",
     [
