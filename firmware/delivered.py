@@ -19,6 +19,8 @@ __all__ = ["Area", "Installed", "Place", "Request"]
 _STATE_MAGIC, _REQUEST_MAGIC, _LAYOUT = b"GLDS", b"GLDQ", 1
 _NONE = 2
 _HEAD = struct.Struct("<4s9I")
+#: Offset of the word of a trial in a state.
+_TRIAL = 500
 _PLACE = struct.Struct("<2I32s")
 _REQUEST = struct.Struct("<4s3I")
 
@@ -47,7 +49,7 @@ class Installed:
     """What is installed; without an adapter ``current`` is None.
 
     ``highest`` is the highest version that ever was, ``least`` the lowest that may come back, ``request`` the number of
-    the last request that was done.
+    the last request that was done. ``trial``: the words in use have not been tried on the held-out text yet.
     """
 
     sequence: int = 0
@@ -57,6 +59,7 @@ class Installed:
     least: int = 0
     request: int = 0
     keys_version: int = 0
+    trial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +115,7 @@ class Area:
             least=least,
             request=request,
             keys_version=keys,
+            trial=block[_TRIAL : _TRIAL + 4] != bytes(4),
         )
 
     def ask(self, file: BinaryIO, request: Request, number: int, package: bytes = b"") -> None:

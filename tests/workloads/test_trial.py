@@ -99,6 +99,11 @@ def offered(board, signer, words, exact, version, bound):
     return made
 
 
+def state_of(board):
+    with board.card.open("rb") as file:
+        return Area.of(file).state(file)
+
+
 def started(board, runs):
     """Lines of a start that ends before the job's first step: power goes then."""
     lines, _ = board.power(cut_runs=runs + 1)
@@ -112,7 +117,7 @@ def test_worse_words_are_taken_back_and_others_stay(board, signer):
     better[:exact] //= 2
     better = offered(board, signer, better, exact, 1, 10.0)
     # Power goes in the middle of the trial: the next start makes it again.
-    assert len(started(board, 1)) == 1
+    assert len(started(board, 1)) == 1 and state_of(board).trial
     board.reference.losses.clear()
     (said,) = started(board, 2)
     after, before = board.reference.losses
@@ -129,9 +134,8 @@ def test_worse_words_are_taken_back_and_others_stay(board, signer):
     assert held(0, 4 * len(better)) == better.tobytes()
     # It does not come again, not even by a rollback, and nothing more is tried.
     assert started(board, 0) == []
-    with board.card.open("rb") as file:
-        state = Area.of(file).state(file)
-    assert (state.current.version, state.older, state.highest) == (1, None, 2)
+    state = state_of(board)
+    assert (state.current.version, state.older, state.highest, state.trial) == (1, None, 2, False)
     # Without a bound the loss is only told.
     made = offered(board, signer, worse, exact, 3, 0.0)
     assert started(board, 2)[-1].endswith("after: version 3") and held(0, 4 * len(made)) == made.tobytes()
