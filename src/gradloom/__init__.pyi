@@ -88,6 +88,8 @@ def finetune(
     card_seconds: float | None = None,
     stop_steps: int | None = None,
     stop_seconds: float | None = None,
+    pause_celsius: float | None = None,
+    answer: bool | None = None,
     person: int | None = None,
     base: Path | str | None = None,
     style: str | None = None,
