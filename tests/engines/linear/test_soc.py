@@ -176,26 +176,26 @@ def spoilt(change, *, repair=True):
         ({1: 1}, True, "the header is of another layout"),
         ({2: 40000}, True, "the header has no such length"),
         ({2: 47}, True, "the header has no such length"),
-        ({22: 77}, False, "the header's sum is wrong"),
-        ({20: 2}, True, "the header has another number of programs or results"),
-        ({19: 2}, True, "the header has another number of programs or results"),
-        ({19: 0x1000_0001}, True, "the header has another number of programs or results"),
+        ({25: 77}, False, "the header's sum is wrong"),
+        ({23: 2}, True, "the header has another number of programs or results"),
+        ({22: 2}, True, "the header has another number of programs or results"),
+        ({22: 0x1000_0001}, True, "the header has another number of programs or results"),
         ({4: 0x4000_0000, 5: 4096}, True, "the window is outside the memory"),
         ({5: 0xFFFF_F000}, True, "the window is outside the memory"),
-        ({21: 2}, True, "a program is outside the window"),
-        ({21: WINDOW}, True, "a program is outside the window"),
-        ({22: 1 << 27}, True, "a program is outside the window"),
-        ({23: 1}, True, "the program's sum is wrong"),
-        ({28: 3}, True, "a result is outside the window"),
-        ({28: 0}, True, "a result has another number of words"),
-        ({28: 2}, True, "a result has another number of words"),
-        ({29: WINDOW - 4}, True, "a result is outside the window"),
-        ({30: 1 << 30}, True, "a result is outside the window"),
-        ({31: 32}, True, "a result is outside the window"),
-        ({22: 0, 23: 0}, True, "the driver refused the program"),
+        ({24: 2}, True, "a program is outside the window"),
+        ({24: WINDOW}, True, "a program is outside the window"),
+        ({25: 1 << 27}, True, "a program is outside the window"),
+        ({26: 1}, True, "the program's sum is wrong"),
+        ({31: 3}, True, "a result is outside the window"),
+        ({31: 0}, True, "a result has another number of words"),
+        ({31: 2}, True, "a result has another number of words"),
+        ({32: WINDOW - 4}, True, "a result is outside the window"),
+        ({33: 1 << 30}, True, "a result is outside the window"),
+        ({34: 32}, True, "a result is outside the window"),
+        ({25: 0, 26: 0}, True, "the driver refused the program"),
         ({4: 2048}, True, "the driver refused the window"),
-        ({18: WINDOW}, True, "the step table is outside the window"),
-        ({18: 4096}, True, "the step table is of another layout"),
+        ({19: WINDOW}, True, "the step table is outside the window"),
+        ({19: 4096}, True, "the step table is of another layout"),
         ({8: 32, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
         ({7: WINDOW, 8: 64, 9: 1 << 17, 10: 1}, True, "the adapter is outside the window"),
         ({8: 64, 9: (1 << 17) + 4, 10: 1}, True, "the adapter's store is in the window, or outside the memory"),
@@ -212,6 +212,17 @@ def test_a_bad_header_is_refused(soc, change, repair, message):
     lines = soc.run(spoilt(change, repair=repair))
     assert lines[-2:] == [f"error: {message}", "failed"]
     assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
+
+
+@pytest.mark.parametrize(
+    "at, message",
+    [
+        (WINDOW, "the description of prompts is outside the window"),
+        (4096, "the description of prompts is of another layout"),
+    ],
+)
+def test_a_job_without_what_its_prompts_need_is_refused(soc, at, message):
+    assert soc.run(spoilt({20: at}))[-2:] == [f"prompts: error: {message}", "failed"]
 
 
 @pytest.mark.parametrize(
