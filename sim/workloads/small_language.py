@@ -16,11 +16,42 @@ from .decode import Decoding
 from .instant import InstantTrainer, arranged
 from .step import Frozen, StepMachine, Training, largest
 
-__all__ = ["SmallLanguage", "same_words"]
+__all__ = ["SMALL", "SmallLanguage", "frozen_of", "random_tensors", "same_words"]
+
+#: A transformer whose tensors fill tiles of 64.
+SMALL = LanguageModel(
+    name="small",
+    hidden=128,
+    inter=192,
+    layers=2,
+    heads=2,
+    kv_heads=1,
+    head_dim=64,
+    vocab=150,
+    context=64,
+    rope_theta=100.0,
+    norm_eps=1e-5,
+    tied=False,
+)
+
+
+def random_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Tensors of :data:`SMALL`: norms about 1, matrices about 0."""
+    return {
+        name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
+        for name, shape in SMALL.tensors.items()
+    }
+
+
+def frozen_of(tensors: Mapping[str, np.ndarray]) -> Frozen:
+    """:data:`SMALL` with these tensors, its linears quantised."""
+    return Frozen(
+        SMALL, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
+    )
 
 
 class SmallLanguage:
-    """A small transformer whose tensors fill tiles of 64, with a text.
+    """:data:`SMALL` with a text.
 
     The text is as long as the machine takes. What runs is compared with the reference, word by word.
 
@@ -36,28 +67,8 @@ class SmallLanguage:
     def __init__(self, config: LanguageConfig, memory_bytes: int, *, rank: int | None = None) -> None:
         self.config, self.memory_bytes = config, memory_bytes
         self.rank = config.rank if rank is None else rank
-        self.model = LanguageModel(
-            name="small",
-            hidden=128,
-            inter=192,
-            layers=2,
-            heads=2,
-            kv_heads=1,
-            head_dim=64,
-            vocab=150,
-            context=64,
-            rope_theta=100.0,
-            norm_eps=1e-5,
-            tied=False,
-        )
         rng = np.random.default_rng(3)
-        tensors = {
-            name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
-            for name, shape in self.model.tensors.items()
-        }
-        self.frozen = Frozen(
-            self.model, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
-        )
+        self.model, self.frozen = SMALL, frozen_of(random_tensors(rng))
         self.tokens = tuple(rng.integers(0, self.model.vocab, min(config.tokens, 64)).tolist())
         self.adapters = {
             name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)

@@ -1,28 +1,18 @@
 """A step has no operation that it could do without, and what is left makes what all of them would."""
 
+from dataclasses import replace
+
 import pytest
 
-from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS, LanguageModel
+from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS
 from gradloom.rtl.models.methods import IA3, LAYERNORM
 from gradloom.rtl.plan.language.needs import needed, reads
 from gradloom.rtl.plan.language.operations import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum, results
 from gradloom.rtl.plan.language.traffic import base_bytes
 from gradloom.rtl.plan.language.transformer import Step
+from gradloom.sim.workloads.small_language import SMALL
 
-MODEL = LanguageModel(
-    name="small",
-    hidden=128,
-    inter=192,
-    layers=3,
-    heads=2,
-    kv_heads=1,
-    head_dim=64,
-    vocab=150,
-    context=64,
-    rope_theta=100.0,
-    norm_eps=1e-5,
-    tied=False,
-)
+MODEL = replace(SMALL, layers=3)
 
 
 def step(targets, first=0, rank=8, model=MODEL, tokens=9):

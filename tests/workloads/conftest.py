@@ -4,25 +4,12 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import Adapter, fresh_lora
-from gradloom.rtl.models.pack import quantize_linear
-from gradloom.sim.workloads.step import Frozen, StepMachine, Training
+from gradloom.sim.reference.llama import Llama
+from gradloom.sim.workloads.small_language import SMALL, frozen_of, random_tensors
+from gradloom.sim.workloads.step import StepMachine, Training
 
-MODEL = LanguageModel(
-    name="small",
-    hidden=128,
-    inter=192,
-    layers=2,
-    heads=2,
-    kv_heads=1,
-    head_dim=64,
-    vocab=150,
-    context=64,
-    rope_theta=100.0,
-    norm_eps=1e-5,
-    tied=False,
-)
+MODEL = SMALL
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
@@ -30,18 +17,18 @@ TARGETS = ("q_proj", "v_proj", "down_proj")
 
 @pytest.fixture(scope="session")
 def tensors():
-    random = np.random.default_rng(3)
-    return {
-        name: random.normal(1, 0.2, shape) if len(shape) == 1 else random.normal(0, 0.1, shape)
-        for name, shape in MODEL.tensors.items()
-    }
+    return random_tensors(np.random.default_rng(3))
 
 
 @pytest.fixture(scope="session")
 def frozen(tensors):
-    return Frozen(
-        MODEL, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
-    )
+    return frozen_of(tensors)
+
+
+def exact_llama(frozen):
+    """The model in float64, with the weights that are frozen."""
+    weights = {f"{linear.name}.weight": frozen.held[linear.name].weight() for linear in MODEL.linears}
+    return Llama(MODEL, lambda key: weights[key] if key in weights else frozen.tensor(key), dtype=np.float64)
 
 
 @pytest.fixture
@@ -67,3 +54,10 @@ def machine():
     machine = StepMachine(CONFIG, memory_bytes=1 << 24)
     yield machine
     machine.close()
+
+
+@pytest.fixture
+def fresh(machine):
+    """Another machine on the same device, which overwrites what the first has in memory."""
+    yield StepMachine(CONFIG, device=machine.device)
+    machine.held.clear()

@@ -5,12 +5,11 @@ import pytest
 
 from gradloom.rtl.models.lora_xs import fresh_cores
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.reference.llama import Llama
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.step import StepMachine, Training, largest
+from gradloom.sim.workloads.step import Training, largest
 from gradloom.sim.workloads.trainer import Trainer, trainer_machine
 
-from .conftest import CONFIG, MODEL, TARGETS, TOKENS
+from .conftest import CONFIG, MODEL, TARGETS, TOKENS, exact_llama
 from .test_step import compared
 
 
@@ -31,13 +30,7 @@ def test_gradients_are_those_of_the_model(frozen, cores):
     learnt = cores()
     step = Training(frozen, TOKENS, learnt, range(MODEL.layers), rule=AdamW(lr=1e-3))
     exact = step.exact()
-    names = {linear.name: frozen.held[linear.name].weight() for linear in MODEL.linears}
-    llama = Llama(
-        MODEL,
-        lambda key: names[key.removesuffix(".weight")] if key.removesuffix(".weight") in names else frozen.tensor(key),
-        dtype=np.float64,
-    )
-    loss, gradients = llama.gradients(TOKENS, learnt)
+    loss, gradients = exact_llama(frozen).gradients(TOKENS, learnt)
     assert exact.mean_loss == pytest.approx(loss, rel=1e-6)
     frac = step.fracs(largest(exact), headroom=1)
     made = step.integers(frac)
@@ -84,9 +77,8 @@ def test_the_first_step_and_one_that_yields_and_shares_places(frozen, cores, mac
     assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
 
 
-def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, cores, machine, monkeypatch):
+def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, cores, fresh, monkeypatch):
     """Two updates of two texts each from the last layer on: words, moments and losses of the reference."""
-    fresh = StepMachine(CONFIG, device=machine.device)
     monkeypatch.setattr("gradloom.sim.workloads.trainer.StepMachine", lambda config, **_: fresh)
     texts, rule = (TOKENS, TOKENS[::-1]), AdamW(lr=1e-2)
     model, made = (Trainer(frozen, cores(layers=[1], size=0), range(MODEL.layers), rule, texts=2) for _ in range(2))

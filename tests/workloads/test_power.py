@@ -124,10 +124,15 @@ def test_limits_stop_a_job_where_it_goes_on_later(board):
         assert (found.words, found.log) == (expected.words, expected.log)
 
 
+def told(lines):
+    """What is said of copies and pauses."""
+    return [line for line in lines if line.startswith(("kept", "paused", "goes on"))]
+
+
 def test_cycles_and_lost_mains_keep_a_job(board):
     each = board(every=0, cycles=2500)
     lines, _ = each.power(mains=5)
-    assert [line for line in lines if line.startswith(("kept", "paused", "goes on"))] == [
+    assert told(lines) == [
         "kept: after run 3",
         "kept: after run 5",
         "paused: mains power is gone",
@@ -139,7 +144,7 @@ def test_cycles_and_lost_mains_keep_a_job(board):
 def test_a_chip_that_is_too_warm_pauses_the_job(board):
     each = board(every=0, cycles=1 << 40, limits=Limits(celsius=80))
     lines, _ = each.power(warm=2)
-    assert [line for line in lines if line.startswith(("kept", "paused", "goes on"))] == [
+    assert told(lines) == [
         "kept: after run 2",
         "paused: the chip has 96 degrees",
         "goes on: the chip has 34 degrees",

@@ -13,12 +13,11 @@ from gradloom.rtl.models.methods import IA3, LAYERNORM
 from gradloom.rtl.models.pack import quantize_linear
 from gradloom.rtl.models.vectors import Vector
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.reference.llama import Llama
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest
+from gradloom.sim.workloads.step import Frozen, Training, largest
 from gradloom.sim.workloads.trainer import Trainer, trainer_machine
 
-from .conftest import CONFIG, MODEL, TOKENS
+from .conftest import CONFIG, MODEL, TOKENS, exact_llama
 from .test_step import compared
 
 METHODS = {"layernorm": LAYERNORM, "ia3": IA3}
@@ -46,13 +45,7 @@ def test_gradients_are_those_of_the_model(frozen, vectors, name):
     learnt = vectors(METHODS[name])
     step = Training(frozen, TOKENS, learnt, range(MODEL.layers), rule=AdamW(lr=1e-3))
     exact = step.exact()
-    names = {linear.name: frozen.held[linear.name].weight() for linear in MODEL.linears}
-    llama = Llama(
-        MODEL,
-        lambda key: names[key.removesuffix(".weight")] if key.removesuffix(".weight") in names else frozen.tensor(key),
-        dtype=np.float64,
-    )
-    loss, gradients = llama.gradients(TOKENS, learnt)
+    loss, gradients = exact_llama(frozen).gradients(TOKENS, learnt)
     assert exact.mean_loss == pytest.approx(loss, rel=1e-12)
     frac = step.fracs(largest(exact), headroom=1)
     made = step.integers(frac)
@@ -100,7 +93,7 @@ def test_the_forecast_of_a_step_that_yields_and_shares_places(frozen, vectors, m
     assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
 
 
-def test_factors_of_more_features_than_the_engine_holds(tensors, machine):
+def test_factors_of_more_features_than_the_engine_holds(tensors, fresh):
     """They are loaded in parts."""
     model = replace(MODEL, inter=CONFIG.features + 64)
     random = np.random.default_rng(8)
@@ -112,7 +105,6 @@ def test_factors_of_more_features_than_the_engine_holds(tensors, machine):
     learnt = {"model.layers.0.mlp.down_proj": Vector(random.normal(1, 0.3, model.inter))}
     inputs = {"x": random.normal(0, 1, (4, 128)), "gradient": random.normal(0, 1e-2, (4, 128))}
     # Its matrices are others of the same names.
-    fresh = StepMachine(CONFIG, device=machine.device)
     _, run = compared(Training(wide, (0, 1, 2, 3), learnt, [0], head=False, inputs=inputs, rule=0.05), fresh)
     assert np.abs(run.values["model.layers.0.mlp.down_proj.gw"]).min(axis=0)[-64:].any()
     loads = [each for each in run.instructions if each.engine == VECTOR and each.opcode == VectorOpcode.WEIGHTS]
@@ -120,9 +112,8 @@ def test_factors_of_more_features_than_the_engine_holds(tensors, machine):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, vectors, machine, monkeypatch, name):
+def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, vectors, fresh, monkeypatch, name):
     """Two updates of two texts each from the last layer on: words, moments and losses of the reference."""
-    fresh = StepMachine(CONFIG, device=machine.device)
     monkeypatch.setattr("gradloom.sim.workloads.trainer.StepMachine", lambda config, **_: fresh)
     texts = TOKENS, TOKENS[::-1]
     model, made = (
