@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soc_infer.h"
 
-#include "gradloom_steps.h"
-#include "gradloom_sum.h"
 #include "soc_line.h"
 #include "soc_memory.h"
+#include "soc_part.h"
 
 #if defined GL_BOARD_CARD && defined GL_BOARD_LISTEN
 
 #define MAGIC 0x4e414c47u /* "GLAN" */
-#define LAYOUT 1u
 #define MOST 64u
 /* Features and rows of a tile. */
 #define EDGE 64u
 
-/* Words in the window; offsets count from its first byte. sim/workloads/board_answers.py writes them. */
+/* The description; sim/workloads/board_answers.py writes it. */
 struct answers {
-    uint32_t magic, layout, sum; /* CRC-32 of the words behind */
-    uint32_t program, commands, table;
+    struct part part;
     uint32_t positions; /* of prompt and answer, at most */
     uint32_t cache, cached; /* of keys and values, and their bytes */
     uint32_t angles; /* bytes from one position's angles to the next */
@@ -35,7 +32,6 @@ static const gl_device *device;
 static volatile const struct job *job;
 static volatile const struct answers *answers;
 static gl_steps steps;
-static uint32_t state_offset;
 
 /* Of the prompt: its tokens, then those of the answer; how many are wanted, the one that ends it, the adapter, and the
  * number that whoever asks has given it. */
@@ -51,32 +47,36 @@ static volatile uint32_t *at(uint32_t offset)
     return in_window(job, offset);
 }
 
-static int inside(uint32_t offset, uint32_t bytes)
+/* Whether all that the description names lies in the window. */
+static int holds(void)
 {
-    return offset % 4 == 0 && offset <= job->window_bytes && bytes <= job->window_bytes - offset;
+    uint32_t window = job->window_bytes, vocabulary = answers->vocabulary, features = answers->features, i;
+
+    for (i = 0; i < INFER_ADAPTERS; i++)
+        if (!inside(answers->adapter[i], answers->words, window))
+            return 0;
+    return inside(answers->input, 4 * features, window) && inside(answers->logits, 4 * vocabulary, window) &&
+           inside(answers->cache, answers->cached, window) && features % EDGE == 0 && answers->shift <= 31 &&
+           inside(answers->embedding, 2 * features * ((vocabulary + EDGE - 1) & ~(EDGE - 1)), window) &&
+           answers->words % 4 == 0 && answers->state <= answers->words && answers->words <= job->adapter_bytes &&
+           answers->positions <= MOST;
 }
 
 static const char *refuse(void)
 {
-    static const char outside[] = "the description of prompts is outside the window";
-    uint32_t i;
-
-    if (!inside(job->answers, sizeof *answers))
-        return outside;
-    if (answers->magic != MAGIC || answers->layout != LAYOUT)
+    switch (part_open(job, job->answers, MAGIC, sizeof *answers, &steps)) {
+    case PART_LAYOUT:
         return "the description of prompts is of another layout";
-    if (gl_sum_words(&answers->program, (sizeof *answers - offsetof(struct answers, program)) / 4) != answers->sum)
+    case PART_SUM:
         return "the sum of the description of prompts is wrong";
-    if (!inside(answers->program, 32 * answers->commands) || !inside(answers->input, 4 * answers->features) ||
-        !inside(answers->logits, 4 * answers->vocabulary) || answers->features % EDGE || answers->shift > 31 ||
-        !inside(answers->cache, answers->cached) || !inside(answers->embedding, 2 * answers->features * ((answers->vocabulary + EDGE - 1) & ~(EDGE - 1))) ||
-        answers->words % 4 || answers->state > answers->words || answers->words > job->adapter_bytes ||
-        answers->positions > MOST)
-        return outside;
-    for (i = 0; i < INFER_ADAPTERS; i++)
-        if (!inside(answers->adapter[i], answers->words))
-            return outside;
-    return NULL;
+    case PART_GOOD:
+        if (holds())
+            return gl_steps_check(&steps);
+        break;
+    case PART_OUTSIDE:
+        break;
+    }
+    return "the description of prompts is outside the window";
 }
 
 static void clear(uint32_t offset, uint32_t bytes)
@@ -99,15 +99,6 @@ const char *infer_open(const gl_device *machine, volatile const struct job *now)
         return NULL;
     answers = (volatile const struct answers *)at(job->answers);
     why = refuse();
-    if (!why) {
-        steps.window = at(0);
-        steps.window_bytes = job->window_bytes;
-        steps.table = answers->table;
-        steps.programs = 1;
-        steps.offset[0] = answers->program;
-        steps.commands[0] = answers->commands;
-        why = gl_steps_check(&steps);
-    }
     if (!why && gl_steps_columns(&steps) != COLUMNS)
         why = "the table of prompts has other columns";
     if (why) {
@@ -209,9 +200,8 @@ static void begin(void)
     row[ROW] = position * 4 * EDGE;
     row[ANGLES] = position * answers->angles;
     row[ADAPTER] = answers->adapter[chosen];
-    state_offset = answers->adapter[chosen] + answers->state;
-    why = gl_steps_patch(&steps, 0, row, at(state_offset));
-    if (!why && gl_request(device, answers->program, answers->commands) != GL_OK)
+    why = gl_steps_patch(&steps, 0, row, at(row[ADAPTER] + answers->state));
+    if (!why && gl_request(device, steps.offset[0], steps.commands[0]) != GL_OK)
         why = "the accelerator takes no request";
     runs = !why;
     if (why)

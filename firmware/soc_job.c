@@ -8,12 +8,6 @@
 #define LAYOUT 5u
 #define MAX_RESULTS 16u
 
-/* Whether `bytes` bytes at `offset` lie in the first `size`, from a whole word on. */
-static int inside(uint32_t offset, uint32_t bytes, uint32_t size)
-{
-    return offset % 4 == 0 && offset <= size && bytes <= size - offset;
-}
-
 /* Whether `bytes` bytes at `offset` of the memory are out of a program's reach. */
 static int beside(volatile const struct job *job, uint32_t offset, uint32_t bytes)
 {

@@ -75,6 +75,12 @@ static inline uint64_t pair(volatile const uint32_t *words)
     return (uint64_t)words[1] << 32 | words[0];
 }
 
+/* Whether `bytes` bytes at `offset` lie in the first `size`, from a whole word on. */
+static inline int inside(uint32_t offset, uint32_t bytes, uint32_t size)
+{
+    return offset % 4 == 0 && offset <= size && bytes <= size - offset;
+}
+
 /* NULL, or why the header is refused. */
 const char *refuse_job(volatile const struct job *job);
 

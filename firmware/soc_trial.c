@@ -1,42 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soc_trial.h"
 
-#include "gradloom_steps.h"
-#include "gradloom_sum.h"
 #include "soc_card.h"
 #include "soc_deliver.h"
 #include "soc_device.h"
+#include "soc_part.h"
 #include "soc_result.h"
 #include "soc_text.h"
 
 #ifdef GL_BOARD_CARD
 
 #define MAGIC 0x52544c47u /* "GLTR" */
-#define LAYOUT 1u
 
-/* Words in the window; offsets count from its first byte. sim/workloads/board_trial.py writes them. */
+/* The description. */
 struct description {
-    uint32_t magic, layout, sum; /* CRC-32 of the words behind */
-    uint32_t program, commands, table, loss;
+    struct part part;
+    uint32_t loss; /* where the program leaves it */
 };
 
-static const char *open(volatile const struct job *job, gl_steps *steps, uint32_t *loss)
+static const char *find(volatile const struct job *job, gl_steps *steps, uint32_t *loss)
 {
     volatile const struct description *found = (volatile const struct description *)in_window(job, job->trial);
 
-    if (job->trial % 4 || job->trial > job->window_bytes || sizeof *found > job->window_bytes - job->trial ||
-        found->magic != MAGIC || found->layout != LAYOUT || gl_sum_words(&found->program, 4) != found->sum ||
-        found->program % 32 || found->program > job->window_bytes ||
-        found->commands > (job->window_bytes - found->program) / 32 || found->loss % 4 ||
-        found->loss > job->window_bytes - 16)
+    if (part_open(job, job->trial, MAGIC, sizeof *found, steps) != PART_GOOD || !inside(found->loss, 16, job->window_bytes))
         return "the trial is outside the window, or of another layout";
-    steps->window = in_window(job, 0);
-    steps->window_bytes = job->window_bytes;
-    steps->table = found->table;
-    steps->programs = 1;
-    steps->offset[0] = found->program;
-    steps->commands[0] = found->commands;
-    steps->first = 0;
     *loss = found->loss;
     return gl_steps_check(steps);
 }
@@ -67,7 +54,7 @@ const char *trial(const gl_device *device, volatile const struct job *job)
 
     if (!job->trial || !trial_due(&bound))
         return NULL;
-    why = open(job, &steps, &loss);
+    why = find(job, &steps, &loss);
     if (!why)
         why = measure(device, &steps, loss, &after);
     if (!why)

@@ -26,8 +26,8 @@ from .conftest import CONFIG
 
 FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
 SOURCES = (
-    "soc_main soc_card soc_deliver soc_device soc_infer soc_job soc_keep soc_line soc_package soc_result soc_root"
-    " soc_sd soc_serve soc_sha soc_text soc_trial gradloom gradloom_steps gradloom_store gradloom_sum"
+    "soc_main soc_card soc_deliver soc_device soc_infer soc_job soc_keep soc_line soc_package soc_part soc_result"
+    " soc_root soc_sd soc_serve soc_sha soc_text soc_trial gradloom gradloom_steps gradloom_store gradloom_sum"
 ).split()
 #: A board whose memory and registers are the process's, and whose card is a model.
 HEADER = """
