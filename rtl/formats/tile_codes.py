@@ -7,12 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ACCUMULATOR", "EDGE", "GUARD", "LEAST", "MOST", "NARROW", "WIDE", "ZERO", "Coded", "coded", "tile_peaks"]
+__all__ = [
+    "ACCUMULATOR",
+    "EDGE",
+    "GUARD",
+    "LEAST",
+    "MOST",
+    "NARROW",
+    "WIDE",
+    "WORD",
+    "ZERO",
+    "Coded",
+    "Stored",
+    "coded",
+    "stored",
+    "tile_peaks",
+]
 
 #: Rows and columns of a tile.
 EDGE = 64
 #: Bits of a code: operands of products, and all other values.
 NARROW, WIDE = 8, 16
+#: Bits of a word that codes are made of.
+WORD = 48
 #: Exponents of tiles; a tile of zeros has the exponent ``ZERO``.
 LEAST, MOST, ZERO = -127, 127, -128
 #: Bits that the products of a tile gain before they are aligned, and bits of the sum.
@@ -70,21 +87,63 @@ def tile_peaks(values: np.ndarray) -> np.ndarray:
 def coded(values: np.ndarray, bits: int) -> Coded:
     """Codes of values, which are integers times powers of two.
 
-    A tile's exponent is the least with which its largest magnitude, rounded half up, needs no clipping.
+    A tile's exponent brings its largest magnitude to ``bits`` bits, the sign included. What rounds above the largest
+    code is the largest code.
     """
     most = (1 << bits - 1) - 1
     peaks = tile_peaks(values)
-    mantissa, exponent = np.frexp(peaks)
-    # The peak is mantissa * 2**exponent, mantissa in [1/2, 1): what rounds above the largest code needs one more.
-    exponent = exponent - (bits - 1)
-    exponent += np.floor(mantissa * 2.0 ** (bits - 1) + 0.5) > most
+    exponent = np.frexp(peaks)[1].astype(np.int64) - (bits - 1)
     exponent = np.where(peaks > 0, np.clip(exponent, LEAST, MOST), ZERO)
     codes = values * spread(np.exp2(-exponent.astype(np.float64)), values.shape)
     codes += 0.5
     np.floor(codes, out=codes)
-    clipped = 0
-    if exponent.max(initial=ZERO) == MOST:
-        clipped = int((np.abs(codes) > most).sum())
-        codes = np.clip(codes, -most, most)
+    clipped = int((np.abs(codes) > most + 1).sum()) if exponent.max(initial=ZERO) == MOST else 0
+    np.clip(codes, -most, most, out=codes)
     zeroed = int(np.count_nonzero(values) - np.count_nonzero(codes))
-    return Coded(codes, exponent.astype(np.int64), clipped, zeroed)
+    return Coded(codes, exponent, clipped, zeroed)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Codes ``[rows, features]`` of one tile as STORE makes them.
+
+    ``codes``: int64. ``clipped``, ``zeroed``: see :class:`Coded`.
+    """
+
+    codes: np.ndarray
+    exponent: int
+    clipped: int = 0
+    zeroed: int = 0
+
+
+def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> Stored:
+    """Codes of one tile of words, ``word * 2**exponent``.
+
+    The rule is that of :func:`coded`, in integers.
+
+    Parameters
+    ----------
+    words : int64 array ``[rows, features]``
+        Of :data:`WORD` bits.
+    exponents : int or array ``[rows, 1]``
+    bits : int
+        Of a code.
+    """
+    words, own = np.asarray(words, np.int64), np.broadcast_to(np.asarray(exponents, np.int64), (len(words), 1))
+    if np.abs(words).max(initial=0) >> WORD - 1:
+        raise ValueError(f"word {np.abs(words).max()}: must have at most {WORD} bits")
+    largest = np.abs(words).max(axis=1, initial=0)
+    # A magnitude of 48 bits is exact in float64.
+    tops = (np.frexp(largest.astype(np.float64))[1] - 1 + own[:, 0])[largest > 0]
+    if not len(tops):
+        return Stored(np.zeros_like(words), ZERO)
+    exponent = int(np.clip(tops.max() - (bits - 2), LEAST, MOST))
+    most = (1 << bits - 1) - 1
+    down = exponent - own
+    # Beyond the ends every code is that of the end.
+    far = np.clip(-down, 0, bits)
+    near = np.clip(down, 1, WORD + 1)
+    scaled = np.where(down > 0, (words + (np.int64(1) << near - 1)) >> near, np.clip(words, -most - 1, most + 1) << far)
+    codes = np.clip(scaled, -most, most)
+    clipped = int((np.abs(scaled) > most + 1).sum())
+    return Stored(codes, exponent, clipped, int(((words != 0) & (codes == 0)).sum()))

@@ -1,0 +1,98 @@
+"""Load port of records of tiles: takes headers and rows apart."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats.tile_codes import EDGE
+from ..formats.tile_records import BEAT, TileArgument
+from ..shell.signature import PortBeat
+
+__all__ = ["TileIntake", "tile_exponent", "tile_write"]
+
+
+def tile_write(slots):
+    """A beat of a row on its way to a slot."""
+    return data.StructLayout(
+        {"valid": 1, "slot": range(max(slots, 2)), "row": range(EDGE), "beat": 3, "data": 8 * BEAT}
+    )
+
+
+def tile_exponent(slots):
+    """Exponent of a record, which comes before its rows."""
+    return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
+
+
+class TileIntake(wiring.Component):
+    """Takes records of tiles apart, a beat a cycle.
+
+    See :class:`~gradloom.rtl.formats.tile_records.TileRecord`. It never waits; ``write`` and ``exponent`` are a cycle
+    late. Consecutive records of one LOAD go to consecutive slots.
+
+    Parameters
+    ----------
+    slots : int
+    bits : int
+        Of a code: 8 or 16.
+    row : bool
+        Records have one row.
+
+    Members
+    -------
+    beats : stream of beats of a load port, ``arg`` as :data:`~...formats.tile_records.TileArgument`.
+    refuse : with the beat: its slot is not there, it has a code that no quantiser makes, or more rows than one.
+    write : ``{valid, slot, row, beat, data}``. exponent : ``{valid, slot, exponent}``.
+    """
+
+    def __init__(self, *, slots, bits, row=False):
+        self.slots = slots
+        self.bits = bits
+        self.row = row
+        super().__init__(
+            {
+                "beats": In(stream.Signature(PortBeat(8 * BEAT))),
+                "refuse": Out(1),
+                "write": Out(tile_write(slots)),
+                "exponent": Out(tile_exponent(slots)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        beat, arg = self.beats.p, Signal(TileArgument)
+        m.d.comb += [self.beats.ready.eq(1), arg.eq(beat.arg)]
+        # Where the beat belongs; the first of a LOAD is a header.
+        header, slot, row, at = Signal(init=1), Signal(9), Signal(range(EDGE)), Signal(3)
+        own, is_header = Signal(9), Signal()
+        m.d.comb += [own.eq(Mux(beat.first, arg.slot, slot)), is_header.eq(beat.first | header)]
+        # Beats of a row, less 1: 16 codes of 8 bits, or 8 of 16.
+        wide = arg.features[(BEAT * 8 // self.bits - 1).bit_length() :]
+        least = 1 << self.bits - 1
+        wrong = Cat(beat.data.word_select(n, self.bits) == least for n in range(8 * BEAT // self.bits)).any()
+        beyond = own >= self.slots
+        if self.row:
+            beyond = beyond | (arg.rows != 0)
+        # mutant accepts: m.d.comb += self.refuse.eq(beyond)
+        m.d.comb += self.refuse.eq(beyond | (~is_header & wrong))
+        taken = Signal()
+        m.d.comb += taken.eq(self.beats.valid & ~self.refuse)
+        with m.If(self.beats.valid):
+            with m.If(is_header):
+                m.d.sync += [header.eq(0), slot.eq(own), row.eq(0), at.eq(0)]
+            with m.Elif(at != wide):
+                m.d.sync += at.eq(at + 1)
+            with m.Else():
+                m.d.sync += [at.eq(0), row.eq(row + 1)]
+                with m.If(row == arg.rows):
+                    m.d.sync += [header.eq(1), slot.eq(slot + (slot < self.slots))]
+        m.d.sync += [
+            self.write.valid.eq(taken & ~is_header),
+            self.write.slot.eq(own),
+            self.write.row.eq(row),
+            self.write.beat.eq(at),
+            self.write.data.eq(beat.data),
+            self.exponent.valid.eq(taken & is_header),
+            self.exponent.slot.eq(own),
+            self.exponent.exponent.eq(beat.data[:8].as_signed()),
+        ]
+        return m

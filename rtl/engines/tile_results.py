@@ -1,0 +1,202 @@
+"""Results of an engine on tiles: words, and the largest of a slot."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..formats.tile_codes import EDGE, WORD
+from ..hierarchy import place
+from ..stream.delay import delay
+from .tile_store import EXPONENT, PEAK
+
+__all__ = ["TilePeak", "TileResults"]
+
+#: Words of a beat of results.
+_LANES = 8
+
+
+class TilePeak(wiring.Component):
+    """Keeps the exponent of the leading bit of a slot's largest word.
+
+    Words of a cycle count :attr:`latency` cycles later.
+
+    Parameters
+    ----------
+    slots, lanes : int
+
+    Members
+    -------
+    valid, slot, exponent : words of this cycle, in units of ``2**exponent``. words : a lane counts with ``mask``.
+    fresh, fresh_slot : the slot has no words but those that follow, this cycle's included.
+    read : a slot. peak, some : its, in the same cycle; ``some``: a word was not 0.
+    """
+
+    latency = 5
+
+    def __init__(self, *, slots, lanes):
+        self.slots = slots
+        self.lanes = lanes
+        slot = range(max(slots, 2))
+        super().__init__(
+            {
+                "valid": In(1),
+                "slot": In(slot),
+                "exponent": In(signed(EXPONENT)),
+                "words": In(data.ArrayLayout(signed(WORD), lanes)),
+                "mask": In(lanes),
+                "fresh": In(1),
+                "fresh_slot": In(slot),
+                "read": In(slot),
+                "peak": Out(signed(PEAK)),
+                "some": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        tag = data.StructLayout(
+            {"valid": 1, "slot": self.slot.shape(), "exponent": signed(EXPONENT), "fresh": 1, "fresh_slot": 4}
+        )
+        now = Signal(tag)
+        m.d.comb += [now[name].eq(getattr(self, name)) for name in tag.members]
+        # Magnitudes, then a bit for each place in which one has a bit, in two steps of a tree.
+        level = []
+        for lane in range(self.lanes):
+            magnitude = Signal(WORD, reset_less=True, name=f"magnitude_{lane}")
+            word = self.words[lane]
+            # mutant complement: m.d.sync += magnitude.eq(Mux(self.mask[lane], Mux(word < 0, ~word, word), 0))
+            m.d.sync += magnitude.eq(Mux(self.mask[lane], Mux(word < 0, -word, word), 0))
+            level.append(magnitude)
+        for step in range(2):
+            size = 8 if step == 0 else len(level)
+            after = []
+            for first in range(0, len(level), size):
+                joined = Signal(WORD, reset_less=True, name=f"joined_{step}_{first}")
+                some = level[first : first + size]
+                total = some[0]
+                for each in some[1:]:
+                    total = total | each
+                m.d.sync += joined.eq(total)
+                after.append(joined)
+            level = after
+        (bits,) = level
+        # The leading bit: of six groups of eight, then in the group.
+        groups = Cat(bits.word_select(n, 8).any() for n in range(WORD // 8))
+        high, content, found = Signal(3), Signal(8), Signal()
+        m.d.comb += content.eq(bits[:8])
+        for n in range(1, WORD // 8):
+            with m.If(groups[n]):
+                m.d.comb += [high.eq(n), content.eq(bits.word_select(n, 8))]
+        low = Signal(3)
+        for n in range(1, 8):
+            with m.If(content[n]):
+                m.d.comb += low.eq(n)
+        lead = Signal(6, reset_less=True)
+        m.d.sync += [lead.eq(Cat(low, high)), found.eq(bits.any())]
+        later = delay(m, now, 4, reset_less=False)
+        value = Signal(signed(PEAK))
+        m.d.comb += value.eq(later.exponent + lead)
+        peaks, somes = [], []
+        for slot in range(self.slots):
+            peak, some = Signal(signed(PEAK), name=f"peak_{slot}"), Signal(name=f"some_{slot}")
+            mine = later.valid & (later.slot == slot) & found
+            fresh = later.fresh & (later.fresh_slot == slot)
+            with m.If(fresh):
+                m.d.sync += [some.eq(mine), peak.eq(value)]
+            with m.Elif(mine & (~some | (value > peak))):
+                m.d.sync += [some.eq(1), peak.eq(value)]
+            peaks.append(peak)
+            somes.append(some)
+        m.d.comb += [self.peak.eq(Array(peaks)[self.read]), self.some.eq(Array(somes)[self.read])]
+        return m
+
+
+class TileResults(wiring.Component):
+    """Words of result slots: written a beat of 8, read 16 at a time.
+
+    An exponent a row. A word that is written counts in ``peak`` :attr:`latency` cycles later.
+
+    Parameters
+    ----------
+    slots : int
+
+    Members
+    -------
+    write : ``{valid, slot, row, beat, mask, exponent, words}``: 8 words of a row; the row's exponent is the last that
+        was written. Lanes without ``mask`` do not count in ``peak``.
+    fresh : ``{valid, slot}``: the slot is empty; this cycle's words count.
+    slot, read, words, exponent, peak, some : those of :class:`~.tile_store.TileStore`, in the other direction.
+    """
+
+    latency = TilePeak.latency
+
+    def __init__(self, *, slots):
+        self.slots = slots
+        slot = range(max(slots, 2))
+        super().__init__(
+            {
+                "write": In(
+                    data.StructLayout(
+                        {
+                            "valid": 1,
+                            "slot": slot,
+                            "row": range(EDGE),
+                            "beat": 3,
+                            "mask": _LANES,
+                            "exponent": signed(EXPONENT),
+                            "words": data.ArrayLayout(signed(WORD), _LANES),
+                        }
+                    )
+                ),
+                "fresh": In(data.StructLayout({"valid": 1, "slot": slot})),
+                "slot": In(slot),
+                "read": In(data.StructLayout({"en": 1, "row": range(EDGE), "column": 2})),
+                "words": Out(data.ArrayLayout(signed(WORD), 2 * _LANES)),
+                "exponent": Out(signed(EXPONENT)),
+                "peak": Out(signed(PEAK)),
+                "some": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        write, bits = self.write, (self.slots - 1).bit_length()
+        halves = []
+        for half in range(2):
+            m.submodules[f"half_{half}"] = kept = memory.Memory(
+                shape=WORD * _LANES, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "block"}
+            )
+            port, read = kept.write_port(), kept.read_port()
+            m.d.comb += [
+                port.en.eq(write.valid & (write.beat[0] == half)),
+                port.addr.eq(Cat(write.beat[1:], write.row, write.slot[:bits])),
+                port.data.eq(write.words),
+                read.en.eq(self.read.en),
+                read.addr.eq(Cat(self.read.column, self.read.row, self.slot[:bits])),
+            ]
+            halves.append(read.data)
+        m.submodules.rows = rows = memory.Memory(shape=signed(EXPONENT), depth=self.slots * EDGE, init=[])
+        port, read = rows.write_port(), rows.read_port()
+        m.d.comb += [
+            port.en.eq(write.valid),
+            port.addr.eq(Cat(write.row, write.slot[:bits])),
+            port.data.eq(write.exponent),
+            read.en.eq(self.read.en),
+            read.addr.eq(Cat(self.read.row, self.slot[:bits])),
+            self.words.eq(Cat(halves)),
+            self.exponent.eq(read.data),
+        ]
+        peak = place(m, "peak", TilePeak(slots=self.slots, lanes=_LANES), platform)
+        m.d.comb += [
+            peak.valid.eq(write.valid),
+            peak.slot.eq(write.slot),
+            peak.exponent.eq(write.exponent),
+            peak.words.eq(write.words),
+            peak.mask.eq(write.mask),
+            peak.fresh.eq(self.fresh.valid),
+            peak.fresh_slot.eq(self.fresh.slot),
+            peak.read.eq(self.slot),
+            self.peak.eq(peak.peak),
+            self.some.eq(peak.some),
+        ]
+        return m

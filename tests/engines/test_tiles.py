@@ -1,0 +1,244 @@
+"""Ports of records of tiles: what is loaded, and what STORE makes of words."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, connect, flipped
+
+from gradloom.rtl.engines.tile_load import TileIntake
+from gradloom.rtl.engines.tile_results import TilePeak, TileResults
+from gradloom.rtl.engines.tile_store import CodeLane, TileStore
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO, stored
+from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.shell.signature import LoadSignature, StoreSignature
+from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store
+from gradloom.sim.bench.mutants import mutant
+
+SLOTS = 2
+
+
+class Loop(wiring.Component):
+    """Words of a stream become results, which a store port sends."""
+
+    def __init__(self):
+        self.store = TileStore(slots=SLOTS)
+        self.results = TileResults(slots=SLOTS)
+        super().__init__(
+            {"i": In(stream.Signature(self.results.write.shape())), "store_o": In(StoreSignature(8 * BEAT))}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.store, m.submodules.results = self.store, self.results
+        connect(m, flipped(self.store_o), self.store.port)
+        m.d.comb += [
+            self.i.ready.eq(1),
+            self.results.write.eq(self.i.p),
+            self.results.write.valid.eq(self.i.valid & self.i.p.valid),
+            self.results.fresh.valid.eq(self.i.valid & ~self.i.p.valid),
+            self.results.fresh.slot.eq(self.i.p.slot),
+            self.results.slot.eq(self.store.slot),
+            self.results.read.eq(self.store.read),
+            *(
+                getattr(self.store, name).eq(getattr(self.results, name))
+                for name in ("words", "exponent", "peak", "some")
+            ),
+        ]
+        return m
+
+
+def beats_of(content):
+    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
+
+
+def writes(shape, slot, words, exponents):
+    """Payloads that clear a slot and write a tile of words."""
+    rows, features = words.shape
+    made = [{"valid": 0, "slot": slot}]
+    for row in range(rows):
+        for first in range(0, features, 8):
+            part = words[row, first : first + 8]
+            made.append(
+                {
+                    "valid": 1,
+                    "slot": slot,
+                    "row": row,
+                    "beat": first // 8,
+                    "mask": (1 << len(part)) - 1,
+                    "exponent": int(exponents[row, 0]),
+                    "words": [int(w) for w in part] + [12345] * (8 - len(part)),
+                }
+            )
+    return [shape.const(each) for each in made]
+
+
+def tile(seed, rows, features, *, bits=47, spread=8, base=0):
+    random = np.random.default_rng(seed)
+    words = random.integers(-(1 << bits), 1 << bits, (rows, features)) >> random.integers(0, bits, (rows, features))
+    return words, base + random.integers(0, spread + 1, (rows, 1))
+
+
+CASES = {
+    "whole": tile(1, 64, 64),
+    "part": tile(2, 5, 20),
+    "one": tile(3, 1, 3, spread=0),
+    "zeros": (np.zeros((3, 8), np.int64), np.zeros((3, 1), np.int64)),
+    "negative powers": (-(1 << np.arange(40)).reshape(5, 8), np.full((5, 1), -20)),
+    "almost a power": ((1 << np.arange(8, 48)).reshape(5, 8) - 1, np.full((5, 1), 3)),
+    "small": tile(4, 4, 16, bits=3, spread=0, base=-40),
+    "least": tile(5, 4, 16, base=-180),
+    "largest": tile(6, 4, 16, bits=30, base=200),
+    "far apart": (np.array([[1 << 46, -(1 << 46)], [3, -3]]), np.array([[300], [-300]])),
+}
+
+
+@pytest.fixture(scope="module")
+def bench():
+    unit = Loop()
+    return EngineBench(component=unit, watch={"saturated": unit.store.saturated, "underflowed": unit.store.underflowed})
+
+
+@pytest.mark.parametrize("pressure", [{}, {"stall": {"o": 0.5}}, {"stall": {"o": 0.2}, "hold": 120}], ids=str)
+@pytest.mark.parametrize("bits", [NARROW, WIDE])
+@pytest.mark.parametrize("case", CASES)
+def test_codes_are_those_of_the_rule(bench, case, bits, pressure):
+    words, exponents = CASES[case]
+    rows, features = words.shape
+    expected = stored(words, exponents, bits)
+    record = TileRecord(rows, features, bits)
+    run = bench.check(
+        Load("i", writes(bench.component.results.write.shape(), 1, words, exponents)),
+        FENCE,
+        Store("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE)),
+        words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
+        **pressure,
+    )
+    assert run.total("saturated") == expected.clipped and run.total("underflowed") == expected.zeroed
+
+
+def test_cases_reach_every_rule():
+    made = {name: [stored(*each, bits) for bits in (NARROW, WIDE)] for name, each in CASES.items()}
+    assert made["zeros"][0].exponent == ZERO and made["least"][0].exponent == -127
+    assert any(each.clipped for each in made["largest"]) and any(each.clipped for each in made["far apart"])
+    assert made["whole"][0].zeroed > made["whole"][1].zeroed > 0
+
+
+def test_a_record_leaves_at_a_beat_a_cycle(bench):
+    words, exponents = CASES["whole"]
+    record = TileRecord(64, 64, WIDE)
+    run = bench.run(
+        Load("i", writes(bench.component.results.write.shape(), 0, words, exponents)),
+        FENCE,
+        Store("o", record.beats, tile_argument(0, 64, 64, wide=True)),
+    )
+    times = run.stored["o"]
+    assert times[-1] - times[0] == record.beats - 1
+
+
+@pytest.mark.parametrize(
+    "beats, argument",
+    [
+        (65, tile_argument(2, 64, 16)),
+        (64, tile_argument(0, 64, 16)),
+        (66, tile_argument(0, 64, 16)),
+        (65, tile_argument(0, 64, 17)),
+    ],
+    ids=["slot", "fewer", "more", "features"],
+)
+def test_requests_of_other_records_are_refused(bench, beats, argument):
+    run = bench.run(Store("o", beats, argument))
+    assert [port for _, port, _ in run.refused] == ["o"]
+
+
+@pytest.mark.parametrize(
+    "name, unit, case", [("unlimited", CodeLane, "almost a power"), ("complement", TilePeak, "negative powers")]
+)
+def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
+    from gradloom.rtl.engines import tile_results, tile_store
+
+    for module in (tile_results, tile_store):
+        if hasattr(module, unit.__name__):
+            monkeypatch.setattr(module, unit.__name__, mutant(unit, name))
+    words, exponents = CASES[case]
+    rows, features = words.shape
+    record, expected = TileRecord(rows, features, NARROW), stored(words, exponents, NARROW)
+    unit = Loop()
+    with pytest.raises(AssertionError, match="words differ"):
+        EngineBench(component=unit).check(
+            Load("i", writes(unit.results.write.shape(), 0, words, exponents)),
+            FENCE,
+            Store("o", record.beats, tile_argument(0, rows, features)),
+            words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
+        )
+
+
+class Taken(wiring.Component):
+    """A load port and its intake."""
+
+    def __init__(self, intake=TileIntake, **options):
+        self.intake = intake(slots=3, **options)
+        super().__init__({"load_x": In(LoadSignature(8 * BEAT))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.intake = self.intake
+        m.d.comb += [
+            self.intake.beats.valid.eq(self.load_x.beats.valid),
+            self.intake.beats.p.eq(self.load_x.beats.p),
+            self.load_x.beats.ready.eq(self.intake.beats.ready),
+            self.load_x.refuse.eq(self.intake.refuse),
+        ]
+        return m
+
+
+@pytest.mark.parametrize("bits", [NARROW, WIDE])
+@pytest.mark.parametrize("rows, features", [(64, 64), (3, 20), (1, 1)])
+def test_records_go_to_slots(bits, rows, features):
+    random, record = np.random.default_rng(rows), TileRecord(rows, features, bits)
+    most = (1 << bits - 1) - 1
+    tiles = [(random.integers(-most, most + 1, (rows, features)), int(random.integers(-128, 128))) for _ in range(2)]
+    content = b"".join(record.pack(*each) for each in tiles)
+    unit = Taken(bits=bits)
+    bench = EngineBench(component=unit, watch={"write": unit.intake.write, "exponent": unit.intake.exponent})
+    run = bench.check(Load("x", beats_of(content), tile_argument(1, rows, features)), stall=0.3)
+    found = np.zeros((3, 64, 8, BEAT * 8 // bits), f"<i{bits // 8}")
+    for each in run.seen["write"]:
+        if each.valid:
+            found[each.slot, each.row, each.beat] = np.frombuffer(each.data.to_bytes(BEAT, "little"), found.dtype)
+    told = [(each.slot, each.exponent) for each in run.seen["exponent"] if each.valid]
+    assert told == [(1 + n, exponent) for n, (_, exponent) in enumerate(tiles)]
+    for n, (codes, _) in enumerate(tiles):
+        assert (found[1 + n, :, : record.row_beats].reshape(64, -1)[:rows, :features] == codes).all()
+
+
+def refused(bits, content, argument, **options):
+    run = EngineBench(component=Taken(bits=bits, **options)).run(Load("x", beats_of(content), argument))
+    return [(port, beat) for _, port, beat in run.refused]
+
+
+def test_codes_that_no_quantizer_makes_are_refused():
+    record = TileRecord(2, 64)
+    codes = np.zeros((2, 64), np.int64)
+    codes[1, 5] = -128
+    assert refused(NARROW, record.pack(codes, 0), tile_argument(0, 2, 64)) == [("x", 5)]
+    # The byte is no code in a header.
+    assert refused(NARROW, record.pack(codes * 0, ZERO), tile_argument(0, 2, 64)) == []
+    with pytest.raises(ValueError, match=r"record\[1, 5\] is -128: codes must be at least -127"):
+        record.unpack(record.pack(codes, 0))
+
+
+def test_slots_and_rows_that_are_not_there_are_refused():
+    record = TileRecord(1, 8, WIDE)
+    content = record.pack(np.ones((1, 8), np.int64), 0)
+    assert refused(WIDE, content, tile_argument(3, 1, 8)) == [("x", 0)]
+    assert refused(WIDE, content * 2, tile_argument(2, 1, 8)) == [("x", 2)]
+    two = TileRecord(2, 8, WIDE).pack(np.ones((2, 8), np.int64), 0)
+    assert refused(WIDE, two, tile_argument(0, 2, 8), row=True) == [("x", 0)]
+
+
+def test_an_intake_that_accepts_every_code_is_found():
+    record, codes = TileRecord(1, 64), np.full((1, 64), -128)
+    unit = Taken(mutant(TileIntake, "accepts"), bits=NARROW)
+    run = EngineBench(component=unit).run(Load("x", beats_of(record.pack(codes, 0)), tile_argument(0, 1, 64)))
+    assert not run.refused
