@@ -63,12 +63,15 @@ class TileRecord:
         return 1 + self.rows * self.row_beats
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Bytes of the record."""
         return BEAT * self.beats
 
     def pack(self, codes: np.ndarray, exponent: int) -> bytes:
-        """The record of integer codes ``[rows, features]``; fewer are filled with zeros."""
+        """The record of integer codes ``[rows, features]``.
+
+        Where there are fewer, zeros follow.
+        """
         whole = np.zeros((self.rows, self.row_beats * 8 * BEAT // self.bits), f"<i{self.bits // 8}")
         whole[: codes.shape[0], : codes.shape[1]] = codes
         return bytes([exponent & 0xFF]) + bytes(BEAT - 1) + whole.tobytes()
@@ -78,8 +81,8 @@ class TileRecord:
 
         :class:`ValueError` where the record has another length, or a code that no quantiser makes.
         """
-        if len(content) != self.bytes:
-            raise ValueError(f"record: has {len(content)} bytes, must have {self.bytes}")
+        if len(content) != self.size:
+            raise ValueError(f"record: has {len(content)} bytes, must have {self.size}")
         exponent = int.from_bytes(content[:1], "little", signed=True)
         assert ZERO <= exponent <= MOST and LEAST > ZERO
         whole = np.frombuffer(content[BEAT:], f"<i{self.bits // 8}").reshape(self.rows, -1).astype(np.int64)

@@ -40,12 +40,13 @@ def test_codes_are_symmetric_and_the_nearest():
                 assert not peak or np.abs(codes).max() >= 63
 
 
-def test_a_peak_that_rounds_above_the_largest_code_takes_the_next_exponent():
-    """127.5 is rounded half up, to 128; -127.5 to -127, but a tile has one exponent for both signs."""
-    assert coded(np.array([[127.4375]]), NARROW).exponents == 0
-    for x in (127.5, -127.5, -128.0):
+def test_a_peak_that_rounds_above_the_largest_code_takes_that_code():
+    """The leading bit decides the exponent, not how the rest rounds."""
+    for x, code in ((127.4375, 127), (127.5, 127), (-127.5, -127), (127.9, 127)):
         made = coded(np.array([[x]]), NARROW)
-        assert made.exponents == 1 and made.codes == np.floor(x / 2 + 0.5)
+        assert made.exponents == 0 and made.codes == code and made.clipped == 0
+    made = coded(np.array([[-128.0]]), NARROW)
+    assert made.exponents == 1 and made.codes == -64
 
 
 def test_a_tensor_of_16_bits_keeps_its_codes_where_it_is_coded_again():
