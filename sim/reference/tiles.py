@@ -1,68 +1,78 @@
-"""Products of codes of tiles, as the array and its feet make them.
+"""Products of codes of tiles, as the product engine makes them.
 
-A product of a tile is a sum of 64 products of codes, exact. A foot aligns it with the token's other tiles: it is
-shifted to the exponent of the largest, with guard bits, rounded half up, and added to a sum of 36 bits. A bias is one
-more addend. Integers lie in floats, which hold them exactly.
+A product of a tile is a sum of 64 products of codes, exact. All tiles of an output tile have one unit: its top is the
+largest exponent among the pairs of tiles that are multiplied, and a word is in units of ``2**(top - 16)``. A pair that
+lies more than 16 bits below the top is not added. So sums are exact but for whole pairs. Integers lie in floats, which
+hold them exactly.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import ACCUMULATOR, EDGE, GUARD, ZERO, Coded
+from gradloom.rtl.formats.tile_codes import EDGE, WORD, ZERO, Coded, spread
 
-__all__ = ["NEVER", "Sums", "blocks", "gathered", "sums", "transposed"]
+__all__ = ["BIAS", "DROP", "NEVER", "Gather", "Sums", "block_sums", "gathered_sums", "sums", "transposed"]
 
 #: Exponent of what is not there, below all sums of exponents.
 NEVER = -(1 << 12)
-#: Bits of a tile's product, the sign not counted, and of a bias.
-_PRODUCT, _BIAS = 20, 15
+#: Bits below the top that a pair of tiles may lie, and below its own exponent that a bias counts.
+DROP, BIAS = 16, 5
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums ``[..., rows, columns]`` and exponents ``[..., rows, tiles]``.
+    """Values ``[..., rows, columns]`` and the top of each output tile.
 
-    ``lost``: products of tiles other than zero that alignment made zero.
+    ``values`` are words times ``2**(top - 16)``. ``lost``: products of tiles, not zero, that lie too far below.
     """
 
-    words: np.ndarray
-    exponents: np.ndarray
-    lost: int
+    values: np.ndarray
+    tops: np.ndarray
+    lost: int = 0
 
     @property
-    def values(self) -> np.ndarray:
-        """``word * 2**exponent``."""
-        scale = np.exp2(self.exponents.astype(np.float64)).repeat(EDGE, axis=-1)
-        return self.words * scale[..., : self.words.shape[-1]]
+    def words(self) -> np.ndarray:
+        """Integers of at most 48 bits."""
+        # Where nothing is, the words are zeros in any unit.
+        scale = np.exp2(DROP - np.maximum(self.tops, -512).astype(np.float64))
+        found: np.ndarray = self.values * spread(scale, self.values.shape)
+        return found
+
+    def checked(self) -> "Sums":
+        """Refuses words of more than 48 bits."""
+        rows, columns = self.values.shape[-2:]
+        if rows and columns and np.abs(self.words).max() >= 1 << WORD - 1:
+            raise ValueError(f"sum of {columns} columns: above {WORD} bits, its product has too many tiles")
+        return self
 
 
-def blocks(x: Coded) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and exponents of the stream.
+@dataclass(frozen=True)
+class Gather:
+    """Addresses of a convolution's rows, as the engine computes them.
 
-    They are ``[..., tiles, rows, 64]`` and ``[..., tiles, rows]``. Features are padded with zeros.
+    Output row ``g`` is a pixel of an image of ``2**side`` pixels a row. ``double``, ``half``, ``even``: the place is in
+    an image of twice the side; that has twice the source's side; only even places are.
     """
-    rows, features = x.codes.shape[-2:]
-    wide = -(-features // EDGE)
-    codes = x.codes.astype(np.float32)
-    if features % EDGE:
-        codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, wide * EDGE - features)])
-    shaped = codes.reshape(*codes.shape[:-1], wide, EDGE).swapaxes(-2, -3)
-    exponents = np.where(x.exponents == ZERO, NEVER, x.exponents)
-    return shaped, exponents.repeat(EDGE, axis=-2)[..., :rows, :].swapaxes(-1, -2)
 
+    images: int
+    side: int
+    double: int = 0
+    half: int = 0
+    even: int = 0
 
-def gathered(x: Coded, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The stream of a convolution: rows ``[places, rows]`` by address.
-
-    The address -1 is a row of zeros. A token's exponents go with it.
-    """
-    codes, exponents = blocks(x)
-    codes = np.concatenate([codes, np.zeros_like(codes[:, :1])], axis=1)
-    exponents = np.concatenate([exponents, np.full_like(exponents[:, :1], NEVER)], axis=1)
-    # Tiles of a place stand side by side.
-    taken = codes[:, rows].swapaxes(0, 1), exponents[:, rows].swapaxes(0, 1)
-    return taken[0].reshape(-1, *taken[0].shape[2:]), taken[1].reshape(-1, *taken[1].shape[2:])
+    def rows(self, dy: int, dx: int) -> np.ndarray:
+        """Source row of each output row, -1 for a row of zeros."""
+        n, y, x = np.meshgrid(np.arange(self.images), *[np.arange(1 << self.side)] * 2, indexing="ij")
+        y, x = (y << self.double) + dy, (x << self.double) + dx
+        wide = 1 << self.side + self.double
+        fits = (y >= 0) & (x >= 0) & (y < wide) & (x < wide)
+        if self.even:
+            fits &= (y | x) & 1 == 0
+        side = wide >> self.half
+        found: np.ndarray = np.where(fits, (n * side + (y >> self.half)) * side + (x >> self.half), -1).reshape(-1)
+        return found
 
 
 def transposed(x: Coded) -> Coded:
@@ -70,62 +80,132 @@ def transposed(x: Coded) -> Coded:
     return Coded(x.codes.swapaxes(-1, -2), x.exponents.swapaxes(-1, -2))
 
 
-def sums(stream: tuple[np.ndarray, np.ndarray], kept: Coded, *more: tuple, bias: Coded | None = None) -> Sums:
-    """Sums of products of a stream with what is kept in the array.
+def _exponents(x: Coded) -> np.ndarray:
+    return np.where(x.exponents == ZERO, NEVER, x.exponents)
+
+
+def _top(own: Sequence[np.ndarray], bias: Coded | None) -> np.ndarray:
+    """Tops of tiles ``[rows, columns]`` from exponents of pairs ``[rows, tiles, columns]``."""
+    top: np.ndarray = np.max([each.max(axis=1) for each in own], axis=0)
+    if bias is not None:
+        top = np.maximum(top, _exponents(bias) - BIAS)
+    return np.maximum(top, NEVER)
+
+
+def _with_bias(total: np.ndarray, top: np.ndarray, bias: Coded | None, lost: int) -> Sums:
+    if bias is not None:
+        counts = _exponents(bias) - BIAS >= top - DROP
+        total = total + bias.values * spread(counts.astype(np.float64), total.shape)
+    return Sums(total, top, lost).checked()
+
+
+def sums(*pairs: tuple[Coded, Coded], bias: Coded | None = None) -> Sums:
+    """Sums of products ``x w`` of pairs, each with its inner size.
 
     Parameters
     ----------
-    stream : arrays
-        As :func:`blocks` has it.
-    kept : Coded
-        ``[..., 64 · tiles, columns]``; fewer rows are padded.
-    more : tuples ``(stream, kept)``
-        Further products of the same sums: an adapter's.
+    pairs : tuples of Coded
+        ``[rows, inner]`` and ``[inner, columns]``: a layer, and its adapter's second product.
     bias : Coded, optional
         ``[1, columns]``, codes of 16 bits.
     """
-    addends, exponents = [], []
-    for (codes, tokens), stationary in ((stream, kept), *more):
-        tiles, columns = codes.shape[-3], stationary.codes.shape[-1]
-        w = stationary.codes.astype(np.float32)
-        missing = tiles * EDGE - w.shape[-2]
-        if missing:
-            w = np.pad(w, [(0, 0)] * (w.ndim - 2) + [(0, missing), (0, 0)])
-        w = w.reshape(*w.shape[:-2], tiles, EDGE, columns)
-        scales = np.where(stationary.exponents == ZERO, NEVER, stationary.exponents)
-        addends.append(np.matmul(codes, w))
-        exponents.append(tokens[..., None] + scales[..., None, :])
-    axis = addends[0].ndim - 3
-    # [tiles, rows, tiles of columns]
-    scale = np.concatenate(exponents, axis=axis)
-    top = scale.max(axis=axis)
-    if bias is not None:
-        offset = np.where(bias.exponents == ZERO, NEVER, bias.exponents)
-        top = np.maximum(top, offset + _BIAS - _PRODUCT)
-    top = np.maximum(top, NEVER)
-    columns, lost = addends[0].shape[-1], 0
-    total: np.ndarray = np.zeros(addends[0].shape[:axis] + addends[0].shape[axis + 1 :])
-    for part, own in zip(addends, exponents):
-        shift = np.exp2(np.clip(own - np.expand_dims(top, axis) + GUARD, -64, GUARD).astype(np.float64))
-        aligned = _scaled(part, shift)
-        if shift.min() < 1:
-            before = np.count_nonzero(part)
-            aligned = np.floor(aligned + 0.5)
-            lost += int(before - np.count_nonzero(aligned))
-        total += aligned.sum(axis=axis)
-    if bias is not None:
-        shift = np.exp2(np.clip(offset - top + GUARD, -64, 31).astype(np.float64))
-        total += np.floor(_scaled(np.broadcast_to(bias.codes, total.shape), shift) + 0.5)
-    if np.abs(total).max(initial=0) >= 1 << ACCUMULATOR - 1:
-        raise ValueError(f"sum of {columns} columns: above {ACCUMULATOR} bits, its product has too many tiles")
-    return Sums(total, top - GUARD, lost)
+    own = [_exponents(x)[:, :, None] + _exponents(w)[None] for x, w in pairs]
+    top = _top(own, bias)
+    far = [(each < top[:, None] - DROP) & (each > NEVER // 2) for each in own]
+    total, lost = 0, 0
+    for (x, w), dropped in zip(pairs, far):
+        part = x.values @ w.values
+        for row, column in np.argwhere(dropped.any(axis=1)):
+            at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
+            kept = ~dropped[row, :, column].repeat(EDGE)[: x.codes.shape[1]]
+            lost += _lost(x.codes[at], w.codes[:, across], dropped[row, :, column])
+            part[at, across] = x.values[at][:, kept] @ w.values[kept, across]
+        total = total + part
+    return _with_bias(np.asarray(total), top, bias, lost)
 
 
-def _scaled(words: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Words ``[..., columns]`` times a factor a tile of columns."""
-    columns = words.shape[-1]
-    if columns % EDGE == 0:
-        shaped = words.reshape(*words.shape[:-1], -1, EDGE)
-        return (shaped * scales[..., None]).reshape(words.shape)
-    made: np.ndarray = words * scales.repeat(EDGE, axis=-1)[..., :columns]
-    return made
+def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
+    """Products of tiles, not zero, of the pairs that are dropped."""
+    tiles = (slice(n * EDGE, (n + 1) * EDGE) for n in np.flatnonzero(dropped))
+    return sum(int(np.count_nonzero(x[:, at] @ w[at])) for at in tiles)
+
+
+def gathered_sums(x: Coded, rows: np.ndarray, kept: Coded, bias: Coded | None = None) -> Sums:
+    """Sums of a convolution.
+
+    Each place counts in an output tile with all tiles that its rows lie in, the first to the last.
+
+    Parameters
+    ----------
+    x : Coded
+        ``[rows, inner]``.
+    rows : array ``[places, rows]``
+        Source rows of the output's; -1 is a row of zeros.
+    kept : Coded
+        ``[places, inner, columns]``.
+    bias : Coded, optional
+        ``[1, columns]``.
+    """
+    places, count = rows.shape
+    inner, high = x.codes.shape[1], -(-count // EDGE)
+    source = np.pad(np.where(rows < 0, -1, rows // EDGE), ((0, 0), (0, high * EDGE - count)), constant_values=-1)
+    source = source.reshape(places, high, EDGE)
+    last = source.max(axis=2)
+    first = np.where(source < 0, 1 << 20, source).min(axis=2)
+    number = np.arange(len(x.exponents))
+    touched = (number >= first[..., None]) & (number <= last[..., None])
+    ours, theirs = _exponents(x), _exponents(kept)
+    # [places, tiles of rows, tiles of the source, tiles of inner]
+    shown = np.where(touched[..., None], ours, NEVER)
+    own = np.moveaxis(shown.max(axis=2)[..., None] + theirs[:, None], 0, 1)
+    top = _top([own.reshape(high, -1, theirs.shape[-1])], bias)
+    values = np.concatenate([x.values, np.zeros((1, inner))])[rows]
+    w = kept.values
+    total = values.swapaxes(0, 1).reshape(count, -1) @ w.reshape(places * inner, -1)
+    # [places, tiles of rows, source, inner, columns]
+    pairs = shown[..., None] + theirs[:, None, None]
+    far = (pairs < top[None, :, None, None] - DROP) & (pairs > NEVER // 2)
+    lost = 0
+    for row, column in np.argwhere(far.any(axis=(0, 2, 3))):
+        at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
+        # [places, rows of the tile, tiles of inner]
+        mine = source[:, row, : count - row * EDGE]
+        dropped = np.take_along_axis(far[:, row, ..., column], np.maximum(mine, 0)[..., None], axis=1) & (
+            mine[..., None] >= 0
+        )
+        for place, tile in np.argwhere(dropped.any(axis=1)):
+            part = slice(tile * EDGE, (tile + 1) * EDGE)
+            gone = values[place, at, part] * dropped[place, :, tile, None]
+            product = gone @ w[place, part, across]
+            lost += int(np.count_nonzero(product))
+            # Exact where both are in words of one unit; else the tile is summed anew below.
+        keep = ~dropped.repeat(EDGE, axis=2)[..., :inner]
+        stream = (values[:, at] * keep).swapaxes(0, 1)
+        total[at, across] = stream.reshape(stream.shape[0], -1) @ w[..., across].reshape(places * inner, -1)
+    return _with_bias(total, top, bias, lost)
+
+
+def block_sums(
+    x: tuple[np.ndarray, np.ndarray], w: tuple[np.ndarray, np.ndarray], tiles: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, int]:
+    """Values of products of parts of tiles, and how many are lost.
+
+    Each product is of one pair of tiles, and several make an output tile, which has one unit.
+
+    Parameters
+    ----------
+    x, w : tuples
+        Codes ``[images, heads, rows, inner]`` and ``[images, heads, inner, columns]``, exponents ``[images, heads]``.
+    tiles : tuple
+        Row and column of the output tile of each image and of each head.
+    """
+    (codes, scale), (stationary, theirs) = x, w
+    own = np.where((scale == ZERO) | (theirs == ZERO), NEVER, scale + theirs)
+    top = np.full((tiles[0].max() + 1, tiles[1].max() + 1), NEVER)
+    at = np.ix_(*tiles)
+    np.maximum.at(top, at, own)
+    made = codes @ stationary
+    gone = (own < top[at] - DROP) & (own > NEVER // 2)
+    lost = int(np.count_nonzero(made[gone])) if gone.any() else 0
+    values: np.ndarray = made * np.where(gone | (own == NEVER), 0, np.exp2(own.astype(np.float64)))[..., None, None]
+    return values, lost

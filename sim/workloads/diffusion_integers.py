@@ -1,26 +1,27 @@
 """A UNet's LoRA step on codes of tiles, in integers.
 
 All products (convolutions, projections, attention, adapters and their gradients) are those of
-:mod:`gradloom.sim.reference.tiles`, exact to the bit. Each result is stored as codes of 16 bits; what a product reads
-is rounded from those to 8 bits. Adapters' masters have 32 bits, and AdamW is that of the update engine.
-
-Operations between products (norms, activation functions, softmax, sums, the loss) are those of
-:mod:`gradloom.sim.reference.tile_vector`, on codes of 16 bits.
+:mod:`gradloom.sim.reference.tiles`, all operations between them (norms, activation functions, softmax, sums, the loss)
+those of :mod:`gradloom.sim.reference.tile_vector`. A result is words; codes of 8 bits for products and of 16 bits for
+all others are rounded from them, each where something reads it. Adapters' masters have 32 bits, and AdamW is that of
+the update engine.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, Coded, coded
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, ZERO, Coded, coded, spread
 from gradloom.rtl.formats.tiles import fraction_bits
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.diffusion.operations import (
     Activation,
     Add,
     Attention,
+    Concat,
     Convolution,
     GroupNorm,
     LayerNorm,
@@ -29,17 +30,20 @@ from gradloom.rtl.plan.diffusion.operations import (
     Shift,
     Upsample,
 )
+from gradloom.rtl.plan.diffusion.unet import RESULT
 from gradloom.rtl.plan.language.descent import AdamW
 
 from ..reference import tile_vector as vector
-from ..reference.tiles import Sums, blocks, gathered, sums, transposed
+from ..reference.tiles import Gather, Sums, block_sums, gathered_sums, sums, transposed
 from ..reference.update import adamw
 from .diffusion import Factors, FloatUNet, Gradients
 
-__all__ = ["Counts", "IntegerDescent", "IntegerUNet"]
+__all__ = ["Counts", "Held", "IntegerDescent", "IntegerUNet"]
 
 #: Bits of a master that learning may fill.
 _SPARE = 3
+#: Exponent of a tile of zeros, below all others.
+_NONE = LEAST - (1 << 12)
 #: Bits of a gradient's word, of which its code has the upper.
 _GRADIENT = 24
 
@@ -48,7 +52,7 @@ _GRADIENT = 24
 class Counts:
     """Codes that were stored, and what happened to them.
 
-    ``zeroed``: values other than zero whose code is zero. ``lost``: products of tiles that alignment made zero.
+    ``zeroed``: values other than zero whose code is zero. ``lost``: products of tiles too small for their sum's unit.
     """
 
     stored: int = 0
@@ -56,11 +60,42 @@ class Counts:
     zeroed: int = 0
     lost: int = 0
 
+    def coded(self, x: np.ndarray, bits: int) -> Coded:
+        """Codes of values, counted."""
+        made = coded(x, bits)
+        self.stored += made.codes.size
+        self.clipped += made.clipped
+        self.zeroed += made.zeroed
+        return made
+
+
+class Held:
+    """A tensor as memory holds it: codes of either width, once something reads them.
+
+    ``exact``: the values that codes are rounded from.
+    """
+
+    def __init__(self, exact: np.ndarray, counts: Counts) -> None:
+        self.exact, self.counts = exact, counts
+
+    @cached_property
+    def narrow(self) -> Coded:
+        """Codes of 8 bits, for products."""
+        return self.counts.coded(self.exact, NARROW)
+
+    @cached_property
+    def wide(self) -> Coded:
+        """Codes of 16 bits."""
+        return self.counts.coded(self.exact, WIDE)
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """What the codes of 16 bits say."""
+        return self.wide.values
+
 
 class IntegerUNet(FloatUNet):
     """:class:`FloatUNet` on codes.
-
-    Tensors are float64 arrays of codes times powers of two.
 
     Parameters
     ----------
@@ -74,12 +109,14 @@ class IntegerUNet(FloatUNet):
         self.counts = Counts()
         self.frozen: dict[str, Coded] = {}
         self.norms: dict[str, vector.Norm] = {}
-        self.turned: dict[str, Coded] = {}
-        self.read: dict[int, tuple[np.ndarray, Coded]] = {}
         self.rows: dict[tuple[str, bool, int], np.ndarray] = {}
+        #: Tensors that are no more than addresses of a smaller one.
+        self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
+        self.last_reader = {t.name: number for number, each in enumerate(operations) for t in each.i}
         for each in operations:
             if isinstance(each, Convolution):
-                self._freeze_places(each)
+                w = self.held[f"{each.layer}.weight"].reshape(9, each.i[0].features, each.o.features)
+                self.frozen[each.layer] = coded(w, NARROW)
             elif isinstance(each, GroupNorm | LayerNorm):
                 rows, groups = (each.o.rows, each.groups) if isinstance(each, GroupNorm) else (1, 1)
                 gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
@@ -89,138 +126,195 @@ class IntegerUNet(FloatUNet):
             if isinstance(each, Linear | Convolution) and each.bias:
                 self.frozen[f"{each.layer}.bias"] = coded(self.held[f"{each.layer}.bias"][None], WIDE)
 
-    def _freeze_places(self, each: Convolution) -> None:
-        """Nine places of a convolution, each of whole tiles, forward and back."""
-        inside, outside = each.i[0].features, each.o.features
-        w = self.held[f"{each.layer}.weight"].reshape(9, inside, outside)
-        wide = coded(np.pad(w, ((0, 0), (0, -inside % EDGE), (0, 0))), NARROW)
-        self.frozen[each.layer] = Coded(
-            wide.codes.reshape(-1, outside), wide.exponents.reshape(-1, wide.exponents.shape[2])
-        )
-        back = transposed(Coded(wide.codes[:, :inside], wide.exponents))
-        codes = np.pad(back.codes, ((0, 0), (0, -outside % EDGE), (0, 0)))
-        self.turned[each.layer] = Coded(codes.reshape(-1, inside), back.exponents.reshape(-1, back.exponents.shape[2]))
-
     def take_counts(self) -> Counts:
         """Counts since the last call."""
         taken, self.counts = self.counts, Counts()
         return taken
 
-    def _coded(self, x: np.ndarray, bits: int) -> Coded:
-        made = coded(x, bits)
-        self.counts.stored += made.codes.size
-        self.counts.clipped += made.clipped
-        self.counts.zeroed += made.zeroed
-        return made
+    def _held(self, exact: np.ndarray) -> Held:
+        return Held(exact, self.counts)
 
-    def _sums(self, *operands: object, bias: Coded | None = None) -> np.ndarray:
-        made: Sums = sums(*operands, bias=bias)  # type: ignore[arg-type]
-        self.counts.lost += made.lost
-        return made.values
+    def _summed(self, found: Sums) -> Held:
+        self.counts.lost += found.lost
+        return self._held(found.values)
 
-    def narrow(self, x: np.ndarray) -> Coded:
-        """Codes of 8 bits of a tensor that has 16.
+    def loss_and_gradients(
+        self, inputs: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
+    ) -> tuple[float, Gradients]:
+        """See :class:`FloatUNet`."""
+        factors = self.factors(adapters)
+        found = self.passed(inputs, factors)
+        error = self.missed(found[RESULT], noise)
+        loss = float(np.mean(np.square(error.values)))
+        gradients = self.returned(found, self.falling(error), factors)
+        return loss, {layer: (a.values, b.values) for layer, (a, b) in gradients.items()}
 
-        A tensor that several products read is rounded once.
-        """
-        found = self.read.get(id(x))
-        if found is None or found[0] is not x:
-            found = self.read[id(x)] = x, self._coded(x, NARROW)
-        return found[1]
+    def predicted(self, inputs: Mapping[str, np.ndarray], adapters: Factors) -> np.ndarray:
+        """See :class:`FloatUNet`."""
+        return self.passed(inputs, self.factors(adapters), learn=False)[RESULT].values
+
+    def loss(self, inputs: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors) -> float:
+        """See :class:`FloatUNet`."""
+        made = self.passed(inputs, self.factors(adapters), learn=False)[RESULT]
+        return float(np.mean(np.square(self.missed(made, noise).values)))
 
     def forward(self, inputs: Mapping[str, np.ndarray], adapters: Factors) -> dict[str, np.ndarray]:
-        """See :class:`FloatUNet`."""
-        self.read.clear()
-        stored = {name: self.result(np.asarray(x, np.float64).reshape(-1, x.shape[-1])) for name, x in inputs.items()}
-        whole = {name: x.reshape(inputs[name].shape) for name, x in stored.items()}
-        return super().forward(whole, adapters)
+        """See :class:`FloatUNet`: values of 16 bits."""
+        return {name: each.values for name, each in self.passed(inputs, self.factors(adapters)).items()}
 
-    def error(self, made: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """See :class:`FloatUNet`."""
-        given = self.result(np.asarray(noise, np.float64).reshape(made.shape))
-        return self.result(vector.add(made, given, subtract=True))
+    def factors(self, adapters: Factors) -> dict[str, tuple[Coded, Coded]]:
+        """Codes of adapters, A and B."""
+        return {
+            layer: (self._held(each.a.astype(np.float64)).narrow, self._held(each.b.astype(np.float64)).narrow)
+            for layer, each in adapters.items()
+        }
 
-    def loss_gradient(self, error: np.ndarray) -> np.ndarray:
-        """See :class:`FloatUNet`."""
-        return self.result(vector.scaled(error, 2 / error.size))
+    def passed(
+        self, inputs: Mapping[str, np.ndarray], factors: Mapping[str, tuple[Coded, Coded]], *, learn: bool = True
+    ) -> dict[str, Held]:
+        """Every tensor by name, and the probabilities of attention.
 
-    def both(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """See :class:`FloatUNet`."""
-        return vector.add(one, other)
+        Without ``learn``, those that no further operation reads are dropped on the way.
+        """
+        self.images = len(inputs["latents"])
+        found = {name: self._held(np.asarray(x, np.float64).reshape(-1, x.shape[-1])) for name, x in inputs.items()}
+        for number, each in enumerate(self.operations):
+            arguments = [found[t.name] for t in each.i]
+            match each:
+                case Upsample():
+                    found[each.o.name] = arguments[0]
+                case Linear():
+                    found[each.o.name] = self._linear_forward(each, arguments[0], factors.get(each.layer), found)
+                case Convolution():
+                    bias = self.frozen.get(f"{each.layer}.bias")
+                    rows = self._addresses(each, False)
+                    made = gathered_sums(arguments[0].narrow, rows, self.frozen[each.layer], bias)
+                    found[each.o.name] = self._summed(made)
+                case Attention():
+                    found[_probabilities(each)], found[each.o.name] = self._attended(each, *arguments)
+                case Concat():
+                    parts = [(x.wide, slice(0, t.features)) for x, t in zip(arguments, each.i)]
+                    found[each.o.name] = self._held(_joined(*parts))
+                case _:
+                    found[each.o.name] = self._held(self._between(each)(*(x.values for x in arguments)))
+            if not learn:
+                for t in each.i:
+                    if self.last_reader[t.name] == number:
+                        found.pop(t.name, None)
+                found.pop(_probabilities(each), None)
+                found.pop(_hidden(each), None)
+        return found
 
-    def _rules(self, each: Operation, adapters: Factors) -> tuple[Callable, Callable]:
+    def missed(self, made: Held, noise: np.ndarray) -> Held:
+        """The predicted noise less the noise."""
+        given = self._held(np.asarray(noise, np.float64).reshape(made.exact.shape))
+        return self._held(vector.add(made.values, given.values, subtract=True))
+
+    def falling(self, error: Held) -> Held:
+        """Gradient of the mean of the error's squares."""
+        return self._held(vector.scaled(error.values, 2 / error.exact.size))
+
+    def returned(
+        self, found: Mapping[str, Held], last: Held, factors: Mapping[str, tuple[Coded, Coded]]
+    ) -> dict[str, tuple[Held, Held]]:
+        """Gradients of every adapter's A and B from that of the result."""
+        gradients, learnt = {RESULT: last}, {}
+        for each in reversed(self.operations):
+            if each.o.name not in self.needed:
+                continue
+            dy = gradients.pop(each.o.name)
+            if isinstance(each, Linear) and each.rank:
+                learnt[each.layer], back = self._learnt(each, found, dy, factors[each.layer])
+            else:
+                back = None
+            wanted = [t.name in self.needed for t in each.i]
+            if any(wanted):
+                for t, dx in zip(each.i, self._back(each, found, dy, wanted, factors, back)):
+                    if dx is None:
+                        continue
+                    if t.name in gradients:
+                        dx = self._held(vector.add(gradients[t.name].values, dx.values))
+                    gradients[t.name] = dx
+        return learnt
+
+    def _back(
+        self,
+        each: Operation,
+        found: Mapping[str, Held],
+        dy: Held,
+        wanted: Sequence[bool],
+        factors: Mapping[str, tuple[Coded, Coded]],
+        back: Held | None,
+    ) -> Sequence[Held | None]:
+        """Gradients of an operation's tensors, where they are wanted."""
         match each:
-            case Activation(kind="silu"):
-                return vector.silu, (lambda dy, x: (vector.silu_back(dy, x),))
-            case Activation():
-                return vector.geglu, (lambda dy, x: (vector.geglu_back(dy, x),))
+            case Linear():
+                pairs = [(dy.narrow, transposed(self.frozen[each.layer]))]
+                if back is not None:
+                    pairs.append((back.narrow, factors[each.layer][0]))
+                return [self._summed(sums(*pairs))]
+            case Convolution():
+                turned = transposed(self.frozen[each.layer])
+                return [self._summed(gathered_sums(dy.narrow, self._addresses(each, True), turned))]
+            case Attention():
+                return list(self._attended_back(each, found, dy, wanted))
             case Add():
-                return vector.add, (lambda dy, x, y: (dy, dy))
+                return [dy if want else None for want in wanted]
             case Shift():
-                shape = (-1, each.o.rows, each.o.features)
-                return vector.add, (lambda dy, x, row: (dy, vector.total(dy, (1,), shape)))
+                if wanted[1]:
+                    raise ValueError(f"{each.o.name}: an adapter in front of the second tensor; the timestep has none")
+                return [dy, None]
+            case Concat():
+                cut = each.i[0].features
+                spans = (slice(0, cut), slice(cut, each.o.features))
+                return [self._held(_joined((dy.wide, s))) if want else None for s, want in zip(spans, wanted)]
             case Upsample():
                 side, features = each.i[0].side, each.i[0].features
-                squares = (-1, side, 2, side, 2, features)
-                return super()._rules(each, adapters)[0], (
-                    lambda dy, x: (vector.total(dy, (2, 4), squares).reshape(-1, features),)
-                )
-        return super()._rules(each, adapters)
+                made = vector.total(dy.values, (2, 4), (-1, side, 2, side, 2, features))
+                return [self._held(made.reshape(-1, features))]
+        x = found[each.i[0].name].values
+        match each:
+            case GroupNorm() | LayerNorm():
+                return [self._held(self.norms[each.layer].backward(dy.values, x))]
+            case Activation(kind="silu"):
+                return [self._held(vector.silu_back(dy.values, x))]
+            case Activation():
+                return [self._held(vector.geglu_back(dy.values, x))]
+        raise TypeError(f"{type(each).__name__} has no gradient")
 
-    def _norm(self, each: GroupNorm | LayerNorm) -> tuple[Callable, Callable]:
-        norm = self.norms[each.layer]
-        return norm.forward, (lambda dy, x: (norm.backward(dy, x),))
+    def _between(self, each: Operation) -> Callable[..., np.ndarray]:
+        """Operations of values of 16 bits."""
+        match each:
+            case GroupNorm() | LayerNorm():
+                return self.norms[each.layer].forward
+            case Activation(kind="silu"):
+                return vector.silu
+            case Activation():
+                return vector.geglu
+            case Add() | Shift():
+                return vector.add
+        raise TypeError(f"{type(each).__name__} has no integers")
 
-    def result(self, x: np.ndarray) -> np.ndarray:
-        """Values as codes of 16 bits hold them."""
-        return self._coded(x, WIDE).values
+    def _linear_forward(
+        self, each: Linear, x: Held, factors: tuple[Coded, Coded] | None, found: dict[str, Held]
+    ) -> Held:
+        pairs = [(x.narrow, self.frozen[each.layer])]
+        if each.rank:
+            assert factors is not None
+            a, b = factors
+            h = found[_hidden(each)] = self._summed(sums((x.narrow, transposed(a))))
+            pairs.append((h.narrow, transposed(b)))
+        return self._summed(sums(*pairs, bias=self.frozen.get(f"{each.layer}.bias")))
 
-    def _adapter(self, adapter: Adapter) -> tuple[Coded, Coded]:
-        return self.narrow(adapter.a), self.narrow(adapter.b)
-
-    def adapter_gradients(self, adapter: Adapter, x: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See :class:`FloatUNet`: gradients of 16 bits."""
-        a, b = self._adapter(adapter)
-        codes, incoming = self.narrow(x), self.narrow(dy)
-        h = self.narrow(self.result(self._sums(blocks(codes), transposed(a))))
-        p = self.narrow(self.result(self._sums(blocks(incoming), b)))
-        return (
-            self.result(self._sums(blocks(transposed(p)), codes)),
-            self.result(self._sums(blocks(transposed(incoming)), h)),
-        )
-
-    def _linear(self, each: Linear, adapters: Factors) -> tuple[Callable, Callable]:
-        w, bias = self.frozen[each.layer], self.frozen.get(f"{each.layer}.bias")
-
-        def beside(x: tuple[np.ndarray, np.ndarray], first: Coded, second: Coded) -> tuple:
-            return blocks(self.narrow(self.result(self._sums(x, first)))), second
-
-        def forward(x: np.ndarray) -> np.ndarray:
-            stream = blocks(self.narrow(x))
-            if not each.rank:
-                return self._sums(stream, w, bias=bias)
-            a, b = self._adapter(adapters[each.layer])
-            return self._sums(stream, w, beside(stream, transposed(a), transposed(b)), bias=bias)
-
-        def backward(dy: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
-            stream = blocks(self.narrow(dy))
-            if not each.rank:
-                return (self._sums(stream, transposed(w)),)
-            a, b = self._adapter(adapters[each.layer])
-            return (self._sums(stream, transposed(w), beside(stream, b, a)),)
-
-        return forward, backward
-
-    def _convolution(self, each: Convolution) -> tuple[Callable, Callable]:
-        def forward(x: np.ndarray) -> np.ndarray:
-            stream = gathered(self.narrow(x), self._addresses(each, False))
-            return self._sums(stream, self.frozen[each.layer], bias=self.frozen.get(f"{each.layer}.bias"))
-
-        def backward(dy: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
-            stream = gathered(self.narrow(dy), self._addresses(each, True))
-            return (self._sums(stream, self.turned[each.layer]),)
-
-        return forward, backward
+    def _learnt(
+        self, each: Linear, found: Mapping[str, Held], dy: Held, factors: tuple[Coded, Coded]
+    ) -> tuple[tuple[Held, Held], Held]:
+        """Gradients of A and B, and what comes back through B."""
+        x, h = found[each.i[0].name], found[_hidden(each)]
+        back = self._summed(sums((dy.narrow, factors[1])))
+        a = self._summed(sums((transposed(back.narrow), x.narrow)))
+        b = self._summed(sums((transposed(dy.narrow), h.narrow)))
+        return (a, b), back
 
     def _addresses(self, each: Convolution, back: bool) -> np.ndarray:
         """Rows ``[9, rows]`` of the stream of a convolution.
@@ -229,72 +323,117 @@ class IntegerUNet(FloatUNet):
         """
         key = (each.layer, back, self.images)
         if key not in self.rows:
-            side, other, stride = each.i[0].side, each.o.side, each.stride
-            self.rows[key] = np.stack(
-                [_place(self.images, side, other, stride, y, x, back) for y in range(3) for x in range(3)]
-            )
+            twice = int(each.stride == 2)
+            if back:
+                gather = Gather(self.images, _log2(each.i[0].side), half=twice, even=twice)
+            else:
+                half = int(each.i[0].name in self.risen)
+                gather = Gather(self.images, _log2(each.o.side), double=twice, half=half)
+            sign = -1 if back else 1
+            places = [(sign * (y - 1), sign * (x - 1)) for y in range(3) for x in range(3)]
+            self.rows[key] = np.stack([gather.rows(*place) for place in places])
         return self.rows[key]
 
-    def _attention(self, each: Attention) -> tuple[Callable, Callable]:
-        heads, images = each.heads, self.images
-        factor = float((each.o.features // heads) ** -0.5)
+    def _parts(self, each: Attention, x: Coded) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of each image and head, and the exponents of their tiles."""
+        images, heads = self.images, each.heads
+        deep, rows = x.codes.shape[1] // heads, x.codes.shape[0] // images
+        if deep > EDGE or EDGE % deep:
+            raise ValueError(f"{each.o.name}: features of a head must divide {EDGE}")
+        if rows > EDGE or (images > 1 and EDGE % rows):
+            raise ValueError(f"{each.o.name}: rows of an image must divide {EDGE}")
+        codes = x.codes.reshape(images, rows, heads, deep).transpose(0, 2, 1, 3)
+        return codes, x.exponents[np.ix_(self._at(rows), self._across(each, deep))]
 
-        def split(x: np.ndarray) -> Coded:
-            """Codes of each image and head, from tiles of all."""
-            whole = self.narrow(x)
-            if whole.codes.shape[1] // heads > EDGE or EDGE % (whole.codes.shape[1] // heads):
-                raise ValueError(f"{each.o.name}: features of a head must divide {EDGE}")
-            rows = x.shape[0] // images
-            if rows > EDGE or EDGE % rows:
-                raise ValueError(f"{each.o.name}: rows of an image must divide {EDGE}")
-            shaped = whole.codes.reshape(images, rows, heads, -1).transpose(0, 2, 1, 3)
-            deep = shaped.shape[3]
-            at = np.ix_(np.arange(images) * rows // EDGE, np.arange(heads) * deep // EDGE)
-            return Coded(shaped, whole.exponents[at][..., None, None])
+    def _at(self, rows: int) -> np.ndarray:
+        """Tile of rows of each image."""
+        found: np.ndarray = np.arange(self.images) * rows // EDGE
+        return found
 
-        def joined(x: np.ndarray) -> np.ndarray:
-            return x.transpose(0, 2, 1, 3).reshape(-1, heads * x.shape[3])
+    def _across(self, each: Attention, deep: int) -> np.ndarray:
+        """Tile of features of each head."""
+        found: np.ndarray = np.arange(each.heads) * deep // EDGE
+        return found
 
-        def probabilities(q: Coded, k: Coded) -> np.ndarray:
-            scores = self.result(self._sums(blocks(q), transposed(k)))
-            return self.result(vector.softmax(scores, factor))
+    def _shares(self, each: Attention, x: Coded) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of probabilities ``[heads, rows, keys]``, or of scores' gradients, as :meth:`_parts` has them."""
+        heads, rows, keys = x.codes.shape
+        codes = x.codes.reshape(heads, self.images, -1, keys).swapaxes(0, 1)
+        return codes, x.exponents[:, self._at(rows // self.images), 0].swapaxes(0, 1)
 
-        def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-            p = self.narrow(probabilities(split(q), split(k)))
-            return joined(self._sums(blocks(p), split(v)))
+    def _scored(self, each: Attention, x: tuple, y: tuple) -> Held:
+        """Products of each head: a matrix ``[heads, rows, keys]``."""
+        tiles = self._at(x[0].shape[2]), np.arange(each.heads)
+        values, lost = block_sums(x, (y[0].swapaxes(2, 3), y[1]), tiles)
+        self.counts.lost += lost
+        return self._held(values.swapaxes(0, 1).reshape(each.heads, -1, values.shape[3]))
 
-        def backward(dy: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
-            queries, keys, d = split(q), split(k), split(dy)
-            p = probabilities(queries, keys)
-            dp = self.result(self._sums(blocks(d), transposed(split(v))))
-            ds = self.narrow(self.result(vector.softmax_back(p, dp, factor)))
-            return (
-                joined(self._sums(blocks(ds), keys)),
-                joined(self._sums(blocks(transposed(ds)), queries)),
-                joined(self._sums(blocks(transposed(self.narrow(p))), d)),
-            )
+    def _mixed(self, each: Attention, x: tuple, y: tuple) -> Held:
+        """Products whose columns are features of heads."""
+        tiles = self._at(x[0].shape[2]), self._across(each, y[0].shape[3])
+        values, lost = block_sums(x, y, tiles)
+        self.counts.lost += lost
+        return self._held(values.transpose(0, 2, 1, 3).reshape(-1, each.heads * values.shape[3]))
 
-        return forward, backward
+    def _attended(self, each: Attention, q: Held, k: Held, v: Held) -> tuple[Held, Held]:
+        """Probabilities, and what they mix."""
+        scores = self._scored(each, self._parts(each, q.narrow), self._parts(each, k.narrow))
+        p = self._held(vector.softmax(scores.values, _factor(each)))
+        return p, self._mixed(each, self._shares(each, p.narrow), self._parts(each, v.narrow))
+
+    def _attended_back(
+        self, each: Attention, found: Mapping[str, Held], dy: Held, wanted: Sequence[bool]
+    ) -> Iterator[Held | None]:
+        q, k, v = (found[t.name] for t in each.i)
+        p, d = found[_probabilities(each)], self._parts(each, dy.narrow)
+        ds = None
+        if wanted[0] or wanted[1]:
+            dp = self._scored(each, d, self._parts(each, v.narrow))
+            ds = self._shares(each, self._held(vector.softmax_back(p.values, dp.values, _factor(each))).narrow)
+        yield self._mixed(each, ds, self._parts(each, k.narrow)) if ds and wanted[0] else None
+        yield self._mixed(each, _turned(ds), self._parts(each, q.narrow)) if ds and wanted[1] else None
+        yield self._mixed(each, _turned(self._shares(each, p.narrow)), d) if wanted[2] else None
 
 
-def _place(images: int, side: int, other: int, stride: int, y: int, x: int, back: bool) -> np.ndarray:
-    """Addresses of one of nine places.
+def _turned(x: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return x[0].swapaxes(2, 3), x[1]
 
-    ``side``, ``other``: pixels of a row of the convolution's input and output.
+
+def _probabilities(each: Operation) -> str:
+    return f"{each.o.name}.probabilities"
+
+
+def _hidden(each: Operation) -> str:
+    return f"{each.o.name}.hidden"
+
+
+def _factor(each: Attention) -> float:
+    return float((each.o.features // each.heads) ** -0.5)
+
+
+def _log2(side: int) -> int:
+    if side & side - 1:
+        raise ValueError(f"side={side}: pixels in a row of an image must be a power of two")
+    return side.bit_length() - 1
+
+
+def _joined(*parts: tuple[Coded, slice]) -> np.ndarray:
+    """Columns of tensors side by side.
+
+    Codes of one tile are under the larger exponent of the tiles that they come from, with 8 bits more than a code.
     """
-    rows, columns = (np.arange(side if back else other) for _ in range(2))
-    if back:
-        # An output's place y, x reads the input's pixel stride * output + place - 1.
-        down, across = rows + 1 - y, columns + 1 - x
-        fits = [(n % stride == 0) & (n >= 0) & (n < stride * other) for n in (down, across)]
-        down, across, wide = down // stride, across // stride, other
-    else:
-        down, across = stride * rows + y - 1, stride * columns + x - 1
-        fits = [(n >= 0) & (n < side) for n in (down, across)]
-        wide = side
-    one = np.where(fits[0][:, None] & fits[1], down[:, None] * wide + across, -1).reshape(-1)
-    whole: np.ndarray = np.where(one < 0, -1, one + np.arange(images)[:, None] * wide * wide).reshape(-1)
-    return whole
+    values = np.hstack([x.values[:, columns] for x, columns in parts])
+    spans = [np.where(x.exponents == ZERO, _NONE, x.exponents).repeat(EDGE, axis=1)[:, span] for x, span in parts]
+    at = np.hstack(spans)
+    whole = np.pad(at, ((0, 0), (0, -at.shape[1] % EDGE)), constant_values=_NONE)
+    top = whole.reshape(len(at), -1, EDGE).max(axis=2)
+    fine = at >= top.repeat(EDGE, axis=1)[:, : at.shape[1]] - vector.LIFT
+    if fine.all():
+        return values
+    unit = spread(np.exp2(top.astype(np.float64) - vector.LIFT), values.shape)
+    rounded = np.floor(values / unit + 0.5) * unit
+    made: np.ndarray = np.where(fine.repeat(EDGE, axis=0)[: len(values)], values, rounded)
+    return made
 
 
 class IntegerDescent:
@@ -309,8 +448,29 @@ class IntegerDescent:
         self.fractions: dict[tuple[str, str], int] = {}
         self.moments: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
 
+    def begun(self, adapters: Factors) -> dict[str, Adapter]:
+        """The adapters as masters hold them.
+
+        Every matrix gets its fraction bits, once and for all.
+        """
+        made = {}
+        for layer, each in adapters.items():
+            parts = {}
+            for part, x in each.parts.items():
+                x = x.astype(np.float64)
+                # A matrix of zeros has the room of A's first values.
+                size = x if x.any() else each.a
+                fraction = fraction_bits(np.asarray(size), MASTER.width, headroom=_SPARE)
+                self.fractions[layer, part] = fraction
+                parts[part] = np.rint(x * 2.0**fraction) * 2.0**-fraction
+            made[layer] = each.taking(parts)
+        return made
+
     def __call__(self, adapters: Factors, gradients: Gradients) -> dict[str, Adapter]:
-        """The adapters after one more step."""
+        """The adapters after one more step.
+
+        ``adapters``: from :meth:`begun`, or from the step before.
+        """
         self.steps += 1
         self.clipped = 0
         return {
@@ -320,13 +480,9 @@ class IntegerDescent:
         }
 
     def _moved(self, layer: str, part: str, adapter: Adapter, g: np.ndarray) -> np.ndarray:
-        x, key = adapter.parts[part].astype(np.float64), (layer, part)
-        if key not in self.fractions:
-            # A matrix of zeros has the room of A's first values.
-            size = x if x.any() else adapter.a
-            self.fractions[key] = fraction_bits(np.asarray(size), MASTER.width, headroom=_SPARE)
+        key = (layer, part)
         fraction = self.fractions[key]
-        words = np.rint(x * 2.0**fraction).astype(np.int64)
+        words = np.rint(adapter.parts[part].astype(np.float64) * 2.0**fraction).astype(np.int64)
         m, v = self.moments.get(key, (np.zeros_like(words), np.zeros_like(words)))
         wide = coded(g, WIDE)
         exponents = wide.exponents.repeat(EDGE, axis=0)[: g.shape[0]].repeat(EDGE, axis=1)[:, : g.shape[1]]

@@ -145,8 +145,10 @@ class DiffusionTask:
         asked = self.options
         assert asked.lr is not None and asked.batch is not None
         adapters = self.begun or fresh_adapters(self.listed, asked.seed)
-        self.first = adapters
         kind, rule = (FloatUNet, Descent(asked.lr)) if engine == "float" else (IntegerUNet, IntegerDescent(asked.lr))
+        if isinstance(rule, IntegerDescent):
+            adapters = rule.begun(adapters)
+        self.first = adapters
         self.net: FloatUNet = kind(self.listed, self.weights)
         self.judge_net = self.net if engine == "float" else FloatUNet(self.listed, self.weights)
         losses: list[float] = []

@@ -34,7 +34,8 @@ def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
             PRESET, engine=engine, data=data, steps=2, batch=4, generate=0, output=tmp_path / engine
         )
     real, codes = made["float"], made["reference"]
-    assert real["loss_after"] < real["loss_before"] == codes["loss_before"]
+    # Masters of 32 bits hold the first adapters not to the last bit.
+    assert real["loss_after"] < real["loss_before"] == pytest.approx(codes["loss_before"], rel=1e-6)
     assert codes["loss_after"] == pytest.approx(real["loss_after"], rel=0.02)
     assert codes["own_loss_after"] == pytest.approx(real["loss_after"], rel=0.2)
     assert codes["saturated"] == 0 < codes["zeroed"] < codes["stored"] and "zeroed" not in real
