@@ -85,7 +85,10 @@ def _exponents(x: Coded) -> np.ndarray:
 
 
 def _top(own: Sequence[np.ndarray], bias: Coded | None) -> np.ndarray:
-    """Tops of tiles ``[rows, columns]`` from exponents of pairs ``[rows, tiles, columns]``."""
+    """Tops of output tiles.
+
+    ``own``: exponents of pairs ``[rows, tiles, columns]``.
+    """
     top: np.ndarray = np.max([each.max(axis=1) for each in own], axis=0)
     if bias is not None:
         top = np.maximum(top, _exponents(bias) - BIAS)

@@ -70,9 +70,9 @@ class Counts:
 
 
 class Held:
-    """A tensor as memory holds it: codes of either width, once something reads them.
+    """A tensor as memory holds it, in codes of either width.
 
-    ``exact``: the values that codes are rounded from.
+    Codes are made once something reads them. ``exact``: the values that they are rounded from.
     """
 
     def __init__(self, exact: np.ndarray, counts: Counts) -> None:
@@ -356,7 +356,7 @@ class IntegerUNet(FloatUNet):
         return found
 
     def _shares(self, each: Attention, x: Coded) -> tuple[np.ndarray, np.ndarray]:
-        """Codes of probabilities ``[heads, rows, keys]``, or of scores' gradients, as :meth:`_parts` has them."""
+        """The same of a matrix of each head, ``[heads, rows, keys]``."""
         heads, rows, keys = x.codes.shape
         codes = x.codes.reshape(heads, self.images, -1, keys).swapaxes(0, 1)
         return codes, x.exponents[:, self._at(rows // self.images), 0].swapaxes(0, 1)
