@@ -1,0 +1,34 @@
+"""Parameters of the element engine."""
+
+from dataclasses import dataclass
+
+from ...shell.parameters import Parameters, Resources, parameter
+
+__all__ = ["ElementParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElementParameters(Parameters):
+    """Elementwise operations on tiles of 16-bit codes.
+
+    Parameters
+    ----------
+    element_slots : int
+        Tiles that each operand has room for.
+    element_results : int
+        Tiles of results.
+    """
+
+    element_slots: int = parameter(8, 2, 64, power=True)
+    element_results: int = parameter(4, 2, 16, power=True)
+
+    def resources(self) -> Resources:
+        """Three slices a lane; slots of operands of 16 bits, of results of 48."""
+        tile = 64 * 64
+        return Resources(
+            dsp={"element engine": 3 * 8},
+            bits={
+                "element operands": 3 * 16 * tile * self.element_slots,
+                "element results": 48 * tile * self.element_results,
+            },
+        )
