@@ -10,18 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.element import CONSTANT, LIFT
 from gradloom.rtl.formats.linear import half_up
 from gradloom.rtl.formats.tile_codes import LEAST, WIDE, ZERO, coded, spread
-from gradloom.rtl.formats.vector import FACTOR_FRAC, GATE_INT, LEAST_GATE, PROBABILITY_FRAC, SIGMOID, SILU_SLOPE, TERM
+from gradloom.rtl.formats.vector import LEAST_GATE, PROBABILITY_FRAC, TERM
 
+from . import element
 from .vector import reciprocal_roots
 from .vector_softmax import levels
 from .vector_softmax import softmax as engine_softmax
 
 __all__ = [
-    "GELU_SLOPE",
-    "NORMAL",
     "Norm",
     "Statistics",
     "add",
@@ -37,14 +36,8 @@ __all__ = [
 
 Words = NDArray[np.int64]
 
-#: Bits that a code of 16 gains where codes of several exponents meet.
-LIFT = 8
-#: Fraction bits of a normalised value, and of constants' mantissas.
-UNIT, CONSTANT = 16, 17
-#: The table's argument is below 8, with as many bits as that of the sigmoid.
-NORMAL = Interpolation(function="normal", index=9, frac_in=20, frac_out=FACTOR_FRAC)
-GELU_SLOPE = Interpolation(function="gelu_slope", index=9, frac_in=20, frac_out=FACTOR_FRAC)
-_NORMAL_INT = 3
+#: Fraction bits of a normalised value.
+UNIT = 16
 #: Elements of a beat, whose order a softmax's sum follows.
 _LANES = 8
 #: Exponent of zero.
@@ -58,12 +51,6 @@ def _parts(x: np.ndarray) -> tuple[Words, Words]:
     return made.codes.astype(np.int64), spread(exponents, x.shape)
 
 
-def _shifted(words: Words, up: Words | int) -> Words:
-    """``words * 2**up``, to the nearest integer."""
-    up = np.asarray(up, np.int64)
-    return np.where(up >= 0, words << np.clip(up, 0, 40), half_up(words, np.clip(-up, 0, 62)))
-
-
 def _values(words: Words, exponents: Words | int) -> np.ndarray:
     made: np.ndarray = np.ldexp(words.astype(np.float64), np.maximum(exponents, -1000))
     return made
@@ -72,7 +59,9 @@ def _values(words: Words, exponents: Words | int) -> np.ndarray:
 def _constant(value: float) -> tuple[int, int]:
     """Mantissa of 17 bits and exponent of a positive constant."""
     mantissa, exponent = np.frexp(value)
-    return int(np.rint(mantissa * (1 << CONSTANT))), int(exponent) - CONSTANT
+    rounded = int(np.rint(mantissa * (1 << CONSTANT)))
+    # What rounds to a power of two has no place in 17 bits.
+    return (rounded >> 1, int(exponent) - CONSTANT + 1) if rounded >> CONSTANT else (rounded, int(exponent) - CONSTANT)
 
 
 def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False) -> np.ndarray:
@@ -80,12 +69,11 @@ def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False) -> np.ndarray:
 
     ``b`` may have one row for many of ``a``, of the same shape otherwise.
     """
-    (one, one_at), (other, other_at) = _parts(a), _parts(b)
+    one, other = _parts(a), _parts(b)
     if len(b) != len(a):
-        other, other_at = (each.repeat(len(a) // len(b), axis=0) for each in (other, other_at))
-    top = np.maximum(one_at, other_at)
-    one, other = _shifted(one, one_at - top + LIFT), _shifted(other, other_at - top + LIFT)
-    return _values(one - other if subtract else one + other, top - LIFT)
+        codes, at = (each.repeat(len(a) // len(b), axis=0) for each in other)
+        other = codes, at
+    return _values(*element.add(*one, *other, subtract=subtract))
 
 
 def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -94,58 +82,43 @@ def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.nd
     Each is under the largest exponent of its values.
     """
     codes, at = (each.reshape(shape) for each in _parts(x))
-    top = at.max(axes, keepdims=True)
-    return _values(_shifted(codes, at - top + LIFT).sum(axes), top.squeeze(axes) - LIFT)
+    return _values(*element.squares(codes, at, axes))
 
 
 def scaled(x: np.ndarray, factor: float) -> np.ndarray:
     """Codes times a constant of 17 bits."""
-    codes, at = _parts(x)
-    mantissa, exponent = _constant(factor)
-    return _values(codes * mantissa, at + exponent)
-
-
-def _factors(codes: Words, at: Words, table: Interpolation, whole: int) -> Words:
-    """A table's values at ``code * 2**at``, 16 fraction bits.
-
-    Below zero they are 1 less that of the opposite.
-    """
-    most = (1 << table.frac_in) - 1
-    up = at + table.frac_in - whole
-    magnitude = np.abs(codes)
-    argument = np.where(up >= 0, magnitude << np.clip(up, 0, 40), magnitude >> np.clip(-up, 0, 62))
-    found = table(np.minimum(argument, most))
-    return np.where(codes < 0, (1 << FACTOR_FRAC) - found, found)
+    return _values(*element.scaled(*_parts(x), *_constant(factor)))
 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """``x sigmoid(x)``."""
-    codes, at = _parts(x)
-    return _values(codes * _factors(codes, at, SIGMOID, GATE_INT), at - FACTOR_FRAC)
+    return _values(*element.silu(*_parts(x)))
 
 
 def silu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Gradient of x."""
-    (incoming, its), (codes, at) = _parts(dy), _parts(x)
-    return _values(incoming * _factors(codes, at, SILU_SLOPE, GATE_INT), its - FACTOR_FRAC)
+    return _values(*element.silu_back(*_parts(dy), *_parts(x)))
+
+
+def _halves(x: np.ndarray) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
+    """Value and gate, which is behind, each with its exponents."""
+    (value, gate), (value_at, gate_at) = (np.split(each, 2, axis=1) for each in _parts(x))
+    return (value, value_at), (gate, gate_at)
 
 
 def geglu(x: np.ndarray) -> np.ndarray:
     """``value · gelu(gate)``, the gate behind."""
-    codes, at = _parts(x)
-    (value, gate), (value_at, gate_at) = (np.split(each, 2, axis=1) for each in (codes, at))
-    term = half_up(gate * _factors(gate, gate_at, NORMAL, _NORMAL_INT), LIFT)
-    return _values(term * value, gate_at + value_at + LIFT - FACTOR_FRAC)
+    value, gate = _halves(x)
+    return _values(*element.geglu(*value, *gate))
 
 
 def geglu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Gradients of value and gate."""
-    (incoming, its), (codes, at) = _parts(dy), _parts(x)
-    (value, gate), (value_at, gate_at) = (np.split(each, 2, axis=1) for each in (codes, at))
-    down = its + LIFT - FACTOR_FRAC
-    term = half_up(gate * _factors(gate, gate_at, NORMAL, _NORMAL_INT), LIFT)
-    slope = half_up(value * _factors(gate, gate_at, GELU_SLOPE, _NORMAL_INT), LIFT)
-    return np.hstack([_values(term * incoming, gate_at + down), _values(slope * incoming, value_at + down)])
+    value, gate = _halves(x)
+    incoming = _parts(dy)
+    return np.hstack(
+        [_values(*element.geglu(*incoming, *gate)), _values(*element.geglu_gate_back(*value, *gate, *incoming))]
+    )
 
 
 def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
@@ -156,9 +129,9 @@ def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
     codes, at = (each.reshape(-1, scores.shape[-1]) for each in _parts(scores))
     mantissa, exponent = _constant(factor * np.log2(np.e))
     top = at.max(1, keepdims=True)
-    words = _shifted(codes * mantissa, at - top - LIFT - 1)
+    words = element.aligned(codes * mantissa, at - top - LIFT - 1)
     gate = -(top + exponent + LIFT + 1) - LIFT
-    words = np.clip(_shifted(words, np.clip(LEAST_GATE - gate, 0, 30)), TERM.lo, TERM.hi)
+    words = np.clip(element.aligned(words, np.clip(LEAST_GATE - gate, 0, 30)), TERM.lo, TERM.hi)
     gate, limit = np.clip(gate, LEAST_GATE, 63), scores.shape[-1] - 1
     level = levels(words, gate_shift=gate, lanes=_LANES, limit=limit)
     made = engine_softmax(words, level, gate_shift=gate, limit=limit)
@@ -169,8 +142,8 @@ def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
     """Gradient of the scores: ``factor · p · (dp - sum of p dp)``."""
     (share, share_at), (codes, at) = _parts(p), _parts(dp)
     top = at.max(-1, keepdims=True)
-    share = _shifted(share, share_at + PROBABILITY_FRAC)
-    words = _shifted(codes, at - top + LIFT)
+    share = element.aligned(share, share_at + PROBABILITY_FRAC)
+    words = element.aligned(codes, at - top + LIFT)
     pull = half_up((share * words).sum(-1, keepdims=True), PROBABILITY_FRAC)
     mantissa, exponent = _constant(factor)
     term = half_up((words - pull) * mantissa, CONSTANT)
@@ -220,7 +193,7 @@ class Norm:
         """Sums of x and its squares, and the variance's reciprocal root."""
         codes, at = (self._grouped(each) for each in _parts(x))
         top = np.maximum(at.max((1, 3), keepdims=True), LEAST)
-        words = _shifted(codes, at - top)
+        words = element.aligned(codes, at - top)
         one = words.sum((1, 3), keepdims=True)
         variance = self.size * (words * words).sum((1, 3), keepdims=True) - one * one
         # eps in the same unit; where it is beyond 60 bits, the variance is shifted down to it.
@@ -228,7 +201,7 @@ class Norm:
         up = np.clip(self.eps[1] - 2 * top, -62, 62 + most)
         down = np.maximum(up - most, 0)
         down += down & 1
-        whole = _shifted(np.full_like(variance, self.eps[0]), up - down) + (variance >> np.minimum(down, 62))
+        whole = element.aligned(np.full_like(variance, self.eps[0]), up - down) + (variance >> np.minimum(down, 62))
         mantissa, exponent = reciprocal_roots(np.maximum(whole, 1))
         return Statistics(words, top, one, mantissa, exponent + (down >> 1))
 
@@ -241,7 +214,9 @@ class Norm:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Normalised values times gain, plus bias."""
         unit = self._unit(self.statistics(x)).reshape(x.shape)
-        return _values(unit * self.gain + _shifted(self.bias, self.bias_at - self.gain_at + UNIT), self.gain_at - UNIT)
+        return _values(
+            unit * self.gain + element.aligned(self.bias, self.bias_at - self.gain_at + UNIT), self.gain_at - UNIT
+        )
 
     def backward(self, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Gradient of x."""
@@ -250,7 +225,7 @@ class Norm:
         codes, at = _parts(dy)
         wide, wide_at = self._grouped(codes * self.gain), self._grouped(at + self.gain_at)
         top = wide_at.max((1, 3), keepdims=True)
-        words = _shifted(wide, wide_at - top - LIFT)
+        words = element.aligned(wide, wide_at - top - LIFT)
         mantissa, exponent = _constant(1 / self.size)
         mean = half_up(words.sum((1, 3), keepdims=True) * mantissa, -exponent)
         along = half_up((words * unit).sum((1, 3), keepdims=True), UNIT)

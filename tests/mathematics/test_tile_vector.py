@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.rtl.formats.element import GELU_SLOPE, NORMAL
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.vector import SIGMOID, SILU_SLOPE
 from gradloom.sim.reference import tile_vector as vector
@@ -42,13 +43,13 @@ def test_activations_are_within_their_tables_errors():
         assert (np.abs(made - exact) <= (table.error + 2.0**-15) * np.abs(size)).all()
     value, gate = np.abs(np.split(X, 2, axis=1))
     term = 2.0**-15 * np.abs(X).max()
-    bound = (vector.NORMAL.error + 2.0**-15) * gate * value + term * value
+    bound = (NORMAL.error + 2.0**-15) * gate * value + term * value
     assert (np.abs(vector.geglu(X) - diffusion._geglu(X)) <= bound).all()
     dy = DY[:, :64]
     bound = np.hstack(
         [
-            ((vector.NORMAL.error + 2.0**-15) * gate + term) * np.abs(dy),
-            ((vector.GELU_SLOPE.error + 2.0**-15) * value + term) * np.abs(dy),
+            ((NORMAL.error + 2.0**-15) * gate + term) * np.abs(dy),
+            ((GELU_SLOPE.error + 2.0**-15) * value + term) * np.abs(dy),
         ]
     )
     assert (np.abs(vector.geglu_back(dy, X) - diffusion._geglu_back(dy, X)[0]) <= bound).all()

@@ -1,0 +1,363 @@
+"""The hardware of the element engine."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import memory, wiring
+
+from ...formats.element import FACTOR_FRAC, LIFT, TABLES
+from ...formats.tile_codes import EDGE, WIDE, ZERO
+from ...hierarchy import place
+from ...stream.delay import delay, registered
+from ...stream.queue import ShortQueue
+from ..tile_load import TileIntake
+from ..tile_results import TileResults
+from ..tile_store import EXPONENT, TileStore
+from ..words import accept
+from .commands import ElementOpcode, ElementOperands
+from .lane import TABLE, TABLE_WORD, ElementLane, Result
+
+__all__ = ["ElementEngine"]
+
+_LANES = 8
+_BEAT = _LANES * WIDE
+#: Steps of a beat of SQUARES.
+_SQUARE = 4
+_SUMS = (ElementOpcode.ADD, ElementOpcode.JOIN, ElementOpcode.SQUARES)
+_PAIRS = (ElementOpcode.ADD, ElementOpcode.SILU_BACK, ElementOpcode.GEGLU, ElementOpcode.GEGLU_BACK)
+
+
+def _any(op, some):
+    return Cat(op == each for each in some).any()
+
+
+class ElementEngine(wiring.Component):
+    """Elementwise operations on rows of tiles, 8 codes a cycle.
+
+    Opcodes and operands: :class:`~.commands.ElementOpcode`, :data:`~.commands.ElementOperands`. Words are those of the
+    reference, bit for bit.
+
+    ::
+
+        a --> slots --+
+        b --> slots --+--> codes, exponents --> lanes --> results --> o
+        c --> slots --+                           |
+        words --> queue --------------------------+
+
+    Cycles of a command that is taken in cycle 0: from cycle :attr:`start` on a beat of results is begun in each cycle,
+    of SQUARES in each fourth, of WORDS with each two beats of words that a row has or its last alone. ``done`` follows
+    the last of them by :attr:`finish`.
+
+    Members
+    -------
+    engine, load_*, store_*, health : see ``EngineSpec``. ``BAD_OPERAND``: a slot, row or beat that is not there, in an
+        operand that the opcode has; ``split`` beyond a row; of SQUARES an odd ``a_row``, ``side`` above 6 or rows that
+        are no whole rows of pixels; an exponent below -512 or above 511. Words wait in a queue of 4 beats until a
+        command takes them.
+    """
+
+    #: Cycles from a command to its first beat; from a beat's last step to its word; from the last beat to ``done``.
+    start, latency = 3, 6 + ElementLane.latency
+    finish = latency + TileResults.latency
+    #: Beats of words that have room.
+    depth = 4
+
+    def __init__(self, spec, config):
+        self.config = config
+        super().__init__(spec.members(config.data_bits))
+
+    def elaborate(self, platform):
+        m = Module()
+        self._busy = busy = Signal()
+        op, args, begins = accept(m, self.engine, ElementOpcode, ElementOperands, busy=busy, bad=self._bad)
+        begin = delay(m, begins, 1, reset_less=False)
+        m.d.comb += self.engine.done.eq(self._walk(m, op, args, begin))
+        with m.If(begins | self.engine.done):
+            m.d.sync += busy.eq(begins)
+        kind = self._kind(m, op, args)
+        codes, exponents = self._operands(m, platform, op, args, kind)
+        self._compute(m, platform, op, args, kind, codes, exponents, begin)
+        return m
+
+    def _bad(self, op, args):
+        """Whether an operand of the opcode is not there."""
+        slots, beats = self.config.element_slots, args.features[3:]
+        join, squares = op == ElementOpcode.JOIN, op == ElementOpcode.SQUARES
+        words = op == ElementOpcode.WORDS
+        uses_a = ~words & ~(join & (args.split == 0))
+        uses_b = _any(op, _PAIRS) | (join & (args.split <= beats))
+        uses_c = op == ElementOpcode.GEGLU_BACK
+        split = Mux(join, args.split, 0)
+        last_a = Mux(join, args.split - 1, beats) + args.a_beat
+        last_b = beats - split + args.b_beat
+        # Rows and slots of SQUARES.
+        pixels = Cat(args.side > n for n in range(6))
+        last_row = args.a_row + (args.rows << 2) + 3
+        last_slot = args.a + (last_row >> 6)
+        bad_square = args.a_row[0] | (args.side == 7) | ((args.rows & pixels) != pixels) | (last_slot >= slots)
+        bad_row = (args.a_row + args.rows >= EDGE) | (args.a >= slots)
+        return (
+            (args.o >= self.config.element_results)
+            | (args.o_row + args.rows >= EDGE)
+            | (uses_a & ((last_a >= _LANES) | Mux(squares, bad_square, bad_row)))
+            | (uses_b & ((args.b >= slots) | (last_b >= _LANES) | (~args.one_row & (args.b_row + args.rows >= EDGE))))
+            | (uses_c & (args.c >= slots))
+            | (join & (args.split > beats + 1))
+            | ((words | (op == ElementOpcode.SCALE)) & (args.exponent[-1] ^ args.exponent[-2]))
+        )
+
+    def _walk(self, m, op, args, begin):
+        """Counts rows, beats and steps of the result; returns ``done``."""
+        queue = ShortQueue(width=_BEAT, depth=self.depth)
+        m.submodules.words = queue
+        m.d.comb += [
+            queue.w_en.eq(self.load_words.beats.valid),
+            queue.w_data.eq(self.load_words.beats.p.data),
+            self.load_words.beats.ready.eq(queue.w_rdy),
+        ]
+        running, go, last = Signal(), Signal(), Signal()
+        row, at, step = Signal(range(EDGE)), Signal(3), Signal(range(_SQUARE))
+        words, squares = op == ElementOpcode.WORDS, op == ElementOpcode.SQUARES
+        ends_beat, ends_row = Signal(), Signal()
+        # Words: the lower half of a beat waits for the upper one, if there is one.
+        upper, lower, take = Signal(), Signal(_BEAT, reset_less=True), Signal()
+        whole = upper | (ends_row & ~args.features[2])
+        m.d.comb += [
+            ends_row.eq(at == args.features[3:]),
+            take.eq(running & words & queue.r_rdy),
+            queue.r_en.eq(take),
+            go.eq(Mux(words, take & whole, running)),
+            # mutant three-pixels: ends_beat.eq(~squares | (step == 2)),
+            ends_beat.eq(~squares | (step == _SQUARE - 1)),
+            last.eq(go & ends_beat & ends_row & (row == args.rows)),
+        ]
+        with m.If(take):
+            m.d.sync += [lower.eq(queue.r_data), upper.eq(~whole)]
+        with m.If(go):
+            m.d.sync += step.eq(Mux(ends_beat, 0, step + 1))
+            with m.If(ends_beat):
+                m.d.sync += at.eq(Mux(ends_row, 0, at + 1))
+                with m.If(ends_row):
+                    m.d.sync += row.eq(row + 1)
+        with m.If(begin):
+            m.d.sync += [running.eq(1), row.eq(0), at.eq(0), step.eq(0)]
+        with m.Elif(last):
+            m.d.sync += running.eq(0)
+        self._row, self._at, self._step = row, at, step
+        self._valid, self._ends_row = go & ends_beat, ends_row
+        self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5)
+        return delay(m, last, self.finish, reset_less=False)
+
+    def _kind(self, m, op, args):
+        """What the opcode is, in registers; held during a command."""
+        tables = {
+            ElementOpcode.SILU: 0,
+            ElementOpcode.SILU_BACK: 1,
+            ElementOpcode.GEGLU: 2,
+            ElementOpcode.GEGLU_BACK: 3,
+        }
+        kind = {
+            name: registered(m, value)
+            for name, value in {
+                "table": _any(op, tables),
+                "squares": op == ElementOpcode.SQUARES,
+                "join": op == ElementOpcode.JOIN,
+                "silu": op == ElementOpcode.SILU,
+                "loaded": op == ElementOpcode.WORDS,
+                "constant": op == ElementOpcode.SCALE,
+                "gate": op == ElementOpcode.GEGLU,
+                "third": op == ElementOpcode.GEGLU_BACK,
+                "sums": _any(op, _SUMS),
+                "subtract": (op == ElementOpcode.ADD) & args.subtract,
+                # Which exponents count in the larger one.
+                "first": ~((op == ElementOpcode.JOIN) & (args.split == 0)),
+                "second": (op != ElementOpcode.JOIN) | (args.split <= args.features[3:]),
+            }.items()
+        }
+        number, whole, result = Signal(2), Signal(3), Signal(2)
+        for opcode, index in tables.items():
+            with m.If(op == opcode):
+                m.d.sync += [number.eq(index), whole.eq(TABLES[index][1])]
+        with m.If(_any(op, (*_SUMS, ElementOpcode.WORDS))):
+            m.d.sync += result.eq(Result.SUM)
+        with m.Elif((op == ElementOpcode.GEGLU) | (op == ElementOpcode.GEGLU_BACK)):
+            m.d.sync += result.eq(Result.TERM)
+        with m.Else():
+            m.d.sync += result.eq(Result.PRODUCT)
+        return kind | {"number": number, "whole": whole, "result": result}
+
+    def _operands(self, m, platform, op, args, kind):
+        """Codes of the beat in stage 5, and exponents in stage 4."""
+        slots, row, step = self.config.element_slots, self._row, self._step
+        bits = (slots - 1).bit_length()
+        # Stage 1: rows. A row of pixels of the result is two rows of twice as many.
+        pixels = registered(m, Cat(args.side > n for n in range(6)))
+        across, down = (row & pixels) << 1, (row & ~pixels) << 2
+        below = Signal(8)
+        m.d.comb += below.eq((pixels + 1) << 1)
+        upper, lower = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        own = Signal(8, reset_less=True)
+        m.d.sync += [
+            upper.eq(across | down),
+            lower.eq(across | down | below),
+            own.eq(Mux(kind["squares"], across | down | step[0] | Mux(step[1], below, 0), row)),
+        ]
+        at_a, at_b = Signal(3, reset_less=True), Signal(3, reset_less=True)
+        m.d.sync += [
+            at_a.eq(self._at + args.a_beat),
+            at_b.eq(self._at + args.b_beat - Mux(kind["join"], args.split, 0)),
+        ]
+        # Stages 2 and 3: addresses.
+        first = registered(m, args.a_row + upper)
+        second = registered(m, args.a_row + lower)
+        mine = registered(m, args.a_row + own)
+        # mutant all-rows: row_b = registered(m, (args.b_row + own)[:6])
+        row_b = registered(m, (args.b_row + Mux(args.one_row, 0, own))[:6])
+        slot_a, slot_second = (
+            registered(m, (args.a + Mux(kind["squares"], each[6:], 0))[:bits]) for each in (first, second)
+        )
+        address_a = registered(m, Cat(delay(m, at_a, 1), mine[:6], (args.a + Mux(kind["squares"], mine[6:], 0))[:bits]))
+        address_b = registered(m, Cat(delay(m, at_b, 1), row_b, args.b[:bits]))
+        address_c = registered(m, Cat(delay(m, at_a, 1), mine[:6], args.c[:bits]))
+        codes, tops = [], []
+        for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
+            port = getattr(self, f"load_{name}")
+            intake = place(m, f"intake_{name}", TileIntake(slots=slots, bits=WIDE), platform)
+            m.submodules[f"slots_{name}"] = kept = memory.Memory(
+                shape=_BEAT, depth=slots * EDGE * _LANES, init=[], attrs={"ram_style": "ultra"}
+            )
+            write, read = kept.write_port(), kept.read_port()
+            exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
+            m.d.comb += [
+                intake.beats.valid.eq(port.beats.valid),
+                intake.beats.p.eq(port.beats.p),
+                port.beats.ready.eq(intake.beats.ready),
+                port.refuse.eq(intake.refuse),
+                write.en.eq(intake.write.valid),
+                write.addr.eq(Cat(intake.write.beat, intake.write.row, intake.write.slot[:bits])),
+                write.data.eq(intake.write.data),
+                read.addr.eq(address),
+            ]
+            with m.If(intake.exponent.valid):
+                m.d.sync += exponents[intake.exponent.slot[:bits]].eq(intake.exponent.exponent)
+            codes.append(registered(m, read.data))
+            tops.append(exponents)
+        # Exponents: of b and c one a command, of a one a pixel.
+        held_b = registered(m, Mux(kind["silu"], tops[0][args.a[:bits]], tops[1][args.b[:bits]]), signed(8))
+        held_c = registered(m, tops[2][args.c[:bits]])
+        one = registered(m, tops[0][slot_a])
+        other = registered(m, Mux(kind["squares"], tops[0][slot_second], held_b), signed(8))
+        return codes, (one, other, held_c)
+
+    def _compute(self, m, platform, op, args, kind, codes, exponents, begin):
+        """From codes to results."""
+        one4, other4, held_c = exponents
+        step4, at4 = delay(m, self._step, 4), delay(m, self._at, 4)
+        # Stage 5: the larger exponent, and which codes count.
+        own = Mux(kind["squares"] & step4[1], other4, one4)
+        own5, one5, other5 = registered(m, own), registered(m, one4), registered(m, other4)
+        counts_a = registered(m, (own != ZERO) & (~kind["join"] | (at4 < args.split)))
+        counts_b = registered(m, (other4 != ZERO) & ~kind["squares"] & (~kind["join"] | (at4 >= args.split)))
+        counts_c = registered(m, held_c != ZERO)
+        # mutant first-exponent: takes_one = kind["first"]
+        takes_one = ~kind["second"] | (kind["first"] & (one4 >= other4))
+        top5 = registered(m, Mux(takes_one, one4, other4), signed(8))
+        # Stage 6: distances from it; codes. Stage 7: shifts.
+        fall_a, fall_b = registered(m, top5 - own5), registered(m, top5 - other5)
+        left = registered(m, kind["whole"] - other5, signed(9))
+        base = TABLES[0][0].frac_in - LIFT - 1
+        deep = fall_b[:9].as_unsigned() + base
+        right_a = registered(m, fall_a[:5] | fall_a[5:9].any().replicate(5))
+        right_b = registered(
+            m,
+            Mux(
+                kind["table"],
+                Mux(left < 0, 0, left[:6] | left[6:].any().replicate(6)),
+                deep[:6] | deep[6:].any().replicate(6),
+            ),
+            6,
+        )
+        again = delay(m, self._step != 0, 11) & kind["squares"]
+        # The exponent of the row.
+        size = signed(EXPONENT)
+        left_part, right_part = Signal(size, reset_less=True), Signal(size, reset_less=True)
+        m.d.sync += [
+            left_part.eq(Mux(kind["loaded"], 0, Mux(kind["sums"], top5, one5))),
+            right_part.eq(
+                Mux(
+                    kind["sums"],
+                    -LIFT,
+                    Mux(
+                        kind["loaded"] | kind["constant"],
+                        args.exponent,
+                        Mux(
+                            kind["gate"],
+                            other5 + (LIFT - FACTOR_FRAC),
+                            Mux(kind["third"], held_c + (LIFT - FACTOR_FRAC), -FACTOR_FRAC),
+                        ),
+                    ),
+                )
+            ),
+        ]
+        exponent = registered(m, left_part + right_part, size)
+
+        results = place(m, "results", TileResults(slots=self.config.element_results), platform)
+        store = place(m, "store", TileStore(slots=self.config.element_results), platform)
+        wiring.connect(m, wiring.flipped(self.store_o), store.port)
+        m.d.comb += [
+            results.slot.eq(store.slot),
+            results.read.eq(store.read),
+            *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
+            self.health.saturated.eq(store.saturated),
+            self.health.underflowed.eq(store.underflowed),
+        ]
+        tables = [memory.Memory(shape=TABLE_WORD, depth=len(TABLE), init=TABLE) for _ in range(_LANES // 2)]
+        for n, table in enumerate(tables):
+            table.attrs["ram_style"] = "block"
+            m.submodules[f"table_{n}"] = table
+        enough = Cat(n <= args.features[:3] for n in range(_LANES))
+        for n in range(_LANES):
+            lane = place(m, f"lane_{n}", ElementLane(), platform)
+            pair = self._pair.word_select(n, 2 * WIDE)
+            a, b, c = (each.word_select(n, WIDE) for each in codes)
+            second = Mux(kind["silu"], a, b)
+            counts_second = Mux(kind["silu"], counts_a, counts_b)
+            look = tables[n // 2].read_port()
+            m.d.comb += look.addr.eq(Cat(lane.piece, kind["number"]))
+            found = registered(m, look.data)
+            lane_a, lane_b, lane_c = (
+                registered(m, value, signed(WIDE))
+                for value in (
+                    Mux(kind["loaded"], pair[:WIDE], Mux(counts_a, a, 0)),
+                    Mux(kind["loaded"], pair[WIDE:], Mux(counts_second, second, 0)),
+                    Mux(counts_c, c, 0),
+                )
+            )
+            m.d.comb += [
+                lane.a.eq(lane_a),
+                lane.b.eq(lane_b),
+                lane.c.eq(lane_c),
+                lane.table.eq(kind["table"]),
+                lane.right_a.eq(right_a),
+                lane.right_b.eq(right_b),
+                lane.subtract.eq(kind["subtract"]),
+                lane.again.eq(again),
+                lane.loaded.eq(kind["loaded"]),
+                lane.base.eq(found[:-12]),
+                lane.slope.eq(found[-12:].as_signed()),
+                lane.constant.eq(kind["constant"]),
+                lane.mantissa.eq(args.mantissa),
+                lane.gate.eq(kind["gate"]),
+                lane.third.eq(kind["third"]),
+                lane.result.eq(kind["result"]),
+                results.write.words[n].eq(lane.word),
+            ]
+        mask = Mux(self._ends_row, enough, (1 << _LANES) - 1)
+        m.d.comb += [
+            results.fresh.valid.eq(begin & args.fresh),
+            results.fresh.slot.eq(args.o),
+            results.write.valid.eq(delay(m, self._valid, self.latency, reset_less=False)),
+            results.write.slot.eq(args.o),
+            results.write.row.eq(delay(m, (args.o_row + self._row)[:6], self.latency)),
+            results.write.beat.eq(delay(m, self._at, self.latency)),
+            results.write.mask.eq(delay(m, mask, self.latency)),
+            results.write.exponent.eq(delay(m, exponent, self.latency - 7)),
+        ]

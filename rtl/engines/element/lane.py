@@ -1,0 +1,155 @@
+"""One lane of the element engine: a code a cycle."""
+
+from enum import IntEnum
+from functools import partial
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...formats.element import CONSTANT, FACTOR_FRAC, LIFT, TABLES
+from ...formats.tile_codes import WIDE, WORD
+from ...stream.delay import delay, registered
+
+__all__ = ["BASE", "PIECE", "SLOPE", "TABLE", "TABLE_WORD", "ElementLane", "Result"]
+
+_ARGUMENT, _REST = TABLES[0][0].frac_in, TABLES[0][0].rest
+#: Bits that choose a table and a piece of it; shapes of what it holds.
+PIECE = TABLES[0][0].index + 2
+BASE = 17
+SLOPE = signed(12)
+TABLE_WORD = BASE + SLOPE.width
+assert all((each.frac_in, each.rest, each.frac_out) == (_ARGUMENT, _REST, FACTOR_FRAC) for each, _ in TABLES)
+assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each, _ in TABLES)
+assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each, _ in TABLES)
+TABLE = [int(base) | (int(slope) & 0xFFF) << BASE for each, _ in TABLES for base, slope in zip(*each.table)]
+#: Bits of an aligned code, and of a factor.
+_ALIGNED, _FACTOR = WIDE + LIFT + 1, CONSTANT + 1
+#: Bits of a word that a lane gets in place of two codes.
+_LOADED = 2 * WIDE
+
+
+class Result(IntEnum):
+    """What a lane's word is."""
+
+    SUM = 0
+    PRODUCT = 1  # of code and factor
+    TERM = 2  # of term and code
+
+
+class ElementLane(wiring.Component):
+    """Sum, or product of code, factor and code, of a cycle's codes.
+
+    Never held: a word comes :attr:`latency` cycles after codes. Three multipliers: a table's piece, code times factor,
+    term times code.
+
+    Every input is documented with its stage; stage 0 is that of the codes. Inputs without a stage are held during a
+    command.
+
+    Members
+    -------
+    a, b, c : codes, stage 0.
+    table : b is the argument of a table, else it is aligned as a is.
+    right_a : a is multiplied by ``2**(8 - right_a)``, stage 1. right_b : b by ``2**(19 - right_b)``; the table's
+        argument is ``|b| * 2**(20 - right_b)``, limited, stage 1.
+    subtract : the sum is a - b. again : it is the last sum and a, stage 5.
+    loaded : the sum is a word, of which a has the lower half and b the upper.
+    piece : what is looked up, stage 5. base, slope : what stands there, stage 7.
+    constant, mantissa : the factor is it, not the table's.
+    gate : b is multiplied by the factor, not a. third : the term is multiplied by c, not by a.
+    result : see :class:`Result`.
+    word : stage 17.
+    """
+
+    latency = 17
+
+    def __init__(self):
+        code = signed(WIDE)
+        super().__init__(
+            {
+                "a": In(code),
+                "b": In(code),
+                "c": In(code),
+                "table": In(1),
+                "right_a": In(5),
+                "right_b": In(6),
+                "subtract": In(1),
+                "again": In(1),
+                "loaded": In(1),
+                "piece": Out(PIECE - 2),
+                "base": In(BASE),
+                "slope": In(SLOPE),
+                "constant": In(1),
+                "mantissa": In(CONSTANT),
+                "gate": In(1),
+                "third": In(1),
+                "result": In(2),
+                "word": Out(signed(WORD)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        register = partial(registered, m)
+
+        # Stage 1; stages 2 to 4: shifts, by two bits of their distance each, with a bit below for the rounding.
+        negative = register(self.b[-1])
+        # mutant signed-argument: x = register(self.b)
+        x = register(Mux(self.table & self.b[-1], -self.b, self.b)[:WIDE].as_signed())
+        lift = _ARGUMENT
+        far = register((x << lift) >> (self.right_b & 0b110000), signed(WIDE + lift))
+        right = delay(m, self.right_b[:4], 1)
+        near = register(far >> (right & 0b1100), signed(WIDE + lift))
+        shifted_b = register(near >> delay(m, right[:2], 1), signed(WIDE + lift))
+        a1 = register(self.a)
+        far = register((a1 << LIFT + 1) >> (self.right_a & 0b11000), signed(_ALIGNED))
+        right = delay(m, self.right_a[:3], 1)
+        near = register(far >> (right & 0b110), signed(_ALIGNED))
+        shifted_a = register(near >> delay(m, right[:1], 1), signed(_ALIGNED))
+
+        # Stage 5: aligned codes; the argument of the table.
+        # mutant rounds-down: a5 = register(shifted_a >> 1, signed(_ALIGNED))
+        a5 = register((shifted_a + 1) >> 1, signed(_ALIGNED))
+        b5 = register((shifted_b[:_ALIGNED].as_signed() + 1) >> 1, signed(_ALIGNED))
+        # mutant wraps: argument = register(shifted_b[:_ARGUMENT])
+        argument = register(shifted_b[:_ARGUMENT] | shifted_b[_ARGUMENT:].any().replicate(_ARGUMENT))
+        m.d.comb += self.piece.eq(argument[_REST:])
+
+        # Stage 6: the sum, or the word that came in.
+        code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 14)
+        total = Signal(signed(_LOADED), reset_less=True)
+        other = Mux(self.again, total[: _ALIGNED + 1].as_signed(), b5)
+        added = a5 + (other ^ self.subtract.replicate(_ALIGNED + 1)).as_signed() + self.subtract
+        m.d.sync += total.eq(Mux(self.loaded, Cat(code_a, code_b).as_signed(), added))
+
+        # Stages 8 to 10: between the ends of a piece of the table; 11: the factor.
+        rest7, base9 = delay(m, argument[:_REST], 2), delay(m, self.base, 2)
+        product = register(register(self.slope * Cat(rest7, 0).as_signed()))
+        found = register((base9 << _REST) + product + (1 << (_REST - 1)), signed(BASE + _REST + 2))
+        found = found[_REST:].as_signed()
+        # mutant one-side: opposite = 0
+        opposite = delay(m, negative, 9)
+        factor = register(
+            Mux(
+                self.constant,
+                self.mantissa,
+                (found ^ opposite.replicate(len(found))).as_signed() + Mux(opposite, (1 << FACTOR_FRAC) + 1, 0),
+            ),
+            signed(_FACTOR),
+        )
+
+        # Stages 12 and 13: code times factor; 14: the term; 15 and 16: term times code.
+        code_a, code_b = delay(m, code_a, 6), delay(m, code_b, 6)
+        first = register(register(Mux(self.gate, code_b, code_a) * factor))
+        term = register(((first >> (LIFT - 1)) + 1) >> 1, signed(_ALIGNED + 1))
+        second = register(register(term * Mux(self.third, code_c, delay(m, code_a, 3))))
+
+        # Stage 17: the word.
+        choices = Array([_wide(delay(m, total, 10)), _wide(delay(m, first, 3)), _wide(second), _wide(second)])
+        m.d.sync += self.word.eq(choices[self.result])
+        return m
+
+
+def _wide(value):
+    """``value`` with the bits of a word."""
+    return Cat(value, value[-1].replicate(WORD - len(value)))[:WORD].as_signed()

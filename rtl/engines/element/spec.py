@@ -1,0 +1,25 @@
+"""The element engine as a machine knows it."""
+
+from ...formats.tile_records import TileArgument
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .commands import ElementOpcode, ElementOperands
+from .engine import ElementEngine
+from .parameters import ElementParameters
+
+__all__ = ["SPEC"]
+
+SPEC = EngineSpec(
+    name="element",
+    opcodes=ElementOpcode,
+    default=ElementOperands,
+    phases=("element",),
+    loads=(
+        LoadPort("a", "records of the first operand, 16 bits a code", TileArgument),
+        LoadPort("b", "records of the second operand", TileArgument),
+        LoadPort("c", "records of the third operand", TileArgument),
+        LoadPort("words", "32-bit words that become codes; each row begins with a beat"),
+    ),
+    stores=(StorePort("o", "a record of results, 8 or 16 bits a code", TileArgument),),
+    parameters=ElementParameters,
+    unit=ElementEngine,
+)
