@@ -138,12 +138,12 @@ class ElementModel:
             self.queue += data
             return
         slot, record = _argument(arg, WIDE)
-        if not data or len(data) % record.bytes:
-            raise ValueError(f"{port}: {len(data)} bytes, must be records of {record.bytes}")
-        for n in range(len(data) // record.bytes):
+        if not data or len(data) % record.size:
+            raise ValueError(f"{port}: {len(data)} bytes, must be records of {record.size}")
+        for n in range(len(data) // record.size):
             if slot + n >= self.slots:
                 raise ValueError(f"{port}: slot {slot + n}, must be below {self.slots}")
-            codes, exponent = record.unpack(data[n * record.bytes :][: record.bytes])
+            codes, exponent = record.unpack(data[n * record.size :][: record.size])
             self.codes[port][slot + n, : record.rows, : record.features] = codes
             # A record's last beat of a row is whole.
             self.codes[port][slot + n, : record.rows, record.features : -(-record.features // _BEAT) * _BEAT] = 0

@@ -119,6 +119,7 @@ class ElementEngine(wiring.Component):
         ends_beat, ends_row = Signal(), Signal()
         # Words: the lower half of a beat waits for the upper one, if there is one.
         upper, lower, take = Signal(), Signal(_BEAT, reset_less=True), Signal()
+        # mutant whole-beats: whole = upper
         whole = upper | (ends_row & ~args.features[2])
         m.d.comb += [
             ends_row.eq(at == args.features[3:]),
@@ -144,6 +145,7 @@ class ElementEngine(wiring.Component):
         self._row, self._at, self._step = row, at, step
         self._valid, self._ends_row = go & ends_beat, ends_row
         self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5)
+        # mutant early: return delay(m, last, 2, reset_less=False)
         return delay(m, last, self.finish, reset_less=False)
 
     def _kind(self, m, op, args):
@@ -254,6 +256,7 @@ class ElementEngine(wiring.Component):
         # Stage 5: the larger exponent, and which codes count.
         own = Mux(kind["squares"] & step4[1], other4, one4)
         own5, one5, other5 = registered(m, own), registered(m, one4), registered(m, other4)
+        # mutant counts-zeros: counts_a = registered(m, ~kind["join"] | (at4 < args.split))
         counts_a = registered(m, (own != ZERO) & (~kind["join"] | (at4 < args.split)))
         counts_b = registered(m, (other4 != ZERO) & ~kind["squares"] & (~kind["join"] | (at4 >= args.split)))
         counts_c = registered(m, held_c != ZERO)
@@ -265,6 +268,7 @@ class ElementEngine(wiring.Component):
         left = registered(m, kind["whole"] - other5, signed(9))
         base = TABLES[0][0].frac_in - LIFT - 1
         deep = fall_b[:9].as_unsigned() + base
+        # mutant near: right_a = registered(m, fall_a[:5])
         right_a = registered(m, fall_a[:5] | fall_a[5:9].any().replicate(5))
         right_b = registered(
             m,
@@ -313,6 +317,7 @@ class ElementEngine(wiring.Component):
         for n, table in enumerate(tables):
             table.attrs["ram_style"] = "block"
             m.submodules[f"table_{n}"] = table
+        # mutant all-lanes: enough = (1 << _LANES) - 1
         enough = Cat(n <= args.features[:3] for n in range(_LANES))
         for n in range(_LANES):
             lane = place(m, f"lane_{n}", ElementLane(), platform)
@@ -352,6 +357,7 @@ class ElementEngine(wiring.Component):
             ]
         mask = Mux(self._ends_row, enough, (1 << _LANES) - 1)
         m.d.comb += [
+            # mutant stale: results.fresh.valid.eq(0),
             results.fresh.valid.eq(begin & args.fresh),
             results.fresh.slot.eq(args.o),
             results.write.valid.eq(delay(m, self._valid, self.latency, reset_less=False)),

@@ -119,7 +119,7 @@ class ElementLane(wiring.Component):
         code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 14)
         total = Signal(signed(_LOADED), reset_less=True)
         other = Mux(self.again, total[: _ALIGNED + 1].as_signed(), b5)
-        added = a5 + (other ^ self.subtract.replicate(_ALIGNED + 1)).as_signed() + self.subtract
+        added = a5 + (other ^ self.subtract.replicate(_ALIGNED + 1).as_signed()) + self.subtract
         m.d.sync += total.eq(Mux(self.loaded, Cat(code_a, code_b).as_signed(), added))
 
         # Stages 8 to 10: between the ends of a piece of the table; 11: the factor.
@@ -127,13 +127,13 @@ class ElementLane(wiring.Component):
         product = register(register(self.slope * Cat(rest7, 0).as_signed()))
         found = register((base9 << _REST) + product + (1 << (_REST - 1)), signed(BASE + _REST + 2))
         found = found[_REST:].as_signed()
-        # mutant one-side: opposite = 0
+        # mutant one-side: opposite = delay(m, negative & 0, 9)
         opposite = delay(m, negative, 9)
         factor = register(
             Mux(
                 self.constant,
                 self.mantissa,
-                (found ^ opposite.replicate(len(found))).as_signed() + Mux(opposite, (1 << FACTOR_FRAC) + 1, 0),
+                (found ^ opposite.replicate(len(found)).as_signed()) + Mux(opposite, (1 << FACTOR_FRAC) + 1, 0),
             ),
             signed(_FACTOR),
         )
