@@ -1,0 +1,43 @@
+"""Ports of records of tiles in time."""
+
+from collections import deque
+
+from .base import TimedMachine
+from .shell import FIFO, Queue
+
+__all__ = ["TileRecords"]
+
+#: Cycles from a request to the header's step, and from a beat's step to its place in the queue; the queue's places.
+_BEGIN, _MADE, _DEPTH = 4, 6, 16
+
+
+class TileRecords(Queue):
+    """Records on their way to STORE.
+
+    They are as :class:`~gradloom.rtl.engines.tile_store.TileStore` makes them: a beat a cycle while there is room.
+    """
+
+    def __init__(self, machine: TimedMachine) -> None:
+        super().__init__(machine)
+        self.left = self.at = 0
+        self.room: deque[int] = deque([0] * _DEPTH)  # from when on each place is free
+
+    def begin(self, cycle: int, beats: int) -> None:
+        self.left, self.at = beats, cycle + _BEGIN
+        self._step()
+
+    def take(self, cycle: int) -> None:
+        self.times.popleft()
+        self.room.append(cycle + 1)
+        self._step()
+
+    def _step(self) -> None:
+        """Makes the beats that have room.
+
+        STORE looks at them when it has asked, or taken one.
+        """
+        while self.left and self.room:
+            self.at = max(self.at, self.room.popleft())
+            self.times.append(self.at + _MADE + FIFO)
+            self.at += 1
+            self.left -= 1
