@@ -108,9 +108,10 @@ class ElementLane(wiring.Component):
         shifted_a = register(near >> delay(m, right[:1], 1), signed(_ALIGNED))
 
         # Stage 5: aligned codes; the argument of the table.
-        # mutant rounds-down: a5 = register(shifted_a >> 1, signed(_ALIGNED))
-        a5 = register((shifted_a + 1) >> 1, signed(_ALIGNED))
-        b5 = register((shifted_b[:_ALIGNED].as_signed() + 1) >> 1, signed(_ALIGNED))
+        aligned_a, aligned_b = (Signal(signed(_ALIGNED), reset_less=True, name=f"aligned_{name}") for name in "ab")
+        # mutant rounds-down: m.d.sync += aligned_a.eq(shifted_a >> 1)
+        m.d.sync += aligned_a.eq((shifted_a + 1) >> 1)
+        m.d.sync += aligned_b.eq((shifted_b[:_ALIGNED].as_signed() + 1) >> 1)
         # mutant wraps: argument = register(shifted_b[:_ARGUMENT])
         argument = register(shifted_b[:_ARGUMENT] | shifted_b[_ARGUMENT:].any().replicate(_ARGUMENT))
         m.d.comb += self.piece.eq(argument[_REST:])
@@ -118,8 +119,9 @@ class ElementLane(wiring.Component):
         # Stage 6: the sum, or the word that came in.
         code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 14)
         total = Signal(signed(_LOADED), reset_less=True)
-        other = Mux(self.again, total[: _ALIGNED + 1].as_signed(), b5)
-        added = a5 + (other ^ self.subtract.replicate(_ALIGNED + 1).as_signed()) + self.subtract
+        # mutant short: other = Mux(self.again, total[:_ALIGNED].as_signed(), aligned_b)
+        other = Mux(self.again, total[: _ALIGNED + 1].as_signed(), aligned_b)
+        added = aligned_a + (other ^ self.subtract.replicate(_ALIGNED + 1).as_signed()) + self.subtract
         m.d.sync += total.eq(Mux(self.loaded, Cat(code_a, code_b).as_signed(), added))
 
         # Stages 8 to 10: between the ends of a piece of the table; 11: the factor.
