@@ -1,4 +1,4 @@
-"""Elementwise operations on codes of tiles, in integers; the engine's commands.
+"""Elementwise operations on codes of tiles, and the engine's commands.
 
 A code is ``code * 2**at``; a result a word times a power of two. Arrays of exponents broadcast with those of codes;
 exponents of tiles of zeros may be any that are not above the others.
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.engines.element.commands import ElementOpcode, ElementOperands
-from gradloom.rtl.formats.element import EXPONENT_LIMIT, FACTOR_FRAC, LIFT, TABLES
+from gradloom.rtl.formats.element import EXPONENT_LIMIT, FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.linear import half_up
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO, stored

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradloom.rtl.engines.element.commands import ElementOpcode
 from gradloom.rtl.engines.element.engine import ElementEngine
+from gradloom.rtl.formats.element import ElementOpcode
 
 from .base import TimedMachine
 from .queues import Operands

@@ -3,7 +3,7 @@
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 
-from ...formats.element import FACTOR_FRAC, LIFT, TABLES
+from ...formats.element import FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
 from ...formats.tile_codes import EDGE, WIDE, ZERO
 from ...hierarchy import place
 from ...stream.delay import delay, registered
@@ -12,7 +12,6 @@ from ..tile_load import TileIntake
 from ..tile_results import TileResults
 from ..tile_store import EXPONENT, TileStore
 from ..words import accept
-from .commands import ElementOpcode, ElementOperands
 from .lane import TABLE, TABLE_WORD, ElementLane, Result
 
 __all__ = ["ElementEngine"]
@@ -32,8 +31,8 @@ def _any(op, some):
 class ElementEngine(wiring.Component):
     """Elementwise operations on rows of tiles, 8 codes a cycle.
 
-    Opcodes and operands: :class:`~.commands.ElementOpcode`, :data:`~.commands.ElementOperands`. Words are those of the
-    reference, bit for bit.
+    Opcodes and operands: :class:`~...formats.element.ElementOpcode`, :data:`~...formats.element.ElementOperands`.
+    Words are those of the reference, bit for bit.
 
     ::
 

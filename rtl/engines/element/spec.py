@@ -1,8 +1,8 @@
 """The element engine as a machine knows it."""
 
+from ...formats.element import ElementOpcode, ElementOperands
 from ...formats.tile_records import TileArgument
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import ElementOpcode, ElementOperands
 from .engine import ElementEngine
 from .parameters import ElementParameters
 

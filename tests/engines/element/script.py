@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.engines.element.commands import ElementOpcode
 from gradloom.rtl.engines.element.parameters import ElementParameters
+from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.sim.bench.engine import FENCE, Command, Load, Store

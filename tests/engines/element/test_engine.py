@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.element import engine as hardware
-from gradloom.rtl.engines.element.commands import ElementOpcode as Op
 from gradloom.rtl.engines.element.engine import ElementEngine
 from gradloom.rtl.engines.element.lane import ElementLane
 from gradloom.rtl.engines.element.spec import SPEC
+from gradloom.rtl.formats.element import ElementOpcode as Op
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error

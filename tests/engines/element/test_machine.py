@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.element.commands import ElementOpcode as Op
+from gradloom.rtl.formats.element import ElementOpcode as Op
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.plan.program.placed import PlacedProgram
