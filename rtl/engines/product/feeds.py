@@ -1,0 +1,384 @@
+"""Which lines of tiles enter the array, and when."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from ...formats.aligned import DROP, FRACTION
+from ...formats.tile_codes import EDGE, ZERO
+from ...stream.delay import delay
+from .commands import BIAS_LIFT, ProductOperands
+from .turning import TurningMemory, turning_read
+
+__all__ = ["TOP", "KeptFeed", "RowFeed", "job_layout", "row_layout"]
+
+_BITS = (EDGE - 1).bit_length()
+#: Bits of an exponent of sums.
+TOP = 10
+#: Lines that wait before the array.
+_DEPTH = 16
+
+
+def job_layout():
+    """A command for the feeds: its operands, and the exponent of its tile's unit."""
+    return data.StructLayout({"args": ProductOperands, "top": signed(TOP), "bias": 1})
+
+
+def row_layout(config):
+    """A stream row's place.
+
+    ``first``: the next kept tile comes into use. ``opens``, ``part``: it is the first of its command, of its part.
+    ``start``: its sums begin. ``last``: they are results. ``ends``: it is the command's last. ``bias``: the bias in
+    place of a product. ``bad``: it is outside the tiles that are held.
+    """
+    return data.StructLayout(
+        {
+            "first": 1,
+            "opens": 1,
+            "part": 1,
+            "start": 1,
+            "last": 1,
+            "ends": 1,
+            "bias": 1,
+            "bad": 1,
+            "far": 1,
+            "drop": DROP,
+            "row": _BITS,
+            "pass": range(max(config.passes, 2)),
+            "slot": 5,
+            "o": 2,
+            "fresh": 1,
+            "unit": signed(TOP + 1),
+            "o_column": _BITS,
+            "columns": _BITS,
+        }
+    )
+
+
+class _Nest:
+    """Loops over passes, tiles of K and parts of a tile.
+
+    A part is as many indices of K as the array has rows.
+    """
+
+    def __init__(self, m, config, job, name):
+        args = job.args
+        self.log = (config.array_columns - 1).bit_length()
+        self.part_log = (config.array_rows - 1).bit_length()
+        parts = EDGE // config.array_rows
+        self.pass_ = Signal(range(max(config.passes, 2)), name=f"{name}_pass")
+        self.tile, self.part = Signal(_BITS, name=f"{name}_tile"), Signal(range(max(parts, 2)), name=f"{name}_part")
+        self.slot = Signal(8, name=f"{name}_slot")
+        end = args.o_column + args.columns
+        self.first_pass, self.last_pass = args.o_column >> self.log, end[:_BITS] >> self.log
+        self.first_tile, self.last_tile = self.tile == 0, self.tile == Mux(job.bias, 0, args.tiles)
+        first_part, last_part = (each >> self.part_log for each in (args.k_from, args.k_to))
+        self.begin_part = Mux(job.bias, 0, first_part)
+        self.first_part = self.part == Mux(self.first_tile, self.begin_part, 0)
+        self.last_part = self.part == Mux(job.bias, 0, Mux(self.last_tile, last_part, parts - 1))
+        self.ends_tile = self.last_part
+        self.ends_pass = self.last_part & self.last_tile
+        self.ends = self.ends_pass & (self.pass_ == self.last_pass)
+        self.m = m
+
+    def begin(self, args, bias):
+        """Statements at the start of a job with these operands."""
+        return [
+            self.pass_.eq(args.o_column >> self.log),
+            self.tile.eq(0),
+            self.part.eq(Mux(bias, 0, args.k_from >> self.part_log)),
+        ]
+
+    def step(self, slot, step):
+        """Statements after a part."""
+        m = self.m
+        with m.If(~self.last_part):
+            m.d.sync += self.part.eq(self.part + 1)
+        with m.Elif(~self.last_tile):
+            m.d.sync += [self.part.eq(0), self.tile.eq(self.tile + 1), self.slot.eq(self.slot + step)]
+        with m.Else():
+            m.d.sync += [
+                self.part.eq(self.begin_part),
+                self.tile.eq(0),
+                self.slot.eq(slot),
+                self.pass_.eq(self.pass_ + 1),
+            ]
+
+
+class _Jobs:
+    """A queue of jobs, and the one at work.
+
+    The one that follows begins in the cycle after the last is over.
+    """
+
+    def __init__(self, m, port, width, *, depth=2):
+        m.submodules.jobs = fifo = SyncFIFOBuffered(width=width, depth=depth)
+        self.job, self.busy = Signal(job_layout()), Signal()
+        self.next = Signal(job_layout())
+        self.over, self.begins = Signal(), Signal()
+        m.d.comb += [
+            fifo.w_data.eq(port.p),
+            fifo.w_en.eq(port.valid),
+            port.ready.eq(fifo.w_rdy),
+            self.next.eq(fifo.r_data),
+            self.begins.eq(fifo.r_rdy & (~self.busy | self.over)),
+            fifo.r_en.eq(self.begins),
+        ]
+        with m.If(self.begins):
+            m.d.sync += [self.job.eq(self.next), self.busy.eq(1)]
+        with m.Elif(self.over):
+            m.d.sync += self.busy.eq(0)
+
+
+class KeptFeed(wiring.Component):
+    """Reads the kept tiles of jobs, a line of the array a cycle.
+
+    Lines outside K are zeros. A job of a bias has none.
+
+    Members
+    -------
+    jobs : stream of jobs. read, o : those of a :class:`~.turning.TurningMemory`.
+    w : stream of lines.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        width = 8 * config.array_columns
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(job_layout())),
+                "read": Out(turning_read(config.w_slots)),
+                "o": In(width),
+                "w": Out(stream.Signature(width)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        jobs = _Jobs(m, self.jobs, len(self.jobs.p.as_value()))
+        args = jobs.job.args
+        nest = _Nest(m, config, jobs.job, "kept")
+        row, last = Signal(range(config.array_rows)), Signal()
+        credit, go = Signal(range(_DEPTH + 1), init=_DEPTH), Signal()
+        m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == config.array_rows - 1)]
+        m.d.comb += jobs.over.eq(go & last & nest.ends)
+        index = Signal(_BITS)
+        m.d.comb += [
+            index.eq(Cat(row, nest.part)[:_BITS]),
+            self.read.slot.eq(nest.slot),
+            self.read.line.eq(index + args.w_row),
+            self.read.first.eq((nest.pass_ << nest.log) - args.o_column + args.w_column),
+            self.read.turn.eq(args.w_turn),
+        ]
+        with m.If(go):
+            m.d.sync += row.eq(Mux(last, 0, row + 1))
+            with m.If(last):
+                nest.step(args.w, args.w_step)
+        with m.If(jobs.begins):
+            m.d.sync += [*nest.begin(jobs.next.args, 0), nest.slot.eq(jobs.next.args.w), row.eq(0)]
+        inside = Signal()
+        # mutant unmasked: m.d.comb += inside.eq(1)
+        m.d.comb += inside.eq(~((nest.first_tile & (index < args.k_from)) | (nest.last_tile & (index > args.k_to))))
+        there = delay(m, go, TurningMemory.latency, reset_less=False)
+        counts = delay(m, inside, TurningMemory.latency)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.o), depth=_DEPTH)
+        m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
+        m.d.comb += [
+            queue.w_en.eq(there),
+            queue.w_data.eq(Mux(counts, self.o, 0)),
+            self.w.valid.eq(queue.r_rdy),
+            self.w.p.eq(queue.r_data),
+            queue.r_en.eq(self.w.ready),
+        ]
+        return m
+
+
+class RowFeed(wiring.Component):
+    """Reads the stream rows of jobs, and knows each row's power of two.
+
+    Each part of each kept tile gets all rows. A row is ready :attr:`latency` cycles after it was issued. With
+    ``gather`` an output row is pixel (y, x) of an image of ``2**side`` pixels a row; it reads place (``dy``, ``dx``)
+    beside it::
+
+        t = (y << double) + dy              zeros outside 0 ... (2**side << double) - 1, or odd with ``even``
+        pixel = t >> half                   of an image of 2**side << double >> half pixels a row
+
+    and x likewise. Images follow each other row by row.
+
+    Members
+    -------
+    jobs : stream of jobs. read, o : those of a :class:`~.turning.TurningMemory`.
+    x_exponent, w_exponent, b_exponent : places whose exponents are read, and the exponents in the next cycle.
+    i : stream of lines, with their :func:`row_layout`.
+    """
+
+    #: Of the address, then of the memory.
+    addresses = 5
+    latency = addresses + TurningMemory.latency
+
+    def __init__(self, config):
+        self.config = config
+        self.layout = data.StructLayout({"x": 8 * config.array_rows, "row": row_layout(config)})
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(job_layout())),
+                "read": Out(turning_read(config.x_slots)),
+                "o": In(8 * config.array_rows),
+                "x_slot": Out(range(config.x_slots)),
+                "w_slot": Out(range(config.w_slots)),
+                "b_slot": Out(5),
+                "x_exponent": In(signed(8)),
+                "w_exponent": In(signed(8)),
+                "b_exponent": In(signed(8)),
+                "i": Out(stream.Signature(self.layout)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        jobs = _Jobs(m, self.jobs, len(self.jobs.p.as_value()))
+        job, args = jobs.job, jobs.job.args
+        nest = _Nest(m, config, job, "row")
+        w_slot = Signal(8)
+        row, last = Signal(_BITS), Signal()
+        credit, go = Signal(range(_DEPTH + 1), init=_DEPTH), Signal()
+        m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == args.rows)]
+        m.d.comb += jobs.over.eq(go & last & nest.ends)
+        with m.If(go):
+            m.d.sync += row.eq(Mux(last, 0, row + 1))
+            with m.If(last):
+                nest.step(args.x, args.x_step)
+                with m.If(nest.last_part):
+                    m.d.sync += w_slot.eq(Mux(nest.last_tile, args.w, w_slot + args.w_step))
+        begins = Signal()
+        with m.If(go):
+            m.d.sync += begins.eq(0)
+        with m.If(jobs.begins):
+            following = jobs.next.args
+            m.d.sync += [*nest.begin(following, jobs.next.bias), nest.slot.eq(following.x), w_slot.eq(following.w)]
+            m.d.sync += [row.eq(0), begins.eq(1)]
+
+        now = Signal(row_layout(config))
+        opens = nest.first_tile & nest.first_part
+        m.d.comb += [
+            now.first.eq((row == 0) & ~job.bias),
+            now.opens.eq(begins),
+            now.part.eq(row == 0),
+            now.start.eq(args.start & opens),
+            now.last.eq(args.last & nest.ends_pass),
+            now.ends.eq(last & nest.ends),
+            now.bias.eq(job.bias),
+            now.row.eq(args.o_row + row),
+            now["pass"].eq(nest.pass_),
+            now.slot.eq(args.bias),
+            now.o.eq(args.o),
+            now.fresh.eq(args.fresh),
+            now.unit.eq(job.top - FRACTION),
+            now.o_column.eq(args.o_column),
+            now.columns.eq(args.columns),
+        ]
+        tag, there, first = now, go, nest.part << nest.part_log
+        lines, slot, inside = self._addresses(m, args, nest.slot, row)
+        wait = self.addresses
+        tag, there = delay(m, tag, wait, reset_less=False), delay(m, there, wait, reset_less=False)
+        tag = self._judged(m, tag)
+        own_w, first, turn, top = (delay(m, each, wait) for each in (w_slot, first, args.x_turn, job.top))
+        m.d.comb += [
+            self.read.slot.eq(slot),
+            self.read.line.eq(lines),
+            self.read.first.eq(first),
+            self.read.turn.eq(turn),
+            self.x_slot.eq(slot),
+            self.w_slot.eq(own_w),
+            self.b_slot.eq(tag.slot),
+        ]
+        # Exponents, then how far a row is below its tile's unit.
+        own, zero = Signal(signed(TOP), reset_less=True), Signal(reset_less=True)
+        bias = delay(m, tag.bias, 1)
+        present = delay(m, inside, 1)
+        pairs = self.x_exponent + self.w_exponent
+        m.d.sync += [
+            own.eq(Mux(bias, self.b_exponent - BIAS_LIFT, pairs)),
+            zero.eq(
+                Mux(bias, self.b_exponent == ZERO, (self.x_exponent == ZERO) | (self.w_exponent == ZERO) | ~present)
+            ),
+        ]
+        below = Signal(signed(TOP + 1))
+        m.d.comb += below.eq(delay(m, top, 2) - own)
+        drop, far = Signal(DROP, reset_less=True), Signal(reset_less=True)
+        m.d.sync += [drop.eq(below), far.eq(zero | (below > FRACTION))]
+        rest = TurningMemory.latency - 3
+        drop, far = delay(m, drop, rest), delay(m, far, rest)
+        there, tag = (delay(m, each, TurningMemory.latency, reset_less=False) for each in (there, tag))
+        present = delay(m, inside, TurningMemory.latency)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.i.p.as_value()), depth=_DEPTH)
+        line = Signal(self.layout)
+        m.d.comb += [
+            line.x.eq(Mux(present, self.o, 0)),
+            line.row.eq(tag),
+            line.row.drop.eq(drop),
+            line.row.far.eq(far),
+            queue.w_en.eq(there),
+            queue.w_data.eq(line),
+            self.i.valid.eq(queue.r_rdy),
+            self.i.p.eq(queue.r_data),
+            queue.r_en.eq(self.i.ready),
+        ]
+        m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
+        return m
+
+    def _judged(self, m, tag):
+        """The tag with what the address said."""
+        judged = Signal(tag.shape())
+        m.d.comb += [judged.eq(tag), judged.bad.eq(self._bad)]
+        return judged
+
+    def _addresses(self, m, args, base, row):
+        """Line, slot, whether it is in the image, whether it is not held; each :attr:`addresses` cycles later."""
+        stages = [args]
+        for _ in range(self.addresses - 1):
+            stages.append(delay(m, stages[-1], 1))
+        image = 2 * _BITS + 4
+
+        def register(value, shape, name):
+            made = Signal(shape, reset_less=True, name=name)
+            m.d.sync += made.eq(value)
+            return made
+
+        place, side = Cat(row, args.row_tile), args.side
+        mask = ((1 << side) - 1)[: _BITS + 1]
+        x = register(place & mask, _BITS + 1, "pixel_x")
+        y = register((place >> side) & mask, _BITS + 1, "pixel_y")
+        number = register(place >> (side << 1), image, "image")
+        args = stages[1]
+        end = Signal(_BITS + 2)
+        m.d.comb += end.eq((1 << args.side) << args.double)
+        inside, pixel = Const(1, 1), []
+        for name, at, by in (("x", x, args.dx), ("y", y, args.dy)):
+            t = Signal(signed(_BITS + 3), name=f"t_{name}")
+            m.d.comb += t.eq((at << args.double) + by)
+            inside = inside & (t >= 0) & (t < end) & ~(args.even & t[0])
+            pixel.append(register((t >> args.half)[: _BITS + 2], _BITS + 2, f"source_{name}"))
+        inside = register(inside, 1, "inside")
+        number = register(number, image, "image_2")
+        log = register(args.side + args.double - args.half, 4, "log")
+        width = image + 2
+        source = register((number << (log << 1)) | (pixel[1] << log) | pixel[0], width, "source")
+        inside = register(inside, 1, "inside_3")
+        args = stages[3]
+        index = Signal(signed(width))
+        m.d.comb += index.eq((source >> _BITS) - args.x_first)
+        held = (index >= 0) & (index <= args.reach)
+        bad = register(inside & ~held & args.gather, 1, "not_held")
+        near = register(index[:3], 3, "index")
+        line, inside = register(source[:_BITS], _BITS, "source_line"), register(inside, 1, "inside_4")
+        args = stages[4]
+        base, row = (delay(m, each, self.addresses - 1) for each in (base, row))
+        line = register(Mux(args.gather, line, args.x_row + row), _BITS, "line")
+        slot = register(base + Mux(args.gather, near * args.x_pitch, 0), len(self.x_slot), "slot")
+        inside = register(~args.gather | (inside & ~bad), 1, "inside_5")
+        self._bad = delay(m, bad, 1)
+        return line, slot, inside

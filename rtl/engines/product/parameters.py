@@ -1,0 +1,52 @@
+"""Parameters of the product engine."""
+
+from dataclasses import dataclass
+
+from ...formats.pair import Pair
+from ...formats.tile_codes import EDGE
+from ...shell.parameters import Parameters, Resources, parameter
+
+__all__ = ["ProductParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductParameters(Parameters):
+    """Products of tiles of 8-bit codes, two a DSP slice.
+
+    Parameters
+    ----------
+    array_rows, array_columns : int
+        Of the array; a tile has 64 of each.
+    x_slots, w_slots : int
+        Tiles of the stream and of what is kept that have room.
+    apart : int
+        Bits between both products of a slice: 19 for a DSP48E2, 17 for a DSP48E1.
+    """
+
+    array_rows: int = parameter(64, 16, 64, power=True, known=True, mesh=True)
+    array_columns: int = parameter(32, 16, 64, power=True, known=True, mesh=True)
+    x_slots: int = parameter(32, 2, 64, power=True, known=True)
+    w_slots: int = parameter(32, 2, 64, power=True, known=True)
+    apart: int = parameter(19, 17, 19)
+
+    @property
+    def pair(self) -> Pair:
+        """Two codes in the wide operand of a slice."""
+        return Pair(self.apart)
+
+    @property
+    def passes(self) -> int:
+        """Passes of the array over the columns of a tile."""
+        return EDGE // self.array_columns
+
+    def resources(self) -> Resources:
+        """A slice for two products, and one a column that adds."""
+        codes = EDGE * EDGE * 8
+        return Resources(
+            dsp={"products": self.array_rows * self.array_columns // 2, "alignment": self.array_columns},
+            bits={
+                "stream tiles": codes * self.x_slots,
+                "kept tiles": codes * self.w_slots,
+                "sums and results": 5 * 48 * EDGE * EDGE,
+            },
+        )

@@ -1,0 +1,24 @@
+"""The product engine as a machine knows it."""
+
+from ...formats.tile_records import TileArgument
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .commands import ProductOpcode, ProductOperands
+from .engine import ProductEngine
+from .parameters import ProductParameters
+
+__all__ = ["SPEC"]
+
+SPEC = EngineSpec(
+    name="product",
+    opcodes=ProductOpcode,
+    default=ProductOperands,
+    phases=("product",),
+    loads=(
+        LoadPort("x", "records of tiles of 8-bit codes whose lines stream", TileArgument),
+        LoadPort("w", "records of tiles of 8-bit codes that are kept in the array", TileArgument),
+        LoadPort("bias", "records of a row of 16-bit codes", TileArgument),
+    ),
+    stores=(StorePort("o", "the record of a result slot", TileArgument),),
+    parameters=ProductParameters,
+    unit=ProductEngine,
+)

@@ -1,0 +1,121 @@
+"""The array, and the sums of its tiles behind it."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...formats.aligned import WIDTH
+from ...formats.tile_codes import EDGE
+from ...stream.delay import delay
+from ...systolic.aligned import AlignedSums, aligned_tag
+from ...systolic.paired import PairedArray
+from .commands import BIAS_LIFT
+from .feeds import row_layout
+
+__all__ = ["ProductSums"]
+
+
+class ProductSums(wiring.Component):
+    """Adds up the products of stream rows and kept tiles, or a bias.
+
+    ::
+
+        w --> array --+
+        i --> array --+--> align and add --> o
+              bias ---+
+
+    Never waits but for the tile that a row needs. Sums are there :attr:`latency` cycles behind their row.
+
+    Parameters
+    ----------
+    config : ProductParameters
+
+    Members
+    -------
+    i : stream of rows, ``{x, row}``. w : stream of lines.
+    bias_slot, bias_pass : whose codes are read, and ``bias`` in the next cycle: 16 bits a column.
+    o : the row and its sums, with ``valid``. lost : see :class:`~gradloom.rtl.systolic.aligned.AlignedSums`.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        columns = config.array_columns
+        self.array = PairedArray(rows=config.array_rows, columns=columns, pair=config.pair)
+        self.aligned = AlignedSums(columns=columns, width=self.array.width, tokens=EDGE * config.passes)
+        self.latency = self.array.latency + AlignedSums.latency
+        row = row_layout(config)
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout({"x": 8 * config.array_rows, "row": row}))),
+                "w": In(stream.Signature(8 * columns)),
+                "bias_slot": Out(5),
+                "bias_pass": Out(row["pass"].shape),
+                "bias": In(16 * columns),
+                "o": Out(data.StructLayout({"valid": 1, "row": row, "sums": data.ArrayLayout(signed(WIDTH), columns)})),
+                "lost": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        m.submodules.array, m.submodules.aligned = array, aligned = self.array, self.aligned
+        rows = config.array_rows
+        waiting, complete, take, take_weight, swap = (Signal(range(rows + 1)), Signal(), Signal(), Signal(), Signal())
+        row = self.i.p.row
+        # Sums of a place go on when those before are kept: a part waits for the beginning of the one before, a command
+        # for the end of the one before.
+        since_part, since_row = (Signal(range(AlignedSums.latency + 1), name=f"since_{n}") for n in ("part", "row"))
+        settled = Signal()
+        m.d.comb += settled.eq(row.start | ~row.part | ((since_part == 0) & ((since_row == 0) | ~row.opens)))
+        for count, begins in ((since_part, take & row.part), (since_row, take)):
+            with m.If(begins):
+                m.d.sync += count.eq(AlignedSums.latency - 1)
+            with m.Elif(count != 0):
+                m.d.sync += count.eq(count - 1)
+        m.d.comb += [
+            complete.eq(waiting == rows),
+            # mutant unsettled: self.i.ready.eq(complete | ~row.first),
+            self.i.ready.eq((complete | ~row.first) & settled),
+            take.eq(self.i.valid & self.i.ready),
+            swap.eq(take & row.first),
+            self.w.ready.eq(~complete | swap),
+            take_weight.eq(self.w.valid & self.w.ready),
+        ]
+        with m.If(swap):
+            m.d.sync += waiting.eq(take_weight)
+        with m.Elif(take_weight):
+            m.d.sync += waiting.eq(waiting + 1)
+        m.d.comb += [
+            array.tag.launch.eq(take_weight),
+            array.tag.swap.eq(swap),
+            array.tag.use_m.eq(take),
+            array.row.eq(Mux(swap, 0, waiting)),
+            array.x.eq(self.i.p.x),
+            array.w.eq(self.w.p),
+        ]
+        # A row's tag goes with it; a bias takes a row's place.
+        before = delay(m, row, array.latency - 1, reset_less=False)
+        tag = delay(m, before, 1, reset_less=False)
+        valid = delay(m, take, array.latency, reset_less=False)
+        m.d.comb += [self.bias_slot.eq(before.slot), self.bias_pass.eq(before["pass"])]
+        own = Signal(aligned_tag(EDGE * config.passes))
+        m.d.comb += [
+            own.valid.eq(valid),
+            own.start.eq(tag.start),
+            own.keep.eq(1),
+            own.place.eq(Cat(tag.row, tag["pass"]) if config.passes > 1 else tag.row),
+            own.drop.eq(tag.drop),
+            own.far.eq(tag.far),
+            aligned.tag.eq(own),
+        ]
+        for n, (into, total) in enumerate(zip(aligned.sums, array.sums)):
+            code = self.bias.word_select(n, 16).as_signed()
+            m.d.comb += into.eq(Mux(tag.bias, code << BIAS_LIFT, total))
+        m.d.comb += [
+            self.o.valid.eq(delay(m, valid, AlignedSums.latency, reset_less=False)),
+            self.o.row.eq(delay(m, tag, AlignedSums.latency, reset_less=False)),
+            *(ours.eq(theirs) for ours, theirs in zip(self.o.sums, aligned.o)),
+            self.lost.eq(aligned.lost),
+        ]
+        return m
