@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradloom.rtl.engines.product.commands import BIAS_LIFT, ProductOpcode
 from gradloom.rtl.formats.aligned import FRACTION
+from gradloom.rtl.formats.product import BIAS_LIFT, ProductOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO, stored
 from gradloom.rtl.formats.tile_records import BEAT, TileArgument, TileRecord
 

@@ -17,14 +17,14 @@ from .front import Front
 from .sums import ProductSums
 from .turning import TurningMemory
 
-__all__ = ["BIASES", "RESULTS", "ProductEngine"]
+__all__ = ["BIASES", "OPEN", "RESULTS", "ProductEngine"]
 
 #: Slots of biases and of results.
 BIASES, RESULTS = 32, 4
 #: Words that STORE reads at a time.
 _WORDS = 16
 #: Commands that may be taken and not done.
-_OPEN = 16
+OPEN = 16
 
 
 class ProductEngine(wiring.Component):
@@ -195,8 +195,8 @@ class ProductEngine(wiring.Component):
 
     def _done(self, m, front, job, ended, room):
         """Commands are done in order: scans when they are over, others by their last row."""
-        m.submodules.order = order = SyncFIFOBuffered(width=1, depth=_OPEN)
-        pending, left, taken = Signal(range(_OPEN + 1)), Signal(range(_OPEN + 1), init=_OPEN), Signal()
+        m.submodules.order = order = SyncFIFOBuffered(width=1, depth=OPEN)
+        pending, left, taken = Signal(range(OPEN + 1)), Signal(range(OPEN + 1), init=OPEN), Signal()
         over = Signal()
         m.d.comb += [room.eq(left != 0), taken.eq(self.engine.command.valid & self.engine.command.ready)]
         m.d.sync += left.eq(left - taken + over)

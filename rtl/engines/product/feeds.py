@@ -6,18 +6,18 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ...formats.aligned import DROP, FRACTION
+from ...formats.product import BIAS_LIFT, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...stream.delay import delay
-from .commands import BIAS_LIFT, ProductOperands
 from .turning import TurningMemory, turning_read
 
-__all__ = ["TOP", "KeptFeed", "RowFeed", "job_layout", "row_layout"]
+__all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "row_layout"]
 
 _BITS = (EDGE - 1).bit_length()
 #: Bits of an exponent of sums.
 TOP = 10
-#: Lines that wait before the array.
-_DEPTH = 16
+#: Jobs that wait, and lines before the array.
+JOBS, DEPTH = 4, 16
 
 
 def job_layout():
@@ -112,8 +112,8 @@ class _Jobs:
     The one that follows begins in the cycle after the last is over.
     """
 
-    def __init__(self, m, port, width, *, depth=2):
-        m.submodules.jobs = fifo = SyncFIFOBuffered(width=width, depth=depth)
+    def __init__(self, m, port, width):
+        m.submodules.jobs = fifo = SyncFIFOBuffered(width=width, depth=JOBS)
         self.job, self.busy = Signal(job_layout()), Signal()
         self.next = Signal(job_layout())
         self.over, self.begins = Signal(), Signal()
@@ -161,7 +161,7 @@ class KeptFeed(wiring.Component):
         args = jobs.job.args
         nest = _Nest(m, config, jobs.job, "kept")
         row, last = Signal(range(config.array_rows)), Signal()
-        credit, go = Signal(range(_DEPTH + 1), init=_DEPTH), Signal()
+        credit, go = Signal(range(DEPTH + 1), init=DEPTH), Signal()
         m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == config.array_rows - 1)]
         m.d.comb += jobs.over.eq(go & last & nest.ends)
         index = Signal(_BITS)
@@ -183,7 +183,7 @@ class KeptFeed(wiring.Component):
         m.d.comb += inside.eq(~((nest.first_tile & (index < args.k_from)) | (nest.last_tile & (index > args.k_to))))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
         counts = delay(m, inside, TurningMemory.latency)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.o), depth=_DEPTH)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.o), depth=DEPTH)
         m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
         m.d.comb += [
             queue.w_en.eq(there),
@@ -244,7 +244,7 @@ class RowFeed(wiring.Component):
         nest = _Nest(m, config, job, "row")
         w_slot = Signal(8)
         row, last = Signal(_BITS), Signal()
-        credit, go = Signal(range(_DEPTH + 1), init=_DEPTH), Signal()
+        credit, go = Signal(range(DEPTH + 1), init=DEPTH), Signal()
         m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == args.rows)]
         m.d.comb += jobs.over.eq(go & last & nest.ends)
         with m.If(go):
@@ -314,7 +314,7 @@ class RowFeed(wiring.Component):
         drop, far = delay(m, drop, rest), delay(m, far, rest)
         there, tag = (delay(m, each, TurningMemory.latency, reset_less=False) for each in (there, tag))
         present = delay(m, inside, TurningMemory.latency)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.i.p.as_value()), depth=_DEPTH)
+        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.i.p.as_value()), depth=DEPTH)
         line = Signal(self.layout)
         m.d.comb += [
             line.x.eq(Mux(present, self.o, 0)),

@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ...formats.product import BIAS_LIFT, ProductOpcode, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...shell.signature import EngineSignature
 from ..words import judge
-from .commands import BIAS_LIFT, ProductOpcode, ProductOperands
 from .feeds import TOP, job_layout
 
 __all__ = ["Front", "NEVER"]

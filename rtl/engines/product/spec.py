@@ -1,8 +1,8 @@
 """The product engine as a machine knows it."""
 
+from ...formats.product import ProductOpcode, ProductOperands
 from ...formats.tile_records import TileArgument
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import ProductOpcode, ProductOperands
 from .engine import ProductEngine
 from .parameters import ProductParameters
 

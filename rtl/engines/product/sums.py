@@ -5,14 +5,25 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.aligned import WIDTH
-from ...formats.tile_codes import EDGE
+from ...formats.product import BIAS_LIFT
+from ...formats.tile_codes import EDGE, WIDE
 from ...stream.delay import delay
 from ...systolic.aligned import AlignedSums, aligned_tag
 from ...systolic.paired import PairedArray
-from .commands import BIAS_LIFT
 from .feeds import row_layout
 
-__all__ = ["ProductSums"]
+__all__ = ["ProductSums", "sums_latency"]
+
+
+def _array(config):
+    return PairedArray(rows=config.array_rows, columns=config.array_columns, pair=config.pair)
+
+
+def sums_latency(config):
+    """Cycles from a row to its sums."""
+    array = _array(config)
+    array._MustUse__used = True
+    return array.latency + AlignedSums.latency
 
 
 class ProductSums(wiring.Component):
@@ -40,9 +51,11 @@ class ProductSums(wiring.Component):
     def __init__(self, config):
         self.config = config
         columns = config.array_columns
-        self.array = PairedArray(rows=config.array_rows, columns=columns, pair=config.pair)
-        self.aligned = AlignedSums(columns=columns, width=self.array.width, tokens=EDGE * config.passes)
-        self.latency = self.array.latency + AlignedSums.latency
+        self.array = _array(config)
+        # As wide as a bias, which is as large as the sum of a whole tile.
+        width = max(self.array.width, WIDE + BIAS_LIFT)
+        self.aligned = AlignedSums(columns=columns, width=width, tokens=EDGE * config.passes)
+        self.latency = sums_latency(config)
         row = row_layout(config)
         super().__init__(
             {

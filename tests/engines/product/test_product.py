@@ -3,35 +3,33 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.product.commands import ProductOpcode
 from gradloom.rtl.engines.product.spec import SPEC
-from gradloom.rtl.formats.tile_codes import WIDE, ZERO
+from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.plan.program.placed import PlacedProgram
+from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
+from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.time.forecast import MODELS
+from gradloom.sim.time.product import Product
 
-from .conftest import CONFIG
+from .machine import CONFIG, ProductConfig
 
 SCAN, PRODUCT, BIAS = ProductOpcode.SCAN, ProductOpcode.PRODUCT, ProductOpcode.BIAS
-NARROW = 8
 
 
-@pytest.fixture(scope="module")
-def bench():
-    return EngineBench(SPEC, CONFIG)
+class Play(PlacedProgram):
+    """A program on the machine, and the records that the reference says."""
 
-
-def beats_of(content):
-    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
-
-
-class Play:
-    """Steps for the bench, and the words that the reference says."""
-
-    def __init__(self, seed=0):
-        self.random = np.random.default_rng(seed)
-        self.model = ProductModel(CONFIG)
-        self.steps, self.words = [], []
+    def __init__(self, seed=0, config=CONFIG):
+        super().__init__(config)
+        self.random, self.model = np.random.default_rng(seed), ProductModel(config)
+        self.expected = []
 
     def load(self, port, slot, rows=64, features=64, *, exponent=None, most=None, count=1):
         bits = WIDE if port == "bias" else NARROW
@@ -43,31 +41,54 @@ class Play:
             content += TileRecord(rows, features, bits).pack(codes, own)
         arg = tile_argument(slot, rows, features)
         self.model.load(port, arg, content)
-        self.steps.append(
-            Load(port, [int.from_bytes(content[n : n + BEAT], "little") for n in range(0, len(content), BEAT)], arg)
-        )
+        super().load(self.put(np.frombuffer(content, "<i4")), "product", port, arg=arg)
+        return self
+
+    def fence(self):
+        self.add(CONTROL, ControlOpcode.FENCE)
         return self
 
     def run(self, opcode, **operands):
         full = {"tiles": 0, "k_to": 63, "rows": 63, "columns": 63} | operands
         self.model.run(opcode, full)
-        self.steps.append(Command(opcode, full))
-        return self
-
-    def fence(self):
-        self.steps.append(FENCE)
+        self.do("product", opcode, **full)
         return self
 
     def store(self, slot=0, rows=64, features=64, *, wide=True):
         record = TileRecord(rows, features, WIDE if wide else NARROW)
         arg = tile_argument(slot, rows, features, wide=wide)
-        content = self.model.store("o", arg, record.beats)
-        self.words += beats_of(content)
-        self.steps += [FENCE, Store("o", record.beats, arg), FENCE]
-        return self
+        place = self.room(record.size // 4)
+        self.expected.append((place, self.model.store("o", arg, record.beats)))
+        self.fence()
+        super().store(place, "product", "o", arg=arg)
+        return self.fence()
 
-    def check(self, bench, **options):
-        return bench.check(*self.steps, words={"o": self.words}, **options)
+
+class Stepped(Play):
+    """The same as steps of a bench."""
+
+    def __init__(self, case, config):
+        super().__init__(config=config)
+        case(self)
+        self.steps, self.words = [], []
+        stored = iter(self.expected)
+        contents = {offset: content for offset, content in self.arrays}
+        for each in self.instructions:
+            given = each.operands
+            if each.engine == LOAD:
+                port = given["dest"].port.name
+                self.steps.append(Load(port, beats_of(contents[given["offset"]]), given["arg"]))
+            elif each.engine == STORE:
+                self.steps.append(Store("o", given["beats"], given["arg"]))
+                self.words += beats_of(next(stored)[1])
+            elif each.engine == CONTROL:
+                self.steps.append(FENCE)
+            else:
+                self.steps.append(Command(each.opcode, given))
+
+
+def beats_of(content):
+    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
 
 
 def plain(play):
@@ -149,22 +170,151 @@ CASES = {
     "zeros": lambda play: play.load("x", 0, exponent=ZERO, most=0 or None).load("w", 0).fence()
     .run(PRODUCT, fresh=1, start=1, last=1).store(),
     "few rows": lambda play: play.load("x", 0).load("w", 0).load("bias", 1, rows=1).fence()
-    .run(SCAN, fresh=1, rows=0).run(SCAN, last=1, bias=1).run(BIAS, start=1, bias=1, rows=0)
-    .run(PRODUCT, rows=0, last=1).store(rows=1),
+    .run(PRODUCT, fresh=1, start=1, last=1, o=1, rows=19, columns=15).run(SCAN, fresh=1, last=1, bias=1)
+    .run(BIAS, start=1, bias=1, rows=0, columns=15).run(BIAS, bias=1, rows=0, columns=15, last=1)
+    .store(0, 1, 16).store(1, 20, 16),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_words_are_those_of_the_reference(bench, case):
-    play = Play()
-    CASES[case](play)
-    assert any(play.words)
-    play.check(bench)
+MEMORY = {}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}
 
 
-@pytest.mark.parametrize("pressure", pressures(300)[1:], ids=str)
-@pytest.mark.parametrize("case", ["several", "heads", "tall convolution"])
-def test_words_are_the_same_under_stalls(bench, case, pressure):
-    play = Play(1)
-    CASES[case](play)
-    play.check(bench, **pressure)
+def played(name, seed=0, config=CONFIG):
+    play = Play(seed, config)
+    CASES[name](play)
+    assert any(any(content[BEAT:]) for _, content in play.expected) or name == "zeros"
+    play.end()
+    return play
+
+
+def compared(ran, play, **memory):
+    """Records of memory, and cycles of every command."""
+    for place, content in play.expected:
+        found = ran.memory[place.offset : place.offset + place.length]
+        assert found == content, f"{play.expected.index((place, content))}: a record differs"
+    told, counters = forecast_placed(play, **memory), ran.counters
+    assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
+    assert (counters.saturated, counters.underflowed) == (play.model.saturated, play.model.underflowed)
+
+
+@pytest.mark.parametrize("memory", MEMORY, ids=str)
+def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
+    monkeypatch.setitem(MODELS, "product", Product)
+    plays = [played(name) for name in CASES]
+    for ran, play in zip(run_each(plays, timing=memory), plays):
+        compared(ran, play, **memory)
+
+
+@pytest.mark.parametrize("memory", [{"read_latency": 3}], ids=str)
+def test_random_programs_on_a_square_array(monkeypatch, memory):
+    """One pass, one part: what a tile is at once; products in a row of which none waits for the one before."""
+    monkeypatch.setitem(MODELS, "product", Product)
+    config = ProductConfig(array_rows=64, array_columns=64, x_slots=4, w_slots=4)
+    play = Play(7, config)
+    play.load("x", 0, count=4).load("w", 0, count=4).load("bias", 0, rows=1).load("bias", 1, rows=1).fence()
+    for _ in range(3):
+        for o in range(4):
+            x, w, rows, columns, low = (int(n) for n in play.random.integers(0, (4, 4, 64, 64, 64)))
+            place = {"o": o, "rows": rows, "columns": columns, "k_from": low, "x": x, "w": w}
+            kind = int(play.random.integers(3))
+            if kind:
+                play.run(SCAN, fresh=1, **place).run(SCAN, last=1, bias=o % 2)
+                play.run(BIAS, start=1, bias=o % 2, **place | {"last": int(kind == 1)})
+                if kind == 2:
+                    play.run(PRODUCT, last=1, **place)
+            else:
+                play.run(PRODUCT, fresh=1, start=1, last=1, **place)
+            play.shape = getattr(play, "shape", {}) | {o: (rows + 1, columns + 1)}
+        for o in range(4):
+            play.store(o, *play.shape[o], wide=bool(o % 2))
+    play.end()
+    (ran,) = run_each([play], timing=memory)
+    compared(ran, play, **memory)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return EngineBench(SPEC, ProductConfig(array_rows=16, array_columns=16, x_slots=2, w_slots=2))
+
+
+PLAIN = {"k_to": 63, "rows": 3, "columns": 7, "fresh": 1, "start": 1, "last": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"x": 2},
+        {"w": 2},
+        {"tiles": 1, "x_step": 2},
+        {"tiles": 2, "w_step": 1},
+        {"o_row": 61},
+        {"o_column": 57},
+        {"k_from": 40, "k_to": 39},
+        {"gather": 1, "side": 3, "reach": 2, "x_pitch": 1},
+        {"gather": 1, "side": 3, "x_turn": 1},
+        {"gather": 1, "side": 3, "x_row": 1},
+        {"gather": 1, "side": 3, "double": 1, "half": 1},
+        {"gather": 1, "side": 3, "row_tile": 1},
+    ],
+    ids=str,
+)
+def test_operands_out_of_range_are_an_error(bench, wrong):
+    run = bench.run(Command(PRODUCT, PLAIN | wrong))
+    assert run.codes == [Error.BAD_OPERAND] and not run.done
+
+
+def test_an_unknown_opcode_is_an_error(bench):
+    assert bench.run(Command(3, PLAIN)).codes == [Error.UNKNOWN_OPCODE]
+
+
+def test_a_bias_needs_no_tiles(bench):
+    assert len(bench.check(Command(BIAS, PLAIN | {"x": 60, "w": 60, "k_to": 0, "k_from": 1})).done) == 1
+
+
+@pytest.mark.parametrize("pressure", pressures(400)[1:], ids=str)
+def test_records_are_the_same_under_stalls(bench, pressure):
+    random, model = np.random.default_rng(3), ProductModel(bench.component.config)
+    steps, words = [], []
+
+    for port, rows in (("x", 40), ("w", 64)):
+        record = TileRecord(rows, 16)
+        content = record.pack(random.integers(-127, 128, (rows, 16)), -5)
+        model.load(port, tile_argument(1, rows, 16), content)
+        steps.append(Load(port, beats_of(content), tile_argument(1, rows, 16)))
+    operands = PLAIN | {"x": 1, "w": 1, "k_to": 39, "x_turn": 1, "rows": 15, "columns": 15}
+    model.run(PRODUCT, operands)
+    steps += [FENCE, Command(PRODUCT, operands), FENCE]
+    for wide in (True, False):
+        record = TileRecord(16, 16, WIDE if wide else NARROW)
+        arg = tile_argument(0, 16, 16, wide=wide)
+        words += beats_of(model.store("o", arg, record.beats))
+        steps.append(Store("o", record.beats, arg))
+    bench.check(*steps, words={"o": words}, **pressure)
+
+
+@pytest.mark.parametrize(
+    "name, unit, module, case",
+    [
+        ("straight", "TurningMemory", "turning", "heads"),
+        ("unmasked", "KeptFeed", "feeds", "heads"),
+        ("unsettled", "ProductSums", "sums", "few rows"),
+    ],
+)
+def test_a_wrong_circuit_is_found(monkeypatch, name, unit, module, case):
+    from gradloom.rtl.engines.product import engine, feeds, sums, turning
+
+    modules = {"turning": turning, "feeds": feeds, "sums": sums}
+    monkeypatch.setattr(engine, unit, mutant(getattr(modules[module], unit), name))
+    config = ProductConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=8)
+    bench, play = EngineBench(SPEC, config), Stepped(CASES[case], config)
+    with pytest.raises(AssertionError, match="words differ"):
+        bench.check(*play.steps, words={"o": play.words})
+
+
+def test_operands_that_are_not_checked_are_found(monkeypatch):
+    from gradloom.rtl.engines.product import engine
+    from gradloom.rtl.engines.product.front import Front
+
+    monkeypatch.setattr(engine, "Front", mutant(Front, "unbounded"))
+    bench = EngineBench(SPEC, ProductConfig(array_rows=16, array_columns=16, x_slots=2, w_slots=2))
+    assert not bench.run(Command(PRODUCT, PLAIN | {"x": 2})).codes

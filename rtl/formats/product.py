@@ -48,7 +48,7 @@ ProductOperands = data.StructLayout(
         "start": 1,  #: sums begin at 0
         "last": 1,  #: sums become results. SCAN: of a BIAS
         "bias": 5,  #: slot of the bias
-        "gather": 1,  #: stream rows are pixels by address, see :class:`~.rows.RowFeed`
+        "gather": 1,  #: stream rows are pixels by address, see ``RowFeed``
         "side": 3,  #: gather: log2 of the output's pixels in a row
         "double": 1,  #: gather: two pixels of the input for one of the output
         "half": 1,  #: gather: two places for a pixel of the input

@@ -1,0 +1,25 @@
+"""A machine of a small product engine alone."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gradloom.rtl.engines.product.parameters import ProductParameters
+from gradloom.rtl.engines.product.spec import SPEC
+from gradloom.rtl.machines.fabric import Machine
+from gradloom.rtl.shell.engines import Engines
+from gradloom.rtl.shell.parameters import ShellParameters
+
+__all__ = ["CONFIG", "MACHINE", "ProductConfig"]
+
+MACHINE = Machine(Engines(SPEC))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductConfig(ProductParameters, ShellParameters):
+    """Its configuration."""
+
+    home: ClassVar = f"{__name__}:MACHINE"
+
+
+#: Two chains of 16 rows, four passes of 16 columns.
+CONFIG = ProductConfig(array_rows=32, array_columns=16, x_slots=8, w_slots=8)
