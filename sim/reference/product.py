@@ -169,7 +169,7 @@ def _joined(one: int, other: int) -> int:
 
 
 def _gathered(given: _Operands, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots and lines of the pixels that rows read, and which are in the image."""
+    """Slots and lines of pixels, and which of them are in the image."""
     place = EDGE * given.row_tile + np.arange(given.rows + 1)
     mask = (1 << given.side) - 1
     x, y, image = place & mask, place >> given.side & mask, place >> 2 * given.side

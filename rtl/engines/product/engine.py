@@ -140,7 +140,9 @@ class ProductEngine(wiring.Component):
         self._exponents(m, "b", intake, BIASES, (front, rows))
 
     def _results(self, m, platform, front, sums):
-        """Memory of results before STORE; high when a job's last results are there."""
+        """Memory of results before STORE.
+
+        Returns a signal that is high when a job's last results are there."""
         config = self.config
         columns, passes = config.array_columns, (config.passes - 1).bit_length()
         store = place(m, "store", TileStore(slots=RESULTS), platform)
@@ -194,7 +196,9 @@ class ProductEngine(wiring.Component):
         return delay(m, came & row.ends, TilePeak.latency, reset_less=False)
 
     def _done(self, m, front, job, ended, room):
-        """Commands are done in order: scans when they are over, others by their last row."""
+        """Commands are done in order.
+
+        Scans are when they are over, others by their last row."""
         m.submodules.order = order = SyncFIFOBuffered(width=1, depth=OPEN)
         pending, left, taken = Signal(range(OPEN + 1)), Signal(range(OPEN + 1), init=OPEN), Signal()
         over = Signal()

@@ -21,7 +21,7 @@ JOBS, DEPTH = 4, 16
 
 
 def job_layout():
-    """A command for the feeds: its operands, and the exponent of its tile's unit."""
+    """A command's operands, and the exponent of its tile's unit."""
     return data.StructLayout({"args": ProductOperands, "top": signed(TOP), "bias": 1})
 
 
@@ -337,7 +337,9 @@ class RowFeed(wiring.Component):
         return judged
 
     def _addresses(self, m, args, base, row):
-        """Line, slot, whether it is in the image, whether it is not held; each :attr:`addresses` cycles later."""
+        """Line, slot and whether it is in the image.
+
+        They are there :attr:`addresses` cycles later; ``_bad`` tells of a line whose tile is not held."""
         stages = [args]
         for _ in range(self.addresses - 1):
             stages.append(delay(m, stages[-1], 1))

@@ -1,4 +1,4 @@
-"""Commands of the product engine: judged, scanned, and sent to the feeds."""
+"""Commands of the product engine: judged, scanned, sent to feeds."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
@@ -118,7 +118,9 @@ class Front(wiring.Component):
         return m
 
     def _bad(self, m, args, opcode):
-        """Whether operands reach beyond tiles or slots, in the second cycle after the command was taken."""
+        """Whether operands reach beyond tiles or slots.
+
+        It is known in the second cycle after the command was taken."""
         config = self.config
         ends = {
             "x": (args.x, args.x_step, args.tiles),
