@@ -1,5 +1,8 @@
 """Reference of the update engine, word for word: SGD and AdamW."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +12,7 @@ from gradloom.rtl.formats.adamw import (
     EPS,
     EXPONENTS,
     FRACTION,
+    GRADIENT_LIMIT,
     GUARD,
     INVERSE,
     LARGEST,
@@ -18,8 +22,9 @@ from gradloom.rtl.formats.adamw import (
 )
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, half_up
 from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 
-__all__ = ["adamw", "update"]
+__all__ = ["UpdateModel", "adamw", "update"]
 
 Words = NDArray[np.int64]
 _MANTISSA = FRACTION + 1
@@ -45,7 +50,7 @@ def adamw(
     exponent: int,
     eps: int,
     eps_exponent: int,
-    gradient: int,
+    gradient: int | Words,
     decay: int,
     decay_shift: int,
 ) -> tuple[Words, Words, Words, int]:
@@ -140,3 +145,97 @@ def _inverse(v: Words, eps: int, eps_exponent: int) -> tuple[Words, Words]:
     low = total < 1 << ROOT
     x = np.where(low, 2 * total, total) & (1 << ROOT) - 1
     return np.where(total == 0, 0, (1 << BETA) - 1 - INVERSE(x)), h - low
+
+
+class UpdateModel:
+    """Commands of the update engine with ``records``, on its streams.
+
+    Attributes
+    ----------
+    saturated : int
+        Words and moments that were clipped.
+    """
+
+    #: Bytes and words of a beat; opcodes SGD, ADAMW, ADAMW_CODES.
+    _bytes, _beat = 16, 4
+    _sgd, _plain, _coded = 0, 1, 4
+    _names = ("beta1", "beta2", "rate", "exponent", "eps", "eps_exponent", "gradient", "decay", "decay_shift")
+
+    def __init__(self) -> None:
+        self.gradients, self.at = (np.zeros(0, np.int64) for _ in range(2))
+        self.words, self.moments = (np.zeros(0, np.int64) for _ in range(2))
+        self.made = {"words": b"", "moments": b""}
+        self.exponent = self.saturated = 0
+
+    def load(self, port: str, arg: int, data: bytes) -> None:
+        """LOAD of whole beats: gradients, words or moments."""
+        if not data or len(data) % self._bytes:
+            raise ValueError(f"{port}: {len(data)} bytes, must be beats of {self._bytes}")
+        if port != "directions":
+            name = {"words": "words", "moments": "moments"}[port]
+            setattr(self, name, np.append(getattr(self, name), np.frombuffer(data, "<i4").astype(np.int64)))
+            return
+        if not arg >> 6 & 1:
+            words = np.frombuffer(data, "<i4").astype(np.int64) << 64 - ACTIVATION.width >> 64 - ACTIVATION.width
+            exponents = np.zeros_like(words)
+        else:
+            words, exponents = self._codes(arg, data)
+        self.gradients, self.at = np.append(self.gradients, words), np.append(self.at, exponents)
+
+    def _codes(self, arg: int, data: bytes) -> tuple[Words, Words]:
+        """Gradients of rows of codes, and the exponent of each."""
+        features = (arg & 63) + 1
+        if arg >> 7 & 1:
+            self.exponent = int.from_bytes(data[:1], "little", signed=True)
+            data = data[self._bytes :]
+        whole = -(-features // 8) * 8
+        codes = np.frombuffer(data, "<i2").astype(np.int64)
+        if len(codes) % whole or (codes == -(1 << WIDE - 1)).any():
+            raise ValueError(f"directions: {len(codes)} codes from {codes.min()}, must be rows of {whole} above -32768")
+        rows = codes.reshape(-1, whole)[:, : -(-features // self._beat) * self._beat]
+        words = np.zeros_like(rows) if self.exponent == ZERO else rows << ACTIVATION.width - WIDE
+        return words.reshape(-1), np.full(rows.size, self.exponent)
+
+    def run(self, opcode: int, operands: Mapping[str, int]) -> None:
+        """A command of SGD, ADAMW or ADAMW_CODES. Operands that are missing are 0.
+
+        :class:`ValueError` where the engine ends in an error, or would wait for beats.
+        """
+        count, adaptive = operands.get("beats", 0) * self._beat, opcode in (self._plain, self._coded)
+        given = {name: operands.get(name, 0) for name in self._names}
+        if opcode != self._sgd and not adaptive:
+            raise ValueError(f"opcode {opcode}: must be SGD, ADAMW or ADAMW_CODES")
+        if not count or (adaptive and (not given["beta2"] >> BETA - 1 or 0 < given["eps"] < 1 << EPS - 1)):
+            raise ValueError(f"beats {count // self._beat}, beta2 {given['beta2']}, eps {given['eps']}")
+        have = {"directions": self.gradients, "words": self.words} | ({"moments": self.moments} if adaptive else {})
+        for port, words in have.items():
+            need = count * (2 if port == "moments" else 1)
+            if len(words) < need:
+                raise ValueError(f"{port}: has {len(words)} words, the command takes {need}")
+        p, g, at = self.words[:count], self.gradients[:count], self.at[:count]
+        self.words, self.gradients, self.at = self.words[count:], self.gradients[count:], self.at[count:]
+        if not adaptive:
+            new, lost = update(p, g, rate=operands.get("rate", 0), shift=operands.get("shift", 0))
+        else:
+            if opcode == self._coded:
+                grades = np.clip(given["gradient"] + at, -GRADIENT_LIMIT, GRADIENT_LIMIT - 1)
+            else:
+                grades = np.full(count, given["gradient"])
+            # A beat has m of two words, then their v.
+            pairs = (self.moments[: 2 * count] & 0xFFFFFFFF).reshape(-1, 2, self._beat // 2)
+            self.moments = self.moments[2 * count :]
+            m, v = pairs[:, 0].reshape(-1), pairs[:, 1].reshape(-1)
+            rule: dict[str, Any] = {**given, "gradient": grades}
+            new, m, v, lost = adamw(p, g, m, v, **rule)
+            moved = np.stack([m.reshape(-1, self._beat // 2), v.reshape(-1, self._beat // 2)], axis=1)
+            self.made["moments"] += moved.astype("<u4").tobytes()
+        self.saturated += int(lost)
+        self.made["words"] += new.astype("<i4").tobytes()
+
+    def store(self, port: str, arg: int, beats: int) -> bytes:
+        """STORE of as many beats as were made."""
+        taken = self.made[port][: beats * self._bytes]
+        if len(taken) < beats * self._bytes:
+            raise ValueError(f"{port}: {len(taken) // self._bytes} beats were made, must be {beats}")
+        self.made[port] = self.made[port][beats * self._bytes :]
+        return taken

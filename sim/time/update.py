@@ -10,7 +10,7 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import Descent, UpdateEngine
 from gradloom.rtl.engines.update.pack import PackUnit
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.machines.engines import UPDATE
+from gradloom.rtl.formats.adamw import GradientArgument
 
 from .base import TimedMachine, Waking
 from .queues import Output
@@ -72,11 +72,61 @@ class Pairs:
         self.read()
 
 
+class Codes:
+    """Beats of codes on their way to the pairs, as words.
+
+    They go as :class:`~gradloom.rtl.engines.update.codes.GradientCodes` makes them.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self.left = 0  # beats of words that are to be written ...
+        self.next = 0  # ... from then on
+        self.free = 0  # the next beat may be taken
+        self.written = -1  # the last
+        self.transfer: Transfer | None = None
+        self.header, self.position = False, 0  # of the next beat
+
+    def flow(self) -> None:
+        """Writes what has room."""
+        if self.left:
+            times = self.pairs.write(0, self.next, self.left)
+            self.left -= len(times)
+            if times:
+                self.written = self.free = times[-1]
+                self.next = self.written + 1
+
+    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+        """When the next beats are taken."""
+        arg = GradientArgument.from_bits(transfer.operands.get("arg", 0))
+        times: list[int] = []
+        if self.transfer is not transfer:
+            self.transfer, self.header, self.position = transfer, bool(arg.codes and arg.header), 0
+        while len(times) < count:
+            self.flow()
+            if self.left:
+                break
+            cycle = max(at, self.free)
+            times.append(cycle)
+            at = self.free = cycle + 1
+            if self.header:
+                self.header = False
+                continue
+            ends = self.position == arg.features >> 3
+            self.position = 0 if ends else self.position + 1
+            self.left = 2 if arg.codes and not (ends and not arg.features & 4) else 1
+            self.next = cycle + 1
+        self.flow()
+        return times
+
+
 class NewWords(Output):
     """New words: the last of a command of AdamW waits for its last moments."""
 
     def __init__(self, machine: TimedMachine, *, limit: int) -> None:
-        super().__init__(machine, UPDATE, steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1)
+        super().__init__(
+            machine, machine.engine_table.named("update"), steps=1, limit=limit, delay=1 + 1 + Descent.latency + 1
+        )
         self.gates: deque[int] = deque()  # beats that wait
         self.opened: deque[int] = deque()  # from when on they do not
 
@@ -97,7 +147,9 @@ class NewMoments(Output):
     """New moments."""
 
     def __init__(self, machine: TimedMachine, words: NewWords, *, limit: int) -> None:
-        super().__init__(machine, UPDATE, steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1)
+        super().__init__(
+            machine, machine.engine_table.named("update"), steps=1, limit=limit, delay=1 + 1 + AdamLane.m_latency + 1
+        )
         self.words = words
 
     def end(self, command: int, cycle: int) -> None:
@@ -204,13 +256,15 @@ class Update(Waking):
         self.slack = AdamLane.latency + 5 + Requantize.latency + 4
         deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
         self.pairs = Pairs(2 * UpdateEngine.depth)
+        self.codes = Codes(self.pairs) if machine.config.records else None
         self.words = NewWords(machine, limit=512 - self.slack)
         self.moments = NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
-        self.queues = {UPDATE.store("words"): self.words, UPDATE.store("moments"): self.moments}
+        engine = machine.engine_table.named("update")
+        self.queues = {engine.store("words"): self.words, engine.store("moments"): self.moments}
         self.sinks: dict[int, Sink] = {
-            UPDATE.load("directions"): self.take_gradients,
-            UPDATE.load("words"): self.take_words,
-            UPDATE.load("moments"): self.take_moments,
+            engine.load("directions"): self.take_gradients,
+            engine.load("words"): self.take_words,
+            engine.load("moments"): self.take_moments,
         }
         self.adam = False
         self.next = 0  # the next half may enter
@@ -226,7 +280,7 @@ class Update(Waking):
             self.wake(self.machine.now)
             return
         self.left = what.operands["beats"]
-        self.adam = what.opcode == UpdateOpcode.ADAMW
+        self.adam = what.opcode in (UpdateOpcode.ADAMW, UpdateOpcode.ADAMW_CODES)
         self.words.expect(self.left, command)
         if self.adam:
             self.words.gates.append(self.words.ends[-1][0] - 1)
@@ -238,10 +292,19 @@ class Update(Waking):
 
     def take_gradients(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
         """Beats of gradients."""
-        return self._put(0, at, count)
+        if self.codes is None:
+            return self._put(0, at, count)
+        times = self.codes.take(at, count, transfer)
+        if times:
+            self.wake(self.machine.now)
+        return times
 
     def take_words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
         """Beats of words."""
+        if self.codes is not None:
+            self.codes.flow()
+            # The pairs have one way in.
+            at = max(at, self.codes.written + 1)
         return self._put(1, at, count)
 
     def _put(self, stream: int, at: int, count: int) -> Sequence[int]:
@@ -315,6 +378,8 @@ class Update(Waking):
         self._start(self.machine.now)
 
     def _go(self, cycle: int) -> None:
+        if self.codes is not None:
+            self.codes.flow()
         if self.packer is not None:
             self.packer.go(cycle)
         elif not self.adam:

@@ -130,13 +130,15 @@ class AdamLane(wiring.Component):
 
     Members
     -------
-    operands : :data:`AdamOperands`; stable while words are under way.
+    operands : :data:`AdamOperands`; stable while words are under way, but for ``gradient``, which may be each word's,
+        :attr:`grade_cycle` cycles behind it.
     g, m, v : gradient, moments.
     new_m, new_v : after :attr:`m_latency` and :attr:`v_latency` cycles, with ``m_over``, ``v_over`` where clipped.
     product, shift, beyond, negative : after :attr:`latency` cycles; ``beyond``: the step is larger than any word.
     """
 
     m_latency, v_latency, latency = 17, 15, 32
+    grade_cycle = 4
 
     def __init__(self):
         super().__init__(

@@ -15,6 +15,7 @@ class UpdateOpcode(IntEnum):
     ADAMW = 1  #: new words and moments by AdamW
     PACK = 2  #: words or moments to blocks of codes; in machines with ``packing``
     UNPACK = 3  #: blocks of codes to words or moments; in machines with ``packing``
+    ADAMW_CODES = 4  #: ADAMW; the exponent of records of gradients counts; in machines with ``records``
 
 
 #: ``plan.language.descent`` makes the operands of ADAMW from learning rate, betas, eps, weight decay and step.

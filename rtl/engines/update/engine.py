@@ -80,6 +80,7 @@ class UpdateEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         args, adam, left = Signal(UpdateOperands), Signal(), Signal(16)
+        self._codes = Signal(name="codes")
         # Beats of which parts leave.
         bits = self.config.data_bits
         p, g, mv = (Signal(bits, reset_less=True, name=f"held_{name}") for name in ("p", "g", "mv"))
@@ -103,7 +104,7 @@ class UpdateEngine(wiring.Component):
         }
         other = {"p": self._part(m, p, behind), "g": self._part(m, g, behind)}
         tag = delay(m, tag, 1, reset_less=False)
-        lanes, over = self._moments(m, platform, args, tag, part, moments)
+        lanes, over = self._moments(m, platform, args, tag, part, moments, self._grade(m, args, g))
         self._descend(m, platform, args, adam, tag, part, other, lanes, over, words, packer)
         self._leave(m, words, moments)
         return m
@@ -148,6 +149,11 @@ class UpdateEngine(wiring.Component):
                 known.eq(opcode <= (UpdateOpcode.ADAMW if packer is None else UpdateOpcode.UNPACK)),
                 judged.eq(1),
             ]
+            if self.config.records:
+                codes = opcode == UpdateOpcode.ADAMW_CODES
+                m.d.sync += self._codes.eq(codes)
+                with m.If(codes):
+                    m.d.sync += [adam.eq(1), known.eq(1)]
         bad = (args.beats == 0) | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1])))
         if packer is None:
             with m.If(judge(m, port, judged, known=known, bad=bad)):
@@ -220,7 +226,21 @@ class UpdateEngine(wiring.Component):
         m.d.sync += words.eq(beat.word_select(index, len(words)))
         return [words.word_select(n, MASTER.width) for n in range(self.part)]
 
-    def _moments(self, m, platform, args, tag, part, fifo):
+    def _grade(self, m, args, g):
+        """Exponent of the gradients in each word's lane; None where it is the command's.
+
+        With ``records`` a word of gradients has its record's exponent in its upper byte.
+        """
+        if not self.config.records:
+            return None
+        own = g[ACTIVATION.width : MASTER.width].as_signed()
+        # mutant command-alone: total = registered(m, args.gradient + Mux(self._codes, 0, 0), signed(11))
+        total = registered(m, args.gradient + Mux(self._codes, own, 0), signed(11))
+        fitting, _ = saturate_hdl(total, signed(10))
+        # mutant ahead: return registered(m, fitting)
+        return delay(m, registered(m, fitting), AdamLane.grade_cycle - 1)
+
+    def _moments(self, m, platform, args, tag, part, fifo, grade):
         """Places AdamW's lanes and stores their new moments.
 
         Returns their steps, and the number of clipped words.
@@ -230,6 +250,8 @@ class UpdateEngine(wiring.Component):
             lane = place(m, f"adamw_{index}", AdamLane(), platform)
             m.d.comb += [lane.g.eq(g[: ACTIVATION.width].as_signed()), lane.m.eq(first), lane.v.eq(second)]
             m.d.comb += [lane.operands[name].eq(args[name]) for name in lane.operands.shape().members]
+            if grade is not None:
+                m.d.comb += lane.operands.gradient.eq(grade)
             lanes.append(lane)
         out = delay(m, tag, AdamLane.m_latency, reset_less=False)
         later = AdamLane.m_latency - AdamLane.v_latency

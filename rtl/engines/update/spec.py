@@ -1,5 +1,6 @@
 """The update engine as a machine knows it."""
 
+from ...formats.adamw import GradientArgument
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
 from .parameters import UpdateParameters
@@ -14,7 +15,7 @@ SPEC = EngineSpec(
     operands={UpdateOpcode.PACK: PackOperands, UpdateOpcode.UNPACK: PackOperands},
     phases=("update",),
     loads=(
-        LoadPort("directions", "gradients"),
+        LoadPort("directions", "gradients; in machines with ``records`` rows of codes too", GradientArgument),
         LoadPort("words", "adapter words that an update changes"),
         LoadPort("moments", "AdamW's moments: a beat has m for half a beat of words, then v for them"),
     ),

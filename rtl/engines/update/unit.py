@@ -6,6 +6,7 @@ from amaranth.lib.wiring import connect, flipped
 
 from ...hierarchy import place
 from ..ports import give, take
+from .codes import GradientCodes
 from .engine import UpdateEngine
 
 __all__ = ["UpdateUnit"]
@@ -27,16 +28,32 @@ class UpdateUnit(wiring.Component):
         m = Module()
         update = place(m, "update", UpdateEngine(self.config), platform)
         connect(m, flipped(self.engine), update.engine)
-        take(m, self.load_directions, update.gradient)
         take(m, self.load_moments, update.moment)
         words = self.load_words.beats
         m.d.comb += [
-            # A beat of words never comes beside one of gradients, so room for it is all that it needs.
             update.parameter.valid.eq(words.valid),
             update.parameter.p.eq(words.p.data),
-            words.ready.eq(update.room),
             self.health.saturated.eq(update.saturated),
         ]
+        if self.config.records:
+            codes = place(m, "codes", GradientCodes(), platform)
+            m.d.comb += [
+                codes.beats.valid.eq(self.load_directions.beats.valid),
+                codes.beats.p.eq(self.load_directions.beats.p),
+                self.load_directions.beats.ready.eq(codes.beats.ready),
+                self.load_directions.refuse.eq(codes.refuse),
+                # Offered only where there is room, so that words need not wait for what has none.
+                # mutant blocks: update.gradient.valid.eq(codes.o.valid),
+                update.gradient.valid.eq(codes.o.valid & update.gradient.ready),
+                update.gradient.p.eq(codes.o.p),
+                codes.o.ready.eq(update.gradient.ready),
+                # mutant beside: words.ready.eq(update.room),
+                words.ready.eq(update.parameter.ready),
+            ]
+        else:
+            take(m, self.load_directions, update.gradient)
+            # A beat of words never comes beside one of gradients, so room for it is all that it needs.
+            m.d.comb += words.ready.eq(update.room)
         give(m, self.store_words, update.o)
         give(m, self.store_moments, update.new_moment)
         return m
