@@ -197,9 +197,9 @@ class UpdateModel:
         return words.reshape(-1), np.full(rows.size, self.exponent)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:
-        """A command of SGD, ADAMW or ADAMW_CODES. Operands that are missing are 0.
+        """A command of SGD, ADAMW or ADAMW_CODES.
 
-        :class:`ValueError` where the engine ends in an error, or would wait for beats.
+        Operands that are missing are 0. :class:`ValueError` where the engine ends in an error, or would wait for beats.
         """
         count, adaptive = operands.get("beats", 0) * self._beat, opcode in (self._plain, self._coded)
         given = {name: operands.get(name, 0) for name in self._names}

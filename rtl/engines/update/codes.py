@@ -16,7 +16,9 @@ _CODES = _BEAT // WIDE
 
 
 class GradientCodes(wiring.Component):
-    """Makes two beats of words of a beat of codes, one where no more features follow.
+    """Makes two beats of words of a beat of codes.
+
+    It is one beat where a row has no more than four features left.
 
     A word has the code in the upper bits of 24, and above them the record's exponent. Beats that are words pass. A beat
     leaves a cycle after it was taken; two of words take two cycles, in the second of which the next is taken.

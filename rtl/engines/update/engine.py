@@ -227,9 +227,10 @@ class UpdateEngine(wiring.Component):
         return [words.word_select(n, MASTER.width) for n in range(self.part)]
 
     def _grade(self, m, args, g):
-        """Exponent of the gradients in each word's lane; None where it is the command's.
+        """Exponent of each word's gradients, for its lane.
 
-        With ``records`` a word of gradients has its record's exponent in its upper byte.
+        With ``records`` a word of gradients has its record's exponent in its upper byte. Without, it is None: the
+        exponent is the command's.
         """
         if not self.config.records:
             return None
