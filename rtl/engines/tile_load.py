@@ -69,11 +69,13 @@ class TileIntake(wiring.Component):
         wide = arg.features[(BEAT * 8 // self.bits - 1).bit_length() :]
         least = 1 << self.bits - 1
         wrong = Cat(beat.data.word_select(n, self.bits) == least for n in range(8 * BEAT // self.bits)).any()
-        beyond = own >= self.slots
+        # Which beat is the first is known late: what each of the two would be waits for it.
+        first, later = arg.slot >= self.slots, slot >= self.slots
         if self.row:
-            beyond = beyond | (arg.rows != 0)
-        # mutant accepts: m.d.comb += self.refuse.eq(beyond)
-        m.d.comb += self.refuse.eq(beyond | (~is_header & wrong))
+            first, later = first | (arg.rows != 0), later | (arg.rows != 0)
+        # mutant accepts: wrong = 0
+        wrong = wrong & ~header
+        m.d.comb += self.refuse.eq(Mux(beat.first, first, later | wrong))
         taken = Signal()
         m.d.comb += taken.eq(self.beats.valid & ~self.refuse)
         with m.If(self.beats.valid):

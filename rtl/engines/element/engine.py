@@ -1,6 +1,6 @@
 """The hardware of the element engine."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 
 from ...formats.element import FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
@@ -11,7 +11,7 @@ from ...stream.queue import ShortQueue
 from ..tile_load import TileIntake
 from ..tile_results import TileResults
 from ..tile_store import EXPONENT, TileStore
-from ..words import accept
+from ..words import judge
 from .lane import TABLE, TABLE_WORD, ElementLane, Result
 
 __all__ = ["ElementEngine"]
@@ -54,7 +54,7 @@ class ElementEngine(wiring.Component):
     """
 
     #: Cycles from a command to its first beat; from a beat's last step to its word; from the last beat to ``done``.
-    start, latency = 3, 6 + ElementLane.latency
+    start, latency = 4, 6 + ElementLane.latency
     finish = latency + TileResults.latency
     #: Beats of words that have room.
     depth = 4
@@ -66,7 +66,7 @@ class ElementEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._busy = busy = Signal()
-        op, args, begins = accept(m, self.engine, ElementOpcode, ElementOperands, busy=busy, bad=self._bad)
+        op, args, begins = self._accept(m, busy)
         begin = delay(m, begins, 1, reset_less=False)
         m.d.comb += self.engine.done.eq(self._walk(m, op, args, begin))
         with m.If(begins | self.engine.done):
@@ -76,31 +76,50 @@ class ElementEngine(wiring.Component):
         self._compute(m, platform, op, args, kind, codes, exponents, begin)
         return m
 
-    def _bad(self, op, args):
-        """Whether an operand of the opcode is not there."""
+    def _accept(self, m, busy):
+        """Takes a command as :func:`~..words.accept` does, a cycle slower.
+
+        What may be wrong with its operands is in registers before it is judged.
+        """
+        command = self.engine.command
+        op, args, taken, judged = Signal(8), Signal(ElementOperands), Signal(), Signal()
+        m.d.comb += command.ready.eq(~busy & ~taken & ~judged & ~self.engine.error.valid)
+        m.d.sync += [taken.eq(command.valid & command.ready), judged.eq(taken)]
+        with m.If(command.valid & command.ready):
+            m.d.sync += [op.eq(command.p.opcode), args.eq(command.p.args)]
+        wrong = Cat(registered(m, each) for each in self._wrong(op, args))
+        known = registered(m, op < len(ElementOpcode))
+        return op, args, judge(m, self.engine, judged, known=known, bad=wrong.any())
+
+    def _wrong(self, op, args):
+        """Bits: what of an opcode's operands is not there."""
         slots, beats = self.config.element_slots, args.features[3:]
         join, squares = op == ElementOpcode.JOIN, op == ElementOpcode.SQUARES
         words = op == ElementOpcode.WORDS
         uses_a = ~words & ~(join & (args.split == 0))
         uses_b = _any(op, _PAIRS) | (join & (args.split <= beats))
         uses_c = op == ElementOpcode.GEGLU_BACK
-        split = Mux(join, args.split, 0)
-        last_a = Mux(join, args.split - 1, beats) + args.a_beat
-        last_b = beats - split + args.b_beat
         # Rows and slots of SQUARES.
         pixels = Cat(args.side > n for n in range(6))
-        last_row = args.a_row + (args.rows << 2) + 3
+        last_row = args.a_row + Cat(Const(3, 2), args.rows)
         last_slot = args.a + (last_row >> 6)
-        bad_square = args.a_row[0] | (args.side == 7) | ((args.rows & pixels) != pixels) | (last_slot >= slots)
-        bad_row = (args.a_row + args.rows >= EDGE) | (args.a >= slots)
+        plain_a = uses_a & ~squares
         return (
-            (args.o >= self.config.element_results)
-            | (args.o_row + args.rows >= EDGE)
-            | (uses_a & ((last_a >= _LANES) | Mux(squares, bad_square, bad_row)))
-            | (uses_b & ((args.b >= slots) | (last_b >= _LANES) | (~args.one_row & (args.b_row + args.rows >= EDGE))))
-            | (uses_c & (args.c >= slots))
-            | (join & (args.split > beats + 1))
-            | ((words | (op == ElementOpcode.SCALE)) & (args.exponent[-1] ^ args.exponent[-2]))
+            args.o >= self.config.element_results,
+            args.o_row + args.rows >= EDGE,
+            uses_a & ~join & (beats + args.a_beat >= _LANES),
+            uses_a & join & (args.split - 1 + args.a_beat >= _LANES),
+            plain_a & (args.a_row + args.rows >= EDGE),
+            plain_a & (args.a >= slots),
+            squares & (args.a_row[0] | (args.side == 7) | ((args.rows & pixels) != pixels)),
+            squares & (last_slot >= slots),
+            uses_b & (args.b >= slots),
+            uses_b & ~join & (beats + args.b_beat >= _LANES),
+            uses_b & join & (beats - args.split + args.b_beat >= _LANES),
+            uses_b & ~args.one_row & (args.b_row + args.rows >= EDGE),
+            uses_c & (args.c >= slots),
+            join & (args.split > beats + 1),
+            (words | (op == ElementOpcode.SCALE)) & (args.exponent[-1] ^ args.exponent[-2]),
         )
 
     def _walk(self, m, op, args, begin):
