@@ -244,6 +244,9 @@ LANES = {
     "rounds-down": lambda: tiles(Op.ADD, (-12, -3, -12)),
     "wraps": lambda: tiles(Op.GEGLU, (-9, -9, -9)),
     "one-side": lambda: tiles(Op.SILU_BACK, (-12, -12, -12)),
+    "short": lambda: (
+        Script().load("a", 0, np.full((8, 8), 32767), -3).fence().run(Op.SQUARES, 2, 8, fresh=1).store(0, 2, 8)
+    ),
 }
 ENGINE = {
     "whole-beats": lambda: tiles(Op.WORDS, (), features=12),
