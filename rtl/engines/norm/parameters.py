@@ -1,0 +1,27 @@
+"""Parameters of the norm engine."""
+
+from dataclasses import dataclass
+
+from ...shell.parameters import Parameters, Resources, parameter
+
+__all__ = ["NormParameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormParameters(Parameters):
+    """Norms and softmaxes on tiles.
+
+    Parameters
+    ----------
+    norm_slots : int
+        Tiles of either operand that the engine holds.
+    """
+
+    norm_slots: int = parameter(8, 2, 16, power=True)
+
+    def resources(self) -> Resources:
+        """Five slices a lane, the square and the root."""
+        return Resources(
+            dsp={"norms": 5 * 8 + 4},
+            bits={"norm operands": 2 * self.norm_slots * 64 * 64 * 16, "norm results": 4 * 64 * 64 * 48},
+        )

@@ -1,0 +1,383 @@
+"""Norms and softmaxes on codes of tiles, in integers; the engine's commands.
+
+A group's values lie along axes 1 and 3 of arrays of four axes: images, rows of an image, groups of a row, features of a
+group. Groups have any size here; those of the engine have a power of two.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradloom.rtl.engines.norm.commands import NormOpcode
+from gradloom.rtl.formats.linear import half_up
+from gradloom.rtl.formats.norm import (
+    ALIGNED,
+    BIAS_LIFT,
+    DEEP,
+    EPS,
+    EPS_SPAN,
+    FACTOR,
+    LEAST_ARGUMENT,
+    LIFT,
+    NARROWED,
+    POWER,
+    PULL,
+    REST,
+    SIZE,
+    SPREAD,
+    UNIT,
+)
+from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, WIDE, stored
+from gradloom.rtl.formats.tile_records import TileArgument, TileRecord
+from gradloom.rtl.formats.vector import EXP2, EXPONENT_FRAC, LOG2, POWER_FRAC, ROOT_FRAC
+
+from .vector import reciprocal_roots
+
+__all__ = [
+    "GAINS",
+    "RESULTS",
+    "NormModel",
+    "Statistics",
+    "gradient",
+    "gradient_sums",
+    "narrowed",
+    "normalised",
+    "scaled_unit",
+    "softmax",
+    "softmax_back",
+    "statistics",
+]
+
+Words = NDArray[np.int64]
+
+#: Slots of gains and biases, and of results.
+GAINS, RESULTS = 32, 4
+_ALONG = (1, 3)
+_ONE = 1 << EXPONENT_FRAC
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What is known of each group of x.
+
+    ``sum``: of its words. ``mantissa * 2**-(17 + exponent + half)``: reciprocal root of size² times variance plus eps,
+    in the square of their unit.
+    """
+
+    sum: Words
+    mantissa: Words
+    exponent: Words
+    half: Words
+
+
+def _signed(bits: int) -> tuple[int, int]:
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+def _mean(total: Words, size: int) -> Words:
+    """``total / size`` to the nearest integer, ties up."""
+    return (2 * total + size) // (2 * size)
+
+
+def statistics(words: Words, size: int, top: ArrayLike, eps: tuple[int, int]) -> Statistics:
+    """Sums of groups, and their reciprocal roots.
+
+    Parameters
+    ----------
+    words : array of four axes
+        Codes under the exponent ``top``.
+    size : int
+        Values of a group.
+    eps : mantissa, exponent
+        Of eps · size².
+    """
+    one = words.sum(_ALONG, keepdims=True)
+    variance = size * (words * words).sum(_ALONG, keepdims=True) - one * one
+    up = eps[1] - 2 * np.asarray(top, np.int64)
+    # Where eps would end above 60 bits, the variance is shifted down to it.
+    down = np.maximum(up - EPS_SPAN, 0)
+    down = down + (down & 1)
+    up = up - down
+    beside = eps[0] << np.clip(up, 0, EPS_SPAN) >> np.clip(-up, 0, 63)
+    mantissa, exponent = reciprocal_roots(np.maximum(beside + (variance >> np.minimum(down, 63)), 1))
+    return Statistics(one, mantissa, exponent, down >> 1)
+
+
+def normalised(words: Words, size: int, found: Statistics) -> tuple[Words, int]:
+    """Normalised values, 16 fraction bits, and how many were clipped."""
+    shift = np.minimum(found.exponent + found.half, 63)
+    aligned, lost = saturate((size * words - found.sum) << DEEP >> shift, *_signed(ALIGNED))
+    return half_up(aligned * found.mantissa, DEEP + ROOT_FRAC - UNIT), lost
+
+
+def scaled_unit(unit: Words, gain: Words, gain_at: ArrayLike, bias: Words, bias_at: ArrayLike) -> tuple[Words, Words]:
+    """Words and exponents of ``unit · gain + bias``."""
+    own, its = np.asarray(gain_at, np.int64), np.asarray(bias_at, np.int64)
+    top = np.maximum(own, its - BIAS_LIFT)
+    factor = half_up(gain, np.minimum(top - own, 31))
+    term = half_up(bias << UNIT + BIAS_LIFT, np.minimum(BIAS_LIFT + top - its, 63))
+    return unit * factor + term, top - UNIT
+
+
+def narrowed(dy: Words, gain: Words, at: ArrayLike, top: ArrayLike) -> Words:
+    """``dy · gain`` in 18 bits; ``at``: its exponent, ``top``: the largest.
+
+    Units are ``2**(top + 13)``.
+    """
+    return half_up(dy * gain, np.minimum(NARROWED + np.asarray(top, np.int64) - at, 63))
+
+
+def gradient_sums(words: Words, unit: Words, size: int) -> tuple[Words, Words, int]:
+    """Mean of each group's gradient, and of its products with x.
+
+    The third result tells how many were clipped.
+    """
+    mean = _mean(words.sum(_ALONG, keepdims=True), size)
+    along, lost = saturate(_mean((words * unit).sum(_ALONG, keepdims=True), size << UNIT), *_signed(PULL))
+    return mean, along, lost
+
+
+def gradient(
+    words: Words, unit: Words, size: int, sums: tuple[Words, Words], found: Statistics, least: ArrayLike
+) -> tuple[Words, int]:
+    """Gradients of x, and how many were clipped on their way.
+
+    ``least``: the least exponent of roots among groups of the same tile. Units are ``2**(top + 13 - 17 - 4 - least -
+    half + log2 size)``, over those of x; the logarithm is rounded down.
+    """
+    mean, along = sums
+    rest, lost = saturate(words - mean - half_up(unit * along, UNIT), *_signed(REST))
+    made = half_up(rest * found.mantissa * size, size.bit_length() - 1)
+    return made << SPREAD >> np.maximum(found.exponent - least, 0), lost
+
+
+def _powers(t: Words) -> Words:
+    """``2**t`` with 27 fraction bits; ``t`` has 20 and is at most 0."""
+    whole = np.minimum(-(t >> EXPONENT_FRAC), 63)
+    return ((1 << POWER_FRAC) + EXP2(t & (_ONE - 1))) << (POWER - POWER_FRAC) >> whole
+
+
+def softmax(codes: Words, at: ArrayLike, factor: tuple[int, int]) -> tuple[Words, int]:
+    """Words of each row's softmax, and their exponent.
+
+    ``codes``: ``[rows, keys]`` in units of ``2**at``. ``factor``: mantissa and exponent, to base 2.
+    """
+    below = (codes - codes.max(1, keepdims=True)) * factor[0]
+    down = np.clip(POWER_FRAC - POWER - (np.asarray(at, np.int64) + factor[1]), 0, 63)
+    t = np.maximum(below << (POWER - POWER_FRAC) >> down, LEAST_ARGUMENT << EXPONENT_FRAC)
+    total = _powers(t).sum(1, keepdims=True)
+    bit = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
+    level = ((bit - POWER) << EXPONENT_FRAC) + LOG2((total >> (bit - EXPONENT_FRAC)) - _ONE)
+    return _powers(t - level), -POWER
+
+
+def softmax_back(
+    p: Words, p_at: ArrayLike, dp: Words, dp_at: ArrayLike, factor: tuple[int, int]
+) -> tuple[Words, Words, int]:
+    """Gradient of the scores: words, exponents, how many were clipped.
+
+    ``p``: ``[rows, keys]`` in units of ``2**p_at``, which is at most -8.
+    """
+    own, its = np.asarray(p_at, np.int64), np.asarray(dp_at, np.int64)
+    pull, lost = saturate(half_up((p * dp).sum(1, keepdims=True), np.minimum(-LIFT - own, 63)), *_signed(25))
+    term = half_up(((dp << LIFT) - pull) * factor[0], FACTOR)
+    return term * p, own + its - LIFT + FACTOR + factor[1], lost
+
+
+class NormModel:
+    """The engine's commands on its slots, word for word.
+
+    Attributes
+    ----------
+    saturated, underflowed : int
+        As the engine counts them.
+    """
+
+    def __init__(self, config: Any) -> None:
+        slots = self.slots = config.norm_slots
+        self.codes = {port: np.zeros((slots, EDGE, EDGE), np.int64) for port in "ab"}
+        self.codes["gain"] = np.zeros((GAINS, 1, EDGE), np.int64)
+        self.at = {port: np.zeros(len(codes), np.int64) for port, codes in self.codes.items()}
+        self.words = np.zeros((RESULTS, EDGE, EDGE), np.int64)
+        self.exponents = np.zeros((RESULTS, EDGE, 1), np.int64)
+        self.saturated = self.underflowed = 0
+        # Of SUMS: groups by index, as the engine keeps them.
+        self.size, self.group, self.by_row = 1, 0, 0
+        self.top, self.gradient_top = LEAST, 0
+        self.least = self.half = 0
+        self.kept = np.zeros((5, EDGE), np.int64)
+
+    def load(self, port: str, arg: int, data: bytes) -> None:
+        """Records of a LOAD."""
+        given = TileArgument.from_bits(arg)
+        record = TileRecord(int(given.rows) + 1, int(given.features) + 1, WIDE)
+        if len(data) % record.bytes or not data:
+            raise ValueError(f"{port}: {len(data)} bytes are no records of {record.bytes}")
+        for number in range(len(data) // record.bytes):
+            slot = int(given.slot) + number
+            if slot >= len(self.at[port]) or record.rows > self.codes[port].shape[1]:
+                raise ValueError(f"{port}: slot {slot} of {record.rows} rows is not there")
+            codes, self.at[port][slot] = record.unpack(data[number * record.bytes :][: record.bytes])
+            self.codes[port][slot, : record.rows, : record.features] = codes
+
+    def store(self, port: str, arg: int, beats: int) -> bytes:
+        """The record of a STORE."""
+        given = TileArgument.from_bits(arg)
+        rows, features = int(given.rows) + 1, int(given.features) + 1
+        record = TileRecord(rows, features, WIDE if given.wide else WIDE // 2)
+        slot = int(given.slot)
+        if port != "o" or slot >= RESULTS or beats != record.beats:
+            raise ValueError(f"{port}: slot {slot}, {beats} beats: no such record")
+        made = stored(self.words[slot, :rows, :features], self.exponents[slot, :rows], record.bits)
+        self.saturated += made.clipped
+        self.underflowed += made.zeroed
+        return record.pack(made.codes, made.exponent)
+
+    def run(self, opcode: int, operands: Mapping[str, int]) -> None:
+        """A command; :class:`ValueError` where the engine refuses it."""
+        given = _Operands(operands)
+        rule = {
+            NormOpcode.SUMS: self._sums,
+            NormOpcode.NORM: self._norm,
+            NormOpcode.BACK_SUMS: self._back_sums,
+            NormOpcode.BACK: self._back,
+            NormOpcode.SOFTMAX: self._softmax,
+            NormOpcode.SOFTMAX_BACK: self._softmax_back,
+        }[NormOpcode(opcode)]
+        _refuse(given.a_row + given.rows > EDGE, "rows beyond the tile")
+        rule(given)
+
+    def _tiles(self, port: str, slot: int, count: int, given: "_Operands") -> tuple[Words, Words]:
+        """Codes of rows of tiles, ``[tiles, rows, features]``, and exponents."""
+        _refuse(slot + count > self.slots, "slots")
+        at = np.s_[slot : slot + count]
+        return self.codes[port][at, given.a_row :][:, : given.rows, : given.features], self.at[port][at]
+
+    def _grouped(self, x: Words) -> Words:
+        """Four axes from ``[tiles, rows, features]``."""
+        if self.by_row:
+            return x.transpose(1, 0, 2).reshape(x.shape[1], 1, 1, -1)
+        return x.reshape(1, x.shape[0] * x.shape[1], x.shape[2] >> self.group, 1 << self.group)
+
+    def _index(self, given: "_Operands") -> Any:
+        """Where the groups of a command are kept."""
+        return np.s_[given.a_row : given.a_row + given.rows] if self.by_row else np.s_[: given.features >> self.group]
+
+    def _found(self, given: "_Operands") -> Statistics:
+        one, mantissa, exponent, *_ = (self._spread(each, given) for each in self.kept)
+        return Statistics(one, mantissa, exponent, np.int64(self.half))
+
+    def _spread(self, kept: Words, given: "_Operands") -> Words:
+        return kept[self._index(given)].reshape((-1, 1, 1, 1) if self.by_row else (1, 1, -1, 1))
+
+    def _sums(self, given: "_Operands") -> None:
+        size = given.tiles * (given.features if given.by_row else given.rows << given.group)
+        _refuse(size & size - 1 != 0 or size > 1 << SIZE, "size")
+        _refuse(bool(given.tiles & given.tiles - 1), "tiles")
+        _refuse(not given.by_row and (given.group > 6 or given.features % (1 << given.group) != 0), "group")
+        _refuse(given.mantissa >> EPS != 0 or given.exponent > 0, "eps")
+        codes, at = self._tiles("a", given.a, given.tiles, given)
+        self.by_row, self.group, self.size = given.by_row, given.group, size
+        self.top = max(int(at.max()), LEAST)
+        words = half_up(codes, np.minimum(self.top - at, 31)[:, None, None])
+        eps = given.mantissa, given.exponent + 2 * (size.bit_length() - 1)
+        found = statistics(self._grouped(words), size, self.top, eps)
+        self.half, self.least = int(found.half), int(found.exponent.min())
+        for kept, each in zip(self.kept, (found.sum, found.mantissa, found.exponent)):
+            kept[self._index(given)] = each.reshape(-1)
+
+    def _unit(self, port: str, slot: int, count: int, given: "_Operands") -> Words:
+        codes, at = self._tiles(port, slot, count, given)
+        _refuse(not self.by_row and given.features % (1 << self.group) != 0, "group")
+        _refuse(int(at.max()) > self.top, "exponent above that of the sums")
+        words = half_up(codes, np.minimum(self.top - at, 31)[:, None, None])
+        unit, lost = normalised(self._grouped(words), self.size, self._found(given))
+        self.saturated += lost
+        return unit
+
+    def _result(self, given: "_Operands", words: Words, exponent: ArrayLike) -> None:
+        _refuse(given.o >= RESULTS or given.o_row + given.rows > EDGE, "result")
+        rows = np.s_[given.o, given.o_row : given.o_row + given.rows]
+        self.words[rows][:, : given.features] = words.reshape(given.rows, given.features)
+        self.exponents[rows] = exponent
+
+    def _norm(self, given: "_Operands") -> None:
+        unit = self._unit("a", given.a, 1, given).reshape(given.rows, -1)
+        gain, bias = (self.codes["gain"][slot, :, : given.features] for slot in (given.gain, given.bias))
+        self._result(given, *scaled_unit(unit, gain, self.at["gain"][given.gain], bias, self.at["gain"][given.bias]))
+
+    def _narrowed(self, count: int, given: "_Operands", top: int | None = None) -> Words:
+        """Gradients times gains."""
+        dy, at = self._tiles("a", given.a, count, given)
+        step = count if self.by_row else 1
+        _refuse(given.gain + step > GAINS, "gain")
+        gains = np.s_[given.gain : given.gain + step]
+        at = at + self.at["gain"][gains]
+        if top is None:
+            self.gradient_top = int(at.max())
+        _refuse(int(at.max()) > self.gradient_top, "exponent above that of the sums")
+        gain = self.codes["gain"][gains, :, : given.features]
+        return self._grouped(narrowed(dy, gain, at[:, None, None], self.gradient_top))
+
+    def _back_sums(self, given: "_Operands") -> None:
+        size = given.tiles * (given.features if self.by_row else given.rows << self.group)
+        _refuse(size != self.size, "another size than that of the sums")
+        unit = self._unit("b", given.b, given.tiles, given)
+        mean, along, lost = gradient_sums(self._narrowed(given.tiles, given), unit, size)
+        self.saturated += lost
+        for kept, each in zip(self.kept[3:], (mean, along)):
+            kept[self._index(given)] = each.reshape(-1)
+
+    def _back(self, given: "_Operands") -> None:
+        unit = self._unit("b", given.b, 1, given)
+        words = self._narrowed(1, given, self.gradient_top)
+        mean, along = (self._spread(each, given) for each in self.kept[3:])
+        made, lost = gradient(words, unit, self.size, (mean, along), self._found(given), self.least)
+        self.saturated += lost
+        unit_of = self.gradient_top + NARROWED + self.size.bit_length() - 1 - ROOT_FRAC - SPREAD
+        self._result(given, made, unit_of - self.least - self.half - self.top)
+
+    def _softmax(self, given: "_Operands") -> None:
+        (codes,), at = self._tiles("a", given.a, 1, given)
+        self._result(given, *softmax(codes, at[0], (given.mantissa, given.exponent)))
+
+    def _softmax_back(self, given: "_Operands") -> None:
+        _refuse(not -512 <= given.exponent < 512, "exponent")
+        (p,), p_at = self._tiles("a", given.a, 1, given)
+        (dp,), dp_at = self._tiles("b", given.b, 1, given)
+        _refuse(int(p_at[0]) > -LIFT, "probabilities above 128")
+        words, exponent, lost = softmax_back(p, p_at[0], dp, dp_at[0], (given.mantissa, given.exponent))
+        self.saturated += lost
+        self._result(given, words, exponent)
+
+
+class _Operands:
+    """Operands of a command by name, sizes as they are."""
+
+    a: int
+    b: int
+    o: int
+    gain: int
+    bias: int
+    tiles: int
+    rows: int
+    features: int
+    a_row: int
+    o_row: int
+    by_row: int
+    group: int
+    mantissa: int
+    exponent: int
+
+    def __init__(self, operands: Mapping[str, int]) -> None:
+        for name in self.__annotations__:
+            setattr(self, name, int(operands.get(name, 0)) + (name in ("tiles", "rows", "features")))
+
+
+def _refuse(bad: bool, what: str) -> None:
+    if bad:
+        raise ValueError(f"BAD_OPERAND: {what}")
