@@ -1,0 +1,458 @@
+"""The norm engine: norms and softmaxes on tiles of codes, forward and back."""
+
+from functools import partial
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import connect, flipped
+
+from ...formats.norm import BIAS_LIFT, EPS, EPS_SPAN, FACTOR, LIFT, NARROWED, POWER, SIZE, SPREAD, UNIT
+from ...formats.tile_codes import EDGE, LEAST
+from ...formats.vector import POWER_FRAC, ROOT_FRAC
+from ...hierarchy import place
+from ...shell.registers.errors import Error
+from ...stream.delay import delay, registered
+from ..tile_load import TileIntake
+from ..tile_results import TileResults
+from ..tile_store import EXPONENT, TileStore
+from ..words import accept
+from .commands import NormOpcode, NormOperands
+from .lane import Kind, NormLane
+from .memories import GAINS, NormGains, NormKnown, NormOperand
+from .statistics import NormStatistics
+from .sums import NormSums
+from .walk import NormWalk
+
+__all__ = ["RESULTS", "NormEngine"]
+
+_LANES = 8
+#: Slots of results.
+RESULTS = 4
+#: The first pass of each opcode; a pass is followed by the next kind until the last of its opcode.
+_FIRST = {
+    NormOpcode.SUMS: Kind.SUMS,
+    NormOpcode.NORM: Kind.NORM,
+    NormOpcode.BACK_SUMS: Kind.BACK_SUMS,
+    NormOpcode.BACK: Kind.BACK,
+    NormOpcode.SOFTMAX: Kind.LARGEST,
+    NormOpcode.SOFTMAX_BACK: Kind.PULLS,
+}
+_GO_ON = (Kind.LARGEST, Kind.POWERS, Kind.PULLS)
+_SUMS = (Kind.SUMS, Kind.BACK_SUMS, *_GO_ON)
+#: From beats that are read to lanes, and to their results.
+_TO_LANES = 2
+_TO_WORDS = _TO_LANES + NormLane.latency
+
+
+def _any(value, kinds):
+    return Cat(value == kind for kind in kinds).any()
+
+
+class NormEngine(wiring.Component):
+    """Reads rows of tiles, a beat of 8 codes a cycle, once or more a command.
+
+    ::
+
+        a, b, gain --> exponents --> lanes --+--> results --> store
+                                       ^     |
+                                       |     +--> sums --> roots, means, levels --+
+                                       +------------- what is known of groups <---+
+
+    Opcodes and operands: :mod:`.commands`; results are those of ``sim/reference/norm.py``. SUMS, NORM, BACK_SUMS and
+    BACK read their operands once, a softmax's gradient twice, a softmax three times: for each row's largest score, for
+    its sum of powers, for results.
+
+    Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
+    :attr:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
+    Where sums come of it a row, or a column of beats by groups of features, takes 8 cycles at least; the last one takes
+    its beats.
+
+    Members
+    -------
+    engine, load_*, store_*, health : see ``EngineSpec``. ``BAD_OPERAND``: slots or rows that are not there; a group
+        that has not a power of two values up to 2**15, goes beyond a tile's features, or, in BACK_SUMS, not those of
+        SUMS; eps that is not 16 bits times a power of two up to 1; a factor's exponent below -512 or above 511 in
+        SOFTMAX_BACK; tiles with a larger exponent than those of SUMS or BACK_SUMS had; probabilities whose exponent is
+        above -8. ``gain`` has records of a row.
+    """
+
+    #: Cycles of a command besides those of tiles and beats; see above.
+    ready, again = 4, 1
+    settle = _TO_WORDS + NormSums.latency + NormStatistics.latency
+    finish = _TO_WORDS + TileResults.latency
+
+    def __init__(self, spec, config):
+        self.slots = config.norm_slots
+        super().__init__(spec.members(config.data_bits))
+
+    def elaborate(self, platform):
+        m = Module()
+        self._busy = Signal()
+        opcode, self._args, begins = accept(
+            m, self.engine, NormOpcode, NormOperands, busy=self._busy, bad=partial(self._bad, m)
+        )
+        self._opcode = Signal(NormOpcode)
+        m.d.comb += self._opcode.eq(opcode)
+        kind = self._kind = Signal(Kind)
+        self._held(m, begins)
+        walk = self._control(m, platform, begins)
+        operands = self._operands(m, platform, walk)
+        self._compare(m)
+        exponent = self._exponents(m)
+        lanes, mask = self._lanes(m, platform, walk, operands)
+        tag = data.StructLayout({"valid": 1, "first": 1, "last": 1, "row": range(EDGE), "beat": 3})
+        now = Signal(tag)
+        m.d.comb += [now[name].eq(getattr(walk, name)) for name in tag.members]
+        there = delay(m, now, _TO_WORDS, reset_less=False)
+        counts = delay(m, mask, _TO_WORDS - 1)
+        lost = self._sums(m, platform, lanes, there, counts)
+        store, results = self._store(m, platform)
+        m.d.comb += [
+            results.write.valid.eq(there.valid & ~_any(kind, _SUMS)),
+            results.write.slot.eq(self._args.o),
+            results.write.row.eq(self._args.o_row + there.row),
+            results.write.beat.eq(there.beat),
+            results.write.mask.eq(counts),
+            results.write.exponent.eq(exponent),
+            *(results.write.words[n].eq(lane.word) for n, lane in enumerate(lanes)),
+            results.fresh.valid.eq(self._starts & self._args.fresh & ~_any(kind, _SUMS)),
+            results.fresh.slot.eq(self._args.o),
+        ]
+        clipped = sum(Mux(there.valid, lane.clipped, 0) for lane in lanes)
+        m.d.sync += [
+            self.health.saturated.eq(clipped + lost + store.saturated),
+            self.health.underflowed.eq(store.underflowed),
+        ]
+        return m
+
+    def _bad(self, m, opcode, args):
+        """Whether an operand is beyond its bounds."""
+        sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
+        gathers, norm = sums | back_sums, opcode <= NormOpcode.BACK
+        uses_b = back_sums | (opcode == NormOpcode.BACK) | (opcode == NormOpcode.SOFTMAX_BACK)
+        self._by_row, self._group, self._size = Signal(), Signal(3), Signal(4)
+        by_row = Mux(sums, args.by_row, self._by_row)
+        group = Mux(sums, args.group, self._group)
+        size = Signal(5)
+        # Of a power of two less 1 the logarithm is the number of ones.
+        rows, tiles, features = (sum(args[name]) for name in ("rows", "tiles", "features"))
+        m.d.comb += size.eq(tiles + Mux(by_row, features, rows + group))
+        self._size_of = size
+        powers = {name: ~(args[name] & (args[name] + 1)).any() for name in ("rows", "tiles", "features")}
+        # Features of a tile that are no whole groups, by the group.
+        ragged = Cat((args.features + 1)[:n].any() for n in range(1, 7))
+        tile_count = Mux(gathers, args.tiles, 0)
+        return (
+            (args.a + tile_count >= self.slots)
+            | (uses_b & (args.b + tile_count >= self.slots))
+            | (args.a_row + args.rows >= EDGE)
+            | (~gathers & ((args.o_row + args.rows >= EDGE) | (args.o >= RESULTS)))
+            | (gathers & (~powers["tiles"] | ~Mux(by_row, powers["features"], powers["rows"]) | (size > SIZE)))
+            | (norm & ~by_row & ((group == 7) | (Cat(Const(0, 1), ragged, Const(0, 1)) >> group)[0]))
+            | (sums & (args.mantissa[EPS:].any() | (args.exponent > 0)))
+            | (back_sums & ((size != self._size) | (by_row & (args.gain + args.tiles >= GAINS))))
+            | ((opcode == NormOpcode.SOFTMAX_BACK) & (args.exponent[-1] ^ args.exponent[-2]))
+        )
+
+    def _held(self, m, begins):
+        """What SUMS says of its groups holds until the next."""
+        self._sums_of_x = Signal()
+        m.d.comb += self._sums_of_x.eq(self._opcode == NormOpcode.SUMS)
+        with m.If(begins & self._sums_of_x):
+            m.d.sync += [
+                self._by_row.eq(self._args.by_row),
+                self._group.eq(self._args.group),
+                self._size.eq(self._size_of),
+            ]
+
+    def _control(self, m, platform, begins):
+        """Passes of a command, one after another; returns the walk over its beats."""
+        args, kind = self._args, self._kind
+        walk = place(m, "walk", NormWalk(), platform)
+        gathers = (self._opcode == NormOpcode.SUMS) | (self._opcode == NormOpcode.BACK_SUMS)
+        tiles = Signal(4)
+        m.d.comb += tiles.eq(Mux(gathers, args.tiles, 0))
+        self._columns = gathers & ~self._by_row
+        self._starts = Signal()
+        sums = Signal()
+        m.d.comb += [
+            sums.eq(_any(kind, _SUMS)),
+            walk.start.eq(self._starts),
+            walk.columns.eq(self._columns),
+            walk.paced.eq(sums),
+            walk.rows.eq(args.rows),
+            walk.tiles.eq(tiles),
+            walk.beats.eq(args.features[3:]),
+        ]
+        # Tiles are looked at first, for the largest exponent.
+        self._scan, self._scan_tile, self._refused = Signal(), Signal(4), Signal()
+        left = Signal(range(max(self.settle, self.finish)))
+        with m.FSM(name="pass"):
+            with m.State("IDLE"):
+                with m.If(begins):
+                    m.d.sync += [
+                        self._busy.eq(1),
+                        kind.eq(Array(_FIRST[opcode] for opcode in NormOpcode)[self._opcode[:3]]),
+                        self._scan_tile.eq(0),
+                    ]
+                    m.next = "SCAN"
+            with m.State("SCAN"):
+                m.d.comb += self._scan.eq(1)
+                m.d.sync += self._scan_tile.eq(self._scan_tile + 1)
+                with m.If(self._scan_tile == tiles):
+                    m.d.sync += [self._scan_tile.eq(0), left.eq(1)]
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                m.d.sync += left.eq(left - 1)
+                with m.If(left == 0):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(self._refused):
+                    m.d.sync += [self.engine.error.valid.eq(1), self.engine.error.code.eq(Error.BAD_OPERAND)]
+                    m.next = "REFUSED"
+                with m.Else():
+                    m.d.comb += self._starts.eq(1)
+                    m.next = "PASS"
+            with m.State("REFUSED"):
+                pass
+            with m.State("PASS"):
+                with m.If(walk.valid & walk.end):
+                    m.d.sync += left.eq(Mux(sums, self.settle - 1, self.finish - 1))
+                    m.next = "REST"
+            with m.State("REST"):
+                m.d.sync += left.eq(left - 1)
+                with m.If(left == 0):
+                    with m.If(_any(kind, _GO_ON)):
+                        m.d.sync += kind.eq(kind + 1)
+                        m.next = "AGAIN"
+                    with m.Else():
+                        m.d.sync += self._busy.eq(0)
+                        m.d.comb += self.engine.done.eq(1)
+                        m.next = "IDLE"
+            with m.State("AGAIN"):
+                m.d.comb += self._starts.eq(1)
+                m.next = "PASS"
+        return walk
+
+    def _operands(self, m, platform, walk):
+        """Memories of operands, read where the walk is."""
+        args = self._args
+        intakes = {}
+        for port, unit in (
+            ("a", NormOperand(slots=self.slots)),
+            ("b", NormOperand(slots=self.slots)),
+            ("gain", NormGains()),
+        ):
+            gain = port == "gain"
+            memory = place(m, f"memory_{port}", unit, platform)
+            intake = place(
+                m, f"intake_{port}", TileIntake(slots=GAINS if gain else self.slots, bits=16, row=gain), platform
+            )
+            load = getattr(self, f"load_{port}")
+            connect(m, flipped(load.beats), intake.beats)
+            m.d.comb += [
+                load.refuse.eq(intake.refuse),
+                memory.write.eq(intake.write),
+                memory.exponent.eq(intake.exponent),
+                memory.beat.eq(walk.beat),
+            ]
+            intakes[port] = memory
+        a, b, gains = (intakes[port] for port in ("a", "b", "gain"))
+        tile = Mux(self._scan, self._scan_tile, walk.tile)
+        m.d.comb += [
+            a.slot.eq(args.a + tile),
+            b.slot.eq(args.b + tile),
+            a.row.eq(args.a_row + walk.row),
+            b.row.eq(args.a_row + walk.row),
+            gains.gain.eq(args.gain + Mux(self._by_row, tile, 0)),
+            gains.bias.eq(args.bias),
+        ]
+        self._at = {"a": a.at, "b": b.at, "gain": gains.gain_at, "bias": gains.bias_at}
+        return a.codes, b.codes, gains.gains, gains.biases
+
+    def _compare(self, m):
+        """Keeps the largest exponents of SUMS and BACK_SUMS.
+
+        What follows is refused where an exponent is larger.
+        """
+        opcode = self._opcode
+        back = (opcode == NormOpcode.BACK_SUMS) | (opcode == NormOpcode.BACK)
+        # Of x and of gradients times gains, among the tiles so far.
+        self._x_at, self._gradient_at = Signal(signed(8)), Signal(signed(9))
+        m.d.comb += [
+            self._x_at.eq(Mux(back, self._at["b"], self._at["a"])),
+            self._gradient_at.eq(self._at["a"] + self._at["gain"]),
+        ]
+        seen, first = delay(m, self._scan, 1, reset_less=False), delay(m, self._scan & (self._scan_tile == 0), 1)
+        x_most, gradient_most = Signal(signed(8)), Signal(signed(9))
+        with m.If(seen):
+            m.d.sync += [
+                x_most.eq(Mux(first | (self._x_at > x_most), self._x_at, x_most)),
+                gradient_most.eq(Mux(first | (self._gradient_at > gradient_most), self._gradient_at, gradient_most)),
+            ]
+        self._top, self._gradient_top = Signal(signed(8), init=LEAST), Signal(signed(9))
+        with m.If(self._starts & self._sums_of_x):
+            m.d.sync += self._top.eq(Mux(x_most < LEAST, LEAST, x_most))
+        with m.If(self._starts & (opcode == NormOpcode.BACK_SUMS)):
+            m.d.sync += self._gradient_top.eq(gradient_most)
+        normalised = back | (opcode == NormOpcode.NORM)
+        m.d.comb += self._refused.eq(
+            (normalised & (x_most > self._top))
+            | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
+            | ((opcode == NormOpcode.SOFTMAX_BACK) & (x_most > -LIFT))
+        )
+
+    def _exponents(self, m):
+        """Shifts that follow from exponents; returns that of results.
+
+        What does not change during a pass is in registers that settle before its first lane has words.
+        """
+        register = partial(registered, m)
+        args, at, kind = self._args, self._at, self._kind
+        self._least = Signal(5)
+        # Eps in units of the groups' words.
+        up = register(
+            register(args.exponent + (self._size << 1), signed(12)) - register(self._top << 1, signed(9)), signed(13)
+        )
+        over = register(up - EPS_SPAN, signed(14))
+        beyond = over > 0
+        self._half = Signal(8)
+        self._eps, self._eps_shift = Signal(EPS, reset_less=True), Signal(6, reset_less=True)
+        below = register(-up, signed(14))
+        up = register(up)
+        with m.If(self._sums_of_x):
+            m.d.sync += [
+                self._half.eq(Mux(beyond, (over + 1) >> 1, 0)),
+                self._eps_shift.eq(Mux(beyond, EPS_SPAN - over[0], Mux(up < 0, 0, up[:6]))),
+                self._eps.eq(args.mantissa >> Mux(below > 0, Mux(below > 31, 31, below[:5]), 0)),
+            ]
+        self._down = register(Mux(self._half > 31, 63, Cat(Const(0, 1), self._half[:5])), 6)
+        # A softmax's argument, and the pull of its gradient.
+        near = register(POWER_FRAC - POWER - register(at["a"] + args.exponent, signed(12)), signed(13))
+        self._near = register(Mux(near < 0, 0, Mux(near > 63, 63, near)), 6)
+        pull = register(-LIFT - at["a"], signed(9))
+        self._pull_down = register(Mux(pull > 63, 63, pull), 6)
+        # Gain and bias.
+        bias_at = register(at["bias"] - BIAS_LIFT, signed(9))
+        gain_at = register(at["gain"])
+        top = register(Mux(gain_at > bias_at, gain_at, bias_at), signed(9))
+        gain_down = register(top - register(gain_at), signed(10))
+        bias_down = register(top - register(bias_at), signed(10))
+        self._gain_down = register(Mux(gain_down > 31, 31, gain_down), 5)
+        self._bias_down = register(Mux(bias_down > 63, 63, bias_down), 6)
+        # Results.
+        lost = register(self._least + register(self._half + self._top, signed(10)), signed(11))
+        back = register(self._gradient_top + self._size + (NARROWED - ROOT_FRAC - SPREAD), signed(11))
+        soft = register(at["a"] + at["b"] + (FACTOR - LIFT), signed(10))
+        exponent = Signal(signed(EXPONENT))
+        with m.Switch(kind):
+            with m.Case(Kind.NORM):
+                m.d.sync += exponent.eq(top - UNIT)
+            with m.Case(Kind.BACK):
+                m.d.sync += exponent.eq(back - lost)
+            with m.Case(Kind.SOFT_BACK):
+                m.d.sync += exponent.eq(soft + args.exponent)
+            with m.Default():
+                m.d.sync += exponent.eq(-POWER)
+        return exponent
+
+    def _lanes(self, m, platform, walk, operands):
+        """The lanes, and which of a beat's elements count a cycle after it is read."""
+        register = partial(registered, m)
+        args, kind = self._args, self._kind
+        known = self._known = place(m, "known", NormKnown(), platform)
+        left = Signal(7)
+        mask = Signal(_LANES, reset_less=True)
+        norm = self._opcode <= NormOpcode.BACK
+        m.d.comb += [
+            left.eq(args.features - (walk.beat << 3)),
+            known.columns.eq(norm & ~self._by_row),
+            known.size.eq(self._group),
+            known.row.eq(args.a_row + walk.row),
+            known.beat.eq(walk.beat),
+        ]
+        m.d.sync += mask.eq(Cat(left >= n for n in range(_LANES)))
+        counts = register(mask)
+        # Of stage 3: shifts of x and of gradients times gains.
+        x_less = register(self._top - self._x_at, signed(9))
+        down = register(Mux(x_less > 31, 31, x_less), 5)
+        gradient_less = register(self._gradient_top - self._gradient_at, signed(10))
+        narrow = register(Mux(gradient_less > 63 - NARROWED, 63, gradient_less + NARROWED), 6)
+        codes = [register(beat) for beat in operands]
+        lanes = []
+        for n in range(_LANES):
+            lane = place(m, f"lane_{n}", NormLane(), platform)
+            group, slope = known.groups[n], known.slopes[n]
+            deep = group.exponent + self._half
+            m.d.comb += [
+                lane.kind.eq(kind),
+                lane.size.eq(self._size),
+                lane.factor.eq(args.mantissa),
+                lane.near.eq(self._near),
+                lane.gain_down.eq(self._gain_down),
+                lane.bias_down.eq(self._bias_down),
+                *(
+                    getattr(lane, name).eq(beat.word_select(n, 16))
+                    for name, beat in zip(("a", "b", "gain", "bias"), codes)
+                ),
+                lane.counts.eq(counts[n]),
+                lane.down.eq(down),
+                lane.narrow.eq(narrow),
+                lane.group.eq(register(group)),
+                lane.slope.eq(register(slope)),
+                lane.shift.eq(register(Mux(deep > 63, 63, deep), 6)),
+                lane.fine.eq(
+                    register(
+                        Mux(
+                            kind == Kind.SOFT_BACK,
+                            SPREAD,
+                            Mux(group.exponent < self._least, 0, group.exponent - self._least),
+                        ),
+                        5,
+                    )
+                ),
+            ]
+            lanes.append(lane)
+        return lanes, mask
+
+    def _sums(self, m, platform, lanes, there, counts):
+        """Sums of the lanes' words, and what they make known; returns whether one was clipped."""
+        args, kind, known = self._args, self._kind, self._known
+        sums = place(m, "sums", NormSums(), platform)
+        statistics = place(m, "statistics", NormStatistics(), platform)
+        m.d.comb += [
+            sums.columns.eq(self._columns),
+            sums.largest.eq(kind == Kind.LARGEST),
+            sums.group.eq(self._group),
+            sums.features.eq(args.features),
+            *(sums.i[name].eq(there[name]) for name in ("first", "last", "beat")),
+            sums.i.valid.eq(there.valid & _any(kind, _SUMS)),
+            sums.i.row.eq(args.a_row + there.row),
+            sums.i.mask.eq(counts),
+            *(sums.i.words[n].eq(lane.word) for n, lane in enumerate(lanes)),
+            *(sums.i.seconds[n].eq(lane.second) for n, lane in enumerate(lanes)),
+            statistics.i.eq(sums.o),
+            statistics.kind.eq(kind),
+            statistics.size.eq(self._size),
+            statistics.eps.eq(self._eps),
+            statistics.eps_shift.eq(self._eps_shift),
+            statistics.down.eq(self._down),
+            statistics.pull_down.eq(self._pull_down),
+            statistics.begin.eq(self._starts & self._sums_of_x),
+            known.group.eq(statistics.group),
+            known.slope.eq(statistics.slope),
+            self._least.eq(statistics.least),
+        ]
+        return statistics.clipped
+
+    def _store(self, m, platform):
+        """Slots of results, and the port that sends them."""
+        store = place(m, "store", TileStore(slots=RESULTS), platform)
+        results = place(m, "results", TileResults(slots=RESULTS), platform)
+        connect(m, flipped(self.store_o), store.port)
+        m.d.comb += [
+            results.slot.eq(store.slot),
+            results.read.eq(store.read),
+            *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
+        ]
+        return store, results

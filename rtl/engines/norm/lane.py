@@ -1,0 +1,241 @@
+"""One lane of the norm engine: an element a cycle."""
+
+from enum import IntEnum
+from functools import partial
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ...formats.norm import ALIGNED, BIAS_LIFT, DEEP, FACTOR, LEAST_ARGUMENT, LIFT, POWER, PULL, REST, SPREAD, UNIT
+from ...formats.rounding import saturate_hdl
+from ...formats.tile_codes import WIDE, WORD
+from ...formats.vector import EXP2, EXPONENT_FRAC, POWER_FRAC, ROOT_FRAC
+from ...stream.delay import delay, registered
+
+__all__ = ["GroupWord", "GradientWord", "Kind", "NormLane", "PRODUCT"]
+
+#: Bits of a normalised value; of its product with 18 bits.
+_NORMALISED = ALIGNED
+PRODUCT = _NORMALISED + PULL
+#: What is known of a group after SUMS, or of a row of a softmax: ``sum`` is its level.
+GroupWord = data.StructLayout({"sum": signed(32), "mantissa": ROOT_FRAC, "exponent": 5})
+#: ... after BACK_SUMS, or of a row of a softmax: ``mean`` is its largest score, or the pull of its gradient.
+GradientWord = data.StructLayout({"mean": signed(25), "along": signed(PULL)})
+#: A softmax's argument, and that less a level.
+_ARGUMENT = signed((-LEAST_ARGUMENT).bit_length() + EXPONENT_FRAC + 1)
+#: A shift in two cycles, by its upper bits and by its lower ones: of four choices each a LUT of six inputs takes two.
+_FINE = 2
+_COARSE = 0b111100
+
+
+class Kind(IntEnum):
+    """What the lanes make of a beat: a pass over operands."""
+
+    SUMS = 0  # x, and its square
+    NORM = 1
+    BACK_SUMS = 2  # gradient times gain, and its product with the normalised value
+    BACK = 3
+    LARGEST = 4  # a
+    POWERS = 5  # powers of two above the largest
+    SHARES = 6  # ... above the level
+    PULLS = 7  # a · b
+    SOFT_BACK = 8
+
+
+class NormLane(wiring.Component):
+    """Words of an element, by five multipliers in a row.
+
+    ::
+
+        x --> shift --> less the mean, aligned --+
+        a, b of a softmax, less largest or pull -+--> · root or factor --+--> table --> power
+                                                                         |
+        gain, dy · gain, along, x --------------------------------------> · --> less mean, + bias
+                                                                         |
+                                                       root, a --------> · --> word
+
+    Never held: results come :attr:`latency` cycles after operands, which are of stage 0.
+
+    Members
+    -------
+    kind : held, as are all up to ``bias_down``.
+    size : log2 of a group's values. factor, near : of a softmax: mantissa, and the shift that makes an argument of it.
+    gain_down, bias_down : shifts of gain and bias.
+    a, b, gain, bias : codes, stage 0. counts : the element is one of the row, stage 0; else it counts as 0.
+    down, narrow : shifts of x, and of dy times gain, stage 1.
+    group, slope : what is known of the element's group, stage 0. shift, fine : of its root, stage 0.
+    word, second : results; ``second`` goes with a word that is added up.
+    clipped : how many values were, with ``word``.
+    """
+
+    latency = 25
+
+    def __init__(self):
+        code = signed(WIDE)
+        super().__init__(
+            {
+                "kind": In(Kind),
+                "size": In(4),
+                "factor": In(FACTOR),
+                "near": In(6),
+                "gain_down": In(5),
+                "bias_down": In(6),
+                "a": In(code),
+                "b": In(code),
+                "gain": In(code),
+                "bias": In(code),
+                "counts": In(1),
+                "down": In(5),
+                "narrow": In(6),
+                "group": In(GroupWord),
+                "slope": In(GradientWord),
+                "shift": In(6),
+                "fine": In(5),
+                "word": Out(signed(WORD)),
+                "second": Out(signed(PRODUCT)),
+                "clipped": Out(2),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        register, later = partial(registered, m), partial(delay, m)
+        kind = self.kind
+        back = (kind == Kind.BACK_SUMS) | (kind == Kind.BACK)
+        norm = (kind == Kind.NORM) | back
+        power = (kind == Kind.POWERS) | (kind == Kind.SHARES)
+        group1, slope1 = register(self.group), register(self.slope)
+        a1, b1 = (register(Mux(self.counts, each, 0)) for each in (self.a, self.b))
+        gain1, bias1 = register(self.gain), register(self.bias)
+
+        # Stages 2 to 4: x under the group's exponent; 2 to 7: dy times gain, or a times b.
+        x2 = register(Mux(back, b1, a1))
+        x3 = register((x2 << 1) >> register(self.down), signed(WIDE + 1))
+        x4 = register((x3 + 1) >> 1, signed(WIDE))
+        product = register(register(register(a1) * register(Mux(kind == Kind.PULLS, b1, gain1))))
+        words7 = Signal(signed(PULL))
+        m.d.comb += words7.eq(self._rounded(m, product, later(self.narrow, 3)))
+
+        # Stages 5 to 8: less the mean, aligned with the root.
+        scaled5 = register(x4 << self.size, signed(WIDE + 15))
+        d6 = register(scaled5 - later(group1.sum, 4), signed(33))
+        shift6 = later(self.shift, 6)
+        coarse7 = register((d6 << DEEP) >> (shift6 & _COARSE), signed(33 + DEEP))
+        aligned8 = register(coarse7 >> register(shift6[:_FINE]))
+        fitting, over = saturate_hdl(aligned8, signed(ALIGNED))
+        # mutant counts-beyond: over9 = register(over & norm)
+        over9 = register(over & norm & later(self.counts, 8))
+        # Stage 2: less the row's largest score, or its pull.
+        less2 = register(Mux(power, a1, b1 << LIFT) - slope1.mean, signed(26))
+        # Stages 9 to 11: times the root's mantissa, or the factor.
+        mantissa1 = group1.mantissa
+        x9 = register(Mux(norm, fitting, later(less2, 6)), signed(ALIGNED))
+        y9 = register(Mux(norm, later(mantissa1, 7), self.factor), unsigned(FACTOR))
+        scaled11 = register(register(x9 * Cat(y9, Const(0, 1)).as_signed()))
+        # Stages 12 and 13: normalised, or a gradient's term.
+        half12 = register(Mux(norm, scaled11 >> DEEP + ROOT_FRAC - UNIT - 1, scaled11 >> FACTOR - 1), signed(28))
+        unit13 = register((half12 + 1) >> 1, signed(_NORMALISED))
+        power21 = self._power(m, scaled11, later(group1.sum, 13))
+
+        # Stages 14 to 16: times gain, gradient, its part along x or itself.
+        gain4 = self._rounded(m, gain1, Cat(self.gain_down, Const(0, 1)))
+        words13, x13 = later(words7, 6), later(x4, 9)
+        u14 = register(Mux(kind == Kind.SUMS, x13, unit13), signed(_NORMALISED))
+        f14 = Signal(signed(PULL), reset_less=True)
+        with m.Switch(kind):
+            with m.Case(Kind.SUMS):
+                m.d.sync += f14.eq(x13)
+            with m.Case(Kind.NORM):
+                m.d.sync += f14.eq(later(gain4, 9))
+            with m.Case(Kind.BACK_SUMS):
+                m.d.sync += f14.eq(words13)
+            with m.Default():
+                m.d.sync += f14.eq(later(slope1.along, 12))
+        product16 = register(register(u14 * f14))
+        # Stages 2 to 4: the bias in units of these products.
+        bias4 = self._rounded(m, bias1 << UNIT + BIAS_LIFT, self.bias_down)
+        outcome17 = register(product16 + later(bias4, 12), signed(PRODUCT + 1))
+        # Stages 17 to 20: gradient less mean and part along x.
+        pull17 = register(product16 >> UNIT - 1)
+        less17 = register(later(words13, 3) - later(slope1.mean, 15), signed(26))
+        pull18 = register((pull17 + 1) >> 1)
+        rest19 = register(register(less17) - pull18)
+        kept, beyond = saturate_hdl(rest19, signed(REST))
+        over20 = register(beyond & (kind == Kind.BACK) & later(self.counts, 19))
+        # Stages 20 to 24: times the root's mantissa, or a.
+        x20 = register(Mux(kind == Kind.BACK, kept, later(unit13, 6)), signed(_NORMALISED))
+        y20 = register(
+            Mux(kind == Kind.BACK, Cat(later(mantissa1, 18), Const(0, 1)).as_signed(), later(a1, 18)), signed(PULL)
+        )
+        product22 = register(register(x20 * y20))
+        fine22 = later(self.fine, 22)
+        coarse23 = register((product22 << SPREAD) >> (fine22 & 0b11100))
+        word24 = register(coarse23 >> register(fine22[:_FINE]))
+
+        # Stage 25.
+        with m.Switch(kind):
+            with m.Case(Kind.SUMS):
+                m.d.sync += self.word.eq(later(x13, 11))
+            with m.Case(Kind.NORM):
+                m.d.sync += self.word.eq(later(outcome17, 7))
+            with m.Case(Kind.BACK_SUMS):
+                m.d.sync += self.word.eq(later(words13, 11))
+            with m.Case(Kind.LARGEST):
+                m.d.sync += self.word.eq(later(a1, 23))
+            with m.Case(Kind.PULLS):
+                m.d.sync += self.word.eq(later(product, 20))
+            with m.Case(Kind.POWERS, Kind.SHARES):
+                m.d.sync += self.word.eq(later(power21, 3))
+            with m.Default():
+                m.d.sync += self.word.eq(word24)
+        m.d.sync += [self.second.eq(later(product16, 8)), self.clipped.eq(later(over9, 15) + later(over20, 4))]
+        return m
+
+    @staticmethod
+    def _rounded(m, value, shift):
+        """``value * 2**-shift`` to the nearest integer, 3 cycles later; ``shift`` has 6 bits."""
+        coarse = Signal(signed(len(value) + 1), reset_less=True)
+        fine = Signal.like(coarse, reset_less=True)
+        small = Signal(_FINE, reset_less=True)
+        m.d.sync += [coarse.eq((value << 1) >> (shift & _COARSE)), small.eq(shift[:_FINE]), fine.eq(coarse >> small)]
+        return registered(m, (fine + 1) >> 1, signed(len(value)))
+
+    def _power(self, m, product, level14):
+        """A power of two with 27 fraction bits.
+
+        Its argument is ``product`` shifted, of stage 11, less a level, of stage 14; it comes in stage 21.
+        """
+        register = partial(registered, m)
+        # Stages 12 to 15.
+        coarse12 = register((product << POWER - POWER_FRAC) >> (self.near & _COARSE))
+        fine13 = register(coarse12 >> self.near[:_FINE])
+        beyond = fine13[_ARGUMENT.width - 2 :]
+        least = LEAST_ARGUMENT << EXPONENT_FRAC
+        # mutant unlimited: argument14 = register(fine13, _ARGUMENT)
+        argument14 = register(Mux(beyond.all() | ~beyond.any(), fine13, least), _ARGUMENT)
+        above15 = register(argument14 - Mux(self.kind == Kind.POWERS, 0, level14), _ARGUMENT)
+        # Stages 16 to 19: the table, and how far the power is shifted right.
+        rest = EXP2.rest
+        base, slope = EXP2.table
+        low_bits, high_bits = int(slope.max()).bit_length(), int(base.max()).bit_length()
+        m.submodules.table = table = Memory(
+            shape=unsigned(low_bits + high_bits),
+            depth=1 << EXP2.index,
+            init=[int(s) | int(b) << low_bits for b, s in zip(base, slope)],
+        )
+        read = table.read_port()
+        m.d.comb += read.addr.eq(above15[rest:EXPONENT_FRAC])
+        rest17 = delay(m, above15[:rest], 2)
+        slope17, base17 = register(read.data[:low_bits]), register(read.data[low_bits:])
+        rise18 = register(slope17 * rest17)
+        base18 = register((base17 << rest) + (1 << rest - 1))
+        whole = -above15[EXPONENT_FRAC:].as_signed()
+        distance16 = register(whole)
+        far17 = register(Mux(distance16[6:].any(), 63, distance16[:6]), 6)
+        value19 = register((base18 + rise18 + (1 << POWER_FRAC + rest)) >> rest, unsigned(POWER_FRAC + 2))
+        # Stages 20 and 21.
+        far19 = delay(m, far17, 2)
+        coarse20 = register((value19 << POWER - POWER_FRAC) >> (far19 & _COARSE))
+        return register(coarse20 >> register(far19[:_FINE]))

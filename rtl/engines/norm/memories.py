@@ -1,0 +1,157 @@
+"""Memories of the norm engine: operands, exponents, statistics."""
+
+from amaranth.hdl import Cat, Module, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ...formats.tile_codes import EDGE
+from ...formats.tile_records import BEAT
+from ..tile_load import tile_exponent, tile_write
+from .lane import GradientWord, GroupWord
+
+__all__ = ["NormGains", "NormOperand", "NormKnown", "GAINS"]
+
+_LANES = 8
+#: Slots of gains and biases.
+GAINS = 32
+
+
+class NormOperand(wiring.Component):
+    """Tiles of an operand in slots, and their exponents.
+
+    Members
+    -------
+    write, exponent : of :class:`~..tile_load.TileIntake`.
+    slot, row, beat : of the beat that is read. codes, at : it and the tile's exponent, a cycle later.
+    """
+
+    def __init__(self, *, slots):
+        self.slots = slots
+        super().__init__(
+            {
+                "write": In(tile_write(slots)),
+                "exponent": In(tile_exponent(slots)),
+                "slot": In(range(slots)),
+                "row": In(range(EDGE)),
+                "beat": In(3),
+                "codes": Out(8 * BEAT),
+                "at": Out(signed(8)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tiles = tiles = Memory(
+            shape=unsigned(8 * BEAT), depth=self.slots * EDGE * 8, init=[], attrs={"ram_style": "block"}
+        )
+        m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
+        into, read = tiles.write_port(), tiles.read_port()
+        own, at = exponents.write_port(), exponents.read_port(domain="comb")
+        m.d.comb += [
+            into.en.eq(self.write.valid),
+            into.addr.eq(Cat(self.write.beat, self.write.row, self.write.slot)),
+            into.data.eq(self.write.data),
+            read.addr.eq(Cat(self.beat, self.row, self.slot)),
+            self.codes.eq(read.data),
+            own.en.eq(self.exponent.valid),
+            own.addr.eq(self.exponent.slot),
+            own.data.eq(self.exponent.exponent),
+            at.addr.eq(self.slot),
+        ]
+        m.d.sync += self.at.eq(at.data)
+        return m
+
+
+class NormGains(wiring.Component):
+    """Gains and biases: a row a slot, of which two are read at once.
+
+    Members
+    -------
+    write, exponent : of :class:`~..tile_load.TileIntake`.
+    gain, bias : slots. beat : of both. gains, biases, gain_at, bias_at : their codes and exponents, a cycle later.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "write": In(tile_write(GAINS)),
+                "exponent": In(tile_exponent(GAINS)),
+                "gain": In(range(GAINS)),
+                "bias": In(range(GAINS)),
+                "beat": In(3),
+                "gains": Out(8 * BEAT),
+                "biases": Out(8 * BEAT),
+                "gain_at": Out(signed(8)),
+                "bias_at": Out(signed(8)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rows = rows = Memory(shape=unsigned(8 * BEAT), depth=GAINS * 8, init=[])
+        m.submodules.exponents = exponents = Memory(shape=signed(8), depth=GAINS, init=[])
+        into, own = rows.write_port(), exponents.write_port()
+        m.d.comb += [
+            into.en.eq(self.write.valid),
+            into.addr.eq(Cat(self.write.beat, self.write.slot)),
+            into.data.eq(self.write.data),
+            own.en.eq(self.exponent.valid),
+            own.addr.eq(self.exponent.slot),
+            own.data.eq(self.exponent.exponent),
+        ]
+        for slot, codes, exponent in ((self.gain, self.gains, self.gain_at), (self.bias, self.biases, self.bias_at)):
+            read, at = rows.read_port(), exponents.read_port(domain="comb")
+            m.d.comb += [read.addr.eq(Cat(self.beat, slot)), codes.eq(read.data), at.addr.eq(slot)]
+            m.d.sync += exponent.eq(at.data)
+        return m
+
+
+class NormKnown(wiring.Component):
+    """What is known of groups, for each lane to look up its own.
+
+    Members
+    -------
+    group, slope : writes of :class:`~.statistics.NormStatistics`.
+    columns, size, row, beat : of the beat that is read: features are in groups of ``2**size``, else a group is a row.
+    groups, slopes : of its lanes, a cycle later.
+    """
+
+    def __init__(self):
+        def write(word):
+            return data.StructLayout({"valid": 1, "index": range(EDGE), "word": word})
+
+        super().__init__(
+            {
+                "group": In(write(GroupWord)),
+                "slope": In(write(GradientWord)),
+                "columns": In(1),
+                "size": In(3),
+                "row": In(range(EDGE)),
+                "beat": In(3),
+                "groups": Out(data.ArrayLayout(GroupWord, _LANES)),
+                "slopes": Out(data.ArrayLayout(GradientWord, _LANES)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        for lane in range(_LANES):
+            for name, given, shape, out in (
+                ("group", self.group, GroupWord, self.groups),
+                ("slope", self.slope, GradientWord, self.slopes),
+            ):
+                kept = Memory(shape=unsigned(shape.size), depth=EDGE, init=[], attrs={"ram_style": "distributed"})
+                m.submodules[f"{name}_{lane}"] = kept
+                into, read = kept.write_port(), kept.read_port()
+                m.d.comb += [
+                    into.en.eq(given.valid),
+                    into.addr.eq(given.index),
+                    into.data.eq(given.word),
+                    out[lane].eq(read.data),
+                ]
+                with m.If(self.columns):
+                    m.d.comb += read.addr.eq(((self.beat << 3) | lane) >> self.size)
+                with m.Else():
+                    m.d.comb += read.addr.eq(self.row)
+        return m

@@ -1,0 +1,24 @@
+"""The norm engine as a machine knows it."""
+
+from ...formats.tile_records import TileArgument
+from ...shell.engines import EngineSpec, LoadPort, StorePort
+from .commands import NormOpcode, NormOperands
+from .engine import NormEngine
+from .parameters import NormParameters
+
+__all__ = ["SPEC"]
+
+SPEC = EngineSpec(
+    name="norm",
+    opcodes=NormOpcode,
+    default=NormOperands,
+    phases=("norm",),
+    loads=(
+        LoadPort("a", "tiles of the first operand, codes of 16 bits", TileArgument),
+        LoadPort("b", "tiles of the second operand, codes of 16 bits", TileArgument),
+        LoadPort("gain", "gains and biases: records of one row, codes of 16 bits", TileArgument),
+    ),
+    stores=(StorePort("o", "the tile of a slot of results", TileArgument),),
+    parameters=NormParameters,
+    unit=NormEngine,
+)

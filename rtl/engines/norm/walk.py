@@ -1,0 +1,84 @@
+"""The order in which a command's beats are read."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...formats.tile_codes import EDGE
+
+__all__ = ["PACE", "NormWalk"]
+
+#: Cycles of a group's beats at least, where sums follow them.
+PACE = 8
+
+
+class NormWalk(wiring.Component):
+    """Walks over the beats of rows of tiles, a segment after another.
+
+    A segment is a row over all tiles or, ``columns``, a beat's column over all rows and tiles. Beats come in each cycle
+    from the one after ``start`` on; with ``paced`` a segment but the last takes at least :data:`PACE`.
+
+    Members
+    -------
+    start, columns, paced, rows, tiles, beats : a walk begins; the others are held until it ends. Sizes are less 1.
+    valid, row, tile, beat : of this cycle, from 0 on. first, last : of its segment. end : of all.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": In(1),
+                "columns": In(1),
+                "paced": In(1),
+                "rows": In(range(EDGE)),
+                "tiles": In(4),
+                "beats": In(3),
+                "valid": Out(1),
+                "row": Out(range(EDGE)),
+                "tile": Out(4),
+                "beat": Out(3),
+                "first": Out(1),
+                "last": Out(1),
+                "end": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        busy, gap, age = Signal(), Signal(), Signal(range(PACE))
+        row_ends, beat_ends, tile_ends = (Signal(name=f"{name}_ends") for name in ("row", "beat", "tile"))
+        inner, outer = Mux(self.columns, row_ends, beat_ends), Mux(self.columns, beat_ends, row_ends)
+        begins = Signal()
+        m.d.comb += [
+            row_ends.eq(self.row == self.rows),
+            beat_ends.eq(self.beat == self.beats),
+            tile_ends.eq(self.tile == self.tiles),
+            self.valid.eq(busy & ~gap),
+            self.first.eq(begins),
+            self.last.eq(inner & tile_ends),
+            self.end.eq(self.last & outer),
+        ]
+        with m.If(self.valid):
+            m.d.sync += begins.eq(self.last)
+            with m.If(self.columns):
+                m.d.sync += self.row.eq(Mux(row_ends, 0, self.row + 1))
+                with m.If(self.last):
+                    m.d.sync += self.beat.eq(self.beat + 1)
+            with m.Else():
+                m.d.sync += self.beat.eq(Mux(beat_ends, 0, self.beat + 1))
+                with m.If(self.last):
+                    m.d.sync += self.row.eq(self.row + 1)
+            with m.If(inner):
+                m.d.sync += self.tile.eq(Mux(tile_ends, 0, self.tile + 1))
+            with m.If(self.end):
+                m.d.sync += busy.eq(0)
+            # mutant unpaced: with m.Elif(0):
+            with m.Elif(self.last & self.paced & (age != PACE - 1)):
+                m.d.sync += gap.eq(1)
+        with m.If(busy):
+            m.d.sync += age.eq(Mux((self.valid & self.last | gap) & (age == PACE - 1), 0, age + (age != PACE - 1)))
+        with m.If(gap & (age == PACE - 1)):
+            m.d.sync += gap.eq(0)
+        with m.If(self.start):
+            m.d.sync += [busy.eq(1), begins.eq(1), age.eq(0), self.row.eq(0), self.tile.eq(0), self.beat.eq(0)]
+        return m
