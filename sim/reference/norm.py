@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gradloom.rtl.engines.norm.commands import NormOpcode
 from gradloom.rtl.formats.linear import half_up
@@ -31,8 +31,8 @@ from gradloom.rtl.formats.norm import (
     UNIT,
 )
 from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, WIDE, stored
-from gradloom.rtl.formats.tile_records import TileArgument, TileRecord
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, stored
+from gradloom.rtl.formats.tile_records import TileRecord
 from gradloom.rtl.formats.vector import EXP2, EXPONENT_FRAC, LOG2, POWER_FRAC, ROOT_FRAC
 
 from .vector import reciprocal_roots
@@ -71,7 +71,7 @@ class Statistics:
     sum: Words
     mantissa: Words
     exponent: Words
-    half: Words
+    half: Words | int
 
 
 def _signed(bits: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def _mean(total: Words, size: int) -> Words:
     return (2 * total + size) // (2 * size)
 
 
-def statistics(words: Words, size: int, top: ArrayLike, eps: tuple[int, int]) -> Statistics:
+def statistics(words: Words, size: int, top: Any, eps: tuple[int, int]) -> Statistics:
     """Sums of groups, and their reciprocal roots.
 
     Parameters
@@ -114,7 +114,7 @@ def normalised(words: Words, size: int, found: Statistics) -> tuple[Words, int]:
     return half_up(aligned * found.mantissa, DEEP + ROOT_FRAC - UNIT), lost
 
 
-def scaled_unit(unit: Words, gain: Words, gain_at: ArrayLike, bias: Words, bias_at: ArrayLike) -> tuple[Words, Words]:
+def scaled_unit(unit: Words, gain: Words, gain_at: Any, bias: Words, bias_at: Any) -> tuple[Words, Words]:
     """Words and exponents of ``unit · gain + bias``."""
     own, its = np.asarray(gain_at, np.int64), np.asarray(bias_at, np.int64)
     top = np.maximum(own, its - BIAS_LIFT)
@@ -123,7 +123,7 @@ def scaled_unit(unit: Words, gain: Words, gain_at: ArrayLike, bias: Words, bias_
     return unit * factor + term, top - UNIT
 
 
-def narrowed(dy: Words, gain: Words, at: ArrayLike, top: ArrayLike) -> Words:
+def narrowed(dy: Words, gain: Words, at: Any, top: Any) -> Words:
     """``dy · gain`` in 18 bits; ``at``: its exponent, ``top``: the largest.
 
     Units are ``2**(top + 13)``.
@@ -142,7 +142,7 @@ def gradient_sums(words: Words, unit: Words, size: int) -> tuple[Words, Words, i
 
 
 def gradient(
-    words: Words, unit: Words, size: int, sums: tuple[Words, Words], found: Statistics, least: ArrayLike
+    words: Words, unit: Words, size: int, sums: tuple[Words, Words], found: Statistics, least: Any
 ) -> tuple[Words, int]:
     """Gradients of x, and how many were clipped on their way.
 
@@ -161,7 +161,7 @@ def _powers(t: Words) -> Words:
     return ((1 << POWER_FRAC) + EXP2(t & (_ONE - 1))) << (POWER - POWER_FRAC) >> whole
 
 
-def softmax(codes: Words, at: ArrayLike, factor: tuple[int, int]) -> tuple[Words, int]:
+def softmax(codes: Words, at: Any, factor: tuple[int, int]) -> tuple[Words, int]:
     """Words of each row's softmax, and their exponent.
 
     ``codes``: ``[rows, keys]`` in units of ``2**at``. ``factor``: mantissa and exponent, to base 2.
@@ -175,9 +175,7 @@ def softmax(codes: Words, at: ArrayLike, factor: tuple[int, int]) -> tuple[Words
     return _powers(t - level), -POWER
 
 
-def softmax_back(
-    p: Words, p_at: ArrayLike, dp: Words, dp_at: ArrayLike, factor: tuple[int, int]
-) -> tuple[Words, Words, int]:
+def softmax_back(p: Words, p_at: Any, dp: Words, dp_at: Any, factor: tuple[int, int]) -> tuple[Words, Words, int]:
     """Gradient of the scores: words, exponents, how many were clipped.
 
     ``p``: ``[rows, keys]`` in units of ``2**p_at``, which is at most -8.
@@ -204,6 +202,8 @@ class NormModel:
         self.at = {port: np.zeros(len(codes), np.int64) for port, codes in self.codes.items()}
         self.words = np.zeros((RESULTS, EDGE, EDGE), np.int64)
         self.exponents = np.zeros((RESULTS, EDGE, 1), np.int64)
+        self.written = np.zeros(self.words.shape, bool)
+        self.peaks: list[int | None] = [None] * RESULTS
         self.saturated = self.underflowed = 0
         # Of SUMS: groups by index, as the engine keeps them.
         self.size, self.group, self.by_row = 1, 0, 0
@@ -212,27 +212,36 @@ class NormModel:
         self.kept = np.zeros((5, EDGE), np.int64)
 
     def load(self, port: str, arg: int, data: bytes) -> None:
-        """Records of a LOAD."""
-        given = TileArgument.from_bits(arg)
-        record = TileRecord(int(given.rows) + 1, int(given.features) + 1, WIDE)
-        if len(data) % record.bytes or not data:
-            raise ValueError(f"{port}: {len(data)} bytes are no records of {record.bytes}")
-        for number in range(len(data) // record.bytes):
-            slot = int(given.slot) + number
+        """LOAD of whole records.
+
+        :class:`ValueError` where the engine refuses a beat.
+        """
+        first, record = _argument(arg, WIDE)
+        if not data or len(data) % record.size:
+            raise ValueError(f"{port}: {len(data)} bytes, must be records of {record.size}")
+        for number in range(len(data) // record.size):
+            slot = first + number
             if slot >= len(self.at[port]) or record.rows > self.codes[port].shape[1]:
                 raise ValueError(f"{port}: slot {slot} of {record.rows} rows is not there")
-            codes, self.at[port][slot] = record.unpack(data[number * record.bytes :][: record.bytes])
+            codes, self.at[port][slot] = record.unpack(data[number * record.size :][: record.size])
             self.codes[port][slot, : record.rows, : record.features] = codes
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
-        """The record of a STORE."""
-        given = TileArgument.from_bits(arg)
-        rows, features = int(given.rows) + 1, int(given.features) + 1
-        record = TileRecord(rows, features, WIDE if given.wide else WIDE // 2)
-        slot = int(given.slot)
+        """STORE of one record.
+
+        :class:`ValueError` where the engine refuses it; where a word of it was not written since the slot was emptied,
+        or a larger one was written outside of it.
+        """
+        slot, record = _argument(arg, WIDE if arg >> 20 & 1 else NARROW)
         if port != "o" or slot >= RESULTS or beats != record.beats:
-            raise ValueError(f"{port}: slot {slot}, {beats} beats: no such record")
-        made = stored(self.words[slot, :rows, :features], self.exponents[slot, :rows], record.bits)
+            raise ValueError(f"{port}: slot {slot}, {beats} beats; must be o, below {RESULTS}, {record.beats}")
+        part = np.s_[slot, : record.rows, : record.features]
+        words, exponents = self.words[part], self.exponents[slot, : record.rows]
+        if not self.written[part].all():
+            raise ValueError(f"o: a word of slot {slot} was not written")
+        if _peak(words, exponents) != self.peaks[slot]:
+            raise ValueError(f"o: slot {slot} has a larger word outside of {record.rows} x {record.features}")
+        made = stored(words, exponents, record.bits)
         self.saturated += made.clipped
         self.underflowed += made.zeroed
         return record.pack(made.codes, made.exponent)
@@ -269,7 +278,7 @@ class NormModel:
 
     def _found(self, given: "_Operands") -> Statistics:
         one, mantissa, exponent, *_ = (self._spread(each, given) for each in self.kept)
-        return Statistics(one, mantissa, exponent, np.int64(self.half))
+        return Statistics(one, mantissa, exponent, self.half)
 
     def _spread(self, kept: Words, given: "_Operands") -> Words:
         return kept[self._index(given)].reshape((-1, 1, 1, 1) if self.by_row else (1, 1, -1, 1))
@@ -299,11 +308,17 @@ class NormModel:
         self.saturated += lost
         return unit
 
-    def _result(self, given: "_Operands", words: Words, exponent: ArrayLike) -> None:
+    def _result(self, given: "_Operands", words: Words, exponent: Any) -> None:
         _refuse(given.o >= RESULTS or given.o_row + given.rows > EDGE, "result")
-        rows = np.s_[given.o, given.o_row : given.o_row + given.rows]
-        self.words[rows][:, : given.features] = words.reshape(given.rows, given.features)
-        self.exponents[rows] = exponent
+        part = np.s_[given.o, given.o_row : given.o_row + given.rows, : given.features]
+        if given.fresh:
+            self.written[given.o] = False
+            self.peaks[given.o] = None
+        self.words[part] = words.reshape(given.rows, given.features)
+        self.exponents[part[:2]] = exponent
+        self.written[part] = True
+        tops = [self.peaks[given.o], _peak(self.words[part], self.exponents[part[:2]])]
+        self.peaks[given.o] = max((top for top in tops if top is not None), default=None)
 
     def _norm(self, given: "_Operands") -> None:
         unit = self._unit("a", given.a, 1, given).reshape(given.rows, -1)
@@ -368,6 +383,7 @@ class _Operands:
     features: int
     a_row: int
     o_row: int
+    fresh: int
     by_row: int
     group: int
     mantissa: int
@@ -376,6 +392,18 @@ class _Operands:
     def __init__(self, operands: Mapping[str, int]) -> None:
         for name in self.__annotations__:
             setattr(self, name, int(operands.get(name, 0)) + (name in ("tiles", "rows", "features")))
+
+
+def _argument(arg: int, bits: int) -> tuple[int, TileRecord]:
+    """Slot and record of LOAD's or STORE's operand."""
+    return arg & 0xFF, TileRecord((arg >> 8 & 63) + 1, (arg >> 14 & 63) + 1, bits)
+
+
+def _peak(words: Words, exponents: Words) -> int | None:
+    """Exponent of the leading bit of the largest word; None if all are 0."""
+    tops = np.frexp(np.abs(words).astype(np.float64))[1] - 1 + exponents
+    found = tops[words != 0]
+    return int(found.max()) if len(found) else None
 
 
 def _refuse(bad: bool, what: str) -> None:
