@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.engines.norm.commands import NormOpcode
 from gradloom.rtl.formats.linear import half_up
 from gradloom.rtl.formats.norm import (
     ALIGNED,
@@ -29,6 +28,7 @@ from gradloom.rtl.formats.norm import (
     SIZE,
     SPREAD,
     UNIT,
+    NormOpcode,
 )
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, stored

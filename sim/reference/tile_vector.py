@@ -14,18 +14,7 @@ from gradloom.rtl.formats.tile_codes import WIDE, ZERO, coded, spread
 from . import element
 from .tile_norm import Norm, softmax, softmax_back
 
-__all__ = [
-    "Norm",
-    "add",
-    "geglu",
-    "geglu_back",
-    "scaled",
-    "silu",
-    "silu_back",
-    "softmax",
-    "softmax_back",
-    "total",
-]
+__all__ = ["Norm", "add", "geglu", "geglu_back", "scaled", "silu", "silu_back", "softmax", "softmax_back", "total"]
 
 Words = NDArray[np.int64]
 

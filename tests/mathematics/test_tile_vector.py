@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.element import GELU_SLOPE, NORMAL
+from gradloom.rtl.formats.element import GELU_SLOPE, LIFT, NORMAL
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.vector import SIGMOID, SILU_SLOPE
 from gradloom.sim.reference import tile_vector as vector
@@ -22,7 +22,7 @@ X, DY = drawn(128, 128, scale=3.0), drawn(128, 128, scale=1e-4)
 def test_sums_lose_what_lies_eight_bits_below_the_larger_code():
     for far in (1.0, 2.0**-7, 2.0**-40, 2.0**40):
         other = far * DY
-        unit = np.maximum(np.abs(X).max(), np.abs(other).max()) * 2.0 ** -(WIDE - 2 + vector.LIFT)
+        unit = np.maximum(np.abs(X).max(), np.abs(other).max()) * 2.0 ** -(WIDE - 2 + LIFT)
         assert np.abs(vector.add(X, other) - (X + other)).max() <= unit
         assert np.abs(vector.add(X, other, subtract=True) - (X - other)).max() <= unit
     made = vector.add(X, DY[:2])

@@ -6,7 +6,20 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import connect, flipped
 
-from ...formats.norm import BIAS_LIFT, EPS, EPS_SPAN, FACTOR, LIFT, NARROWED, POWER, SIZE, SPREAD, UNIT
+from ...formats.norm import (
+    BIAS_LIFT,
+    EPS,
+    EPS_SPAN,
+    FACTOR,
+    LIFT,
+    NARROWED,
+    POWER,
+    SIZE,
+    SPREAD,
+    UNIT,
+    NormOpcode,
+    NormOperands,
+)
 from ...formats.tile_codes import EDGE, LEAST
 from ...formats.vector import POWER_FRAC, ROOT_FRAC
 from ...hierarchy import place
@@ -16,7 +29,6 @@ from ..tile_load import TileIntake
 from ..tile_results import TileResults
 from ..tile_store import EXPONENT, TileStore
 from ..words import accept
-from .commands import NormOpcode, NormOperands
 from .lane import Kind, NormLane
 from .memories import GAINS, NormGains, NormKnown, NormOperand
 from .statistics import NormStatistics
@@ -58,9 +70,9 @@ class NormEngine(wiring.Component):
                                        |     +--> sums --> roots, means, levels --+
                                        +------------- what is known of groups <---+
 
-    Opcodes and operands: :mod:`.commands`; results are those of ``sim/reference/norm.py``. SUMS, NORM, BACK_SUMS and
-    BACK read their operands once, a softmax's gradient twice, a softmax three times: for each row's largest score, for
-    its sum of powers, for results.
+    Opcodes and operands: :class:`NormOpcode`, :data:`NormOperands`; results are those of ``sim/reference/norm.py``.
+    SUMS, NORM, BACK_SUMS and BACK read their operands once, a softmax's gradient twice, a softmax three times: for each
+    row's largest score, for its sum of powers, for results.
 
     Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
     :attr:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
@@ -115,6 +127,7 @@ class NormEngine(wiring.Component):
             results.write.mask.eq(counts),
             results.write.exponent.eq(exponent),
             *(results.write.words[n].eq(lane.word) for n, lane in enumerate(lanes)),
+            # mutant stale: results.fresh.valid.eq(0),
             results.fresh.valid.eq(self._starts & self._args.fresh & ~_any(kind, _SUMS)),
             results.fresh.slot.eq(self._args.o),
         ]
@@ -264,6 +277,7 @@ class NormEngine(wiring.Component):
             b.slot.eq(args.b + tile),
             a.row.eq(args.a_row + walk.row),
             b.row.eq(args.a_row + walk.row),
+            # mutant one-gain: gains.gain.eq(args.gain),
             gains.gain.eq(args.gain + Mux(self._by_row, tile, 0)),
             gains.bias.eq(args.bias),
         ]
@@ -296,6 +310,7 @@ class NormEngine(wiring.Component):
         with m.If(self._starts & (opcode == NormOpcode.BACK_SUMS)):
             m.d.sync += self._gradient_top.eq(gradient_most)
         normalised = back | (opcode == NormOpcode.NORM)
+        # mutant any-exponent: m.d.comb += Signal().eq(
         m.d.comb += self._refused.eq(
             (normalised & (x_most > self._top))
             | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))

@@ -124,6 +124,7 @@ class NormLane(wiring.Component):
         shift6 = later(self.shift, 6)
         coarse7 = register((d6 << DEEP) >> (shift6 & _COARSE), signed(33 + DEEP))
         aligned8 = register(coarse7 >> register(shift6[:_FINE]))
+        # mutant wraps: fitting, over = aligned8[:ALIGNED].as_signed(), Const(0, 1)
         fitting, over = saturate_hdl(aligned8, signed(ALIGNED))
         # mutant counts-beyond: over9 = register(over & norm)
         over9 = register(over & norm & later(self.counts, 8))
@@ -136,6 +137,7 @@ class NormLane(wiring.Component):
         scaled11 = register(register(x9 * Cat(y9, Const(0, 1)).as_signed()))
         # Stages 12 and 13: normalised, or a gradient's term.
         half12 = register(Mux(norm, scaled11 >> DEEP + ROOT_FRAC - UNIT - 1, scaled11 >> FACTOR - 1), signed(28))
+        # mutant rounds-down: unit13 = register(half12 >> 1, signed(_NORMALISED))
         unit13 = register((half12 + 1) >> 1, signed(_NORMALISED))
         power21 = self._power(m, scaled11, later(group1.sum, 13))
 
@@ -162,6 +164,7 @@ class NormLane(wiring.Component):
         less17 = register(later(words13, 3) - later(slope1.mean, 15), signed(26))
         pull18 = register((pull17 + 1) >> 1)
         rest19 = register(register(less17) - pull18)
+        # mutant wraps-rest: kept, beyond = rest19[:REST].as_signed(), Const(0, 1)
         kept, beyond = saturate_hdl(rest19, signed(REST))
         over20 = register(beyond & (kind == Kind.BACK) & later(self.counts, 19))
         # Stages 20 to 24: times the root's mantissa, or a.
@@ -171,6 +174,7 @@ class NormLane(wiring.Component):
         )
         product22 = register(register(x20 * y20))
         fine22 = later(self.fine, 22)
+        # mutant one-root: coarse23 = register(product22 << SPREAD)
         coarse23 = register((product22 << SPREAD) >> (fine22 & 0b11100))
         word24 = register(coarse23 >> register(fine22[:_FINE]))
 

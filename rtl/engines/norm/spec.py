@@ -1,8 +1,8 @@
 """The norm engine as a machine knows it."""
 
+from ...formats.norm import NormOpcode, NormOperands
 from ...formats.tile_records import TileArgument
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import NormOpcode, NormOperands
 from .engine import NormEngine
 from .parameters import NormParameters
 

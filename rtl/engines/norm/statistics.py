@@ -78,6 +78,7 @@ class NormStatistics(wiring.Component):
         scaled = register(later(i.second[: SUM - 1].as_unsigned(), 3) << self.size, unsigned(SUM))
         less5 = register(scaled - outer4, signed(SUM))
         cross5 = register(cross4)
+        # mutant one-half: variance6 = register(less5, signed(SUM))
         variance6 = register(less5 - (cross5 << _LOW + 1), signed(SUM))
         shifted7 = register(variance6 >> self.down)
 
@@ -118,6 +119,7 @@ class NormStatistics(wiring.Component):
                 slope.valid & (later(mean.saturated, rest) | (later(along.saturated, rest) & (kind == Kind.BACK_SUMS)))
             ),
         ]
+        # mutant keeps-least: with m.If(0):
         with m.If(self.begin):
             m.d.sync += self.least.eq((1 << len(self.least)) - 1)
         with m.Elif(group.valid & ~log & (row.exponent < self.least)):

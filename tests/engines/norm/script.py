@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.engines.norm.commands import NormOpcode
 from gradloom.rtl.engines.norm.parameters import NormParameters
-from gradloom.rtl.formats.norm import EPS, constant
+from gradloom.rtl.formats.norm import EPS, NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.sim.bench.engine import FENCE, Command, Load, Store

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.norm import engine as hardware
-from gradloom.rtl.engines.norm import statistics as known
-from gradloom.rtl.engines.norm.commands import NormOpcode as Op
 from gradloom.rtl.engines.norm.engine import NormEngine
+from gradloom.rtl.engines.norm.lane import NormLane
 from gradloom.rtl.engines.norm.spec import SPEC
+from gradloom.rtl.engines.norm.statistics import NormStatistics
+from gradloom.rtl.engines.norm.sums import NormSums
+from gradloom.rtl.engines.norm.walk import NormWalk
+from gradloom.rtl.formats.norm import NormOpcode as Op
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
@@ -132,16 +135,19 @@ EXPONENTS = {
 }
 
 
-@pytest.mark.parametrize("by_row", [0, 1], ids=["groups", "rows"])
 @pytest.mark.parametrize("name", EXPONENTS)
-def test_exponents_reach_all_their_ends(bench, name, by_row):
-    norms(by_row=by_row, rows=2, **EXPONENTS[name]).check(bench)
+def test_exponents_reach_all_their_ends(bench, name):
+    """Groups of rows and of features in turn."""
+    norms(by_row=len(name) % 2, rows=2, a_row=0, o_row=0, **EXPONENTS[name]).check(bench)
 
 
 def test_every_place_of_eps(bench):
     """Odd and even, below the sums and above."""
     for exponent in (-130, -100, -45, -44, -32, -31, -16, -1, 0):
-        norms(rows=2, tiles=1, eps={"mantissa": 40001, "exponent": exponent}, o_row=0).check(bench)
+        script = Script(exponent + 200).load("a", 0, Script(1).codes(2, 8), -14)
+        script.load("gain", 0, script.codes(1, 8), -14).fence()
+        script.run(Op.SUMS, a=0, rows=2, features=8, group=1, mantissa=40001, exponent=exponent)
+        script.run(Op.NORM, a=0, o=0, gain=0, bias=0, rows=2, features=8, fresh=1).store(0, 2, 8).check(bench)
 
 
 def test_a_group_of_the_largest_values(bench):
@@ -218,7 +224,7 @@ def test_rows_of_a_slot_come_from_several_commands(bench):
     script.check(bench)
 
 
-def test_what_does_not_belong_to_its_sums_is_limited_and_counted(bench):
+def limited():
     """Values, gradients and their parts along x, pulls: each is clipped where its sums are of other tiles."""
     script = Script(7)
     flat = 20000 + np.arange(32).reshape(2, 16) % 3
@@ -236,7 +242,7 @@ def test_what_does_not_belong_to_its_sums_is_limited_and_counted(bench):
     done(Op.NORM, a=1, o=0, fresh=1)
     script.store(0, 2, 16)
     done(Op.BACK_SUMS, a=1, b=1)
-    script.load("a", 1, np.full((2, 16), 32767), -14).fence()
+    script.fence().load("a", 1, np.full((2, 16), 32767), -14).fence()
     done(Op.BACK, a=1, b=1, o=0, fresh=1)
     script.store(0, 2, 16)
     p = np.full((2, 16), 32767)
@@ -244,7 +250,11 @@ def test_what_does_not_belong_to_its_sums_is_limited_and_counted(bench):
     done(Op.SOFTMAX_BACK, a=2, b=2, o=0, fresh=1, **factor_operands(0.7))
     script.store(0, 2, 16)
     assert all(np.diff(lost) > 0)
-    script.check(bench)
+    return script
+
+
+def test_what_does_not_belong_to_its_sums_is_limited_and_counted(bench):
+    limited().check(bench)
 
 
 def test_cycles(bench):
@@ -320,10 +330,9 @@ WRONG = [
 
 
 def begun(script, **sums):
-    """SUMS of small tiles of zeros, for what needs its sizes; all other slots have an exponent of 0."""
-    for port, slot in [(port, slot) for port in "ab" for slot in range(8)] + [("gain", 31)]:
-        rows = 1 if port == "gain" else 2
-        script.load(port, slot, np.zeros((rows, 8), int), -20)
+    """SUMS of tiles of zeros, for what needs its sizes."""
+    for port, slot in [(port, slot) for port in "ab" for slot in (6, 7)] + [("gain", 31)]:
+        script.load(port, slot, np.zeros((1, 8), int), -20)
     return script.fence().run(Op.SUMS, **{"a": 6, "tiles": 2, "rows": 16, "features": 48, "group": 4} | sums).fence()
 
 
@@ -429,4 +438,69 @@ def test_the_model_refuses_what_a_program_must_not_ask():
         script.model.store("o", tile_argument(0, 2, 8), 2)
 
 
-MUTANTS = {"NormLane": {}, "NormSums": {}, "NormWalk": {}}
+def flat():
+    """Values far from 0 and near each other, in fewer features than a beat has."""
+    script = Script().load("a", 0, 20000 + np.arange(8).reshape(2, 4) % 3, -14)
+    script.load("gain", 0, np.full((1, 4), 99), -14).fence()
+    script.run(Op.SUMS, a=0, rows=2, features=4, group=1, mantissa=0)
+    return script.run(Op.NORM, a=0, o=0, gain=0, bias=0, rows=2, features=4, fresh=1).store(0, 2, 4)
+
+
+def twice():
+    """A tile's peak, and the least root, are those of the last commands."""
+    script = Script(3).load("gain", 0, np.full((1, 8), 20000), -14)
+    for slot, down in ((0, 0), (1, 6)):
+        x = script.codes(2, 8) >> down
+        for port in "ab":
+            script.load(port, slot, x, -14)
+    script.fence()
+    place = {"rows": 2, "features": 8}
+    for slot in (1, 0):
+        script.run(Op.SUMS, a=slot, group=1, **EPS_OPERANDS, **place)
+        script.run(Op.BACK_SUMS, a=0, b=slot, gain=0, **place)
+        script.run(Op.BACK, a=0, b=slot, o=0, gain=0, fresh=1, **place).store(0, 2, 8)
+    return script
+
+
+def above():
+    """A tile whose exponent is above that of the sums is refused: none is done."""
+    script = begun(Script()).load("a", 6, np.zeros((1, 8), int), -3).fence()
+    script.steps.append(Command(Op.NORM, sizes({"a": 6, "rows": 1, "features": 16})))
+    return script
+
+
+MUTANTS = {
+    (NormLane, "counts-beyond"): flat,
+    (NormLane, "rounds-down"): norms,
+    (NormLane, "wraps"): limited,
+    (NormLane, "wraps-rest"): limited,
+    (NormLane, "one-root"): norms,
+    (NormLane, "unlimited"): lambda: softmaxes(at=0),
+    (NormSums, "mixes-segments"): norms,
+    (NormSums, "takes-padding"): lambda: softmaxes(features=3),
+    (NormSums, "beyond"): lambda: norms(**FORMS["few features"]),
+    (NormWalk, "unpaced"): lambda: norms(**FORMS["rows of four features"]),
+    (NormStatistics, "one-half"): norms,
+    (NormStatistics, "keeps-least"): twice,
+    (NormEngine, "one-gain"): lambda: norms(**FORMS["rows of four tiles"]),
+    (NormEngine, "stale"): twice,
+}
+
+
+@pytest.mark.parametrize(("unit", "name"), MUTANTS, ids=lambda each: getattr(each, "__name__", each))
+def test_mutants_are_found(bench, monkeypatch, unit, name):
+    script = MUTANTS[unit, name]()
+    script.check(bench)
+    if unit is NormEngine:
+        broken = mutant(NormEngine, name)(SPEC, CONFIG)
+    else:
+        monkeypatch.setattr(hardware, unit.__name__, mutant(unit, name))
+        broken = NormEngine(SPEC, CONFIG)
+    with pytest.raises(AssertionError):
+        script.check(EngineBench(SPEC, component=broken), patience=300)
+
+
+def test_an_engine_that_looks_at_no_exponents_is_found(bench):
+    """It ends a command that this one refuses."""
+    assert bench.run(*above().steps).codes == [Error.BAD_OPERAND]
+    assert not EngineBench(SPEC, component=mutant(NormEngine, "any-exponent")(SPEC, CONFIG)).run(*above().steps).codes

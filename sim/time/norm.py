@@ -1,0 +1,72 @@
+"""The norm engine in time."""
+
+from collections.abc import Mapping
+
+from gradloom.rtl.engines.norm.engine import NormEngine
+from gradloom.rtl.engines.norm.walk import PACE
+from gradloom.rtl.formats.norm import NormOpcode
+
+from .base import TimedMachine
+from .shell import OneAtATime, Queue, Sink
+from .tiles import TileRecords
+
+__all__ = ["Norm", "norm_cycles"]
+
+#: Features of a beat.
+_CODES = 8
+_GATHER = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
+#: Readings of operands of which sums come, and of which results do.
+_READINGS = {
+    NormOpcode.SUMS: (1, 0),
+    NormOpcode.NORM: (0, 1),
+    NormOpcode.BACK_SUMS: (1, 0),
+    NormOpcode.BACK: (0, 1),
+    NormOpcode.SOFTMAX: (2, 1),
+    NormOpcode.SOFTMAX_BACK: (1, 1),
+}
+
+
+def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool) -> int:
+    """Cycles from a command taken to done.
+
+    ``by_row``: the last SUMS, or this command if it is one, had groups of rows.
+    """
+    rows, features = operands.get("rows", 0) + 1, operands.get("features", 0) + 1
+    gathers = opcode in _GATHER
+    tiles = operands.get("tiles", 0) + 1 if gathers else 1
+    segment, count = tiles * -(-features // _CODES), rows
+    if gathers and not by_row:
+        segment, count = tiles * rows, -(-features // _CODES)
+    sums, results = _READINGS[NormOpcode(opcode)]
+    paced = max(segment, PACE) * (count - 1) + segment
+    return (
+        NormEngine.ready
+        + tiles
+        + sums * (paced + NormEngine.settle)
+        + results * (segment * count + NormEngine.finish)
+        + (sums + results - 1) * NormEngine.again
+    )
+
+
+class Norm(OneAtATime):
+    """The engine NORM: a beat in one cycle, by readings of operands that it holds."""
+
+    def __init__(self, machine: TimedMachine) -> None:
+        self.machine: TimedMachine = machine
+        self.engine = machine.engine_table.named("norm")
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        self.by_row = False
+        self.queues: dict[int, Queue] = {self.engine.store("o"): TileRecords(machine)}
+        self.sinks: dict[int, Sink] = {}
+
+    def _begin(self, command: int, at: int) -> None:
+        what = self.machine.commands[command]
+        if what.opcode == NormOpcode.SUMS:
+            self.by_row = bool(what.operands.get("by_row", 0))
+        done = at + norm_cycles(what.opcode, what.operands, self.by_row)
+        self.command = None
+        self.free_at = done + 1
+        self.machine.scheduler.done(self.engine, command, done)
+        self._start(self.machine.now)

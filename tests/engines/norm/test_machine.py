@@ -1,0 +1,115 @@
+"""Programs on a machine of the norm engine alone: every byte of memory, and every command's cycles."""
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.formats.norm import NormOpcode as Op
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE
+from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.plan.program.placed import PlacedProgram
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.reference.norm import NormModel
+from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.time.forecast import MODELS
+from gradloom.sim.time.norm import Norm
+
+from .machine import NormConfig
+from .script import EPS_OPERANDS, Script, factor_operands, sizes
+
+CONFIG = NormConfig(norm_slots=16)
+_LOADED, _DONE = 1, 2
+
+
+class Program(PlacedProgram):
+    """Norms by group and by row, and softmaxes, on tiles of random sizes; loads and stores go on beside commands."""
+
+    def __init__(self, seed, count):
+        super().__init__(CONFIG)
+        self.rng, self.model, self.script = np.random.default_rng(seed), NormModel(CONFIG), Script(seed)
+        self.results = []
+        for number in range(count):
+            (self._norm, self._softmax)[number % 2]()
+            self.add(CONTROL, ControlOpcode.FENCE)
+        self.end()
+
+    def _tiles(self, rows, features, tiles=1, low=-16, high=-8, positive=False):
+        """Records one behind another, and their shape."""
+        record = TileRecord(rows, features, WIDE)
+        exponents = self.rng.integers(low, high, tiles)
+        codes = [self.script.codes(rows, features) for _ in exponents]
+        return (
+            rows,
+            features,
+            b"".join(record.pack(abs(x) if positive else x, int(e)) for x, e in zip(codes, exponents)),
+        )
+
+    def _fill(self, port, slot, tiles, *, last=False):
+        """One LOAD; commands wait for the ``last`` of some."""
+        rows, features, content = tiles
+        argument = tile_argument(slot, rows, features)
+        self.model.load(port, argument, content)
+        place = self.put(np.frombuffer(content, "<i4"))
+        self.load(place, "norm", port, arg=argument, post=(_LOADED,) if last else ())
+
+    def _do(self, opcode, *, waits=False, tells=False, **operands):
+        operands = sizes(operands)
+        self.model.run(opcode, operands)
+        self.do("norm", opcode, wait=(_LOADED,) if waits else (), post=(_DONE,) if tells else (), **operands)
+
+    def _keep(self, slot, rows, features):
+        for wide in (True, False):
+            record = TileRecord(rows, features, WIDE if wide else NARROW)
+            argument = tile_argument(slot, rows, features, wide=wide)
+            place = self.room(record.size // 4)
+            self.results.append((place, self.model.store("o", argument, record.beats)))
+            self.store(place, "norm", "o", arg=argument, wait=(_DONE,) if wide else ())
+
+    def _norm(self):
+        rng, by_row = self.rng, int(self.rng.integers(0, 2))
+        tiles = 1 << int(rng.integers(0, 4))
+        features = 1 << int(rng.integers(0, 7))
+        group = int(rng.integers(0, features.bit_length()))
+        rows = int(rng.integers(1, 65)) if by_row else 1 << int(rng.integers(0, 7))
+        x = self._tiles(rows, features, tiles)
+        for port, first in (("a", 0), ("b", 1)):
+            self._fill(port, first, x)
+        gains = self._tiles(1, features, tiles)
+        self._fill("gain", 2, gains)
+        self._fill("gain", 31, self._tiles(1, features), last=True)
+        place = {"rows": rows, "features": features}
+        self._do(Op.SUMS, waits=True, a=0, tiles=tiles, by_row=by_row, group=group, **EPS_OPERANDS, **place)
+        last = tiles - 1
+        gain = 2 + last * by_row
+        self._do(Op.NORM, tells=True, a=last, o=0, gain=gain, bias=31, fresh=1, **place)
+        self._keep(0, rows, features)
+        self.add(CONTROL, ControlOpcode.FENCE)
+        self._fill("a", 0, self._tiles(rows, features, tiles), last=True)
+        self._do(Op.BACK_SUMS, waits=True, a=0, b=1, tiles=tiles, gain=2, **place)
+        self._do(Op.BACK, tells=True, a=last, b=last + 1, o=1, gain=gain, fresh=1, **place)
+        self._keep(1, rows, features)
+
+    def _softmax(self):
+        rows, keys = (int(n) for n in self.rng.integers(1, 65, 2))
+        self._fill("a", 15, self._tiles(rows, keys))
+        self._fill("a", 3, self._tiles(rows, keys, positive=True, high=-10))
+        self._fill("b", 14, self._tiles(rows, keys), last=True)
+        place = {"rows": rows, "features": keys, "fresh": 1}
+        self._do(Op.SOFTMAX, waits=True, tells=True, a=15, o=2, **place, **factor_operands(0.2))
+        self._keep(2, rows, keys)
+        self._do(Op.SOFTMAX_BACK, tells=True, a=3, b=14, o=3, **place, **factor_operands(0.2))
+        self._keep(3, rows, keys)
+
+
+@pytest.mark.parametrize(
+    "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
+)
+def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
+    monkeypatch.setitem(MODELS, "norm", Norm)
+    programs = [Program(seed, 12) for seed in range(3)]
+    for ran, program in zip(run_each(programs, timing=memory), programs):
+        for place, expected in program.results:
+            assert ran.memory[place.offset : place.offset + place.length] == expected
+        told, counters = forecast_placed(program, **memory), ran.counters
+        assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
+        assert (counters.saturated, counters.underflowed) == (program.model.saturated, program.model.underflowed)
