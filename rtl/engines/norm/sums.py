@@ -72,6 +72,7 @@ class NormSums(wiring.Component):
         totals, seconds = [], []
         for lane in range(_LANES):
             total = Signal(signed(TOTAL), reset_less=True, name=f"lane_total_{lane}")
+            # mutant short: second = Signal(signed(PRODUCT + 1), reset_less=True, name=f"lane_second_{lane}")
             second = Signal(signed(SECOND), reset_less=True, name=f"lane_second_{lane}")
             word, beside = i.words[lane], i.seconds[lane]
             before = Mux(i.first, Mux(self.largest, _LEAST, 0), total)

@@ -24,14 +24,15 @@ _LOADED, _DONE = 1, 2
 class Program(PlacedProgram):
     """Norms by group and by row, and softmaxes, on tiles of random sizes; loads and stores go on beside commands."""
 
-    def __init__(self, seed, count):
+    def __init__(self, seed, count, *, end=True):
         super().__init__(CONFIG)
         self.rng, self.model, self.script = np.random.default_rng(seed), NormModel(CONFIG), Script(seed)
         self.results = []
         for number in range(count):
             (self._norm, self._softmax)[number % 2]()
             self.add(CONTROL, ControlOpcode.FENCE)
-        self.end()
+        if end:
+            self.end()
 
     def _tiles(self, rows, features, tiles=1, low=-16, high=-8, positive=False):
         """Records one behind another, and their shape."""
@@ -101,15 +102,47 @@ class Program(PlacedProgram):
         self._keep(3, rows, keys)
 
 
-@pytest.mark.parametrize(
-    "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
-)
-def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
-    monkeypatch.setitem(MODELS, "norm", Norm)
-    programs = [Program(seed, 12) for seed in range(3)]
+class Largest(Program):
+    """A group of 2**15 values, forward and back: half of them the largest and half the least, or one of them."""
+
+    def __init__(self, one):
+        super().__init__(0, 0, end=False)
+        whole = np.full((8 * 64, 64), -32767)
+        whole.flat[: 1 if one else len(whole) * 32] = 32767
+        record = TileRecord(64, 64, WIDE)
+        tiles = 64, 64, b"".join(record.pack(each, -14) for each in whole.reshape(8, 64, 64))
+        ends = (1, 64, TileRecord(1, 64, WIDE).pack(np.full((1, 64), 32767), -15))
+        for port, slot in (("a", 0), ("b", 0), ("gain", 0)):
+            self._fill(port, slot, ends if port == "gain" else tiles, last=port == "gain")
+        place = {"rows": 64, "features": 64}
+        self._do(Op.SUMS, waits=True, a=0, tiles=8, group=6, **EPS_OPERANDS, **place)
+        self._do(Op.NORM, tells=True, a=0, o=0, gain=0, bias=0, fresh=1, **place)
+        self._keep(0, 64, 64)
+        self._do(Op.BACK_SUMS, a=0, b=0, tiles=8, gain=0, **place)
+        self._do(Op.BACK, tells=True, a=0, b=0, o=1, gain=0, fresh=1, **place)
+        self._keep(1, 64, 64)
+        self.end()
+
+
+def same(programs, memory):
     for ran, program in zip(run_each(programs, timing=memory), programs):
         for place, expected in program.results:
             assert ran.memory[place.offset : place.offset + place.length] == expected
         told, counters = forecast_placed(program, **memory), ran.counters
         assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
         assert (counters.saturated, counters.underflowed) == (program.model.saturated, program.model.underflowed)
+
+
+@pytest.mark.parametrize(
+    "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
+)
+def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
+    monkeypatch.setitem(MODELS, "norm", Norm)
+    same([Program(seed, 12) for seed in range(3)], memory)
+
+
+def test_largest_groups_do_not_wrap(monkeypatch):
+    monkeypatch.setitem(MODELS, "norm", Norm)
+    programs = [Largest(one) for one in (False, True)]
+    assert not any(program.model.saturated for program in programs)
+    same(programs, {})
