@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gradloom.rtl.formats.element import LIFT
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, ZERO, Coded, coded, spread
 from gradloom.rtl.formats.tiles import fraction_bits
@@ -427,10 +428,10 @@ def _joined(*parts: tuple[Coded, slice]) -> np.ndarray:
     at = np.hstack(spans)
     whole = np.pad(at, ((0, 0), (0, -at.shape[1] % EDGE)), constant_values=_NONE)
     top = whole.reshape(len(at), -1, EDGE).max(axis=2)
-    fine = at >= top.repeat(EDGE, axis=1)[:, : at.shape[1]] - vector.LIFT
+    fine = at >= top.repeat(EDGE, axis=1)[:, : at.shape[1]] - LIFT
     if fine.all():
         return values
-    unit = spread(np.exp2(top.astype(np.float64) - vector.LIFT), values.shape)
+    unit = spread(np.exp2(top.astype(np.float64) - LIFT), values.shape)
     rounded = np.floor(values / unit + 0.5) * unit
     made: np.ndarray = np.where(fine.repeat(EDGE, axis=0)[: len(values)], values, rounded)
     return made
