@@ -100,16 +100,18 @@ class NormEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._busy = Signal()
+        # Operands are examined beside the scan of exponents, in steps.
         opcode, self._args, begins = accept(
-            m, self.engine, NormOpcode, NormOperands, busy=self._busy, bad=partial(self._bad, m)
+            m, self.engine, NormOpcode, NormOperands, busy=self._busy, bad=lambda opcode, args: Const(0, 1)
         )
         self._opcode = Signal(NormOpcode)
         m.d.comb += self._opcode.eq(opcode)
         kind = self._kind = Signal(Kind)
-        self._held(m, begins)
+        self._starts = Signal()
+        bad = self._bad(m)
         walk = self._control(m, platform, begins)
         operands = self._operands(m, platform, walk)
-        self._compare(m)
+        self._compare(m, bad)
         exponent = self._exponents(m)
         lanes, mask = self._lanes(m, platform, walk, operands)
         tag = data.StructLayout({"valid": 1, "first": 1, "last": 1, "row": range(EDGE), "beat": 3})
@@ -138,45 +140,43 @@ class NormEngine(wiring.Component):
         ]
         return m
 
-    def _bad(self, m, opcode, args):
-        """Whether an operand is beyond its bounds."""
+    def _bad(self, m):
+        """Whether an operand is beyond its bounds, three cycles behind the operands.
+
+        What SUMS says of its groups holds until the next.
+        """
+        args, opcode, register = self._args, self._opcode, partial(registered, m)
         sums, back_sums = opcode == NormOpcode.SUMS, opcode == NormOpcode.BACK_SUMS
         gathers, norm = sums | back_sums, opcode <= NormOpcode.BACK
         uses_b = back_sums | (opcode == NormOpcode.BACK) | (opcode == NormOpcode.SOFTMAX_BACK)
+        self._sums_of_x = Signal()
         self._by_row, self._group, self._size = Signal(), Signal(3), Signal(4)
         by_row = Mux(sums, args.by_row, self._by_row)
         group = Mux(sums, args.group, self._group)
-        size = Signal(5)
         # Of a power of two less 1 the logarithm is the number of ones.
         rows, tiles, features = (sum(args[name]) for name in ("rows", "tiles", "features"))
-        m.d.comb += size.eq(tiles + Mux(by_row, features, rows + group))
-        self._size_of = size
+        size = register(register(tiles) + register(Mux(by_row, features, rows + group)), 5)
+        m.d.comb += self._sums_of_x.eq(sums)
+        with m.If(self._starts & sums):
+            m.d.sync += [self._by_row.eq(args.by_row), self._group.eq(args.group), self._size.eq(size)]
         powers = {name: ~(args[name] & (args[name] + 1)).any() for name in ("rows", "tiles", "features")}
         # Features of a tile that are no whole groups, by the group.
         ragged = Cat((args.features + 1)[:n].any() for n in range(1, 7))
         tile_count = Mux(gathers, args.tiles, 0)
-        return (
-            (args.a + tile_count >= self.slots)
-            | (uses_b & (args.b + tile_count >= self.slots))
-            | (args.a_row + args.rows >= EDGE)
-            | (~gathers & ((args.o_row + args.rows >= EDGE) | (args.o >= RESULTS)))
-            | (gathers & (~powers["tiles"] | ~Mux(by_row, powers["features"], powers["rows"]) | (size > SIZE)))
-            | (norm & ~by_row & ((group == 7) | (Cat(Const(0, 1), ragged, Const(0, 1)) >> group)[0]))
-            | (sums & (args.mantissa[EPS:].any() | (args.exponent > 0)))
-            | (back_sums & ((size != self._size) | (by_row & (args.gain + args.tiles >= GAINS))))
-            | ((opcode == NormOpcode.SOFTMAX_BACK) & (args.exponent[-1] ^ args.exponent[-2]))
-        )
-
-    def _held(self, m, begins):
-        """What SUMS says of its groups holds until the next."""
-        self._sums_of_x = Signal()
-        m.d.comb += self._sums_of_x.eq(self._opcode == NormOpcode.SUMS)
-        with m.If(begins & self._sums_of_x):
-            m.d.sync += [
-                self._by_row.eq(self._args.by_row),
-                self._group.eq(self._args.group),
-                self._size.eq(self._size_of),
-            ]
+        wrong = [
+            args.a + tile_count >= self.slots,
+            uses_b & (args.b + tile_count >= self.slots),
+            args.a_row + args.rows >= EDGE,
+            ~gathers & (args.o_row + args.rows >= EDGE),
+            ~gathers & (args.o >= RESULTS),
+            gathers & (~powers["tiles"] | ~Mux(by_row, powers["features"], powers["rows"])),
+            norm & ~by_row & ((group == 7) | (Cat(Const(0, 1), ragged, Const(0, 1)) >> group)[0]),
+            sums & (args.mantissa[EPS:].any() | (args.exponent > 0)),
+            back_sums & by_row & (args.gain + args.tiles >= GAINS),
+            (opcode == NormOpcode.SOFTMAX_BACK) & (args.exponent[-1] ^ args.exponent[-2]),
+        ]
+        wrong = Cat(register(each) for each in wrong)
+        return register(wrong.any()) | register(gathers & (size > SIZE)) | register(back_sums & (size != self._size))
 
     def _control(self, m, platform, begins):
         """Passes of a command, one after another; returns the walk over its beats."""
@@ -186,7 +186,6 @@ class NormEngine(wiring.Component):
         tiles = Signal(4)
         m.d.comb += tiles.eq(Mux(gathers, args.tiles, 0))
         self._columns = gathers & ~self._by_row
-        self._starts = Signal()
         sums = Signal()
         m.d.comb += [
             sums.eq(_any(kind, _SUMS)),
@@ -284,10 +283,10 @@ class NormEngine(wiring.Component):
         self._at = {"a": a.at, "b": b.at, "gain": gains.gain_at, "bias": gains.bias_at}
         return a.codes, b.codes, gains.gains, gains.biases
 
-    def _compare(self, m):
+    def _compare(self, m, bad):
         """Keeps the largest exponents of SUMS and BACK_SUMS.
 
-        What follows is refused where an exponent is larger.
+        What follows is refused where an exponent is larger, as is a command whose operands are bad.
         """
         opcode = self._opcode
         back = (opcode == NormOpcode.BACK_SUMS) | (opcode == NormOpcode.BACK)
@@ -312,7 +311,8 @@ class NormEngine(wiring.Component):
         normalised = back | (opcode == NormOpcode.NORM)
         # mutant any-exponent: m.d.comb += Signal().eq(
         m.d.comb += self._refused.eq(
-            (normalised & (x_most > self._top))
+            bad
+            | (normalised & (x_most > self._top))
             | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
             | ((opcode == NormOpcode.SOFTMAX_BACK) & (x_most > -LIFT))
         )
@@ -339,7 +339,7 @@ class NormEngine(wiring.Component):
             m.d.sync += [
                 self._half.eq(Mux(beyond, (over + 1) >> 1, 0)),
                 self._eps_shift.eq(Mux(beyond, EPS_SPAN - over[0], Mux(up < 0, 0, up[:6]))),
-                self._eps.eq(args.mantissa >> Mux(below > 0, Mux(below > 31, 31, below[:5]), 0)),
+                self._eps.eq(args.mantissa >> register(Mux(below > 0, Mux(below > 31, 31, below[:5]), 0), 5)),
             ]
         self._down = register(Mux(self._half > 31, 63, Cat(Const(0, 1), self._half[:5])), 6)
         # A softmax's argument, and the pull of its gradient.

@@ -39,7 +39,7 @@ class NormSums(wiring.Component):
     o : :func:`total_layout`. Groups beyond the features have none.
     """
 
-    latency = 2 + _LANES
+    latency = 3 + _LANES
 
     def __init__(self):
         super().__init__(
@@ -110,17 +110,26 @@ class NormSums(wiring.Component):
             place.eq(Mux(self.columns, (own_beat << 3) | lane, lane)),
             ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], _LANES - 1)),
         ]
-        total, second = waiting[0]
-        fresh = (place & ones) == 0
+        # The lane's sums with what is to become of them, then the group's.
+        total, second = (delay(m, each, 1) for each in waiting[0])
+        there = delay(m, active, 1, reset_less=False)
+        fresh, index = (
+            delay(m, each, 1)
+            for each in ((place & ones) == 0, Mux(self.columns, place >> self.group, own_row)[: len(place)])
+        )
+        ends = delay(
+            m,
+            # mutant beyond: active & ((place & ones) == ones),
+            active & ((place & ones) == ones) & (~self.columns | (place <= self.features)),
+            1,
+            reset_less=False,
+        )
         before = Mux(fresh, Mux(self.largest, _LEAST, 0), self.o.total)
         larger = Mux(before[:WIDE].as_signed() > total[:WIDE].as_signed(), before, total)
-        m.d.sync += self.o.valid.eq(
-            # mutant beyond: active & ((place & ones) == ones)
-            active & ((place & ones) == ones) & (~self.columns | (place <= self.features))
-        )
-        with m.If(active):
+        m.d.sync += self.o.valid.eq(ends)
+        with m.If(there):
             m.d.sync += [
-                self.o.index.eq(Mux(self.columns, place >> self.group, own_row)),
+                self.o.index.eq(index),
                 self.o.total.eq(Mux(self.largest, larger, before + total)),
                 self.o.second.eq(Mux(fresh, 0, self.o.second) + second),
             ]
