@@ -1,4 +1,4 @@
-"""Commands and words of the norm engine: statistics, gradients and powers."""
+"""Commands and words of the norm engine."""
 
 import math
 from enum import IntEnum

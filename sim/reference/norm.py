@@ -1,4 +1,4 @@
-"""Norms and softmaxes on codes of tiles, in integers; the engine's commands.
+"""Norms and softmaxes on codes of tiles; the engine's commands.
 
 A group's values lie along axes 1 and 3 of arrays of four axes: images, rows of an image, groups of a row, features of a
 group. Groups have any size here; those of the engine have a power of two.

@@ -1,4 +1,4 @@
-"""Norms and softmaxes on tensors, as the norm engine computes them tile by tile.
+"""Norms and softmaxes on tensors, as the norm engine computes them.
 
 Operands are arrays of values that codes of 16 bits hold. A result is an integer times a power of two, in float64, which
 holds it exactly; :func:`~gradloom.rtl.formats.tile_codes.coded` then makes codes of it.
@@ -75,7 +75,7 @@ class Norm:
         return x.reshape(-1, self.rows, self.groups, x.shape[1] // self.groups)
 
     def _unit(self, x: np.ndarray) -> tuple[Words, norm.Statistics, Words]:
-        """Normalised values, what is known of their groups, and the exponents of these."""
+        """Normalised values, what is known of their groups, exponents."""
         codes, at = (self._grouped(each) for each in _parts(x))
         top = np.maximum(at.max((1, 3), keepdims=True), LEAST)
         words = half_up(codes, np.minimum(top - at, 31))

@@ -49,7 +49,7 @@ def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool) -> int:
 
 
 class Norm(OneAtATime):
-    """The engine NORM: a beat in one cycle, by readings of operands that it holds."""
+    """The engine NORM: a beat in one cycle, of operands that it holds."""
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine: TimedMachine = machine

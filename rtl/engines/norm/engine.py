@@ -1,4 +1,4 @@
-"""The norm engine: norms and softmaxes on tiles of codes, forward and back."""
+"""The norm engine: norms and softmaxes on tiles of codes."""
 
 from functools import partial
 
@@ -61,7 +61,9 @@ def _any(value, kinds):
 
 
 class NormEngine(wiring.Component):
-    """Reads rows of tiles, a beat of 8 codes a cycle, once or more a command.
+    """Reads rows of tiles, a beat of 8 codes a cycle.
+
+    A command reads them once or more.
 
     ::
 
@@ -141,8 +143,9 @@ class NormEngine(wiring.Component):
         return m
 
     def _bad(self, m):
-        """Whether an operand is beyond its bounds, three cycles behind the operands.
+        """Whether an operand is beyond its bounds.
 
+        Three cycles behind the operands.
         What SUMS says of its groups holds until the next.
         """
         args, opcode, register = self._args, self._opcode, partial(registered, m)
@@ -179,7 +182,10 @@ class NormEngine(wiring.Component):
         return register(wrong.any()) | register(gathers & (size > SIZE)) | register(back_sums & (size != self._size))
 
     def _control(self, m, platform, begins):
-        """Passes of a command, one after another; returns the walk over its beats."""
+        """Passes of a command, one after another.
+
+        Returns the walk over its beats.
+        """
         args, kind = self._args, self._kind
         walk = place(m, "walk", NormWalk(), platform)
         gathers = (self._opcode == NormOpcode.SUMS) | (self._opcode == NormOpcode.BACK_SUMS)
@@ -309,8 +315,8 @@ class NormEngine(wiring.Component):
         with m.If(self._starts & (opcode == NormOpcode.BACK_SUMS)):
             m.d.sync += self._gradient_top.eq(gradient_most)
         normalised = back | (opcode == NormOpcode.NORM)
-        # mutant any-exponent: m.d.comb += Signal().eq(
-        m.d.comb += self._refused.eq(
+        # mutant any-exponent: m.d.sync += Signal().eq(
+        m.d.sync += self._refused.eq(
             bad
             | (normalised & (x_most > self._top))
             | ((opcode == NormOpcode.BACK) & (gradient_most > self._gradient_top))
@@ -372,7 +378,10 @@ class NormEngine(wiring.Component):
         return exponent
 
     def _lanes(self, m, platform, walk, operands):
-        """The lanes, and which of a beat's elements count a cycle after it is read."""
+        """The lanes, and which of a beat's elements count.
+
+        These are a cycle behind the walk.
+        """
         register = partial(registered, m)
         args, kind = self._args, self._kind
         known = self._known = place(m, "known", NormKnown(), platform)
@@ -431,7 +440,10 @@ class NormEngine(wiring.Component):
         return lanes, mask
 
     def _sums(self, m, platform, lanes, there, counts):
-        """Sums of the lanes' words, and what they make known; returns whether one was clipped."""
+        """Sums of the lanes' words, and what they make known.
+
+        Returns whether one was clipped.
+        """
         args, kind, known = self._args, self._kind, self._known
         sums = place(m, "sums", NormSums(), platform)
         statistics = place(m, "statistics", NormStatistics(), platform)

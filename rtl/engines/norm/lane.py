@@ -199,7 +199,10 @@ class NormLane(wiring.Component):
 
     @staticmethod
     def _rounded(m, value, shift):
-        """``value * 2**-shift`` to the nearest integer, 3 cycles later; ``shift`` has 6 bits."""
+        """``value * 2**-shift`` to the nearest integer, 3 cycles later.
+
+        ``shift`` has 6 bits.
+        """
         coarse = Signal(signed(len(value) + 1), reset_less=True)
         fine = Signal.like(coarse, reset_less=True)
         small = Signal(_FINE, reset_less=True)

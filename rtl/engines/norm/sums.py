@@ -20,12 +20,14 @@ _LEAST = -(1 << WIDE - 1)
 
 
 def total_layout():
-    """Sums of a group by its index: of its words, and of what goes with them."""
+    """Sums of a group: of its words, and of what goes with them."""
     return data.StructLayout({"valid": 1, "index": range(EDGE), "total": signed(TOTAL), "second": signed(SECOND)})
 
 
 class NormSums(wiring.Component):
-    """Adds up the words of each lane in a segment, then lanes of a group one after another.
+    """Adds up words of each lane in a segment, then lanes of a group.
+
+    The latter one after another.
 
     A segment's last beat comes :data:`~.walk.PACE` cycles after the one before it or later; the last total of a
     segment :attr:`latency` cycles after its last beat.
