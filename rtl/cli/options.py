@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..machines.presets import PRESETS, WITHOUT_RTL, Preset
+from ..machines.presets import PRESETS, Preset
 from ..workloads import Workload
 
 __all__ = ["given", "parameters"]
@@ -32,7 +32,7 @@ def _fields(presets: Presets) -> dict[str, list[type[Workload]]]:
     return dict(sorted(found.items(), key=lambda each: len(each[1]) < every))
 
 
-def parameters(presets: Presets = PRESETS | WITHOUT_RTL, *, command: bool) -> Iterator[inspect.Parameter]:
+def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect.Parameter]:
     """Parameters by keyword, None unless given.
 
     They have types for callers, or the form that the command line takes. Presets that do not learn have none.

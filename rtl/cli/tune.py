@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..machines.presets import KNOWN, PRESETS, WITHOUT_RTL, Preset
+from ..machines.presets import KNOWN, PRESETS, Preset
 from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName
@@ -123,7 +123,7 @@ def take_plugins(arguments: Sequence[str]) -> None:
 
 
 #: The house's own presets.
-_OWN = PRESETS | WITHOUT_RTL
+_OWN = PRESETS
 
 
 def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _OWN) -> Callable[..., None]:

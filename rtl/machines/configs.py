@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..engines.cell.parameters import CellParameters
+from ..engines.element.parameters import ElementParameters
 from ..engines.gradient.parameters import GradientParameters
 from ..engines.head.parameters import HeadParameters
+from ..engines.norm.parameters import NormParameters
+from ..engines.product.parameters import ProductParameters
 from ..engines.update.parameters import UpdateParameters
 from ..engines.vector.parameters import VectorParameters
 from ..shell.parameters import ShellParameters, parameter
 
-__all__ = ["ImageConfig", "LanguageConfig", "RecurrentConfig", "SequenceConfig"]
+__all__ = ["DiffusionConfig", "ImageConfig", "LanguageConfig", "RecurrentConfig", "SequenceConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,3 +53,17 @@ class SequenceConfig(CellParameters, ImageConfig):
     """
 
     home: ClassVar = "gradloom.rtl.machines.engines:SEQUENCE_MACHINE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, UpdateParameters, ShellParameters):
+    """Configuration of the machine for diffusion models.
+
+    Tensors are records of tiles: AdamW takes gradients as such, and a beat has 128 bits.
+    """
+
+    home: ClassVar = "gradloom.rtl.machines.engines:DIFFUSION_MACHINE"
+
+    address_bits: int = parameter(40, 32, 64)
+    edge: int = parameter(32, 32, 32, power=True, known=True)
+    records: int = parameter(1, 1, 1)

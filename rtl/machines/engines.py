@@ -2,10 +2,13 @@
 
 from ..engines.array.spec import SPEC as _ARRAY
 from ..engines.cell.spec import SPEC as _CELL
+from ..engines.element.spec import SPEC as _ELEMENT
 from ..engines.encode.spec import SPEC as _ENCODE
 from ..engines.gradient.spec import SPEC as _GRADIENT
 from ..engines.head.spec import SPEC as _HEAD
 from ..engines.linear.spec import SPEC as _LINEAR
+from ..engines.norm.spec import SPEC as _NORM
+from ..engines.product.spec import SPEC as _PRODUCT
 from ..engines.update.spec import SPEC as _UPDATE
 from ..engines.vector.spec import SPEC as _VECTOR
 from ..shell.engines import Engines
@@ -14,6 +17,9 @@ from .fabric import Machine, Wire
 __all__ = [
     "ARRAY",
     "CELL",
+    "DIFFUSION",
+    "DIFFUSION_MACHINE",
+    "ELEMENT",
     "ENCODE",
     "GRADIENT",
     "HEAD",
@@ -22,6 +28,8 @@ __all__ = [
     "LANGUAGE",
     "LANGUAGE_MACHINE",
     "LINEAR",
+    "NORM",
+    "PRODUCT",
     "RECURRENT",
     "RECURRENT_MACHINE",
     "SEQUENCE",
@@ -39,7 +47,10 @@ LINEAR, GRADIENT, UPDATE, VECTOR = LANGUAGE.own
 #: Quantised recurrent networks.
 RECURRENT = Engines(_CELL)
 (CELL,) = RECURRENT.own
-#: The same beside the engines that learn, whose numbers are those of IMAGES.
+#: Diffusion models; AdamW is that of the language models.
+DIFFUSION = Engines(_PRODUCT, _ELEMENT, _NORM, _UPDATE)
+PRODUCT, ELEMENT, NORM, _ = DIFFUSION.own
+#: Recurrent networks beside the engines that learn, whose numbers are those of IMAGES.
 SEQUENCE = Engines(*(each.spec for each in IMAGES.own), _CELL)
 
 _IMAGE_WIRES = (
@@ -52,4 +63,5 @@ _IMAGE_WIRES = (
 IMAGE_MACHINE = Machine(IMAGES, wires=_IMAGE_WIRES)
 LANGUAGE_MACHINE = Machine(LANGUAGE, wires=(Wire("linear.hidden", "gradient.hidden"),))
 RECURRENT_MACHINE = Machine(RECURRENT)
+DIFFUSION_MACHINE = Machine(DIFFUSION)
 SEQUENCE_MACHINE = Machine(SEQUENCE, wires=_IMAGE_WIRES)

@@ -14,9 +14,9 @@ from ..workloads import (
     SequenceWorkload,
     Workload,
 )
-from .configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
+from .configs import DiffusionConfig, ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 
-__all__ = ["KNOWN", "PRESETS", "WITHOUT_RTL", "Preset", "find_preset", "find_workload"]
+__all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Preset:
     ----------
     name, board, summary : str
     config : ShellParameters
-        Configuration of a machine, which it names; None where there is no RTL yet.
+        Configuration of a machine, which it names.
     workload : Workload
         Its kind of fine-tune: options with their usual values, and the verbs that it has.
     """
@@ -110,6 +110,13 @@ PRESETS = {
             ),
         ),
         Preset(
+            name="cdm-qta-kv260",
+            board="kv260",
+            workload=DiffusionWorkload(),
+            summary="CDM-QTA: a diffusion model's adapters, all products in INT8, two a DSP slice",
+            config=DiffusionConfig(),
+        ),
+        Preset(
             name="lstm-zcu104",
             board="zcu104",
             workload=SequenceAnswers(),
@@ -137,36 +144,18 @@ PRESETS = {
     )
 }
 
-#: Presets whose fine-tune runs without a machine, in float and in the machine's integers.
-WITHOUT_RTL = {
-    preset.name: preset
-    for preset in (
-        Preset(
-            name="cdm-qta-kv260",
-            board="kv260",
-            workload=DiffusionWorkload(),
-            summary="CDM-QTA: a diffusion model's adapters, all products in INT8; its RTL is to come",
-            config=None,
-        ),
-    )
-}
-
 #: All of these, and those of plug-ins.
-KNOWN: Table[Preset] = Table(
-    "preset", "gradloom.presets", PRESETS | WITHOUT_RTL, holds="gradloom.rtl.machines.presets:Preset"
-)
+KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.rtl.machines.presets:Preset")
 
 
 def find_preset(name: str, *, verb: str | None = None) -> Preset:
     """The preset called ``name``.
 
-    Its workload must have ``verb`` where one is given, and there must be RTL where none is.
+    Its workload must have ``verb`` where one is given.
     """
     found = KNOWN.find(name)
-    if verb is None and found.config is None:
-        raise ValueError(f"preset {name!r}: has no RTL yet; it is for finetune, generate-images and plan")
     if verb is not None and not found.workload.can(verb):
-        able = ", ".join(each.name for each in (PRESETS | WITHOUT_RTL).values() if each.workload.can(verb))
+        able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
         learns = found.workload.can("prepare")
         what = f"fine-tunes {found.workload.title}, which has" if learns else "answers and does not learn, it has"
         raise ValueError(f"preset {name!r}: {what} no {verb.replace('_', '-')}; must be one of {able}")

@@ -77,8 +77,6 @@ class Design:
     """
 
     def __init__(self, preset: Preset, directory: Path | str | None = None) -> None:
-        if directory is not None and preset.config is None:
-            raise ValueError(f"design={directory}: must be left out, {preset.name} has no RTL yet")
         self.directory = directory
         self.preset = preset if directory is None else _described(preset, directory)
 

@@ -22,10 +22,13 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from .array import Array
 from .base import TimedMachine
 from .cell import Cell
+from .element import Element
 from .encode import Encode
 from .gradient import Gradient
 from .head import Head
 from .linear import Linear
+from .norm import Norm
+from .product import Product
 from .timing import Timing
 from .update import Update
 from .vector import Vector
@@ -42,6 +45,9 @@ MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
     "update": Update,
     "vector": Vector,
     "cell": Cell,
+    "product": Product,
+    "element": Element,
+    "norm": Norm,
 }
 _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 

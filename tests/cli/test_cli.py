@@ -502,9 +502,9 @@ def test_a_fine_tunes_options_stand_once():
     import inspect
 
     import gradloom
-    from gradloom.rtl.machines.presets import PRESETS, WITHOUT_RTL
+    from gradloom.rtl.machines.presets import PRESETS
 
-    takes = set().union(*(preset.workload.takes.known() for preset in (PRESETS | WITHOUT_RTL).values()))
+    takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
     (verb,) = (each for each in app.registered_commands if each.name == "finetune")
     assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "output", "as_json"}

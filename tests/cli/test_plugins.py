@@ -9,7 +9,7 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import allowed, beyond, budget
 from gradloom.rtl.cli.designs import _budget
-from gradloom.rtl.machines.presets import PRESETS, WITHOUT_RTL, find_preset
+from gradloom.rtl.machines.presets import PRESETS, find_preset
 
 PRESET = """
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def install(tmp_path, monkeypatch):
 def test_a_preset_is_found_and_its_workload_has_options(run, install):
     install("knitter", {"presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET)
     listed = {each["name"]: each["origin"] for each in json.loads(run("presets", "--json")[1])}
-    assert listed == dict.fromkeys(PRESETS | WITHOUT_RTL, "gradloom") | {"theirs": "knitter 1.2"}
+    assert listed == dict.fromkeys(PRESETS, "gradloom") | {"theirs": "knitter 1.2"}
     assert run("finetune", "theirs", "--warmth", "7")[::2] == (2, "gradloom: warmth=7: is what was asked\n")
     assert "--warmth" in run("finetune", "--help")[1]
     # Presets of the house have the options that they had.

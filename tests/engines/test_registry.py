@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from gradloom.boards.budgets import budgets
-from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
+from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.time.forecast import MODELS
 
 from ..proofs.catalog import PROOFS
 
 ROOT = Path(__file__).parents[2]
-ENGINES = {engine.name: engine for table in (IMAGES, LANGUAGE, RECURRENT) for engine in table.own}
+ENGINES = {engine.name: engine for table in (IMAGES, LANGUAGE, RECURRENT, DIFFUSION) for engine in table.own}
 named = pytest.mark.parametrize("name", ENGINES)
 
 
