@@ -73,6 +73,7 @@ class Bus:
         #: Bursts that were asked for: first cycle, beats that are not taken yet, what they belong to if not a fetch.
         self.coming: deque[tuple[int, int, Transfer | None]] = deque()
         self.read_beats = 0
+        self.pumping = self.again = False
 
     # commands
 
@@ -149,7 +150,20 @@ class Bus:
     # beats
 
     def pump(self) -> None:
-        """Lets beats be taken, as far as is known."""
+        """Lets beats be taken, as far as is known.
+
+        A sink that takes beats may itself find that more can be taken: then they are looked at once more.
+        """
+        self.again = True
+        if self.pumping:
+            return
+        self.pumping = True
+        while self.again:
+            self.again = False
+            self._pump()
+        self.pumping = False
+
+    def _pump(self) -> None:
         while self.coming:
             first, beats, transfer = self.coming[0]
             at = max(self.last + 1, first)
