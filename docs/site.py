@@ -115,7 +115,7 @@ def _function(name: str, found: Any, heading: str) -> Iterator[str]:
 
 def instructions() -> Iterator[str]:
     """Opcodes and operands of every engine."""
-    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
+    from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
     from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
     for title, engines in (
@@ -123,6 +123,7 @@ def instructions() -> Iterator[str]:
         ("Image machine", IMAGES.own),
         ("Language machine", LANGUAGE.own),
         ("Recurrent machine", RECURRENT.own),
+        ("Diffusion machine", DIFFUSION.own[:-1]),
     ):
         yield from (f"## {title}", "")
         for engine in engines:
@@ -235,7 +236,7 @@ def formats() -> Iterator[str]:
 def components() -> Iterator[str]:
     """Units and engines: import, parameters, ports, latency."""
     from gradloom.rtl.catalog import UNITS
-    from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
+    from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
     from gradloom.rtl.machines.presets import PRESETS
 
     yield from ("## Units", "", "`gradloom generate NAME` makes the Verilog of each.", "")
@@ -248,8 +249,13 @@ def components() -> Iterator[str]:
         "Ports have the name of the memory port that they serve.",
         "",
     )
-    for engines, preset in ((IMAGES, "instantft-kv260"), (LANGUAGE, "edge-qlora-genesys2"), (RECURRENT, "lstm-zcu104")):
-        for engine in engines.own:
+    for engines, preset in (
+        (IMAGES.own, "instantft-kv260"),
+        (LANGUAGE.own, "edge-qlora-genesys2"),
+        (RECURRENT.own, "lstm-zcu104"),
+        (DIFFUSION.own[:-1], "cdm-qta-kv260"),
+    ):
+        for engine in engines:
             made = engine.spec.unit(engine.spec, PRESETS[preset].config)
             made._MustUse__used = True  # Made to be looked at.
             yield from _component(f"{engine.name} engine", f"as in {preset}", made)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.machines.engines import IMAGES, LANGUAGE, RECURRENT
+from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
 ROOT = Path(__file__).parents[2]
-ENGINES = {each.spec.name: each for each in (CONTROL, LOAD, STORE, *IMAGES.own, *LANGUAGE.own, *RECURRENT.own)}
+ENGINES = {
+    each.spec.name: each for each in (CONTROL, LOAD, STORE, *IMAGES.own, *LANGUAGE.own, *RECURRENT.own, *DIFFUSION.own)
+}
 
 
 @pytest.fixture(scope="module")
