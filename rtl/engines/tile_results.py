@@ -1,6 +1,6 @@
 """Results of an engine on tiles: words, and the largest of a slot."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -31,7 +31,7 @@ class TilePeak(wiring.Component):
     read : a slot. peak, some : its, in the same cycle; ``some``: a word was not 0.
     """
 
-    latency = 5
+    latency = 6
 
     def __init__(self, *, slots, lanes):
         self.slots = slots
@@ -81,19 +81,35 @@ class TilePeak(wiring.Component):
             level = after
         (bits,) = level
         # The leading bit: of six groups of eight, then in the group.
-        groups = Cat(bits.word_select(n, 8).any() for n in range(WORD // 8))
-        high, content, found = Signal(3), Signal(8), Signal()
-        m.d.comb += content.eq(bits[:8])
-        for n in range(1, WORD // 8):
-            with m.If(groups[n]):
-                m.d.comb += [high.eq(n), content.eq(bits.word_select(n, 8))]
+        groups = [bits.word_select(n, 8) for n in range(WORD // 8)]
+        first = Signal(WORD // 8)
+        m.d.comb += first.eq(
+            Cat(
+                each.any() & ~Cat(other.any() for other in groups[n + 1 :]).any() if n < len(groups) - 1 else each.any()
+                for n, each in enumerate(groups)
+            )
+        )
+        high, content, found = Signal(3, reset_less=True), Signal(8, reset_less=True), Signal(reset_less=True)
+        joined = Const(0, 8)
+        for n, each in enumerate(groups):
+            joined = joined | (each & first[n].replicate(8))
+        m.d.sync += [
+            high.eq(Cat(Cat(first[n] for n in range(len(groups)) if n >> bit & 1).any() for bit in range(3))),
+            content.eq(joined),
+            found.eq(first.any()),
+        ]
         low = Signal(3)
-        for n in range(1, 8):
-            with m.If(content[n]):
-                m.d.comb += low.eq(n)
+        m.d.comb += low.eq(
+            Mux(
+                content[4:].any(),
+                Mux(content[6:].any(), Mux(content[7], 7, 6), Mux(content[5], 5, 4)),
+                Mux(content[2:4].any(), Mux(content[3], 3, 2), Mux(content[1], 1, 0)),
+            )
+        )
         lead = Signal(6, reset_less=True)
-        m.d.sync += [lead.eq(Cat(low, high)), found.eq(bits.any())]
-        later = delay(m, now, 4, reset_less=False)
+        m.d.sync += lead.eq(Cat(low, high))
+        found = delay(m, found, 1)
+        later = delay(m, now, 5, reset_less=False)
         value = Signal(signed(PEAK))
         m.d.comb += value.eq(later.exponent + lead)
         peaks, somes = [], []
@@ -164,7 +180,7 @@ class TileResults(wiring.Component):
         halves = []
         for half in range(2):
             m.submodules[f"half_{half}"] = kept = memory.Memory(
-                shape=WORD * _LANES, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "block"}
+                shape=WORD * _LANES, depth=self.slots * EDGE * 4, init=[], attrs={"ram_style": "ultra"}
             )
             port, read = kept.write_port(), kept.read_port()
             m.d.comb += [

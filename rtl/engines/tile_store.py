@@ -49,22 +49,29 @@ class CodeLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        width = WORD + _LIFT + 1
-        coarse, fine = Signal(signed(width), reset_less=True), Signal(signed(width), reset_less=True)
+        # Shifted by multiples of eight, then by the rest. One bit below the code's last decides the rounding; of those
+        # above the code's first it only counts whether one is not the sign.
+        lifted, keep = self.i << _LIFT + 1, WIDE + 3
+        coarse = Signal(signed(keep + 7), reset_less=True)
+        fine = Signal(signed(keep), reset_less=True)
         rounded = Signal(signed(WIDE + 2), reset_less=True)
         small, some = Signal(3, reset_less=True), delay(m, self.i.any(), 3)
         wide, over = delay(m, self.wide, 3), delay(m, self.over & self.i.any(), 3)
         negative = delay(m, self.i[-1], 3)
+        near, above = Signal(9, reset_less=True), Signal(reset_less=True)
         beyond = Signal(reset_less=True)
-        near = fine[: WIDE + 3].as_signed()
+        differs = (lifted ^ self.i[-1].replicate(len(lifted)))[: len(lifted)]
+        # Bytes in which a bit differs from the sign, from the first above ``coarse`` on.
+        rest = Cat(differs[first : first + 8].any() for first in range(keep + 7, len(lifted), 8))
         m.d.sync += [
-            # One bit below the code's last decides the rounding.
-            coarse.eq((self.i << _LIFT + 1) >> (self.shift & 0b111000)),
+            coarse.eq((lifted >> (self.shift & 0b111000))[: keep + 7].as_signed()),
+            above.eq((rest >> self.shift[3:]).any()),
             small.eq(self.shift[:3]),
-            fine.eq(coarse >> small),
-            rounded.eq((near + 1) >> 1),
+            fine.eq((coarse >> small)[:keep].as_signed()),
             # Words that no code holds come only with an exponent at its end.
-            beyond.eq(fine[WIDE + 1 :].any() & ~fine[WIDE + 1 :].all()),
+            near.eq((coarse[keep - 2 :] ^ delay(m, self.i[-1], 1).replicate(9)) >> small),
+            beyond.eq(delay(m, above, 1) | near.any()),
+            rounded.eq((fine + 1) >> 1),
         ]
         most = Signal(signed(WIDE + 2))
         m.d.comb += most.eq(Mux(wide, (1 << WIDE - 1) - 1, (1 << NARROW - 1) - 1))

@@ -49,7 +49,8 @@ class _Feed:
 
         Returns when it takes the first.
         """
-        issued = max(self.issued + 1, self.takes[0] + 1)
+        # A part's only line waits until it is known to be the last.
+        issued = max(self.issued + 1 + (count == 1), self.takes[0] + 1)
         at = max(first, issued + self.latency + FIFO)
         takes = range(at, at + count)
         # A line is issued when that of DEPTH lines ago was taken.

@@ -72,19 +72,32 @@ class _Nest:
         self.slot = Signal(8, name=f"{name}_slot")
         end = args.o_column + args.columns
         self.first_pass, self.last_pass = args.o_column >> self.log, end[:_BITS] >> self.log
-        self.first_tile, self.last_tile = self.tile == 0, self.tile == Mux(job.bias, 0, args.tiles)
         first_part, last_part = (each >> self.part_log for each in (args.k_from, args.k_to))
         self.begin_part = Mux(job.bias, 0, first_part)
-        self.first_part = self.part == Mux(self.first_tile, self.begin_part, 0)
-        self.last_part = self.part == Mux(job.bias, 0, Mux(self.last_tile, last_part, parts - 1))
-        self.ends_tile = self.last_part
-        self.ends_pass = self.last_part & self.last_tile
-        self.ends = self.ends_pass & (self.pass_ == self.last_pass)
+        first_tile, last_tile = self.tile == 0, self.tile == Mux(job.bias, 0, args.tiles)
+        ends_part = self.part == Mux(job.bias, 0, Mux(last_tile, last_part, parts - 1))
+        ends_pass = ends_part & last_tile
+        found = {
+            "first_tile": first_tile,
+            "last_tile": last_tile,
+            "opens": first_tile & (self.part == self.begin_part),
+            "last_part": ends_part,
+            "ends_pass": ends_pass,
+            "ends": ends_pass & (self.pass_ == self.last_pass),
+        }
+        # Registers: they are a line's in the cycle after it was issued, and the part's from its second cycle on.
+        self.stale = Signal(name=f"{name}_stale")
+        m.d.sync += self.stale.eq(0)
+        for flag, value in found.items():
+            register = Signal(name=f"{name}_{flag}")
+            m.d.sync += register.eq(value)
+            setattr(self, flag, register)
         self.m = m
 
     def begin(self, args, bias):
         """Statements at the start of a job with these operands."""
         return [
+            self.stale.eq(1),
             self.pass_.eq(args.o_column >> self.log),
             self.tile.eq(0),
             self.part.eq(Mux(bias, 0, args.k_from >> self.part_log)),
@@ -93,6 +106,7 @@ class _Nest:
     def step(self, slot, step):
         """Statements after a part."""
         m = self.m
+        m.d.sync += self.stale.eq(1)
         with m.If(~self.last_part):
             m.d.sync += self.part.eq(self.part + 1)
         with m.Elif(~self.last_tile):
@@ -180,9 +194,11 @@ class KeptFeed(wiring.Component):
             m.d.sync += [*nest.begin(jobs.next.args, 0), nest.slot.eq(jobs.next.args.w), row.eq(0)]
         inside = Signal()
         # mutant unmasked: m.d.comb += inside.eq(1)
-        m.d.comb += inside.eq(~((nest.first_tile & (index < args.k_from)) | (nest.last_tile & (index > args.k_to))))
+        below, above = Signal(), Signal()
+        m.d.sync += [below.eq(index < args.k_from), above.eq(index > args.k_to)]
+        m.d.comb += inside.eq(~((nest.first_tile & below) | (nest.last_tile & above)))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
-        counts = delay(m, inside, TurningMemory.latency)
+        counts = delay(m, inside, TurningMemory.latency - 1)
         m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.o), depth=DEPTH)
         m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
         m.d.comb += [
@@ -215,7 +231,7 @@ class RowFeed(wiring.Component):
     """
 
     #: Of the address, then of the memory.
-    addresses = 5
+    addresses = 6
     latency = addresses + TurningMemory.latency
 
     def __init__(self, config):
@@ -245,7 +261,7 @@ class RowFeed(wiring.Component):
         w_slot = Signal(8)
         row, last = Signal(_BITS), Signal()
         credit, go = Signal(range(DEPTH + 1), init=DEPTH), Signal()
-        m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == args.rows)]
+        m.d.comb += [go.eq(jobs.busy & (credit != 0) & ~(last & nest.stale)), last.eq(row == args.rows)]
         m.d.comb += jobs.over.eq(go & last & nest.ends)
         with m.If(go):
             m.d.sync += row.eq(Mux(last, 0, row + 1))
@@ -262,14 +278,13 @@ class RowFeed(wiring.Component):
             m.d.sync += [row.eq(0), begins.eq(1)]
 
         now = Signal(row_layout(config))
-        opens = nest.first_tile & nest.first_part
         m.d.comb += [
             now.first.eq((row == 0) & ~job.bias),
             now.opens.eq(begins),
             now.part.eq(row == 0),
-            now.start.eq(args.start & opens),
-            now.last.eq(args.last & nest.ends_pass),
-            now.ends.eq(last & nest.ends),
+            now.start.eq(args.start),
+            now.last.eq(args.last),
+            now.ends.eq(last),
             now.bias.eq(job.bias),
             now.row.eq(args.o_row + row),
             now["pass"].eq(nest.pass_),
@@ -280,10 +295,18 @@ class RowFeed(wiring.Component):
             now.o_column.eq(args.o_column),
             now.columns.eq(args.columns),
         ]
-        tag, there, first = now, go, nest.part << nest.part_log
+        # Where the row is in its command is known a cycle later.
+        tag, there, first = Signal(now.shape()), go, nest.part << nest.part_log
+        came = delay(m, now, 1)
+        m.d.comb += [
+            tag.eq(came),
+            tag.start.eq(came.start & nest.opens),
+            tag.last.eq(came.last & nest.ends_pass),
+            tag.ends.eq(came.ends & nest.ends),
+        ]
         lines, slot, inside = self._addresses(m, args, nest.slot, row)
         wait = self.addresses
-        tag, there = delay(m, tag, wait, reset_less=False), delay(m, there, wait, reset_less=False)
+        tag, there = delay(m, tag, wait - 1, reset_less=False), delay(m, there, wait, reset_less=False)
         tag = self._judged(m, tag)
         own_w, first, turn, top = (delay(m, each, wait) for each in (w_slot, first, args.x_turn, job.top))
         m.d.comb += [
@@ -356,28 +379,31 @@ class RowFeed(wiring.Component):
         y = register((place >> side) & mask, _BITS + 1, "pixel_y")
         number = register(place >> (side << 1), image, "image")
         args = stages[1]
-        end = Signal(_BITS + 2)
-        m.d.comb += end.eq((1 << args.side) << args.double)
-        inside, pixel = Const(1, 1), []
-        for name, at, by in (("x", x, args.dx), ("y", y, args.dy)):
-            t = Signal(signed(_BITS + 3), name=f"t_{name}")
-            m.d.comb += t.eq((at << args.double) + by)
-            inside = inside & (t >= 0) & (t < end) & ~(args.even & t[0])
-            pixel.append(register((t >> args.half)[: _BITS + 2], _BITS + 2, f"source_{name}"))
-        inside = register(inside, 1, "inside")
         number = register(number, image, "image_2")
+        end = register((1 << args.side) << args.double, _BITS + 2, "end")
+        t = [
+            register((at << args.double) + by, signed(_BITS + 3), f"t_{name}")
+            for name, at, by in (("x", x, args.dx), ("y", y, args.dy))
+        ]
+        args = stages[2]
+        within, pixel = Const(1, 1), []
+        for name, at in zip("xy", t):
+            within = within & (at >= 0) & (at < end) & ~(args.even & at[0])
+            pixel.append(register((at >> args.half)[: _BITS + 2], _BITS + 2, f"source_{name}"))
+        inside = register(within, 1, "inside")
+        number = register(number, image, "image_3")
         log = register(args.side + args.double - args.half, 4, "log")
         width = image + 2
         source = register((number << (log << 1)) | (pixel[1] << log) | pixel[0], width, "source")
         inside = register(inside, 1, "inside_3")
-        args = stages[3]
+        args = stages[4]
         index = Signal(signed(width))
         m.d.comb += index.eq((source >> _BITS) - args.x_first)
         held = (index >= 0) & (index <= args.reach)
         bad = register(inside & ~held & args.gather, 1, "not_held")
         near = register(index[:3], 3, "index")
         line, inside = register(source[:_BITS], _BITS, "source_line"), register(inside, 1, "inside_4")
-        args = stages[4]
+        args = stages[5]
         base, row = (delay(m, each, self.addresses - 1) for each in (base, row))
         line = register(Mux(args.gather, line, args.x_row + row), _BITS, "line")
         slot = register(base + Mux(args.gather, near * args.x_pitch, 0), len(self.x_slot), "slot")

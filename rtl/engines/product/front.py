@@ -31,7 +31,7 @@ class Front(wiring.Component):
     fresh, o : the result slot is empty from now on.
     """
 
-    begin = 2
+    begin = 3
 
     def __init__(self, config):
         self.config = config
@@ -54,12 +54,14 @@ class Front(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         port, args, opcode = self.engine, Signal(ProductOperands), Signal(8)
-        busy, fetched, judged, known = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += port.command.ready.eq(~busy & ~fetched & ~judged & ~port.error.valid)
+        busy, fetched, judged, known = Signal(), Signal(2), Signal(), Signal()
+        m.d.comb += port.command.ready.eq(~busy & ~fetched.any() & ~judged & ~port.error.valid)
         with m.If(port.command.valid & port.command.ready):
             m.d.sync += [args.eq(port.command.p.args), opcode.eq(port.command.p.opcode), fetched.eq(1)]
-        with m.If(fetched):
-            m.d.sync += [fetched.eq(0), judged.eq(1), known.eq(opcode <= max(ProductOpcode))]
+        with m.Else():
+            m.d.sync += fetched.eq(fetched << 1)
+        with m.If(fetched[1]):
+            m.d.sync += [judged.eq(1), known.eq(opcode <= max(ProductOpcode))]
         begins = judge(m, port, judged, known=known, bad=self._bad(m, args, opcode))
         scan, bias = opcode == ProductOpcode.SCAN, opcode == ProductOpcode.BIAS
         top = Signal(signed(TOP), init=NEVER)
@@ -138,7 +140,9 @@ class Front(wiring.Component):
             empty.eq((args.tiles == 0) & (args.k_from > args.k_to)),
             turned.eq(args.gather & (args.x_turn | (args.x_row != 0) | (args.double & args.half))),
         ]
-        tiles = (found["x"] + found["reach"] >= config.x_slots) | (found["w"] >= config.w_slots) | empty | turned
+        tiles, of_x, of_w = (Signal(name=f"bad_{n}") for n in ("tiles", "x", "w"))
+        m.d.sync += [of_x.eq(found["x"] + found["reach"] >= config.x_slots), of_w.eq(found["w"] >= config.w_slots)]
+        m.d.comb += tiles.eq(of_x | of_w | empty | turned)
         bias = (opcode == ProductOpcode.BIAS) | ((opcode == ProductOpcode.SCAN) & args.last)
         # mutant unbounded: return row | column
         return row | column | (~bias & tiles)

@@ -78,16 +78,16 @@ class ProductSums(wiring.Component):
         row = self.i.p.row
         # Sums of a place go on when those before are kept: a part waits for the beginning of the one before, a command
         # for the end of the one before.
-        since_part, since_row = (Signal(range(AlignedSums.latency + 1), name=f"since_{n}") for n in ("part", "row"))
-        settled = Signal()
-        m.d.comb += settled.eq(row.start | ~row.part | ((since_part == 0) & ((since_row == 0) | ~row.opens)))
-        for count, begins in ((since_part, take & row.part), (since_row, take)):
+        settled, clear = Signal(), {}
+        for name, begins in (("part", take & row.part), ("row", take)):
+            left = Signal(range(AlignedSums.latency + 1), name=f"since_{name}")
+            clear[name] = Signal(init=1, name=f"clear_{name}")
             with m.If(begins):
-                m.d.sync += count.eq(AlignedSums.latency - 1)
-            with m.Elif(count != 0):
-                m.d.sync += count.eq(count - 1)
+                m.d.sync += [left.eq(AlignedSums.latency - 1), clear[name].eq(0)]
+            with m.Elif(~clear[name]):
+                m.d.sync += [left.eq(left - 1), clear[name].eq(left == 1)]
+        m.d.comb += settled.eq(row.start | ~row.part | (clear["part"] & (clear["row"] | ~row.opens)))
         m.d.comb += [
-            complete.eq(waiting == rows),
             # mutant unsettled: self.i.ready.eq(complete | ~row.first),
             self.i.ready.eq((complete | ~row.first) & settled),
             take.eq(self.i.valid & self.i.ready),
@@ -96,9 +96,9 @@ class ProductSums(wiring.Component):
             take_weight.eq(self.w.valid & self.w.ready),
         ]
         with m.If(swap):
-            m.d.sync += waiting.eq(take_weight)
+            m.d.sync += [waiting.eq(take_weight), complete.eq(0)]
         with m.Elif(take_weight):
-            m.d.sync += waiting.eq(waiting + 1)
+            m.d.sync += [waiting.eq(waiting + 1), complete.eq(waiting == rows - 1)]
         m.d.comb += [
             array.tag.launch.eq(take_weight),
             array.tag.swap.eq(swap),

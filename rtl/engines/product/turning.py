@@ -46,7 +46,7 @@ class TurningMemory(wiring.Component):
     read : see :func:`turning_read`. o : ``banks`` bytes.
     """
 
-    latency = 5
+    latency = 6
 
     def __init__(self, *, banks, slots):
         if banks not in (16, 32, 64):
@@ -71,9 +71,9 @@ class TurningMemory(wiring.Component):
         m.d.comb += begin.eq(row + (beat << 4))
 
         # The lowest bits of where the line begins say how far its bytes are turned.
-        read = delay(m, self.read, 1)
-        shift = Signal(log)
-        m.d.comb += shift.eq(read.line + read.first)
+        first = delay(m, self.read, 1)
+        read, shift = delay(m, first, 1), Signal(log, reset_less=True)
+        m.d.sync += shift.eq(first.line + first.first)
         out = []
         for bank in range(banks):
             m.submodules[f"bank_{bank}"] = kept = memory.Memory(
