@@ -110,7 +110,7 @@ def test_codes_are_those_of_the_rule(bench, case, bits, pressure):
     run = bench.check(
         Load("i", writes(bench.component.results.write.shape(), 1, words, exponents)),
         FENCE,
-        Store("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE)),
+        Store("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE), after=TileResults.latency),
         words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         **pressure,
     )
@@ -168,7 +168,7 @@ def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
         EngineBench(component=unit).check(
             Load("i", writes(unit.results.write.shape(), 0, words, exponents)),
             FENCE,
-            Store("o", record.beats, tile_argument(0, rows, features)),
+            Store("o", record.beats, tile_argument(0, rows, features), after=TileResults.latency),
             words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         )
 
