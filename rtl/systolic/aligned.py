@@ -77,7 +77,7 @@ class AlignedSums(wiring.Component):
             later.append(delay(m, later[-1], 1, reset_less=False))
         goes_on = later[3].keep & ~later[3].start
 
-        was_far, gone = delay(m, far, 1), Signal(range(self.columns + 1), reset_less=True)
+        was_far = delay(m, far, 1)
         some = []
         for column, value in enumerate(self.sums):
             held = delay(m, value, 1)
@@ -92,9 +92,16 @@ class AlignedSums(wiring.Component):
                 self.o[column].eq(unit.p),
                 write.data.sums[column].eq(unit.p),
             ]
-        m.d.sync += gone.eq(sum(some))
+        # In two steps: of eight columns, then of all.
+        near = []
+        for first in range(0, self.columns, 8):
+            count = Signal(4, reset_less=True, name=f"gone_{first}")
+            m.d.sync += count.eq(sum(some[first : first + 8]))
+            near.append(count)
+        gone = Signal(range(self.columns + 1), reset_less=True)
+        m.d.sync += gone.eq(sum(near))
         # Stuck at its end, not wrapped.
-        total = Mux(goes_on, read.data.lost, 0) + delay(m, gone, 1)
+        total = Mux(goes_on, read.data.lost, 0) + gone
         m.d.sync += self.lost.eq(Mux(total[LOST:].any(), Const((1 << LOST) - 1, LOST), total[:LOST]))
         m.d.comb += [
             read.addr.eq(later[2].place),

@@ -231,7 +231,7 @@ class RowFeed(wiring.Component):
     """
 
     #: Of the address, then of the memory.
-    addresses = 6
+    addresses = 7
     latency = addresses + TurningMemory.latency
 
     def __init__(self, config):
@@ -397,16 +397,16 @@ class RowFeed(wiring.Component):
         source = register((number << (log << 1)) | (pixel[1] << log) | pixel[0], width, "source")
         inside = register(inside, 1, "inside_3")
         args = stages[4]
-        index = Signal(signed(width))
-        m.d.comb += index.eq((source >> _BITS) - args.x_first)
-        held = (index >= 0) & (index <= args.reach)
-        bad = register(inside & ~held & args.gather, 1, "not_held")
-        near = register(index[:3], 3, "index")
-        line, inside = register(source[:_BITS], _BITS, "source_line"), register(inside, 1, "inside_4")
-        args = stages[5]
+        line = register(source[:_BITS], _BITS, "source_line")
+        index = register((source >> _BITS) - args.x_first, signed(width), "index")
+        inside, args = register(inside, 1, "inside_4"), stages[5]
+        bad = register(inside & ((index < 0) | (index > args.reach)) & args.gather, 1, "not_held")
+        near, line = register(index[:3], 3, "near"), register(line, _BITS, "source_line_5")
+        inside = register(inside, 1, "inside_5")
+        args = stages[6]
         base, row = (delay(m, each, self.addresses - 1) for each in (base, row))
         line = register(Mux(args.gather, line, args.x_row + row), _BITS, "line")
         slot = register(base + Mux(args.gather, near * args.x_pitch, 0), len(self.x_slot), "slot")
-        inside = register(~args.gather | (inside & ~bad), 1, "inside_5")
+        inside = register(~args.gather | (inside & ~bad), 1, "inside_6")
         self._bad = delay(m, bad, 1)
         return line, slot, inside
