@@ -34,6 +34,7 @@ from gradloom.rtl.plan.diffusion.operations import (
 from gradloom.rtl.plan.diffusion.unet import RESULT
 from gradloom.rtl.plan.language.descent import AdamW
 
+from ..reference import tile_norm
 from ..reference import tile_vector as vector
 from ..reference.tiles import Gather, Sums, block_sums, gathered_sums, sums, transposed
 from ..reference.update import adamw
@@ -109,7 +110,7 @@ class IntegerUNet(FloatUNet):
         super().__init__(operations, weights, dtype=np.float64)
         self.counts = Counts()
         self.frozen: dict[str, Coded] = {}
-        self.norms: dict[str, vector.Norm] = {}
+        self.norms: dict[str, tile_norm.Norm] = {}
         self.rows: dict[tuple[str, bool, int], np.ndarray] = {}
         #: Tensors that are no more than addresses of a smaller one.
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
@@ -121,7 +122,7 @@ class IntegerUNet(FloatUNet):
             elif isinstance(each, GroupNorm | LayerNorm):
                 rows, groups = (each.o.rows, each.groups) if isinstance(each, GroupNorm) else (1, 1)
                 gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
-                self.norms[each.layer] = vector.Norm(gain, bias, rows=rows, groups=groups, eps=each.eps)
+                self.norms[each.layer] = tile_norm.Norm(gain, bias, rows=rows, groups=groups, eps=each.eps)
             elif isinstance(each, Linear):
                 self.frozen[each.layer] = coded(self.held[f"{each.layer}.weight"], NARROW)
             if isinstance(each, Linear | Convolution) and each.bias:
@@ -379,7 +380,7 @@ class IntegerUNet(FloatUNet):
     def _attended(self, each: Attention, q: Held, k: Held, v: Held) -> tuple[Held, Held]:
         """Probabilities, and what they mix."""
         scores = self._scored(each, self._parts(each, q.narrow), self._parts(each, k.narrow))
-        p = self._held(vector.softmax(scores.values, _factor(each)))
+        p = self._held(tile_norm.softmax(scores.values, _factor(each)))
         return p, self._mixed(each, self._shares(each, p.narrow), self._parts(each, v.narrow))
 
     def _attended_back(
@@ -390,7 +391,7 @@ class IntegerUNet(FloatUNet):
         ds = None
         if wanted[0] or wanted[1]:
             dp = self._scored(each, d, self._parts(each, v.narrow))
-            ds = self._shares(each, self._held(vector.softmax_back(p.values, dp.values, _factor(each))).narrow)
+            ds = self._shares(each, self._held(tile_norm.softmax_back(p.values, dp.values, _factor(each))).narrow)
         yield self._mixed(each, ds, self._parts(each, k.narrow)) if ds and wanted[0] else None
         yield self._mixed(each, _turned(ds), self._parts(each, q.narrow)) if ds and wanted[1] else None
         yield self._mixed(each, _turned(self._shares(each, p.narrow)), d) if wanted[2] else None

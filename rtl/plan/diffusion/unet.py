@@ -19,7 +19,7 @@ from .operations import (
     Upsample,
 )
 
-__all__ = ["RESULT", "TARGETS", "inputs", "operations", "targets_of"]
+__all__ = ["RESULT", "TARGETS", "inputs", "inputs_of", "operations", "targets_of"]
 
 _ATTENTION = tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
 #: Layers that may have an adapter, as ends of diffusers' names.
@@ -51,6 +51,15 @@ def inputs(net: UNet, text: int) -> tuple[Tensor, Tensor, Tensor]:
         Tensor("timestep", 1, net.channels[0]),
         Tensor("prompt", text, net.text),
     )
+
+
+def inputs_of(listed: Iterable[Operation]) -> list[Tensor]:
+    """The tensors that no operation makes, in the order of their first reader."""
+    made, found = set(), dict[str, Tensor]()
+    for each in listed:
+        found |= {t.name: t for t in each.i if t.name not in made and t.name not in found}
+        made.add(each.o.name)
+    return list(found.values())
 
 
 @dataclass

@@ -1,0 +1,178 @@
+"""Jobs of engines: loads, commands and stores, and the tokens between them.
+
+A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
+STORE each do their parts of all jobs in the order of the jobs, and wait for one another only where they must:
+
+- an engine for the LOADs of the job, and for the STORE of the job whose result slot it takes;
+- STORE for the engine's commands of the job;
+- LOAD for the STORE of a record that it reads, and for the last command that reads the slot that it fills.
+
+A later wait in one queue for an earlier post in another covers all posts before it, so a token is posted only where a
+wait needs it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ..program.placed import Place, PlacedProgram
+
+__all__ = ["Job", "Load", "Store", "Token", "write"]
+
+
+class Token(IntEnum):
+    """Tokens of the program. The first word of a name posts, the last waits."""
+
+    LOAD_PRODUCT = 0
+    LOAD_ELEMENT = 1
+    LOAD_NORM = 2
+    PRODUCT_STORE = 3
+    ELEMENT_STORE = 4
+    NORM_STORE = 5
+    PRODUCT_LOAD = 6
+    ELEMENT_LOAD = 7
+    NORM_LOAD = 8
+    STORE_PRODUCT = 9
+    STORE_ELEMENT = 10
+    STORE_NORM = 11
+    STORE_LOAD = 12
+
+
+@dataclass(frozen=True)
+class Load:
+    """``size`` bytes from ``offset`` on to a port.
+
+    ``slots`` are filled, with a record each.
+    """
+
+    port: str
+    offset: int
+    size: int
+    arg: int = 0
+    slots: tuple[int, ...] = ()
+
+    @property
+    def records(self) -> tuple[int, ...]:
+        """Where what it reads may have been stored."""
+        each = self.size // max(len(self.slots), 1)
+        return tuple(range(self.offset, self.offset + self.size, each))
+
+
+@dataclass(frozen=True)
+class Store:
+    """Bytes from a port to ``offset``; ``slot`` is the result slot."""
+
+    port: str
+    offset: int
+    size: int
+    arg: int = 0
+    slot: int = 0
+
+
+@dataclass
+class Job:
+    """Work of one engine.
+
+    ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
+    them while LOADs go on. ``waits``: its STOREs wait for its commands.
+    """
+
+    engine: str
+    loads: list[Load] = field(default_factory=list)
+    commands: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    uses: set[tuple[str, int]] = field(default_factory=set)
+    streams: bool = False
+    waits: bool = True
+
+
+@dataclass
+class _Marks:
+    """Tokens that parts of a job take and post."""
+
+    load: set[Token] = field(default_factory=set)
+    loaded: set[Token] = field(default_factory=set)
+    begin: set[Token] = field(default_factory=set)
+    done: set[Token] = field(default_factory=set)
+    store: set[Token] = field(default_factory=set)
+    stored: set[Token] = field(default_factory=set)
+
+
+class _Order:
+    """Waits of one queue for another, by job: later ones cover earlier ones."""
+
+    def __init__(self) -> None:
+        self.covered: dict[Token, int] = {}
+
+    def needs(self, token: Token, job: int) -> bool:
+        """Whether a wait for ``job`` is still to be written."""
+        if job <= self.covered.get(token, -1):
+            return False
+        self.covered[token] = job
+        return True
+
+
+def _marked(jobs: Sequence[Job]) -> list[_Marks]:
+    marks = [_Marks() for _ in jobs]
+    order = _Order()
+    written: dict[int, int] = {}
+    used: dict[tuple[str, str, int], int] = {}
+    left: dict[tuple[str, int], int] = {}
+    for number, (job, mine) in enumerate(zip(jobs, marks)):
+        name = job.engine.upper()
+        behind = max((written.get(at, -1) for load in job.loads for at in load.records), default=-1)
+        if behind >= 0 and order.needs(Token.STORE_LOAD, behind):
+            mine.load.add(Token.STORE_LOAD)
+            marks[behind].stored.add(Token.STORE_LOAD)
+        if not job.streams:
+            before = [used.get((job.engine, load.port, slot)) for load in job.loads for slot in load.slots]
+            last = max((each for each in before if each is not None), default=None)
+            token = Token[f"{name}_LOAD"]
+            if last is not None and order.needs(token, last):
+                mine.load.add(token)
+                marks[last].done.add(token)
+            if job.loads:
+                mine.loaded.add(Token[f"LOAD_{name}"])
+                mine.begin.add(Token[f"LOAD_{name}"])
+            for port, slot in job.uses:
+                used[job.engine, port, slot] = number
+        if job.waits:
+            slots = {store.slot for store in job.stores}
+            busy = max((left[job.engine, slot] for slot in slots if (job.engine, slot) in left), default=None)
+            token = Token[f"STORE_{name}"]
+            if busy is not None and order.needs(token, busy):
+                mine.begin.add(token)
+                marks[busy].stored.add(token)
+            mine.done.add(Token[f"{name}_STORE"])
+            mine.store.add(Token[f"{name}_STORE"])
+            for slot in slots:
+                left[job.engine, slot] = number
+        for store in job.stores:
+            written[store.offset] = number
+    return marks
+
+
+def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
+    """Commands of jobs with their tokens, in the order of the jobs."""
+    for job, marks in zip(jobs, _marked(jobs)):
+        if not job.streams:
+            _write_loads(program, job, marks)
+        last = len(job.commands) - 1
+        for n, (opcode, operands) in enumerate(job.commands):
+            begin, done = marks.begin if n == 0 else (), marks.done if n == last else ()
+            program.do(job.engine, opcode, wait=tuple(begin), post=tuple(done), **operands)
+        if job.streams:
+            _write_loads(program, job, marks)
+        last = len(job.stores) - 1
+        for n, store in enumerate(job.stores):
+            begin, done = marks.store if n == 0 else (), marks.stored if n == last else ()
+            place = Place(store.offset, (store.size // 4,))
+            program.store(place, job.engine, store.port, arg=store.arg, wait=tuple(begin), post=tuple(done))
+
+
+def _write_loads(program: PlacedProgram, job: Job, marks: _Marks) -> None:
+    last = len(job.loads) - 1
+    for n, load in enumerate(job.loads):
+        wait, post = marks.load if n == 0 else (), marks.loaded if n == last else ()
+        place = Place(load.offset, (load.size // 4,))
+        program.load(place, job.engine, load.port, arg=load.arg, wait=tuple(wait), post=tuple(post))

@@ -1,0 +1,181 @@
+"""Runs a program of the diffusion machine on models of its engines.
+
+Memory is bytes. Commands wait in queues for tokens as in the shell, and those that could start may start in any order:
+a program whose tokens suffice leaves the same memory in every order.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.tile_codes import ZERO
+from gradloom.rtl.plan.program.assembler import Instruction
+
+from .element import ElementModel
+from .norm import NormModel
+from .product import ProductModel
+from .update import adamw
+
+__all__ = ["Machine", "UpdateModel"]
+
+_BEAT = 16
+#: Bits of a gradient's word below its code.
+_BELOW = 8
+
+
+class _Model(Protocol):
+    saturated: int
+    underflowed: int
+
+    def load(self, port: str, arg: int, content: bytes, /) -> None: ...
+
+    def run(self, opcode: int, operands: dict[str, int], /) -> None: ...
+
+    def store(self, port: str, arg: int, beats: int, /) -> bytes: ...
+
+
+class UpdateModel:
+    """AdamW on records of gradients, with streams for ports.
+
+    A record is a header and codes; words and moments are those of all its beats, filled up to whole beats of codes.
+    """
+
+    def __init__(self) -> None:
+        self.streams = {"directions": b"", "words": b"", "moments": b""}
+        self.made = {"words": b"", "moments": b""}
+        self.saturated = self.underflowed = 0
+
+    def load(self, port: str, arg: int, content: bytes) -> None:
+        """Beats of a LOAD."""
+        self.streams[port] += content
+
+    def store(self, port: str, arg: int, beats: int) -> bytes:
+        """Beats of a STORE."""
+        size = _BEAT * beats
+        if len(self.made[port]) < size:
+            raise ValueError(f"{port}: {beats} beats are asked for, {len(self.made[port]) // _BEAT} are there")
+        taken, self.made[port] = self.made[port][:size], self.made[port][size:]
+        return taken
+
+    def ready(self, operands: dict[str, int]) -> bool:
+        """Whether all beats of a command are there."""
+        size = operands["beats"] * _BEAT
+        wanted = {"directions": _BEAT + size // 2, "words": size, "moments": 2 * size}
+        return all(len(self.streams[port]) >= count for port, count in wanted.items())
+
+    def run(self, opcode: int, operands: dict[str, int]) -> None:
+        """A command of one record."""
+        size = operands["beats"] * _BEAT
+        record, words, moments = (
+            self._taken(port, count)
+            for port, count in (("directions", _BEAT + size // 2), ("words", size), ("moments", 2 * size))
+        )
+        exponent = int.from_bytes(record[:1], "little", signed=True)
+        codes = np.frombuffer(record[_BEAT:], "<i2").astype(np.int64)
+        m, v = (
+            each.reshape(-1).astype(np.int64) for each in np.frombuffer(moments, "<u4").reshape(-1, 2, 2).swapaxes(0, 1)
+        )
+        rule = {name: value for name, value in operands.items() if name not in ("beats", "shift")}
+        rule["gradient"] += 0 if exponent == ZERO else exponent
+        new, m, v, lost = adamw(np.frombuffer(words, "<i4").astype(np.int64), codes << _BELOW, m, v, **rule)
+        self.saturated += lost
+        self.made["words"] += new.astype("<i4").tobytes()
+        halves = [each.astype("<u4").reshape(-1, 2) for each in (m, v)]
+        self.made["moments"] += np.stack(halves, axis=1).tobytes()
+
+    def _taken(self, port: str, size: int) -> bytes:
+        taken, self.streams[port] = self.streams[port][:size], self.streams[port][size:]
+        return taken
+
+
+class Machine:
+    """The machine's memory and engines.
+
+    Parameters
+    ----------
+    config
+        Of the machine.
+    size : int
+        Bytes of memory.
+    """
+
+    def __init__(self, config: Any, size: int) -> None:
+        self.memory = bytearray(size)
+        self.update = UpdateModel()
+        self.element = ElementModel(config)
+        self.models: dict[str, _Model] = {
+            "product": ProductModel(config),
+            "element": self.element,
+            "norm": NormModel(config),
+            "update": self.update,
+        }
+
+    @property
+    def saturated(self) -> int:
+        """Values that all engines clipped."""
+        return sum(each.saturated for each in self.models.values())
+
+    @property
+    def underflowed(self) -> int:
+        """Values that became 0 in all engines."""
+        return sum(each.underflowed for each in self.models.values())
+
+    def run(self, instructions: Sequence[Instruction], eager: Sequence[str] | None = None) -> None:
+        """A program, in its own order or by ``eager``.
+
+        ``eager``: engines, LOAD and STORE among them; of the commands that can start, the one of the first of these
+        does.
+
+        :class:`RuntimeError` where no command can start.
+        """
+        queues: dict[str, deque[Instruction]] = {}
+        for each in instructions:
+            if each.engine.name == "control":
+                # END.
+                continue
+            queues.setdefault(each.engine.name, deque()).append(each)
+        place = {id(each): n for n, each in enumerate(instructions)}
+        tokens = [0] * 16
+        while any(queues.values()):
+            able = [name for name, queue in queues.items() if queue and self._able(queue[0], tokens)]
+            if not able:
+                heads = {name: place[id(queue[0])] for name, queue in queues.items() if queue}
+                raise RuntimeError(f"no command can start; at the heads are {heads}, tokens {tokens}")
+            name = min(able, key=eager.index if eager else lambda n: place[id(queues[n][0])])
+            each = queues[name].popleft()
+            for token in each.wait:
+                tokens[token] -= 1
+            try:
+                self._do(each)
+            except ValueError as error:
+                raise ValueError(f"command {place[id(each)]}, {name}: {error}") from None
+            for token in each.post:
+                tokens[token] += 1
+
+    def _able(self, each: Instruction, tokens: Sequence[int]) -> bool:
+        if any(not tokens[token] for token in each.wait):
+            return False
+        if each.engine.name == "store" and each.operands["source"].engine == "update":
+            port = each.operands["source"].port.name
+            return len(self.update.made[port]) >= each.operands["beats"] * _BEAT
+        if each.engine.name == "update":
+            return self.update.ready(each.operands)
+        if each.engine.name == "element" and each.opcode == ElementOpcode.WORDS:
+            rows, features = each.operands["rows"] + 1, each.operands["features"] + 1
+            return len(self.element.queue) >= rows * -(-features // 4) * _BEAT
+        return True
+
+    def _do(self, each: Instruction) -> None:
+        given = each.operands
+        if each.engine.name == "load":
+            content = bytes(self.memory[given["offset"] : given["offset"] + given["beats"] * _BEAT])
+            self.models[given["dest"].engine].load(given["dest"].port.name, given["arg"], content)
+        elif each.engine.name == "store":
+            model = self.models[given["source"].engine]
+            content = model.store(given["source"].port.name, given["arg"], given["beats"])
+            self.memory[given["offset"] : given["offset"] + len(content)] = content
+        else:
+            self.models[each.engine.name].run(each.opcode, given)

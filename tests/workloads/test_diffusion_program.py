@@ -1,0 +1,203 @@
+"""The program of a LoRA step on models of the engines is the reference of tensors, word for word."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.engines.element.commands import ElementOpcode, ElementOperands
+from gradloom.rtl.engines.norm.commands import NormOpcode, NormOperands
+from gradloom.rtl.engines.product.spec import SPEC as PRODUCT
+from gradloom.rtl.engines.update.spec import SPEC as UPDATE
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
+from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.models.lora import Adapter
+from gradloom.rtl.models.unet import parsed
+from gradloom.rtl.plan.diffusion.operations import adapted
+from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
+from gradloom.rtl.plan.diffusion.writer import lower
+from gradloom.rtl.shell.engines import Engines, EngineSpec, LoadPort, StorePort
+from gradloom.sim.reference.element import ElementModel
+from gradloom.sim.reference.tile_program import Machine
+from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
+
+ELEMENT = EngineSpec(
+    name="element",
+    opcodes=ElementOpcode,
+    default=ElementOperands,
+    phases=("element",),
+    loads=tuple(LoadPort(n, "") for n in ("a", "b", "c", "words")),
+    stores=(StorePort("o", ""),),
+)
+NORM = EngineSpec(
+    name="norm",
+    opcodes=NormOpcode,
+    default=NormOperands,
+    phases=("norm",),
+    loads=tuple(LoadPort(n, "") for n in ("a", "b", "gain")),
+    stores=(StorePort("o", ""),),
+)
+CONFIG = SimpleNamespace(
+    machine=SimpleNamespace(engines=Engines(PRODUCT, ELEMENT, NORM, UPDATE)),
+    data_bits=128,
+    x_slots=32,
+    w_slots=32,
+    element_slots=8,
+    element_results=4,
+    norm_slots=8,
+)
+#: LOAD far ahead and STORE far behind, and the other way.
+ORDERS = (
+    ("load", "product", "element", "norm", "update", "store"),
+    ("store", "update", "norm", "element", "product", "load"),
+)
+
+
+def net(size=16, channels=(16, 16), attends=(False, True), text=16, groups=8, heads=2):
+    return parsed(
+        "small",
+        {
+            "sample_size": size,
+            "in_channels": 4,
+            "block_out_channels": list(channels),
+            "down_block_types": ["CrossAttnDownBlock2D" if each else "DownBlock2D" for each in attends],
+            "up_block_types": ["CrossAttnUpBlock2D" if each else "UpBlock2D" for each in reversed(attends)],
+            "layers_per_block": 1,
+            "attention_head_dim": heads,
+            "cross_attention_dim": text,
+            "norm_num_groups": groups,
+        },
+    )
+
+
+def case(shapes, *, text, rank=8, targets="all", seed=0):
+    rng = np.random.default_rng(seed)
+    listed = operations(shapes, text=text, rank=rank, targets=TARGETS[targets])
+    weights = {
+        w.name: rng.standard_normal(w.shape) / np.sqrt(np.prod(w.shape[1:]) + 1)
+        for each in listed
+        for w in each.weights
+    }
+    adapters = {
+        each.layer: Adapter(
+            rng.standard_normal((rank, each.i[0].features)) / 8, rng.standard_normal((each.o.features, rank)) / 8, 1.0
+        )
+        for each in adapted(listed)
+    }
+    return listed, weights, adapters
+
+
+def drawn(shapes, text, images, seed):
+    rng = np.random.default_rng(seed)
+    data = {t.name: rng.standard_normal((images, t.rows, t.features)) for t in inputs(shapes, text)}
+    return data, rng.standard_normal((images, shapes.size**2, 4))
+
+
+def steps(shapes, *, text, images, count=1, order=None, **more):
+    """Runs steps both ways; all memory that steps leave is compared."""
+    listed, weights, adapters = case(shapes, text=text, **more)
+    rule = IntegerDescent(1e-3)
+    adapters = rule.begun(adapters)
+    step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule)
+    exact = IntegerUNet(listed, weights)
+    machine = Machine(CONFIG, step.program.length)
+    for offset, content in step.program.contents():
+        machine.memory[offset : offset + len(content)] = content
+
+    def write(offset, content):
+        machine.memory[offset : offset + len(content)] = content
+
+    def read(tiles):
+        return tiles.unpack(bytes(machine.memory[tiles.offset : tiles.offset + tiles.size]))
+
+    def same(tiles, values, bits, name):
+        wanted, made = coded(values, bits), read(tiles)
+        np.testing.assert_array_equal(made.exponents, wanted.exponents.reshape(made.exponents.shape), err_msg=name)
+        np.testing.assert_array_equal(made.codes, wanted.codes.reshape(made.codes.shape), err_msg=name)
+
+    for (layer, part), each in step.adapted.items():
+        words = np.rint(adapters[layer].parts[part] * 2.0**each.fraction).astype(np.int64)
+        write(each.words.words, each.words.pack(words))
+        write(each.codes.offset, each.codes.pack(coded(adapters[layer].parts[part], NARROW)))
+    for number in range(1, count + 1):
+        data, noise = drawn(shapes, text, images, 10 + number)
+        for name, tiles in step.inputs.items():
+            x = noise if name == "noise" else data[name]
+            write(tiles.offset, tiles.pack(coded(x.reshape(-1, x.shape[-1]), tiles.bits)))
+        machine.run(step.instructions(number), order)
+
+        factors = exact.factors(adapters)
+        found = exact.passed(data, factors)
+        error = exact.missed(found["conv_out"], noise)
+        values = {each.name: each for each in step.values}
+        for name, held in found.items():
+            for bits, tiles in values[name].places.items() if name in values else ():
+                same(tiles, held.exact, bits, f"step {number}: {name}")
+        same(step.error, error.exact, WIDE, "error")
+        gradients = exact.returned(found, exact.falling(error), factors)
+        for layer, both in gradients.items():
+            for part, held in zip("ab", both):
+                same(step.adapted[layer, part].gradient, held.exact, WIDE, f"{layer}.{part}")
+        after = rule(adapters, {layer: (a.values, b.values) for layer, (a, b) in gradients.items()})
+        for (layer, part), each in step.adapted.items():
+            content = bytes(machine.memory[each.words.words : each.words.words + each.words.size])
+            np.testing.assert_array_equal(each.words.unpack(content) * 2.0**-each.fraction, after[layer].parts[part])
+            same(each.codes, after[layer].parts[part], NARROW, f"codes of {layer}.{part}")
+        adapters = after
+    counts = exact.take_counts()
+    return step, machine, counts, rule
+
+
+def test_steps_of_all_operations_are_the_reference_word_for_word():
+    """16 channels, attention over 64 rows; twice, commands in an order that the tokens allow."""
+    step, machine, counts, rule = steps(net(), text=16, images=1, count=2, order=ORDERS[0])
+    assert machine.saturated == counts.clipped == rule.clipped == 0
+    kinds = {(each.engine.name, each.opcode) for each in step.program.instructions}
+    assert {opcode for name, opcode in kinds if name == "element"} == set(ElementOpcode)
+    assert {opcode for name, opcode in kinds if name == "norm"} == set(NormOpcode)
+    assert {opcode for name, opcode in kinds if name == "product"} == {0, 1, 2}
+    assert machine.underflowed > 0 == counts.lost
+
+
+def test_images_that_share_tiles_and_tensors_of_several_tiles():
+    """Four images of 16 rows in a tile, 128 features and 64 channels a level; adapters of cross-attention."""
+    shapes = net(size=8, channels=(64, 64), attends=(True, True), text=64)
+    _, machine, counts, _ = steps(shapes, text=8, images=4, order=ORDERS[1], targets="cross-attention")
+    assert machine.models["product"].lost == counts.lost
+
+
+def test_images_of_four_pixels_and_small_ranks():
+    """One head, tensors without a gradient, words beyond the features of a record."""
+    shapes = net(size=4, channels=(16, 16), attends=(True, True), text=8, heads=1, groups=4)
+    steps(shapes, text=16, images=4, order=ORDERS[0], rank=2, targets="attention")
+
+
+def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
+    """JOIN puts codes under the larger exponent, with 8 bits more."""
+    rng = np.random.default_rng(4)
+    one, other = (coded(rng.standard_normal((64, 16)) * size, WIDE) for size in (1.0, 2.0**-12))
+    model = ElementModel(CONFIG)
+    record = TileRecord(64, 16, WIDE)
+    for port, x in (("a", one), ("b", other)):
+        model.load(port, tile_argument(0, 64, 16), record.pack(x.codes.astype(int), int(x.exponents[0, 0])))
+    given = {"rows": 63, "features": 15, "a_beat": 1, "b_beat": 0, "split": 1, "fresh": 1}
+    model.run(ElementOpcode.JOIN, given)
+    made = coded(_joined((one, slice(8, 16)), (other, slice(0, 8))), WIDE)
+    codes, exponent = record.unpack(model.store("o", tile_argument(0, 64, 16, wide=True), record.beats))
+    assert (codes == made.codes).all() and exponent == made.exponents[0, 0]
+    assert (made.values[:, 8:] != other.values[:, :8]).any()
+
+
+BAD = {
+    "an image of 256 rows with attention": (dict(attends=(True, False)), {}, "256 rows of an image must divide 64"),
+    "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "80 rows must be at most 64 or a multiple"),
+    "images that fill a tile in part": (dict(size=8), {"images": 5}, "80 rows must be at most 64 or a multiple of it"),
+    "an adapter whose records are too long": ({}, {"rank": 16}, "words of a record must be at most 512"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_the_program_does_not_do_is_refused(name):
+    shapes, more, says = BAD[name]
+    with pytest.raises(ValueError, match=says):
+        steps(net(**shapes), **({"text": 16, "images": 1} | more))
