@@ -158,9 +158,10 @@ class Machine:
     def _able(self, each: Instruction, tokens: Sequence[int]) -> bool:
         if any(not tokens[token] for token in each.wait):
             return False
-        if each.engine.name == "store" and each.operands["source"].engine == "update":
-            port = each.operands["source"].port.name
-            return len(self.update.made[port]) >= each.operands["beats"] * _BEAT
+        if each.engine.name == "store":
+            source: Any = each.operands["source"]
+            made = self.update.made.get(source.port.name, b"") if source.engine == "update" else None
+            return made is None or len(made) >= each.operands["beats"] * _BEAT
         if each.engine.name == "update":
             return self.update.ready(each.operands)
         if each.engine.name == "element" and each.opcode == ElementOpcode.WORDS:
@@ -169,7 +170,7 @@ class Machine:
         return True
 
     def _do(self, each: Instruction) -> None:
-        given = each.operands
+        given: dict[str, Any] = each.operands
         if each.engine.name == "load":
             content = bytes(self.memory[given["offset"] : given["offset"] + given["beats"] * _BEAT])
             self.models[given["dest"].engine].load(given["dest"].port.name, given["arg"], content)

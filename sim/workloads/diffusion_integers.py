@@ -34,7 +34,6 @@ from gradloom.rtl.plan.diffusion.operations import (
 from gradloom.rtl.plan.diffusion.unet import RESULT
 from gradloom.rtl.plan.language.descent import AdamW
 
-from ..reference import tile_norm
 from ..reference import tile_vector as vector
 from ..reference.tiles import Gather, Sums, block_sums, gathered_sums, sums, transposed
 from ..reference.update import adamw
@@ -110,7 +109,7 @@ class IntegerUNet(FloatUNet):
         super().__init__(operations, weights, dtype=np.float64)
         self.counts = Counts()
         self.frozen: dict[str, Coded] = {}
-        self.norms: dict[str, tile_norm.Norm] = {}
+        self.norms: dict[str, vector.Norm] = {}
         self.rows: dict[tuple[str, bool, int], np.ndarray] = {}
         #: Tensors that are no more than addresses of a smaller one.
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
@@ -122,7 +121,7 @@ class IntegerUNet(FloatUNet):
             elif isinstance(each, GroupNorm | LayerNorm):
                 rows, groups = (each.o.rows, each.groups) if isinstance(each, GroupNorm) else (1, 1)
                 gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
-                self.norms[each.layer] = tile_norm.Norm(gain, bias, rows=rows, groups=groups, eps=each.eps)
+                self.norms[each.layer] = vector.Norm(gain, bias, rows=rows, groups=groups, eps=each.eps)
             elif isinstance(each, Linear):
                 self.frozen[each.layer] = coded(self.held[f"{each.layer}.weight"], NARROW)
             if isinstance(each, Linear | Convolution) and each.bias:
@@ -166,10 +165,13 @@ class IntegerUNet(FloatUNet):
 
     def factors(self, adapters: Factors) -> dict[str, tuple[Coded, Coded]]:
         """Codes of adapters, A and B."""
-        return {
-            layer: (self._held(each.a.astype(np.float64)).narrow, self._held(each.b.astype(np.float64)).narrow)
-            for layer, each in adapters.items()
-        }
+        return {layer: (coded(each.a, NARROW), coded(each.b, NARROW)) for layer, each in adapters.items()}
+
+    def renewed(self, adapters: Factors) -> None:
+        """Counts the codes that a step makes of its new adapters."""
+        for each in adapters.values():
+            for x in each.parts.values():
+                self.counts.coded(x, NARROW)
 
     def passed(
         self, inputs: Mapping[str, np.ndarray], factors: Mapping[str, tuple[Coded, Coded]], *, learn: bool = True
@@ -179,7 +181,7 @@ class IntegerUNet(FloatUNet):
         Without ``learn``, those that no further operation reads are dropped on the way.
         """
         self.images = len(inputs["latents"])
-        found = {name: self._held(np.asarray(x, np.float64).reshape(-1, x.shape[-1])) for name, x in inputs.items()}
+        found = {name: _given(x, -1, x.shape[-1]) for name, x in inputs.items()}
         for number, each in enumerate(self.operations):
             arguments = [found[t.name] for t in each.i]
             match each:
@@ -209,7 +211,7 @@ class IntegerUNet(FloatUNet):
 
     def missed(self, made: Held, noise: np.ndarray) -> Held:
         """The predicted noise less the noise."""
-        given = self._held(np.asarray(noise, np.float64).reshape(made.exact.shape))
+        given = _given(noise, *made.exact.shape)
         return self._held(vector.add(made.values, given.values, subtract=True))
 
     def falling(self, error: Held) -> Held:
@@ -380,7 +382,7 @@ class IntegerUNet(FloatUNet):
     def _attended(self, each: Attention, q: Held, k: Held, v: Held) -> tuple[Held, Held]:
         """Probabilities, and what they mix."""
         scores = self._scored(each, self._parts(each, q.narrow), self._parts(each, k.narrow))
-        p = self._held(tile_norm.softmax(scores.values, _factor(each)))
+        p = self._held(vector.softmax(scores.values, _factor(each)))
         return p, self._mixed(each, self._shares(each, p.narrow), self._parts(each, v.narrow))
 
     def _attended_back(
@@ -391,10 +393,15 @@ class IntegerUNet(FloatUNet):
         ds = None
         if wanted[0] or wanted[1]:
             dp = self._scored(each, d, self._parts(each, v.narrow))
-            ds = self._shares(each, self._held(tile_norm.softmax_back(p.values, dp.values, _factor(each))).narrow)
+            ds = self._shares(each, self._held(vector.softmax_back(p.values, dp.values, _factor(each))).narrow)
         yield self._mixed(each, ds, self._parts(each, k.narrow)) if ds and wanted[0] else None
         yield self._mixed(each, _turned(ds), self._parts(each, q.narrow)) if ds and wanted[1] else None
         yield self._mixed(each, _turned(self._shares(each, p.narrow)), d) if wanted[2] else None
+
+
+def _given(x: np.ndarray, *shape: int) -> Held:
+    """A tensor of which the host makes the codes: nobody counts them."""
+    return Held(np.asarray(x, np.float64).reshape(shape), Counts())
 
 
 def _turned(x: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

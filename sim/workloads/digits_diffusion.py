@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from gradloom.rtl.models.unet import UNet
 from gradloom.rtl.plan.diffusion.operations import Operation, adapted
 from gradloom.rtl.plan.diffusion.plan import memory
 from gradloom.rtl.plan.diffusion.unet import TARGETS, operations
+from gradloom.rtl.plan.diffusion.writer import Step, lower
 from gradloom.rtl.workloads import DiffusionOptions, DiffusionWorkload
 
+from ..run.counted import MismatchError
+from ..run.programs import forecast_placed
 from .diffusion import Descent, Factors, FloatUNet, timesteps
-from .diffusion_integers import IntegerDescent, IntegerUNet
+from .diffusion_integers import Counts, IntegerDescent, IntegerUNet
+from .diffusion_steps import Device, Stepper, check_step
 from .digits_pictures import Judge, plot_grids
 from .driver import Job, Outcome
 from .noise import noisy, spread
@@ -98,6 +102,55 @@ def held_out_loss(
     return total / len(noise)
 
 
+class _Steps(Protocol):
+    """Makes a step: the loss before it, the adapters after it, and what happened to codes."""
+
+    def __call__(
+        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors, /
+    ) -> tuple[float, dict[str, Adapter], Counts | None]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _FloatSteps:
+    net: FloatUNet
+    rule: Descent
+
+    def __call__(
+        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
+    ) -> tuple[float, dict[str, Adapter], None]:
+        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
+        return loss, self.rule(adapters, gradients), None
+
+
+@dataclass(frozen=True, eq=False)
+class _IntegerSteps:
+    net: IntegerUNet
+    rule: IntegerDescent
+
+    def __call__(
+        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
+    ) -> tuple[float, dict[str, Adapter], Counts]:
+        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
+        after = self.rule(adapters, gradients)
+        self.net.renewed(after)
+        counts = self.net.take_counts()
+        counts.clipped += self.rule.clipped
+        return loss, after, counts
+
+
+class _DeviceSteps:
+    def __init__(self, step: Step, device: Device, adapters: Factors) -> None:
+        self.stepper, self.device = Stepper(step, device, adapters), device
+
+    def __call__(
+        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
+    ) -> tuple[float, dict[str, Adapter], Counts]:
+        loss, after = self.stepper(data, noise)
+        health = self.device.ran[-1].counters
+        stored = self.stepper.step.stored
+        return loss, after, Counts(stored=stored, clipped=health.saturated, zeroed=health.underflowed)
+
+
 class DiffusionTask:
     """See :class:`~.driver.Task`."""
 
@@ -137,48 +190,71 @@ class DiffusionTask:
     def package(self) -> None:
         """None: there is no package."""
 
-    def forecast(self) -> None:
-        """None: no machine runs it yet."""
+    def forecast(self) -> dict[str, int] | None:
+        """Cycles of all steps in RTL; see :class:`~.driver.Task`."""
+        asked = self.options
+        if asked.engine != "rtl":
+            return None
+        assert asked.lr is not None and asked.batch is not None
+        rule = IntegerDescent(asked.lr)
+        rule.begun(self._adapters())
+        self.step = lower(
+            self.job.config, self.listed, self.weights, images=asked.batch, fractions=rule.fractions, rule=rule.rule
+        )
+        self.expected = forecast_placed(self.step.program)
+        told = {"total": self.expected.total} | self.expected.phases
+        return {name: self.steps * cycles for name, cycles in told.items()}
+
+    def _adapters(self) -> dict[str, Adapter]:
+        return self.begun or fresh_adapters(self.listed, self.options.seed)
 
     def run(self, engine: str) -> Outcome:
         """The fine-tune, a step a batch."""
         asked = self.options
-        assert asked.lr is not None and asked.batch is not None
-        adapters = self.begun or fresh_adapters(self.listed, asked.seed)
-        kind, rule = (FloatUNet, Descent(asked.lr)) if engine == "float" else (IntegerUNet, IntegerDescent(asked.lr))
-        if isinstance(rule, IntegerDescent):
-            adapters = rule.begun(adapters)
+        assert asked.lr is not None
+        self.judge_net = FloatUNet(self.listed, self.weights)
+        self.net = self.judge_net if engine == "float" else IntegerUNet(self.listed, self.weights)
+        if engine == "float":
+            return self._learnt(_FloatSteps(self.judge_net, Descent(asked.lr)), self._adapters())
+        assert isinstance(self.net, IntegerUNet)
+        rule = IntegerDescent(asked.lr)
+        adapters = rule.begun(self._adapters())
+        if engine != "rtl":
+            return self._learnt(_IntegerSteps(self.net, rule), adapters)
+        files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
+        expected = self.steps * self.expected.total
+        with Device(self.job.config, files, self.job.tell, expected=expected) as device:
+            outcome = self._learnt(_DeviceSteps(self.step, device, adapters), adapters)
+        self.ran = device.ran
+        counters = [each.counters for each in self.ran]
+        phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
+        cycles = {"total": sum(each.cycles for each in counters)} | phases
+        return replace(outcome, figures={**outcome.figures, "cycles": cycles})
+
+    def _learnt(self, take: "_Steps", adapters: Factors) -> Outcome:
         self.first = adapters
-        self.net: FloatUNet = kind(self.listed, self.weights)
-        self.judge_net = self.net if engine == "float" else FloatUNet(self.listed, self.weights)
         losses: list[float] = []
-        clipped, words, zeroed = [], [], 0
+        counts: list[Counts] = []
         for number, rows in enumerate(self._batches()):
             chosen = self.learn.of(rows)
-            random = np.random.default_rng([asked.seed, 2, number])
+            random = np.random.default_rng([self.options.seed, 2, number])
             noise, steps = random.standard_normal(chosen.latents.shape), spread(random, len(rows))
             data = batch_of(self.shapes, chosen, noise, steps)
-            loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
-            after = rule(adapters, gradients)
+            loss, after, counted = take(data, noise, adapters)
             if not np.isfinite(loss) or not finite(after):
                 break
             adapters = after
             losses.append(loss)
-            if isinstance(self.net, IntegerUNet):
-                counts = self.net.take_counts()
-                clipped.append(counts.clipped + (rule.clipped if isinstance(rule, IntegerDescent) else 0))
-                words.append(counts.stored)
-                zeroed += counts.zeroed
+            if counted is not None:
+                counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
-        whole = engine != "float"
-        return Outcome(
-            losses=losses,
-            learnt=adapters,
-            clipped=clipped if whole else None,
-            words=words if whole else None,
-            figures={"cycles": None}
-            | ({"saturated": sum(clipped), "zeroed": zeroed, "stored": sum(words)} if whole else {}),
-        )
+        self.counted = counts
+        figures: dict[str, Any] = {"cycles": None}
+        if isinstance(take, _FloatSteps):
+            return Outcome(losses=losses, learnt=adapters, figures=figures)
+        clipped, words = [each.clipped for each in counts], [each.stored for each in counts]
+        figures |= {"saturated": sum(clipped), "zeroed": sum(each.zeroed for each in counts), "stored": sum(words)}
+        return Outcome(losses=losses, learnt=adapters, clipped=clipped, words=words, figures=figures)
 
     def _batches(self) -> Iterator[np.ndarray]:
         size = self.options.batch
@@ -192,8 +268,35 @@ class DiffusionTask:
             order = order[size:]
 
     def compared(self, ran: Outcome) -> Outcome:
-        """Nothing runs in RTL yet."""
-        raise NotImplementedError
+        """Compares RTL with the reference; see :class:`~.driver.Task`.
+
+        It compares the loss and every counter of each step, the cycles of every command, and every word of the adapters
+        that are learnt.
+        """
+        found = self.counted
+        wanted = self.run("reference")
+        for number, (one, other) in enumerate(zip(ran.losses, wanted.losses)):
+            if one != other:
+                raise MismatchError(f"RTL and reference differ: loss of step {number + 1} is {one}, not {other}")
+        for number, (each, own, counts) in enumerate(zip(self.ran, found, self.counted)):
+            if own.stored != counts.stored:
+                raise MismatchError(
+                    f"RTL and reference differ: step {number + 1} stores {own.stored} codes, not {counts.stored}"
+                )
+            health = {"saturated": counts.clipped, "underflowed": counts.zeroed}
+            check_step(each, self.step.instructions(number + 1), self.expected, **health)
+        words = 0
+        for layer, adapter in wanted.learnt.items():
+            for part, values in adapter.parts.items():
+                made = ran.learnt[layer].parts[part]
+                words += made.size
+                if not np.array_equal(made, values):
+                    at = tuple(int(n) for n in np.argwhere(made != values)[0])
+                    raise MismatchError(
+                        f"RTL and reference differ: {part}{list(at)} of {layer} is {made[at]}, not {values[at]}"
+                    )
+        equal = {"losses": len(ran.losses), "adapter_words": words, "commands": len(self.step.program) * len(self.ran)}
+        return replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
         """Losses on images that were not learnt, and generated digits."""

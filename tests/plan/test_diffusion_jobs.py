@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.element.commands import ElementOpcode
-from gradloom.rtl.engines.norm.commands import NormOpcode
-from gradloom.rtl.formats.norm import constant
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.plan.diffusion.jobs import Token, write
 from gradloom.rtl.plan.diffusion.slots import Full, Slots
@@ -24,38 +23,41 @@ ROWS = 12
 
 def lowered():
     """Twelve row tiles: a product, its SiLU, a softmax of it, and a product of this."""
-    rng = np.random.default_rng(0)
     needs = defaultdict(set)
     for _ in range(2):
         t = Tiler(SMALL, needs)
-        w = t.tiles(1, 16, 16, NARROW)
-        t.program.arrays.append((w.offset, w.pack(coded(rng.standard_normal((16, 16)), NARROW))))
-        x, y, z, p, q = (t.value(name, 64 * ROWS, 16) for name in "xyzpq")
-        given = t.read(x, NARROW)
-        t.program.arrays.append((given.offset, given.pack(coded(rng.standard_normal((64 * ROWS, 16)), NARROW))))
-        factor = dict(zip(("mantissa", "exponent"), constant(1.0)))
-
-        def product(made, source):
-            for i in range(ROWS):
-                block = Block.of(t.read(source, NARROW), [(i, 0)])
-                t.product(made, (i, 0), [Term(block, Block.of(w, [(0, 0)]), {"k_to": 15})])
-
-        product(y, x)
-        for i in range(ROWS):
-            t.element(z, (i, 0), ElementOpcode.SILU, {"a": Block.of(t.read(y, WIDE), [(i, 0)])})
-        for i in range(ROWS):
-            rule = {"rows": 63, "features": 15, "fresh": 1} | factor
-            t.norm(
-                p,
-                [(i, 0)],
-                {"a": Block.of(t.read(z, WIDE), [(i, 0)])},
-                lambda held, slot, rule=rule: [(NormOpcode.SOFTMAX, rule | held | {"o": slot})],
-            )
-        product(q, p)
-        t.read(q, WIDE)
+        jobs(t, np.random.default_rng(0))
         needs = t.found
     write(t.program, t.jobs)
     return t.program
+
+
+def jobs(t, rng):
+    w = t.tiles(1, 16, 16, NARROW)
+    t.program.arrays.append((w.offset, w.pack(coded(rng.standard_normal((16, 16)), NARROW))))
+    x, y, z, p, q = (t.value(name, 64 * ROWS, 16) for name in "xyzpq")
+    given = t.read(x, NARROW)
+    t.program.arrays.append((given.offset, given.pack(coded(rng.standard_normal((64 * ROWS, 16)), NARROW))))
+    factor = dict(zip(("mantissa", "exponent"), constant(1.0)))
+
+    def product(made, source):
+        for i in range(ROWS):
+            block = Block.of(t.read(source, NARROW), [(i, 0)])
+            t.product(made, (i, 0), [Term(block, Block.of(w, [(0, 0)]), {"k_to": 15})])
+
+    product(y, x)
+    for i in range(ROWS):
+        t.element(z, (i, 0), ElementOpcode.SILU, {"a": Block.of(t.read(y, WIDE), [(i, 0)])})
+    for i in range(ROWS):
+        rule = {"rows": 63, "features": 15, "fresh": 1} | factor
+        t.norm(
+            p,
+            [(i, 0)],
+            {"a": Block.of(t.read(z, WIDE), [(i, 0)])},
+            lambda held, slot, rule=rule: [(NormOpcode.SOFTMAX, rule | held | {"o": slot})],
+        )
+    product(q, p)
+    t.read(q, WIDE)
 
 
 def ran(program, commands, order):

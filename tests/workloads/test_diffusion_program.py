@@ -5,38 +5,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.element.commands import ElementOpcode, ElementOperands
-from gradloom.rtl.engines.norm.commands import NormOpcode, NormOperands
+from gradloom.rtl.engines.element.spec import SPEC as ELEMENT
+from gradloom.rtl.engines.norm.spec import SPEC as NORM
 from gradloom.rtl.engines.product.spec import SPEC as PRODUCT
 from gradloom.rtl.engines.update.spec import SPEC as UPDATE
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.unet import parsed
 from gradloom.rtl.plan.diffusion.operations import adapted
 from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
 from gradloom.rtl.plan.diffusion.writer import lower
-from gradloom.rtl.shell.engines import Engines, EngineSpec, LoadPort, StorePort
+from gradloom.rtl.plan.program.progress import check_progress
+from gradloom.rtl.shell.engines import Engines
 from gradloom.sim.reference.element import ElementModel
-from gradloom.sim.reference.tile_program import Machine
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
+from gradloom.sim.workloads.diffusion_steps import Models, Stepper
 
-ELEMENT = EngineSpec(
-    name="element",
-    opcodes=ElementOpcode,
-    default=ElementOperands,
-    phases=("element",),
-    loads=tuple(LoadPort(n, "") for n in ("a", "b", "c", "words")),
-    stores=(StorePort("o", ""),),
-)
-NORM = EngineSpec(
-    name="norm",
-    opcodes=NormOpcode,
-    default=NormOperands,
-    phases=("norm",),
-    loads=tuple(LoadPort(n, "") for n in ("a", "b", "gain")),
-    stores=(StorePort("o", ""),),
-)
 CONFIG = SimpleNamespace(
     machine=SimpleNamespace(engines=Engines(PRODUCT, ELEMENT, NORM, UPDATE)),
     data_bits=128,
@@ -93,58 +80,50 @@ def drawn(shapes, text, images, seed):
     return data, rng.standard_normal((images, shapes.size**2, 4))
 
 
+def same(stepper, tiles, values, name):
+    wanted, made = coded(values, tiles.bits), stepper.codes(tiles)
+    np.testing.assert_array_equal(made.exponents, wanted.exponents.reshape(made.exponents.shape), err_msg=name)
+    np.testing.assert_array_equal(made.codes, wanted.codes.reshape(made.codes.shape), err_msg=name)
+
+
 def steps(shapes, *, text, images, count=1, order=None, **more):
     """Runs steps both ways; all memory that steps leave is compared."""
     listed, weights, adapters = case(shapes, text=text, **more)
     rule = IntegerDescent(1e-3)
     adapters = rule.begun(adapters)
     step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule)
-    exact = IntegerUNet(listed, weights)
-    machine = Machine(CONFIG, step.program.length)
-    for offset, content in step.program.contents():
-        machine.memory[offset : offset + len(content)] = content
-
-    def write(offset, content):
-        machine.memory[offset : offset + len(content)] = content
-
-    def read(tiles):
-        return tiles.unpack(bytes(machine.memory[tiles.offset : tiles.offset + tiles.size]))
-
-    def same(tiles, values, bits, name):
-        wanted, made = coded(values, bits), read(tiles)
-        np.testing.assert_array_equal(made.exponents, wanted.exponents.reshape(made.exponents.shape), err_msg=name)
-        np.testing.assert_array_equal(made.codes, wanted.codes.reshape(made.codes.shape), err_msg=name)
-
-    for (layer, part), each in step.adapted.items():
-        words = np.rint(adapters[layer].parts[part] * 2.0**each.fraction).astype(np.int64)
-        write(each.words.words, each.words.pack(words))
-        write(each.codes.offset, each.codes.pack(coded(adapters[layer].parts[part], NARROW)))
+    check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
+    exact, models = IntegerUNet(listed, weights), Models(CONFIG, step.program.length, order)
+    stepper = Stepper(step, models, adapters)
     for number in range(1, count + 1):
         data, noise = drawn(shapes, text, images, 10 + number)
-        for name, tiles in step.inputs.items():
-            x = noise if name == "noise" else data[name]
-            write(tiles.offset, tiles.pack(coded(x.reshape(-1, x.shape[-1]), tiles.bits)))
-        machine.run(step.instructions(number), order)
-
+        loss, after = stepper(data, noise)
         factors = exact.factors(adapters)
         found = exact.passed(data, factors)
-        error = exact.missed(found["conv_out"], noise)
         values = {each.name: each for each in step.values}
         for name, held in found.items():
-            for bits, tiles in values[name].places.items() if name in values else ():
-                same(tiles, held.exact, bits, f"step {number}: {name}")
-        same(step.error, error.exact, WIDE, "error")
+            for tiles in values[name].places.values() if name in values else ():
+                same(stepper, tiles, held.exact, f"step {number}: {name}")
+        error = exact.missed(found["conv_out"], noise)
+        same(stepper, step.error, error.exact, "error")
+        assert loss == np.mean(np.square(error.values))
         gradients = exact.returned(found, exact.falling(error), factors)
         for layer, both in gradients.items():
             for part, held in zip("ab", both):
-                same(step.adapted[layer, part].gradient, held.exact, WIDE, f"{layer}.{part}")
-        after = rule(adapters, {layer: (a.values, b.values) for layer, (a, b) in gradients.items()})
+                same(stepper, step.adapted[layer, part].gradient, held.exact, f"{layer}.{part}")
+        adapters = rule(adapters, {layer: (a.values, b.values) for layer, (a, b) in gradients.items()})
         for (layer, part), each in step.adapted.items():
-            content = bytes(machine.memory[each.words.words : each.words.words + each.words.size])
-            np.testing.assert_array_equal(each.words.unpack(content) * 2.0**-each.fraction, after[layer].parts[part])
-            same(each.codes, after[layer].parts[part], NARROW, f"codes of {layer}.{part}")
-        adapters = after
+            wanted = adapters[layer].parts[part]
+            np.testing.assert_array_equal(after[layer].parts[part], wanted, err_msg=f"{layer}.{part}")
+            same(stepper, each.codes, wanted, f"codes of {layer}.{part}")
+            moments = each.words.unpack_moments(models.read(each.words.moments, 2 * each.words.size))
+            for made, expected in zip(moments, rule.moments[layer, part]):
+                np.testing.assert_array_equal(made, expected & 0xFFFFFFFF)
+        exact.renewed(adapters)
+    machine = models.machine
     counts = exact.take_counts()
+    assert machine.underflowed == counts.zeroed and machine.saturated == counts.clipped + rule.clipped
+    assert machine.models["product"].lost == counts.lost and count * step.stored == counts.stored
     return step, machine, counts, rule
 
 
@@ -162,8 +141,7 @@ def test_steps_of_all_operations_are_the_reference_word_for_word():
 def test_images_that_share_tiles_and_tensors_of_several_tiles():
     """Four images of 16 rows in a tile, 128 features and 64 channels a level; adapters of cross-attention."""
     shapes = net(size=8, channels=(64, 64), attends=(True, True), text=64)
-    _, machine, counts, _ = steps(shapes, text=8, images=4, order=ORDERS[1], targets="cross-attention")
-    assert machine.models["product"].lost == counts.lost
+    steps(shapes, text=8, images=4, order=ORDERS[1], targets="cross-attention")
 
 
 def test_images_of_four_pixels_and_small_ranks():

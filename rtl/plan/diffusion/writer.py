@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...engines.element.commands import ElementOpcode
-from ...engines.norm.commands import NormOpcode
 from ...engines.update.commands import UpdateOpcode
-from ...formats.norm import EPS, constant
+from ...formats.element import ElementOpcode
+from ...formats.norm import EPS, NormOpcode, constant
 from ...formats.tile_codes import EDGE, NARROW, WIDE, coded
-from ...formats.tile_records import tile_argument
+from ...formats.tile_records import TileArgument, tile_argument
+from ...shell.engines import STORE
 from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
 from ..program.assembler import Assembler, Instruction
@@ -71,6 +71,16 @@ class Step:
     values: list[Value]
     updates: list[tuple[int, int]]
     rule: AdamW
+
+    @property
+    def stored(self) -> int:
+        """Codes that a step stores, as its tensors have them."""
+        count = 0
+        for each in self.program.instructions:
+            if each.engine == STORE and each.operands["arg"]:
+                given = TileArgument.from_bits(each.operands["arg"])
+                count += (int(given.rows) + 1) * (int(given.features) + 1)
+        return count
 
     def instructions(self, step: int) -> list[Instruction]:
         """The commands of step ``step``, from 1 on."""
