@@ -8,87 +8,27 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.tile_codes import ZERO
 from gradloom.rtl.plan.program.assembler import Instruction
 
 from .element import ElementModel
 from .norm import NormModel
 from .product import ProductModel
-from .update import adamw
+from .update import UpdateModel
 
-__all__ = ["Machine", "UpdateModel"]
+__all__ = ["Machine"]
 
 _BEAT = 16
-#: Bits of a gradient's word below its code.
-_BELOW = 8
 
 
 class _Model(Protocol):
     saturated: int
-    underflowed: int
 
     def load(self, port: str, arg: int, content: bytes, /) -> None: ...
 
     def run(self, opcode: int, operands: dict[str, int], /) -> None: ...
 
     def store(self, port: str, arg: int, beats: int, /) -> bytes: ...
-
-
-class UpdateModel:
-    """AdamW on records of gradients, with streams for ports.
-
-    A record is a header and codes; words and moments are those of all its beats, filled up to whole beats of codes.
-    """
-
-    def __init__(self) -> None:
-        self.streams = {"directions": b"", "words": b"", "moments": b""}
-        self.made = {"words": b"", "moments": b""}
-        self.saturated = self.underflowed = 0
-
-    def load(self, port: str, arg: int, content: bytes) -> None:
-        """Beats of a LOAD."""
-        self.streams[port] += content
-
-    def store(self, port: str, arg: int, beats: int) -> bytes:
-        """Beats of a STORE."""
-        size = _BEAT * beats
-        if len(self.made[port]) < size:
-            raise ValueError(f"{port}: {beats} beats are asked for, {len(self.made[port]) // _BEAT} are there")
-        taken, self.made[port] = self.made[port][:size], self.made[port][size:]
-        return taken
-
-    def ready(self, operands: dict[str, int]) -> bool:
-        """Whether all beats of a command are there."""
-        size = operands["beats"] * _BEAT
-        wanted = {"directions": _BEAT + size // 2, "words": size, "moments": 2 * size}
-        return all(len(self.streams[port]) >= count for port, count in wanted.items())
-
-    def run(self, opcode: int, operands: dict[str, int]) -> None:
-        """A command of one record."""
-        size = operands["beats"] * _BEAT
-        record, words, moments = (
-            self._taken(port, count)
-            for port, count in (("directions", _BEAT + size // 2), ("words", size), ("moments", 2 * size))
-        )
-        exponent = int.from_bytes(record[:1], "little", signed=True)
-        codes = np.frombuffer(record[_BEAT:], "<i2").astype(np.int64)
-        m, v = (
-            each.reshape(-1).astype(np.int64) for each in np.frombuffer(moments, "<u4").reshape(-1, 2, 2).swapaxes(0, 1)
-        )
-        rule = {name: value for name, value in operands.items() if name not in ("beats", "shift")}
-        rule["gradient"] += 0 if exponent == ZERO else exponent
-        new, m, v, lost = adamw(np.frombuffer(words, "<i4").astype(np.int64), codes << _BELOW, m, v, **rule)
-        self.saturated += lost
-        self.made["words"] += new.astype("<i4").tobytes()
-        halves = [each.astype("<u4").reshape(-1, 2) for each in (m, v)]
-        self.made["moments"] += np.stack(halves, axis=1).tobytes()
-
-    def _taken(self, port: str, size: int) -> bytes:
-        taken, self.streams[port] = self.streams[port][:size], self.streams[port][size:]
-        return taken
 
 
 class Machine:
@@ -121,7 +61,7 @@ class Machine:
     @property
     def underflowed(self) -> int:
         """Values that became 0 in all engines."""
-        return sum(each.underflowed for each in self.models.values())
+        return sum(getattr(each, "underflowed", 0) for each in self.models.values())
 
     def run(self, instructions: Sequence[Instruction], eager: Sequence[str] | None = None) -> None:
         """A program, in its own order or by ``eager``.
@@ -163,7 +103,9 @@ class Machine:
             made = self.update.made.get(source.port.name, b"") if source.engine == "update" else None
             return made is None or len(made) >= each.operands["beats"] * _BEAT
         if each.engine.name == "update":
-            return self.update.ready(each.operands)
+            count = each.operands["beats"] * _BEAT // 4
+            update = self.update
+            return min(len(update.gradients), len(update.words), len(update.moments) // 2) >= count
         if each.engine.name == "element" and each.opcode == ElementOpcode.WORDS:
             rows, features = each.operands["rows"] + 1, each.operands["features"] + 1
             return len(self.element.queue) >= rows * -(-features // 4) * _BEAT

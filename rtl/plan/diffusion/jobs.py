@@ -42,7 +42,7 @@ class Token(IntEnum):
 class Load:
     """``size`` bytes from ``offset`` on to a port.
 
-    ``slots`` are filled, with a record each.
+    ``slots`` are filled, with a record each. ``after``: first bytes of the STOREs that it reads, where it has no slots.
     """
 
     port: str
@@ -50,12 +50,14 @@ class Load:
     size: int
     arg: int = 0
     slots: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
     @property
     def records(self) -> tuple[int, ...]:
         """Where what it reads may have been stored."""
-        each = self.size // max(len(self.slots), 1)
-        return tuple(range(self.offset, self.offset + self.size, each))
+        if not self.slots:
+            return self.after
+        return tuple(range(self.offset, self.offset + self.size, self.size // len(self.slots)))
 
 
 @dataclass(frozen=True)

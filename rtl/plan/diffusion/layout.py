@@ -83,7 +83,7 @@ class Tiles:
 class Words:
     """Masters and moments of an adapter's matrix, in the order of the codes of its gradient's records.
 
-    ``words``, ``moments``: their first bytes. A row of a record has a whole number of 8 words; those beyond the
+    ``words``, ``moments``: their first bytes. A row of a record has a whole number of 4 words; those beyond the
     features are 0.
     """
 
@@ -94,7 +94,7 @@ class Words:
     @property
     def lanes(self) -> int:
         """Words of a row of a record."""
-        return self.gradient.record.row_beats * 8
+        return -(-self.gradient.record.features // 4) * 4
 
     @property
     def length(self) -> int:

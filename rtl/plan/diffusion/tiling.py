@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...engines.product.commands import ProductOpcode
 from ...formats.element import ElementOpcode
 from ...formats.norm import NormOpcode
+from ...formats.product import ProductOpcode
 from ...formats.tile_codes import EDGE, WIDE
 from ...formats.tile_records import tile_argument
 from ..program.placed import PlacedProgram

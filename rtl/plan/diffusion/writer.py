@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from ...engines.update.commands import UpdateOpcode
+from ...engines.update.engine import UpdateEngine
+from ...formats.adamw import gradient_argument
 from ...formats.element import ElementOpcode
 from ...formats.norm import EPS, NormOpcode, constant
 from ...formats.tile_codes import EDGE, NARROW, WIDE, coded
-from ...formats.tile_records import TileArgument, tile_argument
+from ...formats.tile_records import BEAT, TileArgument, tile_argument
 from ...shell.engines import STORE
 from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
@@ -675,25 +677,34 @@ class _Writer:
         """AdamW on every record, and the codes anew; fraction bits of each command."""
         fractions = []
         for each in self.adapted.values():
-            gradient, words = each.gradient, each.words
-            if 4 * words.length > 16 * 128:
-                raise ValueError(f"rank: {words.length} words of a record must be at most 512")
-            rows, features = gradient.record.rows, gradient.record.features
-            for n, (i, j) in enumerate((i, j) for i in range(gradient.high) for j in range(gradient.wide)):
-                size = 4 * words.length
-                own, moments = words.words + n * size, words.moments + 2 * n * size
-                job = Job("update", streams=True, waits=False)
-                job.loads = [
-                    Load("directions", gradient.at(i, j), gradient.record.size),
-                    Load("words", own, size),
-                    Load("moments", moments, 2 * size),
-                ]
-                given = {"beats": size // 16} | _descent(self.rule, 1, each.fraction)
-                job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
-                job.stores = [Store("moments", moments, 2 * size), Store("words", own, size)]
-                self.tiler.jobs.append(job)
-                fractions.append(each.fraction)
-                self._anew(each, (i, j), Load("words", own, size), rows, features)
+            record, words = each.gradient.record, each.words
+            # The engine has room for so many rows of words of a command.
+            most = max(UpdateEngine.depth * BEAT // (4 * words.lanes), 1)
+            for n, at in enumerate((i, j) for i in range(each.gradient.high) for j in range(each.gradient.wide)):
+                own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
+                parts = []
+                for row in range(0, record.rows, most):
+                    count, header = min(most, record.rows - row), int(row == 0)
+                    size = 4 * words.lanes * count
+                    first = each.gradient.at(*at)
+                    begin = first + (0 if header else BEAT * (1 + row * record.row_beats))
+                    codes = BEAT * (count * record.row_beats + header)
+                    arg = gradient_argument(record.features, header=bool(header))
+                    parts.append(own + 4 * words.lanes * row)
+                    beside = moments + 8 * words.lanes * row
+                    job = Job("update", streams=True, waits=False)
+                    job.loads = [
+                        Load("directions", begin, codes, arg, after=(first,)),
+                        Load("words", parts[-1], size),
+                        Load("moments", beside, 2 * size),
+                    ]
+                    given = {"beats": size // BEAT} | _descent(self.rule, 1, each.fraction)
+                    job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
+                    job.stores = [Store("moments", beside, 2 * size), Store("words", parts[-1], size)]
+                    self.tiler.jobs.append(job)
+                    fractions.append(each.fraction)
+                whole = Load("words", own, 4 * words.length, after=tuple(parts))
+                self._anew(each, at, whole, record.rows, record.features)
         return fractions
 
     def _anew(self, each: Adapted, at: tuple[int, int], load: Load, rows: int, features: int) -> None:
@@ -703,7 +714,7 @@ class _Writer:
         tiler.results["element"] = (slot + 1) % 4
         job = Job("element", streams=True)
         job.loads = [load]
-        given = {"rows": rows - 1, "features": each.words.lanes - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
+        given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
         job.commands = [(ElementOpcode.WORDS, given)]
         arg = tile_argument(slot, rows, features)
         job.stores = [Store("o", codes.at(*at), codes.record.size, arg, slot)]
