@@ -13,8 +13,8 @@ from .output import print_json, progress_bar, say, table
 
 __all__ = ["generate_images", "plan_unet", "say_unet"]
 
-#: The preset that is to fine-tune diffusion models; its RTL is not there.
-COMING = "cdm-qta-kv260"
+#: The preset that fine-tunes diffusion models.
+_OWN = "cdm-qta-kv260"
 
 
 def plan_unet(
@@ -33,8 +33,8 @@ def plan_unet(
     from ..models.unet import find_unet
     from ..plan.diffusion.plan import planned
 
-    if preset not in (None, COMING):
-        raise ValueError(f"preset={preset}: does not fine-tune diffusion models; leave it out, or give {COMING}")
+    if preset not in (None, _OWN):
+        raise ValueError(f"preset={preset}: does not fine-tune diffusion models; leave it out, or give {_OWN}")
     return planned(
         find_unet(model),
         only=only,
@@ -83,10 +83,7 @@ def say_unet(result: dict[str, Any]) -> None:
         f"{result['bytes_a_cycle']} bytes a cycle, "
         f"array {100 * result['utilisation']:.1f} % busy"
     )
-    say(
-        f"- {COMING} has no RTL yet: cycles are by shape, loads under compute; no vector engine and no memory port "
-        f"are counted"
-    )
+    say("- cycles are of the products, by shape, loads under compute: no other engine and no memory port is counted")
 
 
 def generate_images(

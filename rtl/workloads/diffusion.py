@@ -16,9 +16,9 @@ class DiffusionOptions(Options):
     """Options of a fine-tune of a diffusion model."""
 
     engine: str = option(
-        "Engine of execution: reference, products in the integers of the hardware; float.",
+        "Engine of execution: rtl, compared with the reference; reference, the integers of the hardware; float.",
         "reference",
-        choices=("reference", "float"),
+        choices=("rtl", "reference", "float"),
     )
     style: str | None = option(
         "What is done to the shipped digits.", usual="rot90 of shipped digits", choices=("rot90", "invert", "shear")

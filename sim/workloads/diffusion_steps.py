@@ -19,7 +19,7 @@ from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from ..run.programs import Ran
 from ..time.timing import Timing
 
-__all__ = ["Device", "Memory", "Models", "Stepper", "check_step"]
+__all__ = ["Device", "Memory", "Models", "Stepper", "check_size", "check_step"]
 
 Factors = Mapping[str, Adapter]
 
@@ -116,10 +116,7 @@ class Stepper:
     """
 
     def __init__(self, step: Step, memory: Memory, adapters: Factors) -> None:
-        if step.program.length > MEMORY_BYTES:
-            raise ValueError(
-                f"batch: the step needs {step.program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}"
-            )
+        check_size(step)
         self.step, self.memory, self.first = step, memory, adapters
         self.number = 0
         for offset, content in step.program.contents():
@@ -152,6 +149,12 @@ class Stepper:
             words = each.words.unpack(self.memory.read(each.words.words, each.words.size))
             parts.setdefault(layer, {})[part] = words * 2.0**-each.fraction
         return {layer: self.first[layer].taking(both) for layer, both in parts.items()}
+
+
+def check_size(step: Step) -> None:
+    """Refuses a step that needs more memory than there is."""
+    if step.program.length > MEMORY_BYTES:
+        raise ValueError(f"a step needs {step.program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
 
 
 def check_step(ran: Ran, commands: Sequence[Instruction], timing: Timing, **health: int) -> None:

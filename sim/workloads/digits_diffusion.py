@@ -23,7 +23,7 @@ from ..run.counted import MismatchError
 from ..run.programs import forecast_placed
 from .diffusion import Descent, Factors, FloatUNet, timesteps
 from .diffusion_integers import Counts, IntegerDescent, IntegerUNet
-from .diffusion_steps import Device, Stepper, check_step
+from .diffusion_steps import Device, Stepper, check_size, check_step
 from .digits_pictures import Judge, plot_grids
 from .driver import Job, Outcome
 from .noise import noisy, spread
@@ -186,6 +186,8 @@ class DiffusionTask:
         }
         self.steps = asked.steps
         self.epoch = -(-len(self.learn.latents) // batch)
+        if asked.engine == "rtl":
+            self.step = self._lowered()
 
     def package(self) -> None:
         """None: there is no package."""
@@ -195,15 +197,23 @@ class DiffusionTask:
         asked = self.options
         if asked.engine != "rtl":
             return None
-        assert asked.lr is not None and asked.batch is not None
-        rule = IntegerDescent(asked.lr)
-        rule.begun(self._adapters())
-        self.step = lower(
-            self.job.config, self.listed, self.weights, images=asked.batch, fractions=rule.fractions, rule=rule.rule
-        )
         self.expected = forecast_placed(self.step.program)
         told = {"total": self.expected.total} | self.expected.phases
         return {name: self.steps * cycles for name, cycles in told.items()}
+
+    def _lowered(self) -> Step:
+        """The program of a step; :class:`ValueError` if there is none of this batch."""
+        asked = self.options
+        assert asked.lr is not None and asked.batch is not None
+        rule, images = IntegerDescent(asked.lr), asked.batch
+        rule.begun(self._adapters())
+        fractions = rule.fractions
+        try:
+            step = lower(self.job.config, self.listed, self.weights, images=images, fractions=fractions, rule=rule.rule)
+            check_size(step)
+        except ValueError as error:
+            raise ValueError(f"batch={images}: {error}; give 1, 2, 4, 8 or 16") from None
+        return step
 
     def _adapters(self) -> dict[str, Adapter]:
         return self.begun or fresh_adapters(self.listed, self.options.seed)

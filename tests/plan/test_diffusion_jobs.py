@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,14 +9,15 @@ import pytest
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
+from gradloom.rtl.machines.configs import DiffusionConfig
 from gradloom.rtl.plan.diffusion.jobs import Token, write
 from gradloom.rtl.plan.diffusion.slots import Full, Slots
 from gradloom.rtl.plan.diffusion.tiling import Block, Term, Tiler
 from gradloom.sim.reference.tile_program import Machine
 
-from ..workloads.test_diffusion_program import CONFIG, ORDERS
+from ..workloads.test_diffusion_program import ORDERS
 
-SMALL = SimpleNamespace(**vars(CONFIG) | {"x_slots": 4, "w_slots": 4, "element_slots": 2, "norm_slots": 2})
+SMALL = DiffusionConfig(x_slots=4, w_slots=4, element_slots=2, norm_slots=2)
 ROWS = 12
 
 

@@ -1,38 +1,24 @@
 """The program of a LoRA step on models of the engines is the reference of tensors, word for word."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.element.spec import SPEC as ELEMENT
-from gradloom.rtl.engines.norm.spec import SPEC as NORM
-from gradloom.rtl.engines.product.spec import SPEC as PRODUCT
-from gradloom.rtl.engines.update.spec import SPEC as UPDATE
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.machines.configs import DiffusionConfig
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.unet import parsed
 from gradloom.rtl.plan.diffusion.operations import adapted
 from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
 from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.program.progress import check_progress
-from gradloom.rtl.shell.engines import Engines
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
 from gradloom.sim.workloads.diffusion_steps import Models, Stepper
 
-CONFIG = SimpleNamespace(
-    machine=SimpleNamespace(engines=Engines(PRODUCT, ELEMENT, NORM, UPDATE)),
-    data_bits=128,
-    x_slots=32,
-    w_slots=32,
-    element_slots=8,
-    element_results=4,
-    norm_slots=8,
-)
+CONFIG = DiffusionConfig()
 #: LOAD far ahead and STORE far behind, and the other way.
 ORDERS = (
     ("load", "product", "element", "norm", "update", "store"),
