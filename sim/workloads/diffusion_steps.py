@@ -1,4 +1,4 @@
-"""LoRA steps of a diffusion model on the machine: in simulated RTL, or on models of its engines."""
+"""LoRA steps of a diffusion model in RTL, or on models of its engines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -158,7 +158,9 @@ def check_size(step: Step) -> None:
 
 
 def check_step(ran: Ran, commands: Sequence[Instruction], timing: Timing, **health: int) -> None:
-    """Raises :class:`MismatchError` at a counter, or a command's cycles, not as expected.
+    """Raises :class:`MismatchError` where RTL is not as expected.
+
+    Counters, and the cycles of every command, are compared.
 
     ``health``: ``saturated`` and ``underflowed`` of the reference.
     """

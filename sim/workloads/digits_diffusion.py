@@ -103,7 +103,7 @@ def held_out_loss(
 
 
 class _Steps(Protocol):
-    """Makes a step: the loss before it, the adapters after it, and what happened to codes."""
+    """Makes a step: loss before it, adapters after it, and counts."""
 
     def __call__(
         self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors, /
@@ -202,7 +202,7 @@ class DiffusionTask:
         return {name: self.steps * cycles for name, cycles in told.items()}
 
     def _lowered(self) -> Step:
-        """The program of a step; :class:`ValueError` if there is none of this batch."""
+        """The program of a step; refuses a batch that has none."""
         asked = self.options
         assert asked.lr is not None and asked.batch is not None
         rule, images = IntegerDescent(asked.lr), asked.batch

@@ -1,4 +1,4 @@
-"""Jobs of engines: loads, commands and stores, and the tokens between them.
+"""Jobs of engines: loads, commands, stores and the tokens of them.
 
 A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
 STORE each do their parts of all jobs in the order of the jobs, and wait for one another only where they must:

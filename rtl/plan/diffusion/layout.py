@@ -81,9 +81,9 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Words:
-    """Masters and moments of an adapter's matrix, in the order of the codes of its gradient's records.
+    """Masters and moments of an adapter's matrix.
 
-    ``words``, ``moments``: their first bytes. A row of a record has a whole number of 4 words; those beyond the
+    They have the order of the codes of its gradient's records. ``words``, ``moments``: their first bytes. A row of a record has a whole number of 4 words; those beyond the
     features are 0.
     """
 

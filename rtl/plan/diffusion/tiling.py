@@ -26,7 +26,7 @@ _VECTORS, _RESULTS = 32, 4
 
 @dataclass(eq=False)
 class Value:
-    """``count`` matrices ``[rows, features]``, and where their codes lie by width."""
+    """``count`` matrices, and where their codes lie by width."""
 
     number: int
     name: str
@@ -66,7 +66,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Term:
-    """A PRODUCT: its stream's and its kept tiles, and its operands but for slots.
+    """A PRODUCT: tiles of stream and array, operands but for slots.
 
     ``x_skip``, ``w_skip``: slots of the block in front of the first.
     """

@@ -54,7 +54,7 @@ def inputs(net: UNet, text: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def inputs_of(listed: Iterable[Operation]) -> list[Tensor]:
-    """The tensors that no operation makes, in the order of their first reader."""
+    """The tensors that no operation makes, by their first reader."""
     made, found = set(), dict[str, Tensor]()
     for each in listed:
         found |= {t.name: t for t in each.i if t.name not in made and t.name not in found}

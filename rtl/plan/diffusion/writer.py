@@ -1,4 +1,4 @@
-"""Writes the program of a LoRA step of a UNet from its list of operations."""
+"""Writes the program of a LoRA step of a UNet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ _GRADIENT = 24 - WIDE
 
 @dataclass(frozen=True)
 class Adapted:
-    """A matrix of an adapter in memory: its codes, its gradient, masters and moments.
+    """A matrix of an adapter: codes, gradient, masters and moments.
 
     ``fraction``: fraction bits of masters.
     """
@@ -110,7 +110,7 @@ def _descent(rule: AdamW, step: int, fraction: int) -> dict[str, int]:
 
 
 def matrix(each: Linear | Convolution, weight: np.ndarray) -> np.ndarray:
-    """Weights as products have them: ``[inputs, outputs]``, of a convolution nine of them."""
+    """Weights ``[inputs, outputs]``, of a convolution nine of them."""
     value = np.asarray(weight, np.float64)
     if isinstance(each, Convolution):
         return value.transpose(2, 3, 1, 0).reshape(9, value.shape[1], value.shape[0])
@@ -431,7 +431,7 @@ class _Writer:
         step: int,
         high: int = EDGE,
     ) -> None:
-        """Commands of tiles with common statistics, at most as many as there are result slots a job.
+        """Jobs of tiles with common statistics, up to four tiles each.
 
         ``step``: tiles have gains of their own. ``high``: rows of an image in a tile.
         """
@@ -475,7 +475,7 @@ class _Writer:
         return self.tiler.value(f"{each.o.name}.{name}", q.rows, k.rows // self.images, each.heads)
 
     def _images(self, i: int, rows: int) -> list[int]:
-        """Images that lie in row tile ``i`` of a tensor with ``rows`` rows an image."""
+        """Images of ``rows`` rows that lie in row tile ``i``."""
         return [n for n in range(self.images) if n * rows // EDGE == i]
 
     def _check_heads(self, each: Attention) -> int:
@@ -515,7 +515,10 @@ class _Writer:
                 self.tiler.product(made, (i, 0, head), terms, apart=True)
 
     def _mixed(self, each: Attention, made: Value, p: Value, y: Value, turned: bool) -> None:
-        """Products of matrices of heads with features of heads. ``turned``: of the matrices' columns."""
+        """Products of matrices of heads with features of heads.
+
+        ``turned``: of their columns, summed over their rows.
+        """
         deep = self._check_heads(each)
         queries, keys = p.rows // self.images, p.features
         inner, rows = (queries, keys) if turned else (keys, queries)
@@ -674,7 +677,10 @@ class _Writer:
     # -- update --------------------------------------------------------------------------------------------------
 
     def _update(self) -> list[int]:
-        """AdamW on every record, and the codes anew; fraction bits of each command."""
+        """AdamW on every record, then its codes.
+
+        Returns the fraction bits of each command.
+        """
         fractions = []
         for each in self.adapted.values():
             record, words = each.gradient.record, each.words
@@ -730,7 +736,10 @@ def _tiles(value: Value) -> Iterator[tuple[int, int]]:
 
 
 def _reach(rule: Mapping[str, int], i: int, rows: int, dy: int, dx: int) -> tuple[int, int] | None:
-    """First and last row tile that rows of output tile ``i`` read at a place; None where all are zeros."""
+    """First and last row tile that an output tile reads at a place.
+
+    None where all its rows are zeros.
+    """
     side, double, half = (rule.get(name, 0) for name in ("side", "double", "half"))
     g = EDGE * i + np.arange(rows)
     mask, end = (1 << side) - 1, 1 << side << double
@@ -747,7 +756,7 @@ def _reach(rule: Mapping[str, int], i: int, rows: int, dy: int, dx: int) -> tupl
 
 
 def _pieces(made: Value, parts: Sequence[tuple[Value, int, int]]) -> Iterator[list[tuple[Value, int, int, int]]]:
-    """Where the columns of each tile come from: tensor, tile, first beat, beats."""
+    """Of each tile's columns: tensor, tile, first beat, beats."""
     beat = 8
     columns = [(x, c) for x, first, count in parts for c in range(first, first + count, beat)]
     for part in parts:
