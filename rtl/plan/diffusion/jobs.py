@@ -92,7 +92,9 @@ class Job:
 class _Marks:
     """Tokens that parts of a job take and post."""
 
-    load: set[Token] = field(default_factory=set)
+    #: Of each LOAD, in the order of :attr:`loads`.
+    load: list[set[Token]] = field(default_factory=list)
+    loads: list[Load] = field(default_factory=list)
     loaded: set[Token] = field(default_factory=set)
     begin: set[Token] = field(default_factory=set)
     done: set[Token] = field(default_factory=set)
@@ -122,17 +124,20 @@ def _marked(jobs: Sequence[Job]) -> list[_Marks]:
     left: dict[tuple[str, int], int] = {}
     for number, (job, mine) in enumerate(zip(jobs, marks)):
         name = job.engine.upper()
-        behind = max((written.get(at, -1) for load in job.loads for at in load.records), default=-1)
-        if behind >= 0 and order.needs(Token.STORE_LOAD, behind):
-            mine.load.add(Token.STORE_LOAD)
-            marks[behind].stored.add(Token.STORE_LOAD)
+        behind = {load: max((written.get(at, -1) for at in load.records), default=-1) for load in job.loads}
+        # What has long been there is loaded while the rest is made; a stream's loads keep their order.
+        mine.loads = job.loads if job.streams else sorted(job.loads, key=lambda load: behind[load])
+        for load in mine.loads:
+            waits = set[Token]()
+            if behind[load] >= 0 and order.needs(Token.STORE_LOAD, behind[load]):
+                waits.add(Token.STORE_LOAD)
+                marks[behind[load]].stored.add(Token.STORE_LOAD)
+            last = max((used.get((job.engine, load.port, slot), -1) for slot in load.slots), default=-1)
+            if last >= 0 and order.needs(Token[f"{name}_LOAD"], last):
+                waits.add(Token[f"{name}_LOAD"])
+                marks[last].done.add(Token[f"{name}_LOAD"])
+            mine.load.append(waits)
         if not job.streams:
-            before = [used.get((job.engine, load.port, slot)) for load in job.loads for slot in load.slots]
-            last = max((each for each in before if each is not None), default=None)
-            token = Token[f"{name}_LOAD"]
-            if last is not None and order.needs(token, last):
-                mine.load.add(token)
-                marks[last].done.add(token)
             if job.loads:
                 mine.loaded.add(Token[f"LOAD_{name}"])
                 mine.begin.add(Token[f"LOAD_{name}"])
@@ -173,8 +178,8 @@ def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
 
 
 def _write_loads(program: PlacedProgram, job: Job, marks: _Marks) -> None:
-    last = len(job.loads) - 1
-    for n, load in enumerate(job.loads):
-        wait, post = marks.load if n == 0 else (), marks.loaded if n == last else ()
+    last = len(marks.loads) - 1
+    for n, (load, wait) in enumerate(zip(marks.loads, marks.load)):
+        post = marks.loaded if n == last else ()
         place = Place(load.offset, (load.size // 4,))
         program.load(place, job.engine, load.port, arg=load.arg, wait=tuple(wait), post=tuple(post))

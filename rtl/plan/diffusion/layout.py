@@ -83,8 +83,8 @@ class Tiles:
 class Words:
     """Masters and moments of an adapter's matrix.
 
-    They have the order of the codes of its gradient's records. ``words``, ``moments``: their first bytes. A row of a record has a whole number of 4 words; those beyond the
-    features are 0.
+    They have the order of the codes of its gradient's records. ``words``, ``moments``: their first bytes. A row of a
+    record has a whole number of 4 words; those beyond the features are 0.
     """
 
     words: int
