@@ -1,6 +1,7 @@
 """The fine-tune of the shipped diffusion model, and the pictures that it makes."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ import gradloom
 from gradloom.rtl.models.datasets import mnist_test
 from gradloom.rtl.models.diffusion_lora import FILE
 from gradloom.rtl.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
-from gradloom.sim.workloads import digits_pictures
+from gradloom.sim.run.counted import MismatchError
+from gradloom.sim.run.designs import Design
+from gradloom.sim.workloads import digits_diffusion, digits_pictures
+from gradloom.sim.workloads.diffusion_steps import Models
 from gradloom.sim.workloads.digits_pictures import frechet, read_digits
 from gradloom.sim.workloads.noise import kept, noisy, sample, spread
 
@@ -61,6 +65,72 @@ def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
         PRESET, prompt="a sks * .", adapter=tmp_path / "float", output=tmp_path / "grid.png", count=3, steps=1
     )
     assert told["count"] == 3 and (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
+
+
+class ModelDevice(Models):
+    """Models of the engines in place of the simulation; ``wrong``: what a step leaves otherwise."""
+
+    wrong = None
+
+    def __init__(self, config, files, tell, *, expected):
+        super().__init__(config, 64 << 20)
+        self.ran, self.expected = [], expected
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def run(self, step, number):
+        before = self.machine.underflowed
+        super().run(step, number)
+        zeroed = self.machine.underflowed - before
+        if self.wrong == "word" and number == 2:
+            offset = next(iter(step.adapted.values())).words.words
+            self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
+        if self.wrong == "loss":
+            offset = step.error.offset + 16
+            self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
+        cycles = self.expected // 2
+        counters = SimpleNamespace(saturated=0, underflowed=zeroed, cycles=cycles, phases={"load": cycles})
+        self.ran.append(SimpleNamespace(counters=counters))
+
+
+@pytest.fixture
+def on_models(monkeypatch, data, tmp_path):
+    """A fine-tune by ``--engine rtl`` on models; cycles are not compared."""
+    told = []
+    monkeypatch.setattr(digits_diffusion, "Device", ModelDevice)
+    monkeypatch.setattr(digits_diffusion, "check_step", lambda ran, commands, timing, **health: told.append(health))
+    monkeypatch.setattr(Design, "files", lambda design, tell: [])
+
+    def finetune(wrong=None):
+        monkeypatch.setattr(ModelDevice, "wrong", wrong)
+        made = gradloom.finetune(
+            PRESET, engine="rtl", data=data, steps=2, batch=1, generate=0, output=tmp_path / f"rtl{wrong}"
+        )
+        return made, told
+
+    return finetune
+
+
+def test_steps_on_the_machine_are_those_of_the_reference(on_models, data, tmp_path):
+    made, told = on_models()
+    wanted = gradloom.finetune(
+        PRESET, engine="reference", data=data, steps=2, batch=1, generate=0, output=tmp_path / "reference"
+    )
+    for name in ("loss", "loss_after", "own_loss_after", "saturated", "zeroed", "stored"):
+        assert made[name] == wanted[name]
+    assert made["equal_to_reference"]["losses"] == 2 and made["cycles"]["total"] == made["forecast"]["total"]
+    assert len(told) == 2 and sum(each["underflowed"] for each in told) == made["zeroed"] > 0
+    assert (tmp_path / "rtlNone" / FILE).read_bytes() == (tmp_path / "reference" / FILE).read_bytes()
+
+
+@pytest.mark.parametrize(("wrong", "says"), [("word", r"a\[0, 0\] of .* is"), ("loss", "loss of step 1 is")])
+def test_a_step_that_differs_is_found(on_models, wrong, says):
+    with pytest.raises(MismatchError, match=says):
+        on_models(wrong)
 
 
 def test_generated_digits_are_judged(data, tmp_path, monkeypatch):
