@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from gradloom.rtl.engines.norm.engine import NormEngine
-from gradloom.rtl.engines.norm.walk import PACE
 from gradloom.rtl.formats.norm import NormOpcode
 
 from .base import TimedMachine
@@ -12,8 +11,6 @@ from .tiles import TileRecords
 
 __all__ = ["Norm", "norm_cycles"]
 
-#: Features of a beat.
-_CODES = 8
 _GATHER = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
 #: Readings of operands of which sums come, and of which results do.
 _READINGS = {
@@ -26,7 +23,7 @@ _READINGS = {
 }
 
 
-def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool) -> int:
+def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool, lanes: int) -> int:
     """Cycles from a command taken to done.
 
     ``by_row``: the last SUMS, or this command if it is one, had groups of rows.
@@ -34,15 +31,15 @@ def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool) -> int:
     rows, features = operands.get("rows", 0) + 1, operands.get("features", 0) + 1
     gathers = opcode in _GATHER
     tiles = operands.get("tiles", 0) + 1 if gathers else 1
-    segment, count = tiles * -(-features // _CODES), rows
+    segment, count = tiles * -(-features // lanes), rows
     if gathers and not by_row:
-        segment, count = tiles * rows, -(-features // _CODES)
+        segment, count = tiles * rows, -(-features // lanes)
     sums, results = _READINGS[NormOpcode(opcode)]
-    paced = max(segment, PACE) * (count - 1) + segment
+    paced = max(segment, lanes) * (count - 1) + segment
     return (
         NormEngine.ready
         + tiles
-        + sums * (paced + NormEngine.settle)
+        + sums * (paced + NormEngine.settle(lanes))
         + results * (segment * count + NormEngine.finish)
         + (sums + results - 1) * NormEngine.again
     )
@@ -65,7 +62,7 @@ class Norm(OneAtATime):
         what = self.machine.commands[command]
         if what.opcode == NormOpcode.SUMS:
             self.by_row = bool(what.operands.get("by_row", 0))
-        done = at + norm_cycles(what.opcode, what.operands, self.by_row)
+        done = at + norm_cycles(what.opcode, what.operands, self.by_row, self.machine.config.norm_lanes)
         self.command = None
         self.free_at = done + 1
         self.machine.scheduler.done(self.engine, command, done)

@@ -37,7 +37,8 @@ from .walk import NormWalk
 
 __all__ = ["RESULTS", "NormEngine"]
 
-_LANES = 8
+#: Elements of a beat of memory.
+_BEAT = 8
 #: Slots of results.
 RESULTS = 4
 #: The first pass of each opcode; a pass is followed by the next kind until the last of its opcode.
@@ -61,7 +62,7 @@ def _any(value, kinds):
 
 
 class NormEngine(wiring.Component):
-    """Reads rows of tiles, a beat of 8 codes a cycle.
+    """Reads rows of tiles, a code for each of its lanes a cycle.
 
     A command reads them once or more.
 
@@ -77,9 +78,9 @@ class NormEngine(wiring.Component):
     row's largest score, for its sum of powers, for results.
 
     Cycles from a command taken to ``done``: :attr:`ready` and one a tile, then for each reading the beats and
-    :attr:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
-    Where sums come of it a row, or a column of beats by groups of features, takes 8 cycles at least; the last one takes
-    its beats.
+    :meth:`settle` where sums come of it, :attr:`finish` where results do; :attr:`again` before each but the first.
+    Where sums come of it a row, or a column of beats by groups of features, takes as many cycles as there are lanes at
+    least; the last one takes its beats. A beat has as many features as there are lanes.
 
     Members
     -------
@@ -92,11 +93,15 @@ class NormEngine(wiring.Component):
 
     #: Cycles of a command besides those of tiles and beats; see above.
     ready, again = 4, 1
-    settle = _TO_WORDS + NormSums.latency + NormStatistics.latency
     finish = _TO_WORDS + TileResults.latency
 
+    @staticmethod
+    def settle(lanes):
+        """Cycles from the last beat of operands to what is known of the last group."""
+        return _TO_WORDS + NormSums.latency(lanes) + NormStatistics.latency
+
     def __init__(self, spec, config):
-        self.slots = config.norm_slots
+        self.slots, self.lanes = config.norm_slots, config.norm_lanes
         super().__init__(spec.members(config.data_bits))
 
     def elaborate(self, platform):
@@ -110,13 +115,14 @@ class NormEngine(wiring.Component):
         m.d.comb += self._opcode.eq(opcode)
         kind = self._kind = Signal(Kind)
         self._starts = Signal()
+        self._side = (self.lanes - 1).bit_length()
         bad = self._bad(m)
         walk = self._control(m, platform, begins)
         operands = self._operands(m, platform, walk)
         self._compare(m, bad)
         exponent = self._exponents(m)
         lanes, mask = self._lanes(m, platform, walk, operands)
-        tag = data.StructLayout({"valid": 1, "first": 1, "last": 1, "row": range(EDGE), "beat": 3})
+        tag = data.StructLayout({"valid": 1, "first": 1, "last": 1, "row": range(EDGE), "beat": walk.beat.shape()})
         now = Signal(tag)
         m.d.comb += [now[name].eq(getattr(walk, name)) for name in tag.members]
         there = delay(m, now, _TO_WORDS, reset_less=False)
@@ -124,23 +130,36 @@ class NormEngine(wiring.Component):
         lost = self._sums(m, platform, lanes, there, counts)
         store, results = self._store(m, platform)
         m.d.comb += [
-            results.write.valid.eq(there.valid & ~_any(kind, _SUMS)),
             results.write.slot.eq(self._args.o),
             results.write.row.eq(self._args.o_row + there.row),
-            results.write.beat.eq(there.beat),
-            results.write.mask.eq(counts),
             results.write.exponent.eq(exponent),
-            *(results.write.words[n].eq(lane.word) for n, lane in enumerate(lanes)),
             # mutant stale: results.fresh.valid.eq(0),
             results.fresh.valid.eq(self._starts & self._args.fresh & ~_any(kind, _SUMS)),
             results.fresh.slot.eq(self._args.o),
         ]
+        self._write(m, results, lanes, there, counts)
         clipped = sum(Mux(there.valid, lane.clipped, 0) for lane in lanes)
         m.d.sync += [
             self.health.saturated.eq(clipped + lost + store.saturated),
             self.health.underflowed.eq(store.underflowed),
         ]
         return m
+
+    def _write(self, m, results, lanes, there, counts):
+        """Words of a beat of memory become results, two beats of half the lanes at once."""
+        words, write = Cat(lane.word for lane in lanes), results.write
+        made = there.valid & ~_any(self._kind, _SUMS)
+        if self.lanes == _BEAT:
+            m.d.comb += [write.valid.eq(made), write.beat.eq(there.beat), write.mask.eq(counts), write.words.eq(words)]
+            return
+        upper, lower = there.beat[0], registered(m, words)
+        m.d.comb += [
+            write.valid.eq(made & (upper | there.last)),
+            write.beat.eq(there.beat[1:]),
+            # A row that ends in a lower half has nothing above it.
+            write.mask.eq(Mux(upper, Cat(Const(-1, self.lanes), counts), counts)),
+            write.words.eq(Cat(Mux(upper, lower, words), words)),
+        ]
 
     def _bad(self, m):
         """Whether an operand is beyond its bounds.
@@ -187,7 +206,7 @@ class NormEngine(wiring.Component):
         Returns the walk over its beats.
         """
         args, kind = self._args, self._kind
-        walk = place(m, "walk", NormWalk(), platform)
+        walk = place(m, "walk", NormWalk(lanes=self.lanes), platform)
         gathers = (self._opcode == NormOpcode.SUMS) | (self._opcode == NormOpcode.BACK_SUMS)
         tiles = Signal(4)
         m.d.comb += tiles.eq(Mux(gathers, args.tiles, 0))
@@ -200,11 +219,12 @@ class NormEngine(wiring.Component):
             walk.paced.eq(sums),
             walk.rows.eq(args.rows),
             walk.tiles.eq(tiles),
-            walk.beats.eq(args.features[3:]),
+            walk.beats.eq(args.features >> self._side),
         ]
         # Tiles are looked at first, for the largest exponent.
         self._scan, self._scan_tile, self._refused = Signal(), Signal(4), Signal()
-        left = Signal(range(max(self.settle, self.finish)))
+        settle = self.settle(self.lanes)
+        left = Signal(range(max(settle, self.finish)))
         with m.FSM(name="pass"):
             with m.State("IDLE"):
                 with m.If(begins):
@@ -235,7 +255,7 @@ class NormEngine(wiring.Component):
                 pass
             with m.State("PASS"):
                 with m.If(walk.valid & walk.end):
-                    m.d.sync += left.eq(Mux(sums, self.settle - 1, self.finish - 1))
+                    m.d.sync += left.eq(Mux(sums, settle - 1, self.finish - 1))
                     m.next = "REST"
             with m.State("REST"):
                 m.d.sync += left.eq(left - 1)
@@ -272,7 +292,7 @@ class NormEngine(wiring.Component):
                 load.refuse.eq(intake.refuse),
                 memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),
-                memory.beat.eq(walk.beat),
+                memory.beat.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
             ]
             intakes[port] = memory
         a, b, gains = (intakes[port] for port in ("a", "b", "gain"))
@@ -384,27 +404,29 @@ class NormEngine(wiring.Component):
         """
         register = partial(registered, m)
         args, kind = self._args, self._kind
-        known = self._known = place(m, "known", NormKnown(), platform)
+        known = self._known = place(m, "known", NormKnown(lanes=self.lanes), platform)
         left = Signal(7)
-        mask = Signal(_LANES, reset_less=True)
+        mask = Signal(self.lanes, reset_less=True)
         norm = self._opcode <= NormOpcode.BACK
         m.d.comb += [
-            left.eq(args.features - (walk.beat << 3)),
+            left.eq(args.features - (walk.beat << self._side)),
             known.columns.eq(norm & ~self._by_row),
             known.size.eq(self._group),
             known.row.eq(args.a_row + walk.row),
             known.beat.eq(walk.beat),
         ]
-        m.d.sync += mask.eq(Cat(left >= n for n in range(_LANES)))
+        m.d.sync += mask.eq(Cat(left >= n for n in range(self.lanes)))
         counts = register(mask)
         # Of stage 3: shifts of x and of gradients times gains.
         x_less = register(self._top - self._x_at, signed(9))
         down = register(Mux(x_less > 31, 31, x_less), 5)
         gradient_less = register(self._gradient_top - self._gradient_at, signed(10))
         narrow = register(Mux(gradient_less > 63 - NARROWED, 63, gradient_less + NARROWED), 6)
-        codes = [register(beat) for beat in operands]
+        # Of a beat of memory the part that the walk is at.
+        part = register(walk.beat[0]) if self.lanes < _BEAT else 0
+        codes = [register(beat.word_select(part, 16 * self.lanes)) for beat in operands]
         lanes = []
-        for n in range(_LANES):
+        for n in range(self.lanes):
             lane = place(m, f"lane_{n}", NormLane(), platform)
             group, slope = known.groups[n], known.slopes[n]
             deep = group.exponent + self._half
@@ -445,7 +467,7 @@ class NormEngine(wiring.Component):
         Returns whether one was clipped.
         """
         args, kind, known = self._args, self._kind, self._known
-        sums = place(m, "sums", NormSums(), platform)
+        sums = place(m, "sums", NormSums(lanes=self.lanes), platform)
         statistics = place(m, "statistics", NormStatistics(), platform)
         m.d.comb += [
             sums.columns.eq(self._columns),

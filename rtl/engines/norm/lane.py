@@ -240,7 +240,8 @@ class NormLane(wiring.Component):
         base18 = register((base17 << rest) + (1 << rest - 1))
         whole = -above15[EXPONENT_FRAC:].as_signed()
         distance16 = register(whole)
-        far17 = register(Mux(distance16[6:].any(), 63, distance16[:6]), 6)
+        # Nothing is left of what does not count.
+        far17 = register(Mux(distance16[6:].any() | ~delay(m, self.counts, 16), 63, distance16[:6]), 6)
         value19 = register((base18 + rise18 + (1 << POWER_FRAC + rest)) >> rest, unsigned(POWER_FRAC + 2))
         # Stages 20 and 21.
         far19 = delay(m, far17, 2)

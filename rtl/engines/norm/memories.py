@@ -1,6 +1,6 @@
 """Memories of the norm engine: operands, exponents, statistics."""
 
-from amaranth.hdl import Cat, Module, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -12,7 +12,6 @@ from .lane import GradientWord, GroupWord
 
 __all__ = ["NormGains", "NormOperand", "NormKnown", "GAINS"]
 
-_LANES = 8
 #: Slots of gains and biases.
 GAINS = 32
 
@@ -43,7 +42,7 @@ class NormOperand(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.tiles = tiles = Memory(
-            shape=unsigned(8 * BEAT), depth=self.slots * EDGE * 8, init=[], attrs={"ram_style": "block"}
+            shape=unsigned(8 * BEAT), depth=self.slots * EDGE * 8, init=[], attrs={"ram_style": "ultra"}
         )
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=self.slots, init=[])
         into, read = tiles.write_port(), tiles.read_port()
@@ -110,6 +109,10 @@ class NormGains(wiring.Component):
 class NormKnown(wiring.Component):
     """What is known of groups, for each lane to look up its own.
 
+    Parameters
+    ----------
+    lanes : int
+
     Members
     -------
     group, slope : writes of :class:`~.statistics.NormStatistics`.
@@ -117,7 +120,9 @@ class NormKnown(wiring.Component):
     groups, slopes : of its lanes, a cycle later.
     """
 
-    def __init__(self):
+    def __init__(self, *, lanes):
+        self.lanes = lanes
+
         def write(word):
             return data.StructLayout({"valid": 1, "index": range(EDGE), "word": word})
 
@@ -128,15 +133,15 @@ class NormKnown(wiring.Component):
                 "columns": In(1),
                 "size": In(3),
                 "row": In(range(EDGE)),
-                "beat": In(3),
-                "groups": Out(data.ArrayLayout(GroupWord, _LANES)),
-                "slopes": Out(data.ArrayLayout(GradientWord, _LANES)),
+                "beat": In(range(EDGE // lanes)),
+                "groups": Out(data.ArrayLayout(GroupWord, lanes)),
+                "slopes": Out(data.ArrayLayout(GradientWord, lanes)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        for lane in range(_LANES):
+        for lane in range(self.lanes):
             for name, given, shape, out in (
                 ("group", self.group, GroupWord, self.groups),
                 ("slope", self.slope, GradientWord, self.slopes),
@@ -151,7 +156,7 @@ class NormKnown(wiring.Component):
                     out[lane].eq(read.data),
                 ]
                 with m.If(self.columns):
-                    m.d.comb += read.addr.eq(((self.beat << 3) | lane) >> self.size)
+                    m.d.comb += read.addr.eq(Cat(Const(lane, range(self.lanes)), self.beat) >> self.size)
                 with m.Else():
                     m.d.comb += read.addr.eq(self.row)
         return m

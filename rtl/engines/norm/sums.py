@@ -1,20 +1,17 @@
 """Sums of segments by lane, then by group."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tile_codes import EDGE, WIDE, WORD
 from ...stream.delay import delay
 from .lane import PRODUCT
-from .walk import PACE
 
 __all__ = ["SECOND", "TOTAL", "NormSums", "total_layout"]
 
 #: Bits of both sums of a group.
 TOTAL, SECOND = 40, 60
-_LANES = 8
-assert PACE == _LANES
 #: Below all codes.
 _LEAST = -(1 << WIDE - 1)
 
@@ -29,21 +26,29 @@ class NormSums(wiring.Component):
 
     The latter one after another.
 
-    A segment's last beat comes :data:`~.walk.PACE` cycles after the one before it or later; the last total of a
-    segment :attr:`latency` cycles after its last beat.
+    A segment's last beat comes as many cycles as there are lanes after the one before it, or more; the last total of a
+    segment :meth:`latency` cycles after its last beat.
+
+    Parameters
+    ----------
+    lanes : int
 
     Members
     -------
     columns : lanes of a segment are features of ``2**group`` a group, which may go on in the segments that follow;
         else all are of the row. largest : the largest word, not the sum. group, features : the latter less 1. Held.
     i : a beat of ``words`` and ``seconds`` with ``valid``, ``mask``, ``first`` and ``last`` of its segment; ``row`` and
-        ``beat`` are the segment's.
+        ``beat`` are the segment's. Where sums are taken, words without ``mask`` are 0.
     o : :func:`total_layout`. Groups beyond the features have none.
     """
 
-    latency = 3 + _LANES
+    @staticmethod
+    def latency(lanes):
+        """Cycles from a segment's last beat to its last total."""
+        return 3 + lanes
 
-    def __init__(self):
+    def __init__(self, *, lanes):
+        self.lanes = lanes
         super().__init__(
             {
                 "columns": In(1),
@@ -57,10 +62,10 @@ class NormSums(wiring.Component):
                             "first": 1,
                             "last": 1,
                             "row": range(EDGE),
-                            "beat": 3,
-                            "mask": _LANES,
-                            "words": data.ArrayLayout(signed(WORD), _LANES),
-                            "seconds": data.ArrayLayout(signed(PRODUCT), _LANES),
+                            "beat": range(EDGE // lanes),
+                            "mask": lanes,
+                            "words": data.ArrayLayout(signed(WORD), lanes),
+                            "seconds": data.ArrayLayout(signed(PRODUCT), lanes),
                         }
                     )
                 ),
@@ -70,50 +75,48 @@ class NormSums(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        i = self.i
+        i, lanes = self.i, self.lanes
         totals, seconds = [], []
-        for lane in range(_LANES):
+        for lane in range(lanes):
             total = Signal(signed(TOTAL), reset_less=True, name=f"lane_total_{lane}")
             # mutant short: second = Signal(signed(PRODUCT + 1), reset_less=True, name=f"lane_second_{lane}")
             second = Signal(signed(SECOND), reset_less=True, name=f"lane_second_{lane}")
-            word, beside = i.words[lane], i.seconds[lane]
-            before = Mux(i.first, Mux(self.largest, _LEAST, 0), total)
+            most = Signal(signed(WIDE), reset_less=True, name=f"lane_most_{lane}")
+            word = i.words[lane]
+            code, before = word[:WIDE].as_signed(), Mux(i.first, _LEAST, most)
             with m.If(i.valid):
-                # mutant mixes-segments: m.d.sync += second.eq(second + Mux(i.mask[lane], beside, 0))
-                m.d.sync += second.eq(Mux(i.first, 0, second) + Mux(i.mask[lane], beside, 0))
-                with m.If(self.largest):
-                    code = word[:WIDE].as_signed()
-                    # mutant takes-padding: m.d.sync += total.eq(Mux(before > code, before, code))
-                    m.d.sync += total.eq(Mux(~i.mask[lane] | (before[:WIDE].as_signed() > code), before, code))
-                with m.Else():
-                    m.d.sync += total.eq(before + Mux(i.mask[lane], word[:TOTAL].as_signed(), 0))
-            totals.append(total)
+                m.d.sync += [
+                    total.eq(Mux(i.first, 0, total) + word[:TOTAL].as_signed()),
+                    # mutant mixes-segments: second.eq(second + i.seconds[lane]),
+                    second.eq(Mux(i.first, 0, second) + i.seconds[lane]),
+                    # mutant takes-padding: most.eq(Mux(before > code, before, code)),
+                    most.eq(Mux(~i.mask[lane] | (before > code), before, code)),
+                ]
+            totals.append(Cat(Mux(self.largest, most.as_unsigned(), total[:WIDE]), total[WIDE:]))
             seconds.append(second)
 
-        # Lanes of an ended segment, the next one below the others.
+        # Lanes of an ended segment, looked at one after another.
         ended = delay(m, i.valid & i.last, 1, reset_less=False)
         row, beat = (delay(m, each, 1) for each in (i.row, i.beat))
-        waiting = [(Signal.like(t), Signal.like(s)) for t, s in zip(totals, seconds)]
-        active, lane = Signal(), Signal(range(_LANES))
+        waiting = [[Signal(len(each), reset_less=True) for each in some] for some in (totals, seconds)]
+        active, lane = Signal(), Signal(range(lanes))
         own_row, own_beat = Signal.like(row), Signal.like(beat)
         with m.If(ended):
             m.d.sync += [active.eq(1), lane.eq(0), own_row.eq(row), own_beat.eq(beat)]
-            m.d.sync += [each.eq(t) for (each, _), t in zip(waiting, totals)]
-            m.d.sync += [each.eq(s) for (_, each), s in zip(waiting, seconds)]
+            for some, kept in zip((totals, seconds), waiting):
+                m.d.sync += [each.eq(one) for each, one in zip(kept, some)]
         with m.Else():
             m.d.sync += lane.eq(lane + 1)
-            with m.If(lane == _LANES - 1):
+            with m.If(lane == lanes - 1):
                 m.d.sync += active.eq(0)
-            for one, after in zip(waiting, waiting[1:]):
-                m.d.sync += [one[0].eq(after[0]), one[1].eq(after[1])]
 
         place, ones = Signal(range(EDGE)), Signal(range(EDGE))
         m.d.comb += [
-            place.eq(Mux(self.columns, (own_beat << 3) | lane, lane)),
-            ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], _LANES - 1)),
+            place.eq(Mux(self.columns, Cat(lane, own_beat), lane)),
+            ones.eq(Mux(self.columns, Array((1 << n) - 1 for n in range(8))[self.group], lanes - 1)),
         ]
         # The lane's sums with what is to become of them, then the group's.
-        total, second = (delay(m, each, 1) for each in waiting[0])
+        total, second = (delay(m, Array(each)[lane].as_signed(), 1) for each in waiting)
         there = delay(m, active, 1, reset_less=False)
         fresh, index = (
             delay(m, each, 1)
@@ -127,7 +130,9 @@ class NormSums(wiring.Component):
             reset_less=False,
         )
         before = Mux(fresh, Mux(self.largest, _LEAST, 0), self.o.total)
-        larger = Mux(before[:WIDE].as_signed() > total[:WIDE].as_signed(), before, total)
+        # Codes are the lower bits alone.
+        one, other = before[:WIDE].as_signed(), total[:WIDE].as_signed()
+        larger = Mux(one > other, one, other)
         m.d.sync += self.o.valid.eq(ends)
         with m.If(there):
             m.d.sync += [

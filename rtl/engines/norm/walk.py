@@ -6,17 +6,19 @@ from amaranth.lib.wiring import In, Out
 
 from ...formats.tile_codes import EDGE
 
-__all__ = ["PACE", "NormWalk"]
-
-#: Cycles of a group's beats at least, where sums follow them.
-PACE = 8
+__all__ = ["NormWalk"]
 
 
 class NormWalk(wiring.Component):
     """Walks over the beats of rows of tiles, a segment after another.
 
     A segment is a row over all tiles or, ``columns``, a beat's column over all rows and tiles. Beats come in each cycle
-    from the one after ``start`` on; with ``paced`` a segment but the last takes at least :data:`PACE`.
+    from the one after ``start`` on; with ``paced`` a segment but the last takes at least ``lanes`` cycles.
+
+    Parameters
+    ----------
+    lanes : int
+        Features of a beat.
 
     Members
     -------
@@ -24,7 +26,8 @@ class NormWalk(wiring.Component):
     valid, row, tile, beat : of this cycle, from 0 on. first, last : of its segment. end : of all.
     """
 
-    def __init__(self):
+    def __init__(self, *, lanes):
+        self.lanes = lanes
         super().__init__(
             {
                 "start": In(1),
@@ -32,11 +35,11 @@ class NormWalk(wiring.Component):
                 "paced": In(1),
                 "rows": In(range(EDGE)),
                 "tiles": In(4),
-                "beats": In(3),
+                "beats": In(range(EDGE // lanes)),
                 "valid": Out(1),
                 "row": Out(range(EDGE)),
                 "tile": Out(4),
-                "beat": Out(3),
+                "beat": Out(range(EDGE // lanes)),
                 "first": Out(1),
                 "last": Out(1),
                 "end": Out(1),
@@ -45,7 +48,8 @@ class NormWalk(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        busy, gap, age = Signal(), Signal(), Signal(range(PACE))
+        pace = self.lanes
+        busy, gap, age = Signal(), Signal(), Signal(range(pace))
         row_ends, beat_ends, tile_ends = (Signal(name=f"{name}_ends") for name in ("row", "beat", "tile"))
         inner, outer = Mux(self.columns, row_ends, beat_ends), Mux(self.columns, beat_ends, row_ends)
         begins = Signal()
@@ -73,11 +77,11 @@ class NormWalk(wiring.Component):
             with m.If(self.end):
                 m.d.sync += busy.eq(0)
             # mutant unpaced: with m.Elif(0):
-            with m.Elif(self.last & self.paced & (age != PACE - 1)):
+            with m.Elif(self.last & self.paced & (age != pace - 1)):
                 m.d.sync += gap.eq(1)
         with m.If(busy):
-            m.d.sync += age.eq(Mux((self.valid & self.last | gap) & (age == PACE - 1), 0, age + (age != PACE - 1)))
-        with m.If(gap & (age == PACE - 1)):
+            m.d.sync += age.eq(Mux((self.valid & self.last | gap) & (age == pace - 1), 0, age + (age != pace - 1)))
+        with m.If(gap & (age == pace - 1)):
             m.d.sync += gap.eq(0)
         with m.If(self.start):
             m.d.sync += [busy.eq(1), begins.eq(1), age.eq(0), self.row.eq(0), self.tile.eq(0), self.beat.eq(0)]

@@ -20,7 +20,7 @@ def sums(unit=NormSums):
     """A lane's sums are the exact ones of up to 1024 words of 18 bits, or 8 of 30, and of the products beside them."""
     claim = Claim()
     m = claim.m
-    made = unit()
+    made = unit(lanes=8)
     inside = claim.place(made)
     claim.drive(made, without=("largest",))
     row = claim.fixed(1, "row")
@@ -35,8 +35,8 @@ def sums(unit=NormSums):
     with m.If(made.i.valid):
         m.d.sync += [
             count.eq(Mux(fresh, 0, count) + 1),
-            total.eq(Mux(fresh, 0, total) + Mux(made.i.mask[0], word, 0)),
-            beside.eq(Mux(fresh, 0, beside) + Mux(made.i.mask[0], second, 0)),
+            total.eq(Mux(fresh, 0, total) + word),
+            beside.eq(Mux(fresh, 0, beside) + second),
         ]
     reach = Mux(row, count << _ROW_WORD, count << _WORD - 1)
     claim.lemma("count", count <= Mux(row, _ROW, _BEATS))

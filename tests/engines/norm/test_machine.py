@@ -18,15 +18,16 @@ from .machine import NormConfig
 from .script import EPS_OPERANDS, Script, factor_operands, sizes
 
 CONFIG = NormConfig(norm_slots=16)
+NARROW_CONFIG = NormConfig(norm_slots=16, norm_lanes=4)
 _LOADED, _DONE = 1, 2
 
 
 class Program(PlacedProgram):
     """Norms by group and by row, and softmaxes, on tiles of random sizes; loads and stores go on beside commands."""
 
-    def __init__(self, seed, count, *, end=True):
-        super().__init__(CONFIG)
-        self.rng, self.model, self.script = np.random.default_rng(seed), NormModel(CONFIG), Script(seed)
+    def __init__(self, seed, count, *, config=CONFIG, end=True):
+        super().__init__(config)
+        self.rng, self.model, self.script = np.random.default_rng(seed), NormModel(config), Script(seed)
         self.results = []
         for number in range(count):
             (self._norm, self._softmax)[number % 2]()
@@ -139,6 +140,15 @@ def same(programs, memory):
 def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     monkeypatch.setitem(MODELS, "norm", Norm)
     same([Program(seed, 12) for seed in range(3)], memory)
+
+
+def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
+    """Memory is the same; a row of an odd number of their beats ends in half a beat of memory."""
+    monkeypatch.setitem(MODELS, "norm", Norm)
+    programs = [Program(seed, 12, config=NARROW_CONFIG) for seed in range(3)]
+    same(programs, {})
+    fewer, more = (forecast_placed(Program(0, 12, config=config)).phases["norm"] for config in (CONFIG, NARROW_CONFIG))
+    assert fewer < more < 2 * fewer
 
 
 def test_largest_groups_do_not_wrap(monkeypatch):
