@@ -97,7 +97,7 @@ class NormEngine(wiring.Component):
 
     @staticmethod
     def settle(lanes):
-        """Cycles from the last beat of operands to what is known of the last group."""
+        """Cycles from the last beat of operands to its groups' values."""
         return _TO_WORDS + NormSums.latency(lanes) + NormStatistics.latency
 
     def __init__(self, spec, config):
@@ -146,7 +146,7 @@ class NormEngine(wiring.Component):
         return m
 
     def _write(self, m, results, lanes, there, counts):
-        """Words of a beat of memory become results, two beats of half the lanes at once."""
+        """Words become results, two beats of half the lanes at once."""
         words, write = Cat(lane.word for lane in lanes), results.write
         made = there.valid & ~_any(self._kind, _SUMS)
         if self.lanes == _BEAT:
