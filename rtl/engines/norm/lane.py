@@ -30,6 +30,11 @@ _FINE = 2
 _COARSE = 0b111100
 
 
+def _uniform(bits):
+    """All are equal: the sign."""
+    return bits.all() | ~bits.any()
+
+
 class Kind(IntEnum):
     """What the lanes make of a beat: a pass over operands."""
 
@@ -114,18 +119,19 @@ class NormLane(wiring.Component):
         x2 = register(Mux(back, b1, a1))
         x3 = register((x2 << 1) >> register(self.down), signed(WIDE + 1))
         x4 = register((x3 + 1) >> 1, signed(WIDE))
-        product = register(register(register(a1) * register(Mux(kind == Kind.PULLS, b1, gain1))))
+        other = Mux(kind == Kind.PULLS, b1, Mux(kind == Kind.LARGEST, 1, gain1))
+        product = register(register(register(a1) * register(other, signed(WIDE))))
         words7 = Signal(signed(PULL))
         m.d.comb += words7.eq(self._rounded(m, product, later(self.narrow, 3)))
 
         # Stages 5 to 8: less the mean, aligned with the root.
         scaled5 = register(x4 << self.size, signed(WIDE + 15))
         d6 = register(scaled5 - later(group1.sum, 4), signed(33))
-        shift6 = later(self.shift, 6)
-        coarse7 = register((d6 << DEEP) >> (shift6 & _COARSE), signed(33 + DEEP))
-        aligned8 = register(coarse7 >> register(shift6[:_FINE]))
-        # mutant wraps: fitting, over = aligned8[:ALIGNED].as_signed(), Const(0, 1)
-        fitting, over = saturate_hdl(aligned8, signed(ALIGNED))
+        aligned8, wide8 = self._window(m, d6, DEEP, later(self.shift, 6), ALIGNED)
+        # mutant wraps: over = Const(0, 1)
+        over = wide8 | ~_uniform(aligned8[ALIGNED - 1 :])
+        negative8 = later(d6[-1], 2)
+        fitting = Mux(over, Cat(~negative8.replicate(ALIGNED - 1), negative8), aligned8[:ALIGNED]).as_signed()
         # mutant counts-beyond: over9 = register(over & norm)
         over9 = register(over & norm & later(self.counts, 8))
         # Stage 2: less the row's largest score, or its pull.
@@ -178,24 +184,38 @@ class NormLane(wiring.Component):
         coarse23 = register((product22 << SPREAD) >> (fine22 & 0b11100))
         word24 = register(coarse23 >> register(fine22[:_FINE]))
 
-        # Stage 25.
+        # Stage 25. What is added up is chosen early.
+        plain14 = Signal(signed(2 * WIDE), reset_less=True)
         with m.Switch(kind):
             with m.Case(Kind.SUMS):
-                m.d.sync += self.word.eq(later(x13, 11))
+                m.d.sync += plain14.eq(x13)
+            with m.Case(Kind.BACK_SUMS):
+                m.d.sync += plain14.eq(words13)
+            with m.Default():
+                m.d.sync += plain14.eq(later(product, 9))
+        with m.Switch(kind):
+            with m.Case(Kind.SUMS, Kind.BACK_SUMS, Kind.LARGEST, Kind.PULLS):
+                m.d.sync += self.word.eq(later(plain14, 10))
             with m.Case(Kind.NORM):
                 m.d.sync += self.word.eq(later(outcome17, 7))
-            with m.Case(Kind.BACK_SUMS):
-                m.d.sync += self.word.eq(later(words13, 11))
-            with m.Case(Kind.LARGEST):
-                m.d.sync += self.word.eq(later(a1, 23))
-            with m.Case(Kind.PULLS):
-                m.d.sync += self.word.eq(later(product, 20))
             with m.Case(Kind.POWERS, Kind.SHARES):
                 m.d.sync += self.word.eq(later(power21, 3))
             with m.Default():
                 m.d.sync += self.word.eq(word24)
         m.d.sync += [self.second.eq(later(product16, 8)), self.clipped.eq(later(over9, 15) + later(over20, 4))]
         return m
+
+    @staticmethod
+    def _window(m, value, lift, shift, bits):
+        """Lower bits of ``value << lift >> shift``, 2 cycles later.
+
+        There are at least ``bits``, with the sign; the second result tells that these are not all.
+        """
+        kept = bits + (1 << _FINE) - 1
+        register = partial(registered, m)
+        coarse = register(((value << lift) >> (shift & _COARSE))[:kept].as_signed(), signed(kept))
+        beyond = Cat(~_uniform(value[first:]) for first in range(kept - 1 - lift, len(value) - 1, 1 << _FINE))
+        return register(coarse >> register(shift[:_FINE])), register(register((beyond >> shift[_FINE:])[0]))
 
     @staticmethod
     def _rounded(m, value, shift):
@@ -216,12 +236,10 @@ class NormLane(wiring.Component):
         """
         register = partial(registered, m)
         # Stages 12 to 15.
-        coarse12 = register((product << POWER - POWER_FRAC) >> (self.near & _COARSE))
-        fine13 = register(coarse12 >> self.near[:_FINE])
-        beyond = fine13[_ARGUMENT.width - 2 :]
+        fine13, wide13 = self._window(m, product, POWER - POWER_FRAC, self.near, _ARGUMENT.width - 1)
         least = LEAST_ARGUMENT << EXPONENT_FRAC
         # mutant unlimited: argument14 = register(fine13, _ARGUMENT)
-        argument14 = register(Mux(beyond.all() | ~beyond.any(), fine13, least), _ARGUMENT)
+        argument14 = register(Mux(wide13 | ~_uniform(fine13[_ARGUMENT.width - 2 :]), least, fine13), _ARGUMENT)
         above15 = register(argument14 - Mux(self.kind == Kind.POWERS, 0, level14), _ARGUMENT)
         # Stages 16 to 19: the table, and how far the power is shifted right.
         rest = EXP2.rest
