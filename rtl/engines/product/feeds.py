@@ -9,6 +9,7 @@ from ...formats.aligned import DROP, FRACTION
 from ...formats.product import BIAS_LIFT, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...stream.delay import delay
+from ...stream.queue import ShortQueue, count_up_down
 from .turning import TurningMemory, turning_read
 
 __all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "row_layout"]
@@ -175,8 +176,8 @@ class KeptFeed(wiring.Component):
         args = jobs.job.args
         nest = _Nest(m, config, jobs.job, "kept")
         row, last = Signal(range(config.array_rows)), Signal()
-        credit, go = Signal(range(DEPTH + 1), init=DEPTH), Signal()
-        m.d.comb += [go.eq(jobs.busy & (credit != 0)), last.eq(row == config.array_rows - 1)]
+        credit, go = Signal(DEPTH, init=(1 << DEPTH) - 1), Signal()
+        m.d.comb += [go.eq(jobs.busy & credit[0]), last.eq(row == config.array_rows - 1)]
         m.d.comb += jobs.over.eq(go & last & nest.ends)
         index = Signal(_BITS)
         m.d.comb += [
@@ -199,8 +200,9 @@ class KeptFeed(wiring.Component):
         m.d.comb += inside.eq(~((nest.first_tile & below) | (nest.last_tile & above)))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
         counts = delay(m, inside, TurningMemory.latency - 1)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.o), depth=DEPTH)
-        m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
+        m.submodules.queue = queue = ShortQueue(width=len(self.o), depth=DEPTH)
+        # A line's room is free again when it is taken.
+        count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         m.d.comb += [
             queue.w_en.eq(there),
             queue.w_data.eq(Mux(counts, self.o, 0)),
@@ -260,8 +262,8 @@ class RowFeed(wiring.Component):
         nest = _Nest(m, config, job, "row")
         w_slot = Signal(8)
         row, last = Signal(_BITS), Signal()
-        credit, go = Signal(range(DEPTH + 1), init=DEPTH), Signal()
-        m.d.comb += [go.eq(jobs.busy & (credit != 0) & ~(last & nest.stale)), last.eq(row == args.rows)]
+        credit, go = Signal(DEPTH, init=(1 << DEPTH) - 1), Signal()
+        m.d.comb += [go.eq(jobs.busy & credit[0] & ~(last & nest.stale)), last.eq(row == args.rows)]
         m.d.comb += jobs.over.eq(go & last & nest.ends)
         with m.If(go):
             m.d.sync += row.eq(Mux(last, 0, row + 1))
@@ -337,7 +339,7 @@ class RowFeed(wiring.Component):
         drop, far = delay(m, drop, rest), delay(m, far, rest)
         there, tag = (delay(m, each, TurningMemory.latency, reset_less=False) for each in (there, tag))
         present = delay(m, inside, TurningMemory.latency)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=len(self.i.p.as_value()), depth=DEPTH)
+        m.submodules.queue = queue = ShortQueue(width=len(self.i.p.as_value()), depth=DEPTH)
         line = Signal(self.layout)
         m.d.comb += [
             line.x.eq(Mux(present, self.o, 0)),
@@ -350,7 +352,8 @@ class RowFeed(wiring.Component):
             self.i.p.eq(queue.r_data),
             queue.r_en.eq(self.i.ready),
         ]
-        m.d.sync += credit.eq(credit - go + (queue.r_rdy & queue.r_en))
+        # A line's room is free again when it is taken.
+        count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         return m
 
     def _judged(self, m, tag):
