@@ -209,8 +209,9 @@ class NormEngine(wiring.Component):
         walk = place(m, "walk", NormWalk(lanes=self.lanes), platform)
         gathers = (self._opcode == NormOpcode.SUMS) | (self._opcode == NormOpcode.BACK_SUMS)
         tiles = Signal(4)
-        m.d.comb += tiles.eq(Mux(gathers, args.tiles, 0))
-        self._columns = gathers & ~self._by_row
+        # What the opcode says is in registers, which settle before they are looked at.
+        m.d.sync += tiles.eq(Mux(gathers, args.tiles, 0))
+        self._columns = registered(m, gathers) & ~self._by_row
         sums = Signal()
         m.d.comb += [
             sums.eq(_any(kind, _SUMS)),
@@ -471,7 +472,7 @@ class NormEngine(wiring.Component):
         statistics = place(m, "statistics", NormStatistics(), platform)
         m.d.comb += [
             sums.columns.eq(self._columns),
-            sums.largest.eq(kind == Kind.LARGEST),
+            sums.largest.eq(registered(m, kind == Kind.LARGEST)),
             sums.group.eq(self._group),
             sums.features.eq(args.features),
             *(sums.i[name].eq(there[name]) for name in ("first", "last", "beat")),
