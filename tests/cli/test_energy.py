@@ -12,7 +12,7 @@ from gradloom.sim.activity.idle import idle_activity
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),
-    "without RTL": (("energy", "cdm-qta-kv260"), "preset 'cdm-qta-kv260': has no RTL yet"),
+    "another workload": (("energy", "cdm-qta-kv260"), "fine-tunes diffusion models by LoRA, which has no energy"),
     "parameter": (("energy", "digits-ulx3s", "--set", "rowz=3"), "rowz: no such parameter"),
     "value": (("energy", "digits-ulx3s", "--set", "rows=many"), "rows=many: must be an integer"),
     "samples": (("energy", "digits-ulx3s", "--samples", "0"), "samples=0: must be at least 1"),

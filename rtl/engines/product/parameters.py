@@ -1,12 +1,17 @@
 """Parameters of the product engine."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ...formats.pair import Pair
-from ...formats.tile_codes import EDGE
 from ...shell.parameters import Parameters, Resources, parameter
 
+if TYPE_CHECKING:
+    from ...formats.pair import Pair
+
 __all__ = ["ProductParameters"]
+
+#: Rows and columns of a tile. Formats import numpy, which a configuration does without.
+_EDGE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,23 +35,25 @@ class ProductParameters(Parameters):
     apart: int = parameter(19, 17, 19)
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> "Pair":
         """Two codes in the wide operand of a slice."""
+        from ...formats.pair import Pair
+
         return Pair(self.apart)
 
     @property
     def passes(self) -> int:
         """Passes of the array over the columns of a tile."""
-        return EDGE // self.array_columns
+        return _EDGE // self.array_columns
 
     def resources(self) -> Resources:
         """A slice for two products, and one a column that adds."""
-        codes = EDGE * EDGE * 8
+        codes = _EDGE * _EDGE * 8
         return Resources(
             dsp={"products": self.array_rows * self.array_columns // 2, "alignment": self.array_columns},
             bits={
                 "stream tiles": codes * self.x_slots,
                 "kept tiles": codes * self.w_slots,
-                "sums and results": 5 * 48 * EDGE * EDGE,
+                "sums and results": 5 * 48 * _EDGE * _EDGE,
             },
         )
