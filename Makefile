@@ -161,6 +161,7 @@ evidence-proofs:
 # Cuts of power: the firmware on the host, and on its processor in simulated RTL.
 evidence-power: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/workloads/test_power.py tests/engines/linear/test_kept.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/engines/norm tests/engines/product
 
 evidence-fuzz: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz
