@@ -207,6 +207,7 @@ def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
         compared(ran, play, **memory)
 
 
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
 @pytest.mark.parametrize("memory", [{"read_latency": 3}], ids=str)
 def test_random_programs_on_a_square_array(monkeypatch, memory):
     """One pass, one part: what a tile is at once; products in a row of which none waits for the one before."""
