@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from gradloom.rtl.formats.element import EXPONENT_LIMIT, FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.formats.linear import half_up
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO, stored
-from gradloom.rtl.formats.tile_records import TileRecord
+from gradloom.rtl.formats.tile_codes import EDGE, WIDE, ZERO
+from gradloom.rtl.formats.tile_records import BEAT
+
+from .tile_ports import ResultSlots, TileSlots
 
 __all__ = [
     "ElementModel",
@@ -114,19 +116,20 @@ class ElementModel:
         Words that STORE clipped; that it made 0.
     """
 
-    #: A beat of a load port: bytes.
-    _bytes = 16
-
     def __init__(self, config: Any) -> None:
-        self.slots, self.results = config.element_slots, config.element_results
-        self.codes = {port: np.zeros((self.slots, EDGE, EDGE), np.int64) for port in "abc"}
-        self.at = {port: np.full(self.slots, ZERO, np.int64) for port in "abc"}
+        self.slots = {port: TileSlots(config.element_slots, WIDE) for port in "abc"}
         self.queue = b""
-        self.words = np.zeros((self.results, EDGE, EDGE), np.int64)
-        self.exponents = np.zeros((self.results, EDGE), np.int64)
-        self.written = np.zeros((self.results, EDGE, EDGE), bool)
-        self.peaks: dict[int, int] = {}
-        self.saturated = self.underflowed = 0
+        self.results = ResultSlots(config.element_results)
+
+    @property
+    def saturated(self) -> int:
+        """Words that STORE clipped."""
+        return self.results.saturated
+
+    @property
+    def underflowed(self) -> int:
+        """Words that STORE made 0."""
+        return self.results.underflowed
 
     def load(self, port: str, arg: int, data: bytes) -> None:
         """LOAD of whole records, or of words.
@@ -136,39 +139,11 @@ class ElementModel:
         if port == "words":
             self.queue += data
             return
-        slot, record = _argument(arg, WIDE)
-        if not data or len(data) % record.size:
-            raise ValueError(f"{port}: {len(data)} bytes, must be records of {record.size}")
-        for n in range(len(data) // record.size):
-            if slot + n >= self.slots:
-                raise ValueError(f"{port}: slot {slot + n}, must be below {self.slots}")
-            codes, exponent = record.unpack(data[n * record.size :][: record.size])
-            self.codes[port][slot + n, : record.rows, : record.features] = codes
-            # A record's last beat of a row is whole.
-            self.codes[port][slot + n, : record.rows, record.features : -(-record.features // _BEAT) * _BEAT] = 0
-            self.at[port][slot + n] = exponent
+        self.slots[port].load(port, arg, data)
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
-        """STORE of one record.
-
-        :class:`ValueError` where the engine refuses it; where a word of it was not written since the slot's first
-        result, or a larger one was written outside of it.
-        """
-        wide = arg >> 20 & 1
-        slot, record = _argument(arg, WIDE if wide else NARROW)
-        if port != "o" or slot >= self.results or beats != record.beats:
-            raise ValueError(f"{port}: slot {slot}, {beats} beats; must be o, below {self.results}, {record.beats}")
-        place = (slot, slice(record.rows), slice(record.features))
-        if not self.written[place].all():
-            row, feature = (int(n) for n in np.argwhere(~self.written[place])[0])
-            raise ValueError(f"o: word [{row}, {feature}] of slot {slot} was not written")
-        words, exponents = self.words[place], self.exponents[slot, : record.rows, None]
-        if _peak(words, exponents) != self.peaks.get(slot):
-            raise ValueError(f"o: slot {slot} has a larger word outside of {record.rows} x {record.features}")
-        made = stored(words, exponents, record.bits)
-        self.saturated += made.clipped
-        self.underflowed += made.zeroed
-        return record.pack(made.codes, made.exponent)
+        """STORE of one record; see :meth:`~.tile_ports.ResultSlots.store`."""
+        return self.results.store(port, arg, beats)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:
         """A command. Operands that are missing are 0.
@@ -178,7 +153,7 @@ class ElementModel:
         op = ElementOpcode(opcode)
         given = {name: operands.get(name, 0) for name in ElementOperands.members if name[0] != "_"}
         rows, features = given["rows"] + 1, given["features"] + 1
-        if given["o"] >= self.results or given["o_row"] + rows > EDGE:
+        if given["o"] >= len(self.results.peaks) or given["o_row"] + rows > EDGE:
             raise ValueError(f"{op.name}: rows {given['o_row']} to {given['o_row'] + rows} of o {given['o']}")
         if op in (ElementOpcode.SCALE, ElementOpcode.WORDS) and not (
             -EXPONENT_LIMIT <= given["exponent"] < EXPONENT_LIMIT
@@ -188,24 +163,19 @@ class ElementModel:
         slot, first = given["o"], given["o_row"]
         words, exponents = words[:, :features], np.broadcast_to(exponents, (rows, 1))
         if given["fresh"]:
-            self.written[slot] = False
-            self.peaks.pop(slot, None)
-        self.words[slot, first : first + rows, :features] = words
-        self.exponents[slot, first : first + rows] = exponents[:, 0]
-        self.written[slot, first : first + rows, :features] = True
-        peak = _peak(words, exponents)
-        if peak is not None:
-            self.peaks[slot] = max(peak, self.peaks.get(slot, peak))
+            self.results.clear(slot)
+        self.results.write(slot, first, 0, words, exponents)
 
     def _read(self, port: str, given: Mapping[str, int], rows: int, first: int, beats: int) -> tuple[Words, int]:
         """Codes of rows, and their exponent; of a tile of zeros no codes."""
         side = "b" if port == "b" else "a"
         slot, row = given[port], given[f"{side}_row"]
         one = port == "b" and given["one_row"]
-        if slot >= self.slots or (not one and row + rows > EDGE) or first + beats > EDGE // _BEAT:
+        kept = self.slots[port]
+        if slot >= len(kept.at) or (not one and row + rows > EDGE) or first + beats > EDGE // _BEAT:
             raise ValueError(f"{port}: slot {slot}, rows from {row}, beats from {first}")
-        codes = self.codes[port][slot, row : row + (1 if one else rows), first * _BEAT : (first + beats) * _BEAT]
-        at = int(self.at[port][slot])
+        codes = kept.codes[slot, row : row + (1 if one else rows), first * _BEAT : (first + beats) * _BEAT]
+        at = int(kept.at[slot])
         return (codes if at != ZERO else np.zeros_like(codes)).repeat(rows if one else 1, axis=0), at
 
     def _both(self, given: Mapping[str, int], rows: int, beats: int) -> tuple[Words, int, Words, int]:
@@ -234,11 +204,11 @@ class ElementModel:
 
     def _squares(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         side, slot, row, first = 1 << given["side"], given["a"], given["a_row"], given["a_beat"]
-        slots = -(-(row + 4 * rows) // EDGE)
-        if row % 2 or side > EDGE or rows % side or slot + slots > self.slots or first + beats > EDGE // _BEAT:
+        slots, kept = -(-(row + 4 * rows) // EDGE), self.slots["a"]
+        if row % 2 or side > EDGE or rows % side or slot + slots > len(kept.at) or first + beats > EDGE // _BEAT:
             raise ValueError(f"a: slot {slot}, rows from {row}, beats from {first}; side {side}, {rows} rows")
-        codes = self.codes["a"][slot : slot + slots, :, first * _BEAT : (first + beats) * _BEAT]
-        at = np.broadcast_to(self.at["a"][slot : slot + slots, None, None], codes.shape)
+        codes = kept.codes[slot : slot + slots, :, first * _BEAT : (first + beats) * _BEAT]
+        at = np.broadcast_to(kept.at[slot : slot + slots, None, None], codes.shape)
         codes = np.where(at == ZERO, 0, codes)
         shape = (rows // side, 2, side, 2, beats * _BEAT)
         codes, at = (each.reshape(-1, beats * _BEAT)[row : row + 4 * rows].reshape(shape) for each in (codes, at))
@@ -260,20 +230,8 @@ class ElementModel:
         return np.hstack([aligned(one, one_at - top + LIFT), aligned(other, other_at - top + LIFT)]), top - LIFT
 
     def _words(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        size = -(-(given["features"] + 1) // 4) * self._bytes
+        size = -(-(given["features"] + 1) // 4) * BEAT
         if len(self.queue) < rows * size:
             raise ValueError(f"WORDS: {len(self.queue)} bytes of words, needs {rows * size}")
         taken, self.queue = self.queue[: rows * size], self.queue[rows * size :]
         return np.frombuffer(taken, "<i4").astype(np.int64).reshape(rows, -1), given["exponent"]
-
-
-def _argument(arg: int, bits: int) -> tuple[int, TileRecord]:
-    """Slot and record of LOAD's or STORE's operand."""
-    return arg & 0xFF, TileRecord((arg >> 8 & 63) + 1, (arg >> 14 & 63) + 1, bits)
-
-
-def _peak(words: Words, exponents: Words) -> int | None:
-    """Exponent of the leading bit of the largest word; None if all are 0."""
-    tops = np.frexp(np.abs(words).astype(np.float64))[1] - 1 + exponents
-    found = tops[words != 0]
-    return int(found.max()) if len(found) else None

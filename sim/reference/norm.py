@@ -31,10 +31,10 @@ from gradloom.rtl.formats.norm import (
     NormOpcode,
 )
 from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, stored
-from gradloom.rtl.formats.tile_records import TileRecord
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, WIDE
 from gradloom.rtl.formats.vector import EXP2, EXPONENT_FRAC, LOG2, POWER_FRAC, ROOT_FRAC
 
+from .tile_ports import ResultSlots, TileSlots
 from .vector import reciprocal_roots
 
 __all__ = [
@@ -197,54 +197,33 @@ class NormModel:
 
     def __init__(self, config: Any) -> None:
         slots = self.slots = config.norm_slots
-        self.codes = {port: np.zeros((slots, EDGE, EDGE), np.int64) for port in "ab"}
-        self.codes["gain"] = np.zeros((GAINS, 1, EDGE), np.int64)
-        self.at = {port: np.zeros(len(codes), np.int64) for port, codes in self.codes.items()}
-        self.words = np.zeros((RESULTS, EDGE, EDGE), np.int64)
-        self.exponents = np.zeros((RESULTS, EDGE, 1), np.int64)
-        self.written = np.zeros(self.words.shape, bool)
-        self.peaks: list[int | None] = [None] * RESULTS
-        self.saturated = self.underflowed = 0
+        self.operands = {port: TileSlots(slots, WIDE) for port in "ab"}
+        self.operands["gain"] = TileSlots(GAINS, WIDE, rows=1)
+        self.results = ResultSlots(RESULTS)
+        self.clipped = 0
         # Of SUMS: groups by index, as the engine keeps them.
         self.size, self.group, self.by_row = 1, 0, 0
         self.top, self.gradient_top = LEAST, 0
         self.least = self.half = 0
         self.kept = np.zeros((5, EDGE), np.int64)
 
-    def load(self, port: str, arg: int, data: bytes) -> None:
-        """LOAD of whole records.
+    @property
+    def saturated(self) -> int:
+        """Words that the engine or STORE clipped."""
+        return self.clipped + self.results.saturated
 
-        :class:`ValueError` where the engine refuses a beat.
-        """
-        first, record = _argument(arg, WIDE)
-        if not data or len(data) % record.size:
-            raise ValueError(f"{port}: {len(data)} bytes, must be records of {record.size}")
-        for number in range(len(data) // record.size):
-            slot = first + number
-            if slot >= len(self.at[port]) or record.rows > self.codes[port].shape[1]:
-                raise ValueError(f"{port}: slot {slot} of {record.rows} rows is not there")
-            codes, self.at[port][slot] = record.unpack(data[number * record.size :][: record.size])
-            self.codes[port][slot, : record.rows, : record.features] = codes
+    @property
+    def underflowed(self) -> int:
+        """Words that STORE made 0."""
+        return self.results.underflowed
+
+    def load(self, port: str, arg: int, data: bytes) -> None:
+        """LOAD of whole records; see :meth:`~.tile_ports.TileSlots.load`."""
+        self.operands[port].load(port, arg, data)
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
-        """STORE of one record.
-
-        :class:`ValueError` where the engine refuses it; where a word of it was not written since the slot was emptied,
-        or a larger one was written outside of it.
-        """
-        slot, record = _argument(arg, WIDE if arg >> 20 & 1 else NARROW)
-        if port != "o" or slot >= RESULTS or beats != record.beats:
-            raise ValueError(f"{port}: slot {slot}, {beats} beats; must be o, below {RESULTS}, {record.beats}")
-        part = np.s_[slot, : record.rows, : record.features]
-        words, exponents = self.words[part], self.exponents[slot, : record.rows]
-        if not self.written[part].all():
-            raise ValueError(f"o: a word of slot {slot} was not written")
-        if _peak(words, exponents) != self.peaks[slot]:
-            raise ValueError(f"o: slot {slot} has a larger word outside of {record.rows} x {record.features}")
-        made = stored(words, exponents, record.bits)
-        self.saturated += made.clipped
-        self.underflowed += made.zeroed
-        return record.pack(made.codes, made.exponent)
+        """STORE of one record; see :meth:`~.tile_ports.ResultSlots.store`."""
+        return self.results.store(port, arg, beats)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:
         """A command; :class:`ValueError` where the engine refuses it."""
@@ -264,7 +243,8 @@ class NormModel:
         """Codes of rows of tiles, ``[tiles, rows, features]``, and exponents."""
         _refuse(slot + count > self.slots, "slots")
         at = np.s_[slot : slot + count]
-        return self.codes[port][at, given.a_row :][:, : given.rows, : given.features], self.at[port][at]
+        kept = self.operands[port]
+        return kept.codes[at, given.a_row :][:, : given.rows, : given.features], kept.at[at]
 
     def _grouped(self, x: Words) -> Words:
         """Four axes from ``[tiles, rows, features]``."""
@@ -305,25 +285,20 @@ class NormModel:
         _refuse(int(at.max()) > self.top, "exponent above that of the sums")
         words = half_up(codes, np.minimum(self.top - at, 31)[:, None, None])
         unit, lost = normalised(self._grouped(words), self.size, self._found(given))
-        self.saturated += lost
+        self.clipped += lost
         return unit
 
     def _result(self, given: "_Operands", words: Words, exponent: Any) -> None:
         _refuse(given.o >= RESULTS or given.o_row + given.rows > EDGE, "result")
-        part = np.s_[given.o, given.o_row : given.o_row + given.rows, : given.features]
         if given.fresh:
-            self.written[given.o] = False
-            self.peaks[given.o] = None
-        self.words[part] = words.reshape(given.rows, given.features)
-        self.exponents[part[:2]] = exponent
-        self.written[part] = True
-        tops = [self.peaks[given.o], _peak(self.words[part], self.exponents[part[:2]])]
-        self.peaks[given.o] = max((top for top in tops if top is not None), default=None)
+            self.results.clear(given.o)
+        self.results.write(given.o, given.o_row, 0, words.reshape(given.rows, given.features), exponent)
 
     def _norm(self, given: "_Operands") -> None:
         unit = self._unit("a", given.a, 1, given).reshape(given.rows, -1)
-        gain, bias = (self.codes["gain"][slot, :, : given.features] for slot in (given.gain, given.bias))
-        self._result(given, *scaled_unit(unit, gain, self.at["gain"][given.gain], bias, self.at["gain"][given.bias]))
+        kept, slots = self.operands["gain"], [given.gain, given.bias]
+        (gain, bias), (gain_at, bias_at) = (kept.codes[slots, :, : given.features], kept.at[slots])
+        self._result(given, *scaled_unit(unit, gain, gain_at, bias, bias_at))
 
     def _narrowed(self, count: int, given: "_Operands", top: int | None = None) -> Words:
         """Gradients times gains."""
@@ -331,11 +306,11 @@ class NormModel:
         step = count if self.by_row else 1
         _refuse(given.gain + step > GAINS, "gain")
         gains = np.s_[given.gain : given.gain + step]
-        at = at + self.at["gain"][gains]
+        at = at + self.operands["gain"].at[gains]
         if top is None:
             self.gradient_top = int(at.max())
         _refuse(int(at.max()) > self.gradient_top, "exponent above that of the sums")
-        gain = self.codes["gain"][gains, :, : given.features]
+        gain = self.operands["gain"].codes[gains, :, : given.features]
         return self._grouped(narrowed(dy, gain, at[:, None, None], self.gradient_top))
 
     def _back_sums(self, given: "_Operands") -> None:
@@ -343,7 +318,7 @@ class NormModel:
         _refuse(size != self.size, "another size than that of the sums")
         unit = self._unit("b", given.b, given.tiles, given)
         mean, along, lost = gradient_sums(self._narrowed(given.tiles, given), unit, size)
-        self.saturated += lost
+        self.clipped += lost
         for kept, each in zip(self.kept[3:], (mean, along)):
             kept[self._index(given)] = each.reshape(-1)
 
@@ -352,7 +327,7 @@ class NormModel:
         words = self._narrowed(1, given, self.gradient_top)
         mean, along = (self._spread(each, given) for each in self.kept[3:])
         made, lost = gradient(words, unit, self.size, (mean, along), self._found(given), self.least)
-        self.saturated += lost
+        self.clipped += lost
         unit_of = self.gradient_top + NARROWED + self.size.bit_length() - 1 - ROOT_FRAC - SPREAD
         self._result(given, made, unit_of - self.least - self.half - self.top)
 
@@ -366,7 +341,7 @@ class NormModel:
         (dp,), dp_at = self._tiles("b", given.b, 1, given)
         _refuse(int(p_at[0]) > -LIFT, "probabilities above 128")
         words, exponent, lost = softmax_back(p, p_at[0], dp, dp_at[0], (given.mantissa, given.exponent))
-        self.saturated += lost
+        self.clipped += lost
         self._result(given, words, exponent)
 
 
@@ -392,18 +367,6 @@ class _Operands:
     def __init__(self, operands: Mapping[str, int]) -> None:
         for name in self.__annotations__:
             setattr(self, name, int(operands.get(name, 0)) + (name in ("tiles", "rows", "features")))
-
-
-def _argument(arg: int, bits: int) -> tuple[int, TileRecord]:
-    """Slot and record of LOAD's or STORE's operand."""
-    return arg & 0xFF, TileRecord((arg >> 8 & 63) + 1, (arg >> 14 & 63) + 1, bits)
-
-
-def _peak(words: Words, exponents: Words) -> int | None:
-    """Exponent of the leading bit of the largest word; None if all are 0."""
-    tops = np.frexp(np.abs(words).astype(np.float64))[1] - 1 + exponents
-    found = tops[words != 0]
-    return int(found.max()) if len(found) else None
 
 
 def _refuse(bad: bool, what: str) -> None:

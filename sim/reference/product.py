@@ -6,51 +6,20 @@ import numpy as np
 
 from gradloom.rtl.formats.aligned import FRACTION
 from gradloom.rtl.formats.product import BIAS_LIFT, ProductOpcode
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO, stored
-from gradloom.rtl.formats.tile_records import BEAT, TileArgument, TileRecord
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO
 
-__all__ = ["ProductModel", "TileSlots", "unpacked_argument"]
+from .tile_ports import ResultSlots, TileSlots
+
+__all__ = ["ProductModel"]
 
 #: Exponent of a tile of zeros.
 _NEVER = -(1 << 9)
 
 
-def unpacked_argument(arg: int) -> tuple[int, int, int, bool]:
-    """Slot, rows, features and whether codes have 16 bits."""
-    view = TileArgument.from_bits(arg)
-    return int(view.slot), int(view.rows) + 1, int(view.features) + 1, bool(view.wide)
-
-
-class TileSlots:
-    """Codes ``[slots, 64, 64]`` and exponents of a load port's slots.
-
-    What was never written is 0.
-    """
-
-    def __init__(self, slots: int, bits: int) -> None:
-        self.bits = bits
-        self.codes = np.zeros((slots, EDGE, EDGE), np.int64)
-        self.exponents = np.full(slots, ZERO, np.int64)
-
-    def load(self, arg: int, content: bytes) -> None:
-        """Records of a LOAD go to slots."""
-        slot, rows, features, _ = unpacked_argument(arg)
-        record = TileRecord(rows, features, self.bits)
-        for number, at in enumerate(range(0, len(content), record.size)):
-            codes, exponent = record.unpack(content[at : at + record.size])
-            if slot + number >= len(self.codes):
-                raise ValueError(f"slot {slot + number}: there are {len(self.codes)}")
-            # A row's last beat is whole.
-            self.codes[slot + number, :rows, : record.row_beats * 8 * BEAT // self.bits] = 0
-            self.codes[slot + number, :rows, :features] = codes
-            self.exponents[slot + number] = exponent
-
-
 class ProductModel:
-    """Words and exponents of the engine's result slots.
+    """The engine's commands on its slots, word for word.
 
-    ``saturated``, ``underflowed``: codes that STORE limited, and that became 0. ``lost``: products of tiles other than
-    zero that were too far below their unit.
+    ``lost``: products of tiles other than zero that were too far below their unit.
     """
 
     def __init__(self, config: object) -> None:
@@ -59,35 +28,33 @@ class ProductModel:
         self.bias = TileSlots(32, WIDE)
         self.top = _NEVER
         self.sums = np.zeros((EDGE, EDGE), np.int64)
-        self.results = np.zeros((4, EDGE, EDGE), np.int64)
-        self.units = [0] * 4
-        self.written = np.zeros((4, EDGE, EDGE), bool)
-        self.saturated = self.underflowed = self.lost = 0
+        self.results = ResultSlots(4)
+        self.lost = 0
+
+    @property
+    def saturated(self) -> int:
+        """Codes that STORE limited."""
+        return self.results.saturated
+
+    @property
+    def underflowed(self) -> int:
+        """Codes that STORE made 0."""
+        return self.results.underflowed
 
     def load(self, port: str, arg: int, content: bytes) -> None:
         """Records of a LOAD."""
-        (self.bias if port == "bias" else self.tiles[port]).load(arg, content)
+        (self.bias if port == "bias" else self.tiles[port]).load(port, arg, content)
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
         """The record of a STORE."""
-        slot, rows, features, wide = unpacked_argument(arg)
-        # The exponent is that of all words since the slot was empty.
-        whole = stored(self.results[slot] * self.written[slot], self.units[slot], WIDE if wide else NARROW)
-        words = self.results[slot, :rows, :features]
-        record = TileRecord(rows, features, WIDE if wide else NARROW)
-        if beats != record.beats:
-            raise ValueError(f"beats={beats}: the record has {record.beats}")
-        codes = whole.codes[:rows, :features]
-        self.underflowed += int(((words != 0) & (codes == 0)).sum())
-        self.saturated += whole.clipped
-        return record.pack(codes, whole.exponent)
+        return self.results.store(port, arg, beats)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:
         """A command."""
         given = _Operands(operands)
         if given.fresh:
             self.top = _NEVER
-            self.written[given.o] = False
+            self.results.clear(given.o)
         if opcode == ProductOpcode.SCAN or (opcode == ProductOpcode.PRODUCT and given.fresh):
             self._scan(given, of_bias=opcode == ProductOpcode.SCAN and bool(given.last))
         if opcode == ProductOpcode.SCAN:
@@ -97,7 +64,7 @@ class ProductModel:
         if given.start:
             self.sums[rows, columns] = 0
         if opcode == ProductOpcode.BIAS:
-            own = int(self.bias.exponents[given.bias])
+            own = int(self.bias.at[given.bias])
             codes = self.bias.codes[given.bias, 0, columns] << BIAS_LIFT
             addend = np.broadcast_to(codes, self.sums[rows, columns].shape)
             self._add(rows, columns, addend, np.full(len(addend), _NEVER if own == ZERO else own - BIAS_LIFT))
@@ -105,20 +72,19 @@ class ProductModel:
             for tile in range(given.tiles + 1):
                 self._product(given, tile, rows, columns)
         if given.last:
-            self.results[given.o, rows, columns] = self.sums[rows, columns]
-            self.written[given.o, rows, columns] = True
-            self.units[given.o] = self.top - FRACTION
+            words = self.sums[rows, columns]
+            self.results.write(given.o, given.o_row, given.o_column, words, self.top - FRACTION)
 
     def _scan(self, given: "_Operands", *, of_bias: bool) -> None:
         found = [self.top]
         if of_bias:
-            found.append(_joined(int(self.bias.exponents[given.bias]), -BIAS_LIFT))
+            found.append(_joined(int(self.bias.at[given.bias]), -BIAS_LIFT))
         else:
             for tile in range(given.tiles + 1):
-                kept = int(self.tiles["w"].exponents[given.w + tile * given.w_step])
+                kept = int(self.tiles["w"].at[given.w + tile * given.w_step])
                 for row in range(given.reach + 1 if given.gather else 1):
                     slot = given.x + tile * given.x_step + row * given.x_pitch
-                    found.append(_joined(int(self.tiles["x"].exponents[slot]), kept))
+                    found.append(_joined(int(self.tiles["x"].at[slot]), kept))
         self.top = max(found)
 
     def _product(self, given: "_Operands", tile: int, rows: slice, columns: slice) -> None:
@@ -127,12 +93,12 @@ class ProductModel:
         count = given.rows + 1
         if given.gather:
             slots, lines, inside = _gathered(given, first)
-            x, own = stream.codes[slots, lines] * inside[:, None], stream.exponents[slots]
+            x, own = stream.codes[slots, lines] * inside[:, None], stream.at[slots]
             own = np.where(inside, own, ZERO)
         else:
             whole = stream.codes[first].T if given.x_turn else stream.codes[first]
             x = whole[(given.x_row + np.arange(count)) % EDGE]
-            own = np.full(count, stream.exponents[first])
+            own = np.full(count, stream.at[first])
         place = given.w + tile * given.w_step
         w = kept.codes[place].T if given.w_turn else kept.codes[place]
         index = np.arange(EDGE)
@@ -142,7 +108,7 @@ class ProductModel:
             w[: given.k_from] = 0
         if tile == given.tiles:
             w[given.k_to + 1 :] = 0
-        scale = int(kept.exponents[place])
+        scale = int(kept.at[place])
         own = np.where((own == ZERO) | (scale == ZERO), _NEVER, own + scale)
         self._add(rows, columns, x @ w, own)
 

@@ -22,7 +22,8 @@ _BEAT = 16
 
 
 class _Model(Protocol):
-    saturated: int
+    @property
+    def saturated(self) -> int: ...
 
     def load(self, port: str, arg: int, content: bytes, /) -> None: ...
 
