@@ -2,13 +2,14 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..formats.tile_codes import EDGE
 from ..formats.tile_records import BEAT, TileArgument
+from ..hierarchy import place
 from ..shell.signature import PortBeat
 
-__all__ = ["TileIntake", "tile_exponent", "tile_write"]
+__all__ = ["TileIntake", "records", "tile_exponent", "tile_write"]
 
 
 def tile_write(slots):
@@ -21,6 +22,17 @@ def tile_write(slots):
 def tile_exponent(slots):
     """Exponent of a record, which comes before its rows."""
     return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
+
+
+def records(m, port, name, platform, **options):
+    """Places the :class:`TileIntake` of a load port as ``intake_NAME``.
+
+    ``options``: its parameters.
+    """
+    intake = place(m, f"intake_{name}", TileIntake(**options), platform)
+    connect(m, flipped(port.beats), intake.beats)
+    m.d.comb += port.refuse.eq(intake.refuse)
+    return intake
 
 
 class TileIntake(wiring.Component):

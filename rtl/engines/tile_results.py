@@ -2,14 +2,14 @@
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..formats.tile_codes import EDGE, WORD
 from ..hierarchy import place
 from ..stream.delay import delay
-from .tile_store import EXPONENT, PEAK
+from .tile_store import EXPONENT, PEAK, TileStore
 
-__all__ = ["TilePeak", "TileResults"]
+__all__ = ["TilePeak", "TileResults", "results_of"]
 
 #: Words of a beat of results.
 _LANES = 8
@@ -216,3 +216,19 @@ class TileResults(wiring.Component):
             self.some.eq(peak.some),
         ]
         return m
+
+
+def results_of(m, port, slots, platform):
+    """Places result slots, and the :class:`~.tile_store.TileStore` that serves their store port.
+
+    Returns both.
+    """
+    store = place(m, "store", TileStore(slots=slots), platform)
+    results = place(m, "results", TileResults(slots=slots), platform)
+    connect(m, flipped(port), store.port)
+    m.d.comb += [
+        results.slot.eq(store.slot),
+        results.read.eq(store.read),
+        *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
+    ]
+    return results, store

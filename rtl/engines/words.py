@@ -21,23 +21,30 @@ def sign_extended(word):
     return Cat(word, word[-1].replicate(MASTER.width - len(word)))
 
 
-def accept(m, port, opcodes, layout, *, busy, bad):
+def accept(m, port, opcodes, layout, *, busy, bad, steps=0):
     """Takes a command while the engine is not ``busy``.
 
-    Returns its opcode, its operands and, high for a cycle, whether it begins: the cycle after it is taken. The engine
-    must be ``busy`` from the next cycle on.
+    Returns its opcode, its operands and, high for a cycle, whether it begins: the cycle after it is taken, or ``steps``
+    cycles later. The engine must be ``busy`` from the next cycle on.
 
     A command with an opcode that is not in ``opcodes``, or with operands for which ``bad(opcode, operands)``, ends in
-    an error.
+    an error. With ``steps``, ``bad`` may have as many registers.
     """
     opcode, args, judged, known = Signal(8), Signal(layout), Signal(), Signal()
-    command = port.command
-    m.d.comb += command.ready.eq(~busy & ~judged & ~port.error.valid)
+    command, begun = port.command, judged
+    free = ~busy
+    if steps:
+        examined = Signal(steps)
+        begun, free = examined, free & ~examined.any()
+        m.d.sync += examined.eq(examined << 1)
+        with m.If(examined[-1]):
+            m.d.sync += judged.eq(1)
+    m.d.comb += command.ready.eq(free & ~judged & ~port.error.valid)
     with m.If(command.valid & command.ready):
         m.d.sync += [
             opcode.eq(command.p.opcode),
             args.eq(command.p.args),
-            judged.eq(1),
+            begun.eq(1),
             known.eq(Cat(command.p.opcode == each for each in opcodes).any()),
         ]
     return opcode, args, judge(m, port, judged, known=known, bad=bad(opcode, args))

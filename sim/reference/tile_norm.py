@@ -14,25 +14,26 @@ from gradloom.rtl.formats.vector import ROOT_FRAC
 
 from . import norm
 
-__all__ = ["Norm", "softmax", "softmax_back"]
+__all__ = ["Norm", "parts", "softmax", "softmax_back", "values"]
 
 Words = NDArray[np.int64]
 
 
-def _parts(x: np.ndarray) -> tuple[Words, Words]:
+def parts(x: np.ndarray) -> tuple[Words, Words]:
     """Codes, and the exponent of each."""
     made = coded(x, WIDE)
     return made.codes.astype(np.int64), spread(made.exponents, x.shape)
 
 
-def _values(words: Words, exponents: Words | int) -> np.ndarray:
+def values(words: Words, exponents: Words | int) -> np.ndarray:
+    """``word * 2**exponent``."""
     made: np.ndarray = np.ldexp(words.astype(np.float64), exponents)
     return made
 
 
 def _rows(x: np.ndarray) -> tuple[Words, Words]:
     """Rows of codes under the largest exponent of each."""
-    codes, at = (each.reshape(-1, x.shape[-1]) for each in _parts(x))
+    codes, at = (each.reshape(-1, x.shape[-1]) for each in parts(x))
     top = at.max(1, keepdims=True)
     return half_up(codes, np.minimum(top - at, 31)), top
 
@@ -40,13 +41,13 @@ def _rows(x: np.ndarray) -> tuple[Words, Words]:
 def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
     """Softmax of ``factor · scores`` over the last axis."""
     words, exponent = norm.softmax(*_rows(scores), constant(factor * np.log2(np.e)))
-    return _values(words.reshape(scores.shape), exponent)
+    return values(words.reshape(scores.shape), exponent)
 
 
 def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
     """Gradient of the scores: ``factor · p · (dp - sum of p dp)``."""
     words, exponents, _ = norm.softmax_back(*_rows(p), *_rows(dp), constant(factor))
-    return _values(words, exponents).reshape(p.shape)
+    return values(words, exponents).reshape(p.shape)
 
 
 class Norm:
@@ -64,8 +65,8 @@ class Norm:
     """
 
     def __init__(self, gain: np.ndarray, bias: np.ndarray, *, rows: int, groups: int, eps: float) -> None:
-        self.gain, self.gain_at = _parts(gain[None])
-        self.bias, self.bias_at = _parts(bias[None])
+        self.gain, self.gain_at = parts(gain[None])
+        self.bias, self.bias_at = parts(bias[None])
         self.rows, self.groups, self.size = rows, groups, rows * len(gain) // groups
         if self.size > 1 << SIZE:
             raise ValueError(f"groups={groups}: a group has {self.size} values, must have at most {1 << SIZE}")
@@ -76,7 +77,7 @@ class Norm:
 
     def _unit(self, x: np.ndarray) -> tuple[Words, norm.Statistics, Words]:
         """Normalised values, what is known of their groups, exponents."""
-        codes, at = (self._grouped(each) for each in _parts(x))
+        codes, at = (self._grouped(each) for each in parts(x))
         top = np.maximum(at.max((1, 3), keepdims=True), LEAST)
         words = half_up(codes, np.minimum(top - at, 31))
         found = norm.statistics(words, self.size, top, self.eps)
@@ -97,12 +98,12 @@ class Norm:
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Normalised values times gain, plus bias."""
         unit = self._unit(x)[0].reshape(x.shape)
-        return _values(*norm.scaled_unit(unit, self.gain, self.gain_at, self.bias, self.bias_at))
+        return values(*norm.scaled_unit(unit, self.gain, self.gain_at, self.bias, self.bias_at))
 
     def backward(self, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Gradient of x."""
         unit, found, x_top = self._unit(x)
-        codes, at = _parts(dy)
+        codes, at = parts(dy)
         at = self._grouped(at + self.gain_at)
         top = at.max((1, 3), keepdims=True)
         gain = self._grouped(np.broadcast_to(self.gain, dy.shape))
@@ -111,4 +112,4 @@ class Norm:
         least = self._least(found.exponent, x.shape[1])
         made, _ = norm.gradient(words, unit, self.size, (mean, along), found, least)
         unit_of = top + NARROWED + self.size.bit_length() - 1 - ROOT_FRAC - SPREAD
-        return _values(made, unit_of - least - found.half - x_top).reshape(x.shape)
+        return values(made, unit_of - least - found.half - x_top).reshape(x.shape)

@@ -43,9 +43,10 @@ class TileSlots:
         first, record = _argument(arg, self.bits)
         if not content or len(content) % record.size:
             raise ValueError(f"{port}: {len(content)} bytes, must be records of {record.size}")
+        slots, rows = self.codes.shape[:2]
         for slot, at in enumerate(range(0, len(content), record.size), first):
-            if slot >= len(self.at) or record.rows > self.codes.shape[1]:
-                raise ValueError(f"{port}: slot {slot} of {record.rows} rows is not there")
+            if slot >= slots or record.rows > rows:
+                raise ValueError(f"{port}: slot {slot}, {record.rows} rows; must be below {slots}, at most {rows}")
             codes, self.at[slot] = record.unpack(content[at : at + record.size])
             # A row's last beat is whole.
             self.codes[slot, : record.rows, : record.row_beats * 8 * BEAT // self.bits] = 0

@@ -8,38 +8,14 @@ stand in :mod:`.tile_norm`.
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.element import CONSTANT
-from gradloom.rtl.formats.tile_codes import WIDE, ZERO, coded, spread
+from gradloom.rtl.formats.norm import constant
 
 from . import element
-from .tile_norm import Norm, softmax, softmax_back
+from .tile_norm import Norm, parts, softmax, softmax_back, values
 
 __all__ = ["Norm", "add", "geglu", "geglu_back", "scaled", "silu", "silu_back", "softmax", "softmax_back", "total"]
 
 Words = NDArray[np.int64]
-
-#: Exponent of zero.
-_NEVER = -(1 << 12)
-
-
-def _parts(x: np.ndarray) -> tuple[Words, Words]:
-    """Codes, and the exponent of each."""
-    made = coded(x, WIDE)
-    exponents = np.where(made.exponents == ZERO, _NEVER, made.exponents)
-    return made.codes.astype(np.int64), spread(exponents, x.shape)
-
-
-def _values(words: Words, exponents: Words | int) -> np.ndarray:
-    made: np.ndarray = np.ldexp(words.astype(np.float64), np.maximum(exponents, -1000))
-    return made
-
-
-def _constant(value: float) -> tuple[int, int]:
-    """Mantissa of 17 bits and exponent of a positive constant."""
-    mantissa, exponent = np.frexp(value)
-    rounded = int(np.rint(mantissa * (1 << CONSTANT)))
-    # What rounds to a power of two has no place in 17 bits.
-    return (rounded >> 1, int(exponent) - CONSTANT + 1) if rounded >> CONSTANT else (rounded, int(exponent) - CONSTANT)
 
 
 def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False) -> np.ndarray:
@@ -47,11 +23,11 @@ def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False) -> np.ndarray:
 
     ``b`` may have one row for many of ``a``, of the same shape otherwise.
     """
-    one, other = _parts(a), _parts(b)
+    one, other = parts(a), parts(b)
     if len(b) != len(a):
         codes, at = (each.repeat(len(a) // len(b), axis=0) for each in other)
         other = codes, at
-    return _values(*element.add(*one, *other, subtract=subtract))
+    return values(*element.add(*one, *other, subtract=subtract))
 
 
 def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -59,41 +35,41 @@ def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.nd
 
     Each is under the largest exponent of its values.
     """
-    codes, at = (each.reshape(shape) for each in _parts(x))
-    return _values(*element.squares(codes, at, axes))
+    codes, at = (each.reshape(shape) for each in parts(x))
+    return values(*element.squares(codes, at, axes))
 
 
 def scaled(x: np.ndarray, factor: float) -> np.ndarray:
     """Codes times a constant of 17 bits."""
-    return _values(*element.scaled(*_parts(x), *_constant(factor)))
+    return values(*element.scaled(*parts(x), *constant(factor)))
 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """``x sigmoid(x)``."""
-    return _values(*element.silu(*_parts(x)))
+    return values(*element.silu(*parts(x)))
 
 
 def silu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Gradient of x."""
-    return _values(*element.silu_back(*_parts(dy), *_parts(x)))
+    return values(*element.silu_back(*parts(dy), *parts(x)))
 
 
 def _halves(x: np.ndarray) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
     """Value and gate, which is behind, each with its exponents."""
-    (value, gate), (value_at, gate_at) = (np.split(each, 2, axis=1) for each in _parts(x))
+    (value, gate), (value_at, gate_at) = (np.split(each, 2, axis=1) for each in parts(x))
     return (value, value_at), (gate, gate_at)
 
 
 def geglu(x: np.ndarray) -> np.ndarray:
     """``value · gelu(gate)``, the gate behind."""
     value, gate = _halves(x)
-    return _values(*element.geglu(*value, *gate))
+    return values(*element.geglu(*value, *gate))
 
 
 def geglu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Gradients of value and gate."""
     value, gate = _halves(x)
-    incoming = _parts(dy)
+    incoming = parts(dy)
     return np.hstack(
-        [_values(*element.geglu(*incoming, *gate)), _values(*element.geglu_gate_back(*value, *gate, *incoming))]
+        [values(*element.geglu(*incoming, *gate)), values(*element.geglu_gate_back(*value, *gate, *incoming))]
     )

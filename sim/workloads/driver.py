@@ -219,7 +219,7 @@ def repeatable(task: Task, job: Job) -> dict[str, Any]:
     return {
         "request": task.options.facts(),
         "files": {name: job.sums(path) for name, path in task.files.items()},
-        "parameters": {} if job.config is None else dataclasses.asdict(job.config),
+        "parameters": dataclasses.asdict(job.config),
     }
 
 

@@ -15,6 +15,8 @@ from gradloom.rtl.shell.signature import LoadSignature, StoreSignature
 from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store
 from gradloom.sim.bench.mutants import mutant
 
+from .records import beats_of
+
 SLOTS = 2
 
 
@@ -46,10 +48,6 @@ class Loop(wiring.Component):
             ),
         ]
         return m
-
-
-def beats_of(content):
-    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
 
 
 def writes(shape, slot, words, exponents):

@@ -8,10 +8,10 @@ from ...formats.tile_codes import EDGE, WIDE, ZERO
 from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue
-from ..tile_load import TileIntake
-from ..tile_results import TileResults
-from ..tile_store import EXPONENT, TileStore
-from ..words import judge
+from ..tile_load import records
+from ..tile_results import TileResults, results_of
+from ..tile_store import EXPONENT
+from ..words import accept
 from .lane import TABLE, TABLE_WORD, ElementLane, Result
 
 __all__ = ["ElementEngine"]
@@ -66,7 +66,16 @@ class ElementEngine(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         self._busy = busy = Signal()
-        op, args, begins = self._accept(m, busy)
+        # What may be wrong with its operands is in registers before it is judged.
+        op, args, begins = accept(
+            m,
+            self.engine,
+            ElementOpcode,
+            ElementOperands,
+            busy=busy,
+            bad=lambda op, args: Cat(registered(m, each) for each in self._wrong(op, args)).any(),
+            steps=1,
+        )
         begin = delay(m, begins, 1, reset_less=False)
         m.d.comb += self.engine.done.eq(self._walk(m, op, args, begin))
         with m.If(begins | self.engine.done):
@@ -75,21 +84,6 @@ class ElementEngine(wiring.Component):
         codes, exponents = self._operands(m, platform, op, args, kind)
         self._compute(m, platform, op, args, kind, codes, exponents, begin)
         return m
-
-    def _accept(self, m, busy):
-        """Takes a command as :func:`~..words.accept` does, a cycle slower.
-
-        What may be wrong with its operands is in registers before it is judged.
-        """
-        command = self.engine.command
-        op, args, taken, judged = Signal(8), Signal(ElementOperands), Signal(), Signal()
-        m.d.comb += command.ready.eq(~busy & ~taken & ~judged & ~self.engine.error.valid)
-        m.d.sync += [taken.eq(command.valid & command.ready), judged.eq(taken)]
-        with m.If(command.valid & command.ready):
-            m.d.sync += [op.eq(command.p.opcode), args.eq(command.p.args)]
-        wrong = Cat(registered(m, each) for each in self._wrong(op, args))
-        known = registered(m, op < len(ElementOpcode))
-        return op, args, judge(m, self.engine, judged, known=known, bad=wrong.any())
 
     def _wrong(self, op, args):
         """Bits: what of an opcode's operands is not there."""
@@ -239,18 +233,13 @@ class ElementEngine(wiring.Component):
         address_c = registered(m, Cat(delay(m, at_a, 1), mine[:6], args.c[:bits]))
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
-            port = getattr(self, f"load_{name}")
-            intake = place(m, f"intake_{name}", TileIntake(slots=slots, bits=WIDE), platform)
+            intake = records(m, getattr(self, f"load_{name}"), name, platform, slots=slots, bits=WIDE)
             m.submodules[f"slots_{name}"] = kept = memory.Memory(
                 shape=_BEAT, depth=slots * EDGE * _LANES, init=[], attrs={"ram_style": "ultra"}
             )
             write, read = kept.write_port(), kept.read_port()
             exponents = Array(Signal(signed(8), name=f"exponent_{name}_{n}", init=ZERO) for n in range(slots))
             m.d.comb += [
-                intake.beats.valid.eq(port.beats.valid),
-                intake.beats.p.eq(port.beats.p),
-                port.beats.ready.eq(intake.beats.ready),
-                port.refuse.eq(intake.refuse),
                 write.en.eq(intake.write.valid),
                 write.addr.eq(Cat(intake.write.beat, intake.write.row, intake.write.slot[:bits])),
                 write.data.eq(intake.write.data),
@@ -321,16 +310,8 @@ class ElementEngine(wiring.Component):
         ]
         exponent = registered(m, left_part + right_part, size)
 
-        results = place(m, "results", TileResults(slots=self.config.element_results), platform)
-        store = place(m, "store", TileStore(slots=self.config.element_results), platform)
-        wiring.connect(m, wiring.flipped(self.store_o), store.port)
-        m.d.comb += [
-            results.slot.eq(store.slot),
-            results.read.eq(store.read),
-            *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
-            self.health.saturated.eq(store.saturated),
-            self.health.underflowed.eq(store.underflowed),
-        ]
+        results, store = results_of(m, self.store_o, self.config.element_results, platform)
+        m.d.comb += [self.health.saturated.eq(store.saturated), self.health.underflowed.eq(store.underflowed)]
         tables = [memory.Memory(shape=TABLE_WORD, depth=len(TABLE), init=TABLE) for _ in range(_LANES // 2)]
         for n, table in enumerate(tables):
             table.attrs["ram_style"] = "block"

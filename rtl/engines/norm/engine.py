@@ -4,7 +4,6 @@ from functools import partial
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import connect, flipped
 
 from ...formats.norm import (
     BIAS_LIFT,
@@ -20,14 +19,14 @@ from ...formats.norm import (
     NormOpcode,
     NormOperands,
 )
-from ...formats.tile_codes import EDGE, LEAST
+from ...formats.tile_codes import EDGE, LEAST, WIDE
 from ...formats.vector import POWER_FRAC, ROOT_FRAC
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay, registered
-from ..tile_load import TileIntake
-from ..tile_results import TileResults
-from ..tile_store import EXPONENT, TileStore
+from ..tile_load import records
+from ..tile_results import TileResults, results_of
+from ..tile_store import EXPONENT
 from ..words import accept
 from .lane import Kind, NormLane
 from .memories import GAINS, NormGains, NormKnown, NormOperand
@@ -128,7 +127,7 @@ class NormEngine(wiring.Component):
         there = delay(m, now, _TO_WORDS, reset_less=False)
         counts = delay(m, mask, _TO_WORDS - 1)
         lost = self._sums(m, platform, lanes, there, counts)
-        store, results = self._store(m, platform)
+        results, store = results_of(m, self.store_o, RESULTS, platform)
         m.d.comb += [
             results.write.slot.eq(self._args.o),
             results.write.row.eq(self._args.o_row + there.row),
@@ -284,13 +283,9 @@ class NormEngine(wiring.Component):
         ):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
-            intake = place(
-                m, f"intake_{port}", TileIntake(slots=GAINS if gain else self.slots, bits=16, row=gain), platform
-            )
-            load = getattr(self, f"load_{port}")
-            connect(m, flipped(load.beats), intake.beats)
+            slots = GAINS if gain else self.slots
+            intake = records(m, getattr(self, f"load_{port}"), port, platform, slots=slots, bits=WIDE, row=gain)
             m.d.comb += [
-                load.refuse.eq(intake.refuse),
                 memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),
                 memory.beat.eq(Cat(walk.beat, Const(0, 1)) >> (3 - self._side)),
@@ -494,15 +489,3 @@ class NormEngine(wiring.Component):
             self._least.eq(statistics.least),
         ]
         return statistics.clipped
-
-    def _store(self, m, platform):
-        """Slots of results, and the port that sends them."""
-        store = place(m, "store", TileStore(slots=RESULTS), platform)
-        results = place(m, "results", TileResults(slots=RESULTS), platform)
-        connect(m, flipped(self.store_o), store.port)
-        m.d.comb += [
-            results.slot.eq(store.slot),
-            results.read.eq(store.read),
-            *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
-        ]
-        return store, results

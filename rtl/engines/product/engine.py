@@ -9,7 +9,7 @@ from ...formats.tile_codes import EDGE, NARROW, WIDE, WORD
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay
-from ..tile_load import TileIntake
+from ..tile_load import records
 from ..tile_results import TilePeak
 from ..tile_store import TileStore
 from .feeds import TOP, KeptFeed, RowFeed
@@ -96,9 +96,7 @@ class ProductEngine(wiring.Component):
             ("x", rows, config.array_rows, config.x_slots),
             ("w", kept, config.array_columns, config.w_slots),
         ):
-            port = getattr(self, f"load_{name}")
-            intake = place(m, f"intake_{name}", TileIntake(slots=slots, bits=NARROW), platform)
-            _load(m, port, intake)
+            intake = records(m, getattr(self, f"load_{name}"), name, platform, slots=slots, bits=NARROW)
             tiles = place(m, f"tiles_{name}", TurningMemory(banks=banks, slots=slots), platform)
             m.d.comb += [tiles.write.eq(intake.write), tiles.read.eq(feed.read), feed.o.eq(tiles.o)]
             self._exponents(m, name, intake, slots, (front, rows))
@@ -122,8 +120,7 @@ class ProductEngine(wiring.Component):
     def _bias(self, m, platform, front, rows, sums):
         """Biases: 8 codes are written in a cycle, those of a pass read."""
         config = self.config
-        intake = place(m, "intake_bias", TileIntake(slots=BIASES, bits=WIDE, row=True), platform)
-        _load(m, self.load_bias, intake)
+        intake = records(m, self.load_bias, "bias", platform, slots=BIASES, bits=WIDE, row=True)
         beats = config.array_columns // 8
         log = (beats - 1).bit_length()
         for n in range(beats):
@@ -212,12 +209,3 @@ class ProductEngine(wiring.Component):
             self.engine.done.eq(over),
         ]
         m.d.sync += pending.eq(pending + ended - (over & ~order.r_data))
-
-
-def _load(m, port, intake):
-    m.d.comb += [
-        intake.beats.valid.eq(port.beats.valid),
-        intake.beats.p.eq(port.beats.p),
-        port.beats.ready.eq(intake.beats.ready),
-        port.refuse.eq(intake.refuse),
-    ]

@@ -49,7 +49,6 @@ def row_layout(config):
             "pass": range(max(config.passes, 2)),
             "slot": 5,
             "o": 2,
-            "fresh": 1,
             "unit": signed(TOP + 1),
             "o_column": _BITS,
             "columns": _BITS,
@@ -292,7 +291,6 @@ class RowFeed(wiring.Component):
             now["pass"].eq(nest.pass_),
             now.slot.eq(args.bias),
             now.o.eq(args.o),
-            now.fresh.eq(args.fresh),
             now.unit.eq(job.top - FRACTION),
             now.o_column.eq(args.o_column),
             now.columns.eq(args.columns),
@@ -306,10 +304,11 @@ class RowFeed(wiring.Component):
             tag.last.eq(came.last & nest.ends_pass),
             tag.ends.eq(came.ends & nest.ends),
         ]
-        lines, slot, inside = self._addresses(m, args, nest.slot, row)
+        lines, slot, inside, bad = self._addresses(m, args, nest.slot, row)
         wait = self.addresses
-        tag, there = delay(m, tag, wait - 1, reset_less=False), delay(m, there, wait, reset_less=False)
-        tag = self._judged(m, tag)
+        there, came = delay(m, there, wait, reset_less=False), delay(m, tag, wait - 1, reset_less=False)
+        tag = Signal(now.shape())
+        m.d.comb += [tag.eq(came), tag.bad.eq(bad)]
         own_w, first, turn, top = (delay(m, each, wait) for each in (w_slot, first, args.x_turn, job.top))
         m.d.comb += [
             self.read.slot.eq(slot),
@@ -356,16 +355,10 @@ class RowFeed(wiring.Component):
         count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         return m
 
-    def _judged(self, m, tag):
-        """The tag with what the address said."""
-        judged = Signal(tag.shape())
-        m.d.comb += [judged.eq(tag), judged.bad.eq(self._bad)]
-        return judged
-
     def _addresses(self, m, args, base, row):
-        """Line, slot and whether it is in the image.
+        """Line, slot, whether it is in the image, and whether no slot has it.
 
-        They are there :attr:`addresses` cycles later; ``_bad`` tells of a line whose tile is not held."""
+        They are there :attr:`addresses` cycles later."""
         stages = [args]
         for _ in range(self.addresses - 1):
             stages.append(delay(m, stages[-1], 1))
@@ -411,5 +404,4 @@ class RowFeed(wiring.Component):
         line = register(Mux(args.gather, line, args.x_row + row), _BITS, "line")
         slot = register(base + Mux(args.gather, near * args.x_pitch, 0), len(self.x_slot), "slot")
         inside = register(~args.gather | (inside & ~bad), 1, "inside_6")
-        self._bad = delay(m, bad, 1)
-        return line, slot, inside
+        return line, slot, inside, delay(m, bad, 1)

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...formats.product import BIAS_LIFT, ProductOpcode, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...shell.signature import EngineSignature
-from ..words import judge
+from ..words import accept
 from .feeds import TOP, job_layout
 
 __all__ = ["Front", "NEVER"]
@@ -53,16 +53,16 @@ class Front(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        port, args, opcode = self.engine, Signal(ProductOperands), Signal(8)
-        busy, fetched, judged, known = Signal(), Signal(2), Signal(), Signal()
-        m.d.comb += port.command.ready.eq(~busy & ~fetched.any() & ~judged & ~port.error.valid)
-        with m.If(port.command.valid & port.command.ready):
-            m.d.sync += [args.eq(port.command.p.args), opcode.eq(port.command.p.opcode), fetched.eq(1)]
-        with m.Else():
-            m.d.sync += fetched.eq(fetched << 1)
-        with m.If(fetched[1]):
-            m.d.sync += [judged.eq(1), known.eq(opcode <= max(ProductOpcode))]
-        begins = judge(m, port, judged, known=known, bad=self._bad(m, args, opcode))
+        busy = Signal()
+        opcode, args, begins = accept(
+            m,
+            self.engine,
+            ProductOpcode,
+            ProductOperands,
+            busy=busy,
+            bad=lambda opcode, args: self._bad(m, args, opcode),
+            steps=self.begin - 1,
+        )
         scan, bias = opcode == ProductOpcode.SCAN, opcode == ProductOpcode.BIAS
         top = Signal(signed(TOP), init=NEVER)
         looks, left, again = Signal(), Signal(_BITS + 1), Signal(3)

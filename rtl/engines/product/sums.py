@@ -45,7 +45,7 @@ class ProductSums(wiring.Component):
     -------
     i : stream of rows, ``{x, row}``. w : stream of lines.
     bias_slot, bias_pass : whose codes are read, and ``bias`` in the next cycle: 16 bits a column.
-    o : the row and its sums, with ``valid``. lost : see :class:`~gradloom.rtl.systolic.aligned.AlignedSums`.
+    o : the row and its sums, with ``valid``.
     """
 
     def __init__(self, config):
@@ -65,7 +65,6 @@ class ProductSums(wiring.Component):
                 "bias_pass": Out(row["pass"].shape),
                 "bias": In(16 * columns),
                 "o": Out(data.StructLayout({"valid": 1, "row": row, "sums": data.ArrayLayout(signed(WIDTH), columns)})),
-                "lost": Out(16),
             }
         )
 
@@ -129,6 +128,5 @@ class ProductSums(wiring.Component):
             self.o.valid.eq(delay(m, valid, AlignedSums.latency, reset_less=False)),
             self.o.row.eq(delay(m, tag, AlignedSums.latency, reset_less=False)),
             *(ours.eq(theirs) for ours, theirs in zip(self.o.sums, aligned.o)),
-            self.lost.eq(aligned.lost),
         ]
         return m

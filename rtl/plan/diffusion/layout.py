@@ -8,11 +8,33 @@ import numpy as np
 from ...formats.tile_codes import EDGE, Coded
 from ...formats.tile_records import TileRecord
 
-__all__ = ["Tiles", "Words"]
+__all__ = ["Tiled", "Tiles", "Words"]
+
+
+class Tiled:
+    """A matrix of ``rows`` by ``features`` as tiles."""
+
+    rows: int
+    features: int
+
+    @property
+    def high(self) -> int:
+        """Tiles of rows."""
+        return -(-self.rows // EDGE)
+
+    @property
+    def wide(self) -> int:
+        """Tiles of features."""
+        return -(-self.features // EDGE)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and features of each tile."""
+        return min(EDGE, self.rows), min(EDGE, self.features)
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(Tiled):
     """``count`` matrices ``[rows, features]`` of codes from ``offset`` on.
 
     Tiles lie by matrix, then row tile, then tile of features, a record each; all records of a tensor have one size.
@@ -35,17 +57,7 @@ class Tiles:
     @property
     def record(self) -> TileRecord:
         """Of each tile."""
-        return TileRecord(min(EDGE, self.rows), min(EDGE, self.features), self.bits)
-
-    @property
-    def high(self) -> int:
-        """Tiles of rows."""
-        return -(-self.rows // EDGE)
-
-    @property
-    def wide(self) -> int:
-        """Tiles of features."""
-        return -(-self.features // EDGE)
+        return TileRecord(*self.tile, self.bits)
 
     @property
     def size(self) -> int:

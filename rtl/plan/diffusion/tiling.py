@@ -11,11 +11,11 @@ from typing import Any
 from ...formats.element import ElementOpcode
 from ...formats.norm import NormOpcode
 from ...formats.product import ProductOpcode
-from ...formats.tile_codes import EDGE, WIDE
+from ...formats.tile_codes import WIDE
 from ...formats.tile_records import tile_argument
 from ..program.placed import PlacedProgram
 from .jobs import Job, Load, Store
-from .layout import Tiles
+from .layout import Tiled, Tiles
 from .slots import Full, Slots
 
 __all__ = ["Block", "Term", "Tiler", "Value"]
@@ -25,7 +25,7 @@ _VECTORS, _RESULTS = 32, 4
 
 
 @dataclass(eq=False)
-class Value:
+class Value(Tiled):
     """``count`` matrices, and where their codes lie by width."""
 
     number: int
@@ -34,21 +34,6 @@ class Value:
     rows: int
     features: int
     places: dict[int, Tiles] = field(default_factory=dict)
-
-    @property
-    def high(self) -> int:
-        """Tiles of rows."""
-        return -(-self.rows // EDGE)
-
-    @property
-    def wide(self) -> int:
-        """Tiles of features."""
-        return -(-self.features // EDGE)
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """Rows and features of each tile."""
-        return min(EDGE, self.rows), min(EDGE, self.features)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from gradloom.sim.run.programs import forecast_placed, run_each
 from gradloom.sim.time.forecast import MODELS
 from gradloom.sim.time.product import Product
 
+from ..records import beats_of
 from .machine import CONFIG, ProductConfig
 
 SCAN, PRODUCT, BIAS = ProductOpcode.SCAN, ProductOpcode.PRODUCT, ProductOpcode.BIAS
@@ -87,10 +88,6 @@ class Stepped(Play):
                 self.steps.append(FENCE)
             else:
                 self.steps.append(Command(each.opcode, given))
-
-
-def beats_of(content):
-    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
 
 
 def plain(play):

@@ -22,14 +22,11 @@ from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.update import UpdateModel, adamw
 from gradloom.sim.run.programs import forecast_placed, run_each
 
+from ..records import beats_of
 from .machine import RecordConfig
 from .test_engine import moments, operands
 
 CONFIG = RecordConfig()
-
-
-def beats_of(content):
-    return [int.from_bytes(content[at : at + BEAT], "little") for at in range(0, len(content), BEAT)]
 
 
 class Piece:
