@@ -193,9 +193,9 @@ class KeptFeed(wiring.Component):
         with m.If(jobs.begins):
             m.d.sync += [*nest.begin(jobs.next.args, 0), nest.slot.eq(jobs.next.args.w), row.eq(0)]
         inside = Signal()
-        # mutant unmasked: m.d.comb += inside.eq(1)
         below, above = Signal(), Signal()
         m.d.sync += [below.eq(index < args.k_from), above.eq(index > args.k_to)]
+        # mutant unmasked: m.d.comb += inside.eq(1)
         m.d.comb += inside.eq(~((nest.first_tile & below) | (nest.last_tile & above)))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
         counts = delay(m, inside, TurningMemory.latency - 1)
