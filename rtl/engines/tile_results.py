@@ -219,9 +219,9 @@ class TileResults(wiring.Component):
 
 
 def results_of(m, port, slots, platform):
-    """Places result slots, and the :class:`~.tile_store.TileStore` that serves their store port.
+    """Places result slots and what serves their store port.
 
-    Returns both.
+    Returns the :class:`TileResults` and the :class:`~.tile_store.TileStore`.
     """
     store = place(m, "store", TileStore(slots=slots), platform)
     results = place(m, "results", TileResults(slots=slots), platform)
