@@ -59,7 +59,8 @@ class SequenceConfig(CellParameters, ImageConfig):
 class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, UpdateParameters, ShellParameters):
     """Configuration of the machine for diffusion models.
 
-    Tensors are records of tiles: AdamW takes gradients as such, and a beat has 128 bits.
+    Tensors are records of tiles: AdamW takes gradients as such, and a beat has 128 bits. STORE forwards records from
+    engine to engine.
     """
 
     home: ClassVar = "gradloom.rtl.machines.engines:DIFFUSION_MACHINE"
@@ -67,3 +68,4 @@ class DiffusionConfig(ProductParameters, ElementParameters, NormParameters, Upda
     address_bits: int = parameter(40, 32, 64)
     edge: int = parameter(32, 32, 32, power=True, known=True)
     records: int = parameter(1, 1, 1)
+    forwards: int = parameter(1, 0, 1)

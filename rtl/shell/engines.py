@@ -67,8 +67,17 @@ class MemoryPort:
             raise ValueError(f"port {self.name}: arg has {self.arg.size} bits, must have 32")
 
 
+@dataclass(frozen=True)
 class LoadPort(MemoryPort):
-    """LOAD sends beats to it."""
+    """LOAD sends beats to it.
+
+    Parameters
+    ----------
+    forwards : bool
+        STORE may send it records of tiles, too, in machines with ``forwards``.
+    """
+
+    forwards: bool = False
 
 
 class StorePort(MemoryPort):

@@ -149,6 +149,8 @@ class ShellParameters(Parameters):
         Commands that wait at an engine; bursts in flight.
     requests : int
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
+    forwards : int
+        1: STORE may send records to load ports, too, which take them as LOAD's.
     clock_mhz : int
         Clock for which forecasts in seconds are made.
     """
@@ -158,6 +160,7 @@ class ShellParameters(Parameters):
     queue_depth: int = parameter(16, 2, 16, power=True)
     outstanding: int = parameter(8, 1, 16, power=True)
     requests: int = parameter(0, 0, 1)
+    forwards: int = parameter(0, 0, 1)
     clock_mhz: int = parameter(200, 1, 1000)
 
     @property

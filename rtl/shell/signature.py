@@ -102,14 +102,19 @@ LoadOperands = data.StructLayout(
     }
 )
 
-#: One store port to one block of memory.
+#: One store port to one block of memory, to a load port, or to both. Machines without forwards do not read ``to_arg``
+#: and what follows it.
 StoreOperands = data.StructLayout(
     {
         "offset": 32,  #: first byte, from the window's base; a multiple of a beat
         "beats": 24,  #: beats of the bus's width, 1 or more
         "source": 8,  #: number of the store port
         "arg": 32,  #: operand of the store port
-        "_reserved": 64,
+        "to_arg": 32,  #: with ``forward``: operand of the load port
+        "to": 8,  #: with ``forward``: number of the load port
+        "forward": 1,  #: the beats also go to the load port ``to``
+        "only": 1,  #: with ``forward``: nothing goes to memory, and ``offset`` means nothing
+        "_reserved": 22,
     }
 )
 

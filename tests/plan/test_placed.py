@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.machines.engines import GRADIENT
+from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.machines.configs import DiffusionConfig, LanguageConfig
+from gradloom.rtl.machines.engines import GRADIENT, NORM
 from gradloom.rtl.plan.program.placed import Place, PlacedProgram
 from gradloom.rtl.shell.engines import LOAD, STORE
 
@@ -28,6 +29,41 @@ def test_arrays_lie_behind_each_other_and_the_program_behind_them():
     (at, content), (behind, code) = program.contents()
     assert (at, behind, code) == (0, 4096, program.code) and program.length == 4096 + 4 * 32
     assert np.array_equal(x.words(content), np.arange(-6, 6).reshape(3, 4))
+
+
+def test_a_store_may_fill_a_slot():
+    program = PlacedProgram(DiffusionConfig())
+    place = program.room(1028)
+    shape = {"arg": tile_argument(1, 64, 32, wide=True), "to_arg": tile_argument(5, 64, 32)}
+    program.store(place, "element", "o", **shape, to=("norm", "b"), post=(2,))
+    program.store(program.room(1028), "element", "o", **shape, to=("norm", "b"), only=True)
+    both, only = (each.operands for each in program.instructions)
+    assert (both["offset"], both["beats"], both["to"]) == (0, 257, NORM.load("b")) and both["to"].engine == "norm"
+    assert (both["to_arg"], both["forward"], both["only"]) == (shape["to_arg"], 1, 0)
+    # What is left out of memory is anywhere.
+    assert (only["offset"], only["beats"], only["forward"], only["only"]) == (0, 257, 1, 1)
+    assert program.instructions[0].post == (2,)
+    # The command's words, as a machine reads them.
+    words = np.frombuffer(program.code, "<u4").reshape(2, 8)
+    assert words[1].tolist()[3:] == [0, 257 | 1 << 24, shape["arg"], shape["to_arg"], int(NORM.load("b")) | 3 << 8]
+
+
+@pytest.mark.parametrize(
+    "forwards, more, why",
+    [
+        (
+            1,
+            {"to": ("norm", "gain")},
+            "to=norm.gain: takes no forwards; must be one of product.x, product.w, element.a",
+        ),
+        (0, {"to": ("norm", "a")}, "to=norm.a: this machine has no forwards; set forwards=1"),
+        (1, {"only": True}, "only: a STORE that leaves memory as it is must have a load port, to"),
+    ],
+)
+def test_forwards_that_no_port_takes_are_refused(forwards, more, why):
+    program = PlacedProgram(DiffusionConfig(forwards=forwards))
+    with pytest.raises(ValueError, match=why):
+        program.store(program.room(1028), "element", "o", **more)
 
 
 def test_what_does_not_fit_is_refused():

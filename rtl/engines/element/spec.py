@@ -14,8 +14,8 @@ SPEC = EngineSpec(
     default=ElementOperands,
     phases=("element",),
     loads=(
-        LoadPort("a", "records of the first operand, 16 bits a code", TileArgument),
-        LoadPort("b", "records of the second operand", TileArgument),
+        LoadPort("a", "records of the first operand, 16 bits a code", TileArgument, forwards=True),
+        LoadPort("b", "records of the second operand", TileArgument, forwards=True),
         LoadPort("c", "records of the third operand", TileArgument),
         LoadPort("words", "32-bit words that become codes; each row begins with a beat"),
     ),

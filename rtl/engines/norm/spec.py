@@ -14,8 +14,8 @@ SPEC = EngineSpec(
     default=NormOperands,
     phases=("norm",),
     loads=(
-        LoadPort("a", "tiles of the first operand, codes of 16 bits", TileArgument),
-        LoadPort("b", "tiles of the second operand, codes of 16 bits", TileArgument),
+        LoadPort("a", "tiles of the first operand, codes of 16 bits", TileArgument, forwards=True),
+        LoadPort("b", "tiles of the second operand, codes of 16 bits", TileArgument, forwards=True),
         LoadPort("gain", "gains and biases: records of one row, codes of 16 bits", TileArgument),
     ),
     stores=(StorePort("o", "the tile of a slot of results", TileArgument),),

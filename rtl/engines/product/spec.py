@@ -14,8 +14,8 @@ SPEC = EngineSpec(
     default=ProductOperands,
     phases=("product",),
     loads=(
-        LoadPort("x", "records of tiles of 8-bit codes whose lines stream", TileArgument),
-        LoadPort("w", "records of tiles of 8-bit codes that are kept in the array", TileArgument),
+        LoadPort("x", "records of tiles of 8-bit codes whose lines stream", TileArgument, forwards=True),
+        LoadPort("w", "records of tiles of 8-bit codes that are kept in the array", TileArgument, forwards=True),
         LoadPort("bias", "records of a row of 16-bit codes", TileArgument),
     ),
     stores=(StorePort("o", "the record of a result slot", TileArgument),),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...shell.engines import CONTROL, LOAD, STORE, Engine
+from ...shell.engines import CONTROL, LOAD, STORE, Engine, LoadPort
 from ...shell.signature import ControlOpcode
 from .assembler import Assembler
 
@@ -97,13 +97,40 @@ class PlacedProgram(Assembler):
         dest = self.engines.named(engine).load(port)
         self.add(LOAD, offset=place.offset, beats=self._beats(place), dest=dest, arg=arg, **more)
 
-    def store(self, place: Place, engine: str, port: str, *, arg: int = 0, **more: Any) -> None:
+    def store(
+        self,
+        place: Place,
+        engine: str,
+        port: str,
+        *,
+        arg: int = 0,
+        to: tuple[str, str] | None = None,
+        to_arg: int = 0,
+        only: bool = False,
+        **more: Any,
+    ) -> None:
         """A STORE of an array from a port.
 
-        ``more``: tokens and phase, as :meth:`add` takes them.
+        ``to``: engine and load port that take the record, too, with the ``arg`` of a LOAD, ``to_arg``; with ``only``,
+        memory does not, and ``place`` says only how long the record is. ``more``: tokens and phase, as :meth:`add`
+        takes them.
         """
         source = self.engines.named(engine).store(port)
-        self.add(STORE, offset=place.offset, beats=self._beats(place), source=source, arg=arg, **more)
+        if only and to is None:
+            raise ValueError("only: a STORE that leaves memory as it is must have a load port, to")
+        forward = self._forward(to, to_arg, only) if to else {}
+        offset = 0 if only else place.offset
+        self.add(STORE, offset=offset, beats=self._beats(place), source=source, arg=arg, **forward, **more)
+
+    def _forward(self, to: tuple[str, str], to_arg: int, only: bool) -> dict[str, int]:
+        """Operands of a STORE that a load port takes, too."""
+        dest = self.engines.named(to[0]).load(to[1])
+        if not self.config.forwards:
+            raise ValueError(f"to={dest}: this machine has no forwards; set forwards=1")
+        takers = [each for each in self.engines.loads if isinstance(each.port, LoadPort) and each.port.forwards]
+        if dest not in takers:
+            raise ValueError(f"to={dest}: takes no forwards; must be one of {', '.join(map(str, takers)) or 'none'}")
+        return {"to": dest, "to_arg": to_arg, "forward": 1, "only": int(only)}
 
     def do(self, engine: str, opcode: int, **more: Any) -> None:
         """A command of an engine.
