@@ -118,9 +118,10 @@ class PlacedProgram(Assembler):
         source = self.engines.named(engine).store(port)
         if only and to is None:
             raise ValueError("only: a STORE that leaves memory as it is must have a load port, to")
-        forward = self._forward(to, to_arg, only) if to else {}
+        if to is not None:
+            more |= self._forward(to, to_arg, only)
         offset = 0 if only else place.offset
-        self.add(STORE, offset=offset, beats=self._beats(place), source=source, arg=arg, **forward, **more)
+        self.add(STORE, offset=offset, beats=self._beats(place), source=source, arg=arg, **more)
 
     def _forward(self, to: tuple[str, str], to_arg: int, only: bool) -> dict[str, int]:
         """Operands of a STORE that a load port takes, too."""
