@@ -1,5 +1,6 @@
 """Diffusion models in ``plan``, and the verb ``generate-images``."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,13 +26,16 @@ def plan_unet(
     rank: int | None = None,
     targets: str | None = None,
     seq: int | None = None,
+    array: str | None = None,
+    known_prompt: bool = False,
 ) -> dict[str, Any]:
     """Products, memory and cycles of a LoRA step of a UNet.
 
     ``rank``: 8 unless given; ``seq``: tokens of the prompt, 77 unless given. ``targets``: cross-attention unless given.
+    ``array``: rows and columns as ``64x64``; else the preset's own.
     """
     from ..models.unet import find_unet
-    from ..plan.diffusion.plan import planned
+    from ..plan.diffusion.plan import ARRAY, planned
 
     if preset not in (None, _OWN):
         raise ValueError(f"preset={preset}: does not fine-tune diffusion models; leave it out, or give {_OWN}")
@@ -41,7 +45,16 @@ def plan_unet(
         rank=8 if rank is None else rank,
         targets="cross-attention" if targets is None else targets,
         text=77 if seq is None else seq,
+        array=ARRAY if array is None else _array(array),
+        known_prompt=known_prompt,
     )
+
+
+def _array(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,4})[x×](\d{1,4})", text)
+    if not found:
+        raise ValueError(f"array={text}: must be rows and columns from 1 to 256, as 64x32")
+    return int(found[1]), int(found[2])
 
 
 def say_unet(result: dict[str, Any]) -> None:

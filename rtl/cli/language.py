@@ -247,6 +247,15 @@ def _plan_verb(
     only: Annotated[
         str | None, typer.Option(help="Products of a diffusion model: cross-attention or all.", show_default="all")
     ] = None,
+    array: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLS", help="Array of a diffusion model's products.", show_default="the preset's: 64x32"
+        ),
+    ] = None,
+    known_prompt: Annotated[
+        bool, typer.Option("--known-prompt", help="Its products with frozen weights are kept, of a diffusion model.")
+    ] = False,
     rank: Annotated[int | None, typer.Option(help="Rank of the adapters.", show_default="8")] = None,
     targets: Annotated[
         str | None,
@@ -291,13 +300,22 @@ def _plan_verb(
         for name, (value, alone) in usual.items():
             if value != alone:
                 raise ValueError(f"{name}={value}: has no meaning for a diffusion model; leave it out")
-        result = plan_unet(model, preset=preset, only=only or "all", rank=rank, targets=targets, seq=seq)
+        result = plan_unet(
+            model,
+            preset=preset,
+            only=only or "all",
+            rank=rank,
+            targets=targets,
+            seq=seq,
+            array=array,
+            known_prompt=known_prompt,
+        )
         if as_json:
             print_json(result)
         else:
             say_unet(result)
         return
-    for name, value in (("preset", preset), ("only", only)):
+    for name, value in (("preset", preset), ("only", only), ("array", array), ("known_prompt", known_prompt or None)):
         if value is not None:
             raise ValueError(f"{name}={value}: is for diffusion models; leave it out")
     with working(f"planning {model}", as_json):

@@ -5,7 +5,7 @@ from enum import IntEnum
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-__all__ = ["BIAS_LIFT", "ProductOpcode", "ProductOperands"]
+__all__ = ["BIAS_LIFT", "EXPOSED", "ProductOpcode", "ProductOperands"]
 
 
 class ProductOpcode(IntEnum):
@@ -22,6 +22,8 @@ class ProductOpcode(IntEnum):
 
 #: Powers of two that a bias's code gains, to be as large as the sum of a tile.
 BIAS_LIFT = 5
+#: Bits of the cycles between the last row of a kept tile and the load of the next, where loads are not hidden.
+EXPOSED = 7
 
 #: Tiles are 64 x 64. K counts what products are summed over: ``tiles`` pairs of tiles, 64 indices each.
 ProductOperands = data.StructLayout(
@@ -58,6 +60,7 @@ ProductOperands = data.StructLayout(
         "row_tile": 10,  #: gather: number of the output's row tile
         "x_first": 10,  #: gather: number of the row tile in slot ``x``
         "reach": 3,  #: gather: row tiles that are held, less 1
-        "_reserved": 14,
+        "exposed": EXPOSED,  #: 0: kept tiles load under the rows before; else so many cycles behind the last of them
+        "_reserved": 14 - EXPOSED,
     }
 )

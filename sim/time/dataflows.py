@@ -10,14 +10,15 @@ Memories answer at once, except that the last one counts bytes at its ports.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradloom.rtl.plan.diffusion.products import Product
+from gradloom.rtl.plan.diffusion.products import BLOCK, Product
 
 __all__ = [
     "DATAFLOWS",
     "Array",
     "Riding",
+    "exposed_blocks",
     "exposed_output",
     "exposed_weight",
     "hybrid",
@@ -85,6 +86,16 @@ def exposed_weight(product: Product, array: Array) -> int:
     return product.times * (tiles * (2 * array.rows + array.columns + product.m - 2) - 1)
 
 
+def exposed_blocks(product: Product, array: Array) -> int:
+    """The same where a command has no more than a block of rows.
+
+    This is the product engine with the operand ``exposed``.
+    """
+    whole, rest = divmod(product.m, BLOCK)
+    total = whole * exposed_weight(replace(product, m=BLOCK), array)
+    return total + (exposed_weight(replace(product, m=rest), array) if rest else 0)
+
+
 def output_without_drain(product: Product, array: Array) -> int:
     """Output-stationary by SCALE-Sim's law: sums leave in no time."""
     tiles = -(-product.m // array.rows) * -(-product.n // array.columns)
@@ -111,6 +122,7 @@ DATAFLOWS: Mapping[str, Callable[[Product, Array], int]] = {
     "exposed WS": exposed_weight,
     "exposed OS": exposed_output,
     "exposed hybrid": hybrid,
+    "exposed WS, 64 rows a load": exposed_blocks,
     "SCALE-Sim's OS, no drain": output_without_drain,
     "loads hidden": _hidden,
 }
@@ -169,9 +181,9 @@ def _cycles(parts: Mapping[str, Product], array: Array) -> int:
             total += -(-array.columns // array.outputs) * min(parts[main].m, array.rows)
         else:
             total += sum(_streamed(parts[alone], array) for alone in (thin, back) if alone in parts)
-    for name, features in (("dA", "n"), ("dB", "m")):
+    for name in ("dA", "dB"):
         if name in parts:
-            total += _in_panels(parts[name].k, getattr(parts[name], features), array)
+            total += _in_panels(parts[name].k, parts[name].m, array)
     return total
 
 
@@ -223,7 +235,7 @@ def _bytes(parts: Mapping[str, Product], array: Array) -> int:
     if "dB" in parts:
         # The gradient of the results, and the forward pass's input again.
         total += parts["dB"].m * parts["dB"].k
-        total += 0 if of_prompt(parts["dA"].layer) else parts["dA"].n * parts["dA"].k
+        total += 0 if of_prompt(parts["dA"].layer) else parts["dA"].m * parts["dA"].k
     return total
 
 

@@ -44,18 +44,22 @@ class _Feed:
         self.read = max(moves + 1, self.issued)
         self.issued = self.read
 
+    def there(self, count: int) -> int:
+        """When the first of the next ``count`` lines is before the array."""
+        # A part's only line waits until it is known to be the last.
+        return max(self.issued + 1 + (count == 1), self.takes[0] + 1) + self.latency + FIFO
+
     def lines(self, count: int, first: int) -> int:
         """Lines that the array takes from cycle ``first`` on, one a cycle.
 
         Returns when it takes the first.
         """
-        # A part's only line waits until it is known to be the last.
-        issued = max(self.issued + 1 + (count == 1), self.takes[0] + 1)
-        at = max(first, issued + self.latency + FIFO)
+        there = self.there(count)
+        at = max(first, there)
         takes = range(at, at + count)
         # A line is issued when that of DEPTH lines ago was taken.
         before = self.takes[count - 1] if count <= DEPTH else takes[count - 1 - DEPTH]
-        self.issued = max(issued + count - 1, before + 1)
+        self.issued = max(there - self.latency - FIFO + count - 1, before + 1)
         self.takes.extend(takes[-DEPTH:])
         return at
 
@@ -109,15 +113,19 @@ class Product:
         self.rows.begin(pushed)
         if not bias:
             self.kept.begin(pushed)
-        first = given.get("o_column", 0)
-        passes = (first + given.get("columns", 0)) // config.array_columns - first // config.array_columns + 1
+        column = given.get("o_column", 0)
+        passes = (column + given.get("columns", 0)) // config.array_columns - column // config.array_columns + 1
         parts = 1 if bias else _parts(given, config.array_rows)
-        rows = given.get("rows", 0) + 1
+        rows, exposed = given.get("rows", 0) + 1, given.get("exposed", 0)
         for number in range(passes * parts):
             at = self.taken + 1
             if not bias:
-                # The tile's lines follow those of the one in use.
-                begins = self.kept.lines(config.array_rows, self.swap)
+                # The tile's lines follow those of the one in use, or its last row where they are exposed.
+                first = self.swap
+                if exposed:
+                    waits = max(self.kept.there(config.array_rows), self.rows.there(rows))
+                    first = max(waits + 1, self.taken + 1 + exposed)
+                begins = self.kept.lines(config.array_rows, first)
                 self.loaded = begins + config.array_rows
                 at = max(at, self.loaded)
             if not given.get("start") or number % parts:

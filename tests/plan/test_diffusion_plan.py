@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.rtl.plan.diffusion.operations import Convolution, Linear, with_gradients
 from gradloom.rtl.plan.diffusion.plan import planned
@@ -64,7 +65,7 @@ def test_every_product_has_its_gradients():
         "h": (77, 768, 8),
         "hB": (77, 8, 1280),
         "P": (77, 1280, 8),
-        "dA": (8, 77, 768),
+        "dA": (768, 77, 8),
         "dB": (1280, 77, 8),
     }
 
@@ -80,6 +81,8 @@ def test_cycles_and_utilisation_of_a_product():
     thin = Product("x", "h", m=128, n=8, k=64, times=3)
     assert thin.cycles(64, 64) == 3 * 128 and thin.utilisation(64, 64) == 1 / 8
     assert Product("x", "base", m=7, n=1, k=1).cycles(64, 64) == 64
+    # A block of 64 rows and one of 13, which takes as long as the load.
+    assert [Product("x", "base", m=77, n=1, k=1).cycles(rows, 64) for rows in (64, 16, 8)] == [128, 80, 77]
 
 
 @pytest.mark.parametrize("only", ["all", "cross-attention"])
@@ -92,6 +95,31 @@ def test_sums_are_those_of_the_products(only):
         assert {row["layer"].split(".")[-2 if "to_out" in row["layer"] else -1] for row in plan["products"]} == {
             "to_q", "to_k", "to_v", "to_out",
         }  # fmt: skip
+
+
+def test_a_known_prompts_products_are_kept():
+    """Their weights are not needed; adapters of these layers learn as before."""
+    whole, known = (planned(SD_V1_5, known_prompt=kept) for kept in (False, True))
+    gone = [row for row in whole["products"] if row["layer"].endswith(("attn2.to_k", "attn2.to_v"))]
+    base = [row for row in gone if row["part"] == "base"]
+    widths = 2 * (5 * 320 + 5 * 640 + 6 * 1280)
+    assert len(base) == 32 and whole["step_macs"] - known["step_macs"] == 77 * 768 * widths
+    assert whole["cycles"] - known["cycles"] == sum(row["cycles"] for row in base)
+    # Of each, input, weights and codes go; two bytes of what adapters are added to are read, and the codes stored.
+    stored = 77 * widths
+    assert whole["bytes"] - known["bytes"] == sum(row["bytes"] for row in base) - 3 * stored
+    assert known["memory"]["known_prompt"] == 2 * stored and whole["memory"]["known_prompt"] == 0
+    assert whole["memory"]["frozen_codes"] - known["memory"]["frozen_codes"] == 768 * widths
+    assert whole["adapter_parameters"] == known["adapter_parameters"]
+
+
+def test_products_are_counted_on_the_presets_array(run):
+    config = PRESETS["cdm-qta-kv260"].config
+    assert planned(SD_V1_5)["array"] == [config.array_rows, config.array_columns]
+    code, out, _ = run("plan", "sd-v1.5", "--array", "64x64", "--only", "cross-attention", "--known-prompt", "--json")
+    known = planned(SD_V1_5, only="cross-attention", array=(64, 64), known_prompt=True)
+    assert code == 0 and json.loads(out) == known
+    assert known["cycles"] < planned(SD_V1_5, only="cross-attention", known_prompt=True)["cycles"]
 
 
 def test_any_configuration_of_a_file(tmp_path):
@@ -154,6 +182,11 @@ def test_the_verb_prints_what_the_plan_counts(run):
         (("sd-v1.5", "--rank", "33"), "rank=33"),
         (("sd-v1.5", "--only", "convolutions"), "only=convolutions"),
         (("sd-v1.5", "--bits", "3"), "bits=3"),
+        (("sd-v1.5", "--array", "64"), "array=64: must be rows and columns"),
+        (("sd-v1.5", "--array", "0x64"), "rows=0"),
+        (("sd-v1.5", "--array", "64x257"), "columns=257"),
+        (("smollm2-135m", "--array", "64x64"), "array=64x64"),
+        (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
         (("sd-v1.5", "--preset", "instantft-kv260"), "preset=instantft-kv260"),
         (("smollm2-135m", "--only", "all"), "only=all"),
     ],

@@ -6,13 +6,13 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ...formats.aligned import DROP, FRACTION
-from ...formats.product import BIAS_LIFT, ProductOperands
+from ...formats.product import BIAS_LIFT, EXPOSED, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...stream.delay import delay
 from ...stream.queue import ShortQueue, count_up_down
 from .turning import TurningMemory, turning_read
 
-__all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "row_layout"]
+__all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "kept_layout", "row_layout"]
 
 _BITS = (EDGE - 1).bit_length()
 #: Bits of an exponent of sums.
@@ -54,6 +54,14 @@ def row_layout(config):
             "columns": _BITS,
         }
     )
+
+
+def kept_layout(config):
+    """A line of the array, and how its tile loads.
+
+    ``exposed``: see ``ProductOperands``.
+    """
+    return data.StructLayout({"w": 8 * config.array_columns, "exposed": EXPOSED})
 
 
 class _Nest:
@@ -153,18 +161,18 @@ class KeptFeed(wiring.Component):
     Members
     -------
     jobs : stream of jobs. read, o : those of a :class:`~.turning.TurningMemory`.
-    w : stream of lines.
+    w : stream of lines, with their :func:`kept_layout`.
     """
 
     def __init__(self, config):
         self.config = config
-        width = 8 * config.array_columns
+        self.layout = kept_layout(config)
         super().__init__(
             {
                 "jobs": In(stream.Signature(job_layout())),
                 "read": Out(turning_read(config.w_slots)),
-                "o": In(width),
-                "w": Out(stream.Signature(width)),
+                "o": In(8 * config.array_columns),
+                "w": Out(stream.Signature(self.layout)),
             }
         )
 
@@ -199,12 +207,12 @@ class KeptFeed(wiring.Component):
         m.d.comb += inside.eq(~((nest.first_tile & below) | (nest.last_tile & above)))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
         counts = delay(m, inside, TurningMemory.latency - 1)
-        m.submodules.queue = queue = ShortQueue(width=len(self.o), depth=DEPTH)
+        m.submodules.queue = queue = ShortQueue(width=self.layout.size, depth=DEPTH)
         # A line's room is free again when it is taken.
         count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         m.d.comb += [
             queue.w_en.eq(there),
-            queue.w_data.eq(Mux(counts, self.o, 0)),
+            queue.w_data.eq(Cat(Mux(counts, self.o, 0), delay(m, args.exposed, TurningMemory.latency))),
             self.w.valid.eq(queue.r_rdy),
             self.w.p.eq(queue.r_data),
             queue.r_en.eq(self.w.ready),

@@ -5,12 +5,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.aligned import WIDTH
-from ...formats.product import BIAS_LIFT
+from ...formats.product import BIAS_LIFT, EXPOSED
 from ...formats.tile_codes import EDGE, WIDE
 from ...stream.delay import delay
 from ...systolic.aligned import AlignedSums, aligned_tag
 from ...systolic.paired import PairedArray
-from .feeds import row_layout
+from .feeds import kept_layout, row_layout
 
 __all__ = ["ProductSums", "sums_latency"]
 
@@ -35,7 +35,9 @@ class ProductSums(wiring.Component):
         i --> array --+--> align and add --> o
               bias ---+
 
-    Never waits but for the tile that a row needs. Sums are there :attr:`latency` cycles behind their row.
+    Never waits but for the tile that a row needs. A tile loads under the rows of the one before. An *exposed* one waits
+    until its own first row is next, and for the cycles that it says behind the row before. Sums are there
+    :attr:`latency` cycles behind their row.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ class ProductSums(wiring.Component):
 
     Members
     -------
-    i : stream of rows, ``{x, row}``. w : stream of lines.
+    i : stream of rows, ``{x, row}``. w : stream of lines, ``{w, exposed}``.
     bias_slot, bias_pass : whose codes are read, and ``bias`` in the next cycle: 16 bits a column.
     o : the row and its sums, with ``valid``.
     """
@@ -60,7 +62,7 @@ class ProductSums(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(data.StructLayout({"x": 8 * config.array_rows, "row": row}))),
-                "w": In(stream.Signature(8 * columns)),
+                "w": In(stream.Signature(kept_layout(config))),
                 "bias_slot": Out(5),
                 "bias_pass": Out(row["pass"].shape),
                 "bias": In(16 * columns),
@@ -86,12 +88,20 @@ class ProductSums(wiring.Component):
             with m.Elif(~clear[name]):
                 m.d.sync += [left.eq(left - 1), clear[name].eq(left == 1)]
         m.d.comb += settled.eq(row.start | ~row.part | (clear["part"] & (clear["row"] | ~row.opens)))
+        # An exposed tile may load when its first row waits, so that all rows of the one before are in the array.
+        may, since = Signal(), Signal(EXPOSED, init=(1 << EXPOSED) - 1)
+        with m.If(take):
+            m.d.sync += since.eq(1)
+        with m.Elif(~since.all()):
+            m.d.sync += since.eq(since + 1)
+        due = since >= self.w.p.exposed
+        m.d.sync += may.eq(self.w.valid & self.i.valid & row.first & ~complete & due)
         m.d.comb += [
             # mutant unsettled: self.i.ready.eq(complete | ~row.first),
             self.i.ready.eq((complete | ~row.first) & settled),
             take.eq(self.i.valid & self.i.ready),
             swap.eq(take & row.first),
-            self.w.ready.eq(~complete | swap),
+            self.w.ready.eq(Mux(self.w.p.exposed == 0, ~complete | swap, ~complete & may)),
             take_weight.eq(self.w.valid & self.w.ready),
         ]
         with m.If(swap):
@@ -104,7 +114,7 @@ class ProductSums(wiring.Component):
             array.tag.use_m.eq(take),
             array.row.eq(Mux(swap, 0, waiting)),
             array.x.eq(self.i.p.x),
-            array.w.eq(self.w.p),
+            array.w.eq(self.w.p.w),
         ]
         # A row's tag goes with it; a bias takes a row's place.
         before = delay(m, row, array.latency - 1, reset_less=False)

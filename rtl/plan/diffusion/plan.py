@@ -5,13 +5,13 @@ from typing import Any
 
 from ...models.unet import UNet
 from .operations import Operation, adapted
-from .products import Product, backward, forward, narrow_tensors, parameters
+from .products import Product, backward, forward, narrow_tensors, of_prompt, parameters
 from .unet import TARGETS, operations
 
 __all__ = ["ARRAY", "memory", "planned"]
 
-#: Rows and columns of the array that products are counted on, unless asked otherwise: the paper's.
-ARRAY = (64, 64)
+#: Rows and columns of the array that products are counted on, unless asked otherwise: those of ``cdm-qta-kv260``.
+ARRAY = (64, 32)
 
 
 def planned(
@@ -23,6 +23,7 @@ def planned(
     text: int = 77,
     batch: int = 1,
     array: tuple[int, int] = ARRAY,
+    known_prompt: bool = False,
 ) -> dict[str, Any]:
     """Products of a LoRA step on ``batch`` images, sums and memory.
 
@@ -31,6 +32,8 @@ def planned(
 
     Cycles are those of an array that loads a tile under the one
     before; of a stationary second operand; no vector engine and no memory port.
+
+    ``known_prompt``: its products with frozen weights are in memory, and are no products of the step.
     """
     if targets not in TARGETS:
         raise ValueError(f"targets={targets}: must be one of {', '.join(TARGETS)}")
@@ -43,7 +46,7 @@ def planned(
         raise ValueError("rank=0: must be 1, 2, 4, 8, 16 or 32")
     plain = operations(net, text=text)
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
-    ways = {"forward": forward(learnt, batch), "backward": backward(learnt, batch)}
+    ways = {"forward": forward(learnt, batch, known=known_prompt), "backward": backward(learnt, batch)}
     products = [_row(way, each, array) for way, made in ways.items() for each in made if _wanted(each, only)]
     cycles = sum(row["cycles"] for row in products)
     macs = sum(row["macs"] for row in products)
@@ -55,6 +58,7 @@ def planned(
         "seq": text,
         "batch": batch,
         "array": list(array),
+        "known_prompt": known_prompt,
         "parameters": sum(parameters(plain).values()),
         "adapter_parameters": _adapters(learnt),
         "forward_macs": sum(each.macs for each in forward(plain, batch)),
@@ -63,7 +67,7 @@ def planned(
         "utilisation": round(macs / (cycles * array[0] * array[1]), 4) if cycles else 0.0,
         "bytes": sum(row["bytes"] for row in products),
         "bytes_a_cycle": round(sum(row["bytes"] for row in products) / cycles, 2) if cycles else 0.0,
-        "memory": memory(learnt, batch),
+        "memory": memory(learnt, batch, known_prompt=known_prompt),
         "products": products,
     }
 
@@ -92,14 +96,18 @@ def _adapters(learnt: Sequence[Operation]) -> int:
     return sum(each.rank * (each.i[0].features + each.o.features) for each in adapted(learnt))
 
 
-def memory(operations: Sequence[Operation], batch: int, *, float32: bool = False) -> dict[str, int]:
+def memory(
+    operations: Sequence[Operation], batch: int, *, float32: bool = False, known_prompt: bool = False
+) -> dict[str, int]:
     """Bytes by purpose of a step on ``batch`` images.
 
     Weights take a byte each, norms' and biases 16 bits, adapters and moments 32. All results of the forward pass are
     counted, without reuse and without attention's probabilities: at 8 bits what only products read, others at 16.
-    ``float32``: the same values at 4 bytes each.
+    ``float32``: the same values at 4 bytes each. ``known_prompt``: its products with frozen weights are there in place
+    of these weights.
     """
-    matrices = sum(w.size for each in operations for w in each.weights if len(w.shape) > 1)
+    known = [each for each in operations if known_prompt and of_prompt(each)]
+    matrices = sum(w.size for each in operations if each not in known for w in each.weights if len(w.shape) > 1)
     vectors = sum(w.size for each in operations for w in each.weights if len(w.shape) == 1)
     narrow = narrow_tensors(operations)
     kept = sum(
@@ -110,4 +118,5 @@ def memory(operations: Sequence[Operation], batch: int, *, float32: bool = False
         "norms_and_biases": (4 if float32 else 2) * vectors,
         "adapters_and_moments": 12 * _adapters(operations),
         "forward_results": batch * kept,
+        "known_prompt": (4 if float32 else 2) * batch * sum(each.o.rows * each.o.features for each in known),
     }

@@ -4,8 +4,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .operations import Attention, Convolution, Linear, Operation, with_gradients
+from .unet import PROMPT
 
-__all__ = ["Product", "backward", "forward", "narrow_tensors", "parameters"]
+__all__ = ["BLOCK", "Product", "backward", "forward", "narrow_tensors", "of_prompt", "parameters"]
+
+#: Rows of a command's stream, as of a tile.
+BLOCK = 64
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class Product:
     """``[m, k] · [k, n]``, ``times`` over, for a ``layer``.
 
     ``part``: what it is of the layer. ``frozen``: its second operand is weights that never change. ``stored``: bytes of
-    a result: 2, or 1 where only products read it, or 0 where it is added to another product's.
+    a result: 2, or 1 where only products read it, or 0 where it is added to another product's; with those of what it is
+    added to.
     """
 
     layer: str
@@ -38,10 +43,12 @@ class Product:
     def cycles(self, rows: int, columns: int) -> int:
         """Cycles of an array that loads tiles under compute.
 
-        It keeps ``rows × columns`` of the second operand. A tile takes the longer of its ``m`` rows of the stream and
-        the load of the next tile's rows.
+        It keeps ``rows × columns`` of the second operand. The stream comes in blocks of :data:`BLOCK` rows, each with
+        all kept tiles. A kept tile takes the longer of the block's rows and the load of the next tile's rows.
         """
-        return self.times * -(-self.k // rows) * -(-self.n // columns) * max(self.m, rows)
+        whole, rest = divmod(self.m, BLOCK)
+        streamed = whole * max(BLOCK, rows) + (max(rest, rows) if rest else 0)
+        return self.times * -(-self.k // rows) * -(-self.n // columns) * streamed
 
     def utilisation(self, rows: int, columns: int) -> float:
         """Share of the array's multiplications that are the product's own."""
@@ -58,10 +65,18 @@ def narrow_tensors(operations: Iterable[Operation]) -> Collection[str]:
     return {name for name, narrow in only.items() if narrow}
 
 
-def forward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product]:
+def of_prompt(operation: Operation) -> bool:
+    """Whether it multiplies the prompt with weights."""
+    return isinstance(operation, Linear) and operation.i[0].name == PROMPT
+
+
+def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = False) -> Iterator[Product]:
     """Products of the forward pass, adapters included, in order.
 
     A convolution is one product of nine times the channels. Attention counts each head of each image.
+
+    ``known``: the prompt is, and its products with frozen weights are in memory, at 16 bits. Adapters are added to
+    them.
     """
     narrow = narrow_tensors(operations)
     for each in operations:
@@ -69,10 +84,14 @@ def forward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product
         match each:
             case Linear():
                 inside = each.i[0].features
-                yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
+                kept = known and of_prompt(each)
+                if not kept:
+                    yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
                 if each.rank:
                     yield Product(each.layer, "h", rows, each.rank, inside, stored=1)
-                    yield Product(each.layer, "hB", rows, each.o.features, each.rank, stored=0)
+                    # Two bytes of what it is added to are read, and the sum stored.
+                    moved = 2 + stored if kept else 0
+                    yield Product(each.layer, "hB", rows, each.o.features, each.rank, stored=moved)
             case Convolution():
                 yield Product(
                     each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True, stored=stored
@@ -100,7 +119,8 @@ def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Produc
                     yield Product(each.layer, "P", rows, each.rank, outside, stored=1)
                     if wanted:
                         yield Product(each.layer, "PA", rows, inside, each.rank, stored=0)
-                    yield Product(each.layer, "dA", each.rank, inside, rows)
+                    # Turned: the input streams and P is kept, which has the fewer columns.
+                    yield Product(each.layer, "dA", inside, each.rank, rows)
                     yield Product(each.layer, "dB", outside, each.rank, rows)
             case Convolution() if wanted:
                 # Of stride 2 too: zeros between the rows are addresses, and no products.

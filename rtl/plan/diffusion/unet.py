@@ -19,7 +19,7 @@ from .operations import (
     Upsample,
 )
 
-__all__ = ["RESULT", "TARGETS", "inputs", "inputs_of", "operations", "targets_of"]
+__all__ = ["PROMPT", "RESULT", "TARGETS", "inputs", "inputs_of", "operations", "targets_of"]
 
 _ATTENTION = tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
 #: Layers that may have an adapter, as ends of diffusers' names.
@@ -28,7 +28,8 @@ TARGETS = {
     "attention": _ATTENTION,
     "all": (*_ATTENTION, "ff.net.0.proj", "ff.net.2"),
 }
-#: The predicted noise.
+#: The tokens of the prompt, and the predicted noise.
+PROMPT = "prompt"
 RESULT = "conv_out"
 
 
@@ -49,7 +50,7 @@ def inputs(net: UNet, text: int) -> tuple[Tensor, Tensor, Tensor]:
     return (
         Tensor("latents", net.size**2, net.inputs, net.size),
         Tensor("timestep", 1, net.channels[0]),
-        Tensor("prompt", text, net.text),
+        Tensor(PROMPT, text, net.text),
     )
 
 

@@ -9,6 +9,7 @@ from gradloom.rtl.engines.product.spec import SPEC
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.plan.diffusion.products import Product as Of
 from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
@@ -17,6 +18,7 @@ from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, 
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
 from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.time.dataflows import Array, exposed_weight
 from gradloom.sim.time.forecast import MODELS
 from gradloom.sim.time.product import Product
 
@@ -154,8 +156,22 @@ def places(play, *, side=3, back=0, **shape):
     play.store()
 
 
+def exposed(play):
+    """Loads that are exposed beside those that are hidden, in commands of one row, of many, and behind a bias."""
+    play.load("x", 0, count=3).load("w", 0, count=3).load("bias", 0, rows=1).fence()
+    for o, (wait, rows) in enumerate(((94, 63), (1, 0), (127, 30), (20, 7))):
+        place = {"rows": rows, "columns": 40, "o": o}
+        deep = {"x_step": 1, "w_step": 1, "tiles": 2, "k_from": 5, "k_to": 20}
+        play.run(SCAN, fresh=1, **place, **deep).run(SCAN, x=2, **place).run(SCAN, bias=0, last=1, **place)
+        play.run(BIAS, start=1, bias=0, **place).run(PRODUCT, exposed=wait, **place, **deep)
+        play.run(PRODUCT, x=2, last=1, exposed=wait * (o % 2), **place)
+    for o, rows in enumerate((64, 1, 31, 8)):
+        play.store(o, rows, 41)
+
+
 CASES = {
     "plain": plain,
+    "exposed": exposed,
     "transposed": transposed,
     "several": several,
     "heads": heads,
@@ -290,6 +306,25 @@ def test_records_are_the_same_under_stalls(bench, pressure):
         words += beats_of(model.store("o", arg, record.beats))
         steps.append(Store("o", record.beats, arg))
     bench.check(*steps, words={"o": words}, **pressure)
+
+
+@pytest.mark.parametrize("rows", [1, 20, 64])
+def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
+    """A tile takes its load, its rows, and rows + columns - 2 cycles of drain."""
+    monkeypatch.setitem(MODELS, "product", Product)
+    array = Array(rows=CONFIG.array_rows, columns=CONFIG.array_columns)
+    taken, law = [], []
+    for columns in (16, 64):
+        play = Play().load("x", 0).load("w", 0).fence()
+        exposed = array.rows + array.columns - 2
+        play.run(PRODUCT, rows=rows - 1, columns=columns - 1, fresh=1, start=1, last=1, exposed=exposed).end()
+        told = forecast_placed(play)
+        ((first, last),) = (
+            cycles for cycles, each in zip(told.commands, told.instructions) if each.engine.name == "product"
+        )
+        taken.append(last - first)
+        law.append(exposed_weight(Of("", "", m=rows, k=64, n=columns), array))
+    assert taken[1] - taken[0] == law[1] - law[0]
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
