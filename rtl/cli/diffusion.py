@@ -26,6 +26,7 @@ def plan_unet(
     rank: int | None = None,
     targets: str | None = None,
     seq: int | None = None,
+    batch: int = 1,
     array: str | None = None,
     known_prompt: bool = False,
 ) -> dict[str, Any]:
@@ -33,21 +34,25 @@ def plan_unet(
 
     ``rank``: 8 unless given; ``seq``: tokens of the prompt, 77 unless given. ``targets``: cross-attention unless given.
     ``array``: rows and columns as ``64x64``; else the preset's own.
+
+    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.sim.time.unet_step`.
     """
+    from gradloom.sim.time.unet_step import step_bounds, summed
+
     from ..models.unet import find_unet
     from ..plan.diffusion.plan import ARRAY, planned
+    from ..plan.diffusion.unet import TARGETS, operations
 
     if preset not in (None, _OWN):
         raise ValueError(f"preset={preset}: does not fine-tune diffusion models; leave it out, or give {_OWN}")
-    return planned(
-        find_unet(model),
-        only=only,
-        rank=8 if rank is None else rank,
-        targets="cross-attention" if targets is None else targets,
-        text=77 if seq is None else seq,
-        array=ARRAY if array is None else _array(array),
-        known_prompt=known_prompt,
+    net, config = find_unet(model), find_preset(_OWN).config
+    text, rank = 77 if seq is None else seq, 8 if rank is None else rank
+    targets, size = targets or "cross-attention", ARRAY if array is None else _array(array)
+    result = planned(
+        net, only=only, rank=rank, targets=targets, text=text, batch=batch, array=size, known_prompt=known_prompt
     )
+    learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
+    return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known_prompt=known_prompt))}
 
 
 def _array(text: str) -> tuple[int, int]:
@@ -97,6 +102,12 @@ def say_unet(result: dict[str, Any]) -> None:
         f"array {100 * result['utilisation']:.1f} % busy"
     )
     say("- cycles are of the products, by shape, loads under compute: no other engine and no memory port is counted")
+    step = result["step"]
+    say(
+        f"- the whole step, every record through memory: bound {step['cycles'] / 1e6:,.2f} M cycles, if operations "
+        f"follow one another; alone, array {step['array'] / 1e6:,.2f} M, elements {step['element'] / 1e6:,.2f} M, "
+        f"norms {step['norm'] / 1e6:,.2f} M, reading {step['read'] / 1e6:,.2f} M, writing {step['write'] / 1e6:,.2f} M"
+    )
 
 
 def generate_images(

@@ -253,6 +253,7 @@ def _plan_verb(
             metavar="ROWSxCOLS", help="Array of a diffusion model's products.", show_default="the preset's: 64x32"
         ),
     ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step of a diffusion model.", show_default="1")] = None,
     known_prompt: Annotated[
         bool, typer.Option("--known-prompt", help="Its products with frozen weights are kept, of a diffusion model.")
     ] = False,
@@ -307,6 +308,7 @@ def _plan_verb(
             rank=rank,
             targets=targets,
             seq=seq,
+            batch=1 if batch is None else batch,
             array=array,
             known_prompt=known_prompt,
         )
@@ -315,7 +317,8 @@ def _plan_verb(
         else:
             say_unet(result)
         return
-    for name, value in (("preset", preset), ("only", only), ("array", array), ("known_prompt", known_prompt or None)):
+    diffusion = {"preset": preset, "only": only, "batch": batch, "array": array, "known_prompt": known_prompt or None}
+    for name, value in diffusion.items():
         if value is not None:
             raise ValueError(f"{name}={value}: is for diffusion models; leave it out")
     with working(f"planning {model}", as_json):

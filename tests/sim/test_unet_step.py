@@ -1,0 +1,82 @@
+"""Bounds of a UNet's step beside its program."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.digits_unet import shipped_unet
+from gradloom.rtl.models.unet import SD_V1_5
+from gradloom.rtl.plan.diffusion.unet import operations
+from gradloom.rtl.plan.diffusion.writer import lower
+from gradloom.rtl.shell.engines import LOAD, STORE
+from gradloom.sim.run.programs import forecast_placed
+from gradloom.sim.time.norm import norm_cycles
+from gradloom.sim.time.unet_step import UNITS, step_bounds, summed
+from gradloom.sim.workloads.diffusion_integers import IntegerDescent
+from gradloom.sim.workloads.digits_diffusion import fresh_adapters
+
+#: Every record goes through memory.
+CONFIG = replace(PRESETS["cdm-qta-kv260"].config, forwards=0)
+
+
+def lowered(batch):
+    """Bounds of the shipped UNet's step, and its program."""
+    net, weights = shipped_unet()
+    listed, rule = operations(net, text=8, rank=8), IntegerDescent(1e-3)
+    rule.begun(fresh_adapters(listed, 0))
+    step = lower(CONFIG, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
+    return step_bounds(listed, CONFIG, batch), step.program
+
+
+def counted(program):
+    """What its commands need of each unit."""
+    found, by_row = dict.fromkeys(UNITS, 0), False
+    for each in program.instructions:
+        given = each.operands
+        if each.engine in (LOAD, STORE):
+            found["read" if each.engine == LOAD else "write"] += given["beats"]
+        elif each.engine.name == "norm":
+            by_row = bool(given.get("by_row")) if each.opcode == NormOpcode.SUMS else by_row
+            found["norm"] += norm_cycles(each.opcode, given, by_row, CONFIG.norm_lanes)
+        elif each.engine.name == "product" and each.opcode != ProductOpcode.SCAN:
+            passes = given.get("columns", 0) // CONFIG.array_columns + 1
+            bias = each.opcode == ProductOpcode.BIAS
+            rows = given.get("rows", 0) + 1
+            found["array"] += passes * (rows if bias else (given.get("tiles", 0) + 1) * max(rows, CONFIG.array_rows))
+        elif each.engine.name == "element":
+            found["element"] += (given.get("rows", 0) + 1) * -(-(given.get("features", 0) + 1) // 8)
+    return found
+
+
+def test_units_need_what_the_programs_commands_need():
+    """Norms and writing to the cycle, reading and the array within 8 %; elements have their starts too."""
+    bounds, program = lowered(1)
+    told, found = summed(bounds), counted(program)
+    assert (told["norm"], told["write"]) == (found["norm"], found["write"])
+    for unit in ("read", "array"):
+        assert abs(told[unit] / found[unit] - 1) <= 0.08, unit
+    assert found["element"] < told["element"] < 1.25 * found["element"]
+
+
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+def test_a_batchs_step_takes_what_was_planned():
+    """Of eight images, within 15 % of the forecast of the program."""
+    bounds, program = lowered(8)
+    assert abs(summed(bounds)["cycles"] / forecast_placed(program).total - 1) <= 0.15
+
+
+def test_an_operations_bound_is_the_most_of_its_units():
+    bounds = step_bounds(operations(SD_V1_5, rank=8), CONFIG)
+    total = summed(bounds)
+    assert total["cycles"] >= max(total[unit] for unit in UNITS)
+    assert all(each.cycles in [getattr(each, unit) for unit in UNITS] for each in bounds)
+    assert total["array"] * CONFIG.array_rows * CONFIG.array_columns > 834e9
+    # A known prompt's weights are not read, and twice the columns take half of the array's time at best.
+    known = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, known_prompt=True))
+    assert known["read"] < total["read"] and known["array"] < total["array"]
+    wide = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, array=(64, 64)))
+    assert total["array"] / 2 <= wide["array"] < total["array"] and wide["read"] == total["read"]
