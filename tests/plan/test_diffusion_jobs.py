@@ -1,6 +1,5 @@
 """Tokens of the diffusion machine's programs are enough, and each is needed."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -10,34 +9,38 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.plan.diffusion.jobs import Token, write
+from gradloom.rtl.plan.diffusion.jobs import Token
 from gradloom.rtl.plan.diffusion.slots import Full, Slots
 from gradloom.rtl.plan.diffusion.tiling import Block, Term, Tiler
 from gradloom.sim.reference.tile_program import Machine
 
-from ..workloads.test_diffusion_program import ORDERS
+from ..workloads.test_diffusion_program import ORDERS as ENDS
 
-SMALL = DiffusionConfig(x_slots=4, w_slots=4, element_slots=2, norm_slots=2)
+SMALL = DiffusionConfig(x_slots=2, w_slots=4, element_slots=2, norm_slots=2)
 ROWS = 12
+ENGINES = ("product", "element", "norm")
+#: Besides, one engine far behind the others.
+ORDERS = (
+    *ENDS,
+    *(("load", "store", *(other for other in ENGINES if other != last), last, "update") for last in ENGINES),
+)
 
 
 def lowered():
-    """Twelve row tiles: a product, its SiLU, a softmax of it, and a product of this."""
-    needs = defaultdict(set)
-    for _ in range(2):
-        t = Tiler(SMALL, needs)
-        jobs(t, np.random.default_rng(0))
-        needs = t.found
-    write(t.program, t.jobs)
+    """Twelve row tiles: a product, its SiLU, a softmax of it, and a product of this; a SiLU and a softmax of inputs."""
+    t = Tiler(SMALL)
+    jobs(t, np.random.default_rng(0))
+    t.write()
     return t.program
 
 
 def jobs(t, rng):
     w = t.tiles(1, 16, 16, NARROW)
     t.program.arrays.append((w.offset, w.pack(coded(rng.standard_normal((16, 16)), NARROW))))
-    x, y, z, p, q = (t.value(name, 64 * ROWS, 16) for name in "xyzpq")
-    given = t.read(x, NARROW)
-    t.program.arrays.append((given.offset, given.pack(coded(rng.standard_normal((64 * ROWS, 16)), NARROW))))
+    x, y, z, p, q, u, v, r, s = (t.value(name, 64 * ROWS, 16) for name in "xyzpquvrs")
+    for value, bits in ((x, NARROW), (u, WIDE), (v, WIDE)):
+        given = t.read(value, bits)
+        t.program.arrays.append((given.offset, given.pack(coded(rng.standard_normal((64 * ROWS, 16)), bits))))
     factor = dict(zip(("mantissa", "exponent"), constant(1.0)))
 
     def product(made, source):
@@ -45,19 +48,28 @@ def jobs(t, rng):
             block = Block.of(t.read(source, NARROW), [(i, 0)])
             t.product(made, (i, 0), [Term(block, Block.of(w, [(0, 0)]), {"k_to": 15})])
 
+    def silu(made, source):
+        for i in range(ROWS):
+            t.element(made, (i, 0), ElementOpcode.SILU, {"a": Block.of(t.read(source, WIDE), [(i, 0)])})
+
+    def softmax(made, source):
+        for i in range(ROWS):
+            rule = {"rows": 63, "features": 15, "fresh": 1} | factor
+            t.norm(
+                made,
+                [(i, 0)],
+                {"a": Block.of(t.read(source, WIDE), [(i, 0)])},
+                lambda held, slot, rule=rule: [(NormOpcode.SOFTMAX, rule | held | {"o": slot})],
+            )
+
     product(y, x)
-    for i in range(ROWS):
-        t.element(z, (i, 0), ElementOpcode.SILU, {"a": Block.of(t.read(y, WIDE), [(i, 0)])})
-    for i in range(ROWS):
-        rule = {"rows": 63, "features": 15, "fresh": 1} | factor
-        t.norm(
-            p,
-            [(i, 0)],
-            {"a": Block.of(t.read(z, WIDE), [(i, 0)])},
-            lambda held, slot, rule=rule: [(NormOpcode.SOFTMAX, rule | held | {"o": slot})],
-        )
+    silu(z, y)
+    softmax(p, z)
     product(q, p)
-    t.read(q, WIDE)
+    silu(r, u)
+    softmax(s, v)
+    for value in (q, r, s):
+        t.read(value, WIDE)
 
 
 def ran(program, commands, order):

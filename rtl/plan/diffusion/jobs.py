@@ -14,8 +14,11 @@ wait needs it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 
+from ...formats.tile_records import BEAT
 from ..program.placed import Place, PlacedProgram
+from .pace import Command, cycles, paced
 
 __all__ = ["Job", "Load", "Store", "Token", "write"]
 
@@ -76,7 +79,8 @@ class Job:
     """Work of one engine.
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
-    them while LOADs go on. ``waits``: its STOREs wait for its commands.
+    them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
+    next such job, so they stay in order.
     """
 
     engine: str
@@ -86,6 +90,7 @@ class Job:
     uses: set[tuple[str, int]] = field(default_factory=set)
     streams: bool = False
     waits: bool = True
+    chained: bool = False
 
 
 @dataclass
@@ -160,26 +165,57 @@ def _marked(jobs: Sequence[Job]) -> list[_Marks]:
 
 
 def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
-    """Commands of jobs with their tokens, in the order of the jobs."""
+    """Commands of jobs with their tokens.
+
+    LOAD, STORE and each engine have theirs in the order of the jobs.
+    """
+    made: list[Command] = []
+    gate: Command | None = None
     for job, marks in zip(jobs, _marked(jobs)):
-        if not job.streams:
-            _write_loads(program, job, marks)
-        last = len(job.commands) - 1
-        for n, (opcode, operands) in enumerate(job.commands):
-            begin, done = marks.begin if n == 0 else (), marks.done if n == last else ()
-            program.do(job.engine, opcode, wait=tuple(begin), post=tuple(done), **operands)
+        loads, commands, stores = (
+            _loads(program, job, marks),
+            _commands(program, job, marks),
+            _stores(program, job, marks),
+        )
+        if loads:
+            loads[0].follows, gate = gate, None
         if job.streams:
-            _write_loads(program, job, marks)
-        last = len(job.stores) - 1
-        for n, store in enumerate(job.stores):
-            begin, done = marks.store if n == 0 else (), marks.stored if n == last else ()
-            place = Place(store.offset, (store.size // 4,))
-            program.store(place, job.engine, store.port, arg=store.arg, wait=tuple(begin), post=tuple(done))
+            # They have no tokens: a command takes beats as they come, STORE its results, and LOAD waits for both.
+            commands[0].follows = loads[-1]
+            gate = commands[-1]
+            if not job.waits:
+                stores[0].follows, gate = gate, stores[-1]
+        made += loads + commands + stores
+    for each in paced(made):
+        each.add()
 
 
-def _write_loads(program: PlacedProgram, job: Job, marks: _Marks) -> None:
-    last = len(marks.loads) - 1
+def _loads(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
+    made = []
     for n, (load, wait) in enumerate(zip(marks.loads, marks.load)):
-        post = marks.loaded if n == last else ()
+        begin, done = tuple(wait), tuple(marks.loaded) if n == len(marks.loads) - 1 else ()
         place = Place(load.offset, (load.size // 4,))
-        program.load(place, job.engine, load.port, arg=load.arg, wait=tuple(wait), post=tuple(post))
+        add = partial(program.load, place, job.engine, load.port, arg=load.arg, wait=begin, post=done)
+        made.append(Command("load", cycles("load", beats=load.size // BEAT), add, begin, done))
+    return made
+
+
+def _commands(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
+    made = []
+    for n, (opcode, operands) in enumerate(job.commands):
+        begin = tuple(marks.begin) if n == 0 else ()
+        done = tuple(marks.done) if n == len(job.commands) - 1 else ()
+        add = partial(program.do, job.engine, opcode, wait=begin, post=done, **operands)
+        made.append(Command(job.engine, cycles(job.engine, opcode, operands), add, begin, done))
+    return made
+
+
+def _stores(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
+    made = []
+    for n, store in enumerate(job.stores):
+        begin = tuple(marks.store) if n == 0 else ()
+        done = tuple(marks.stored) if n == len(job.stores) - 1 else ()
+        place = Place(store.offset, (store.size // 4,))
+        add = partial(program.store, place, job.engine, store.port, arg=store.arg, wait=begin, post=done)
+        made.append(Command("store", cycles("store", beats=store.size // BEAT), add, begin, done))
+    return made

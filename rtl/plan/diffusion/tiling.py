@@ -1,7 +1,7 @@
 """Jobs that make tensors of tiles of other tensors.
 
-A tensor is a :class:`Value`: it is stored as codes of 8 bits, of 16, or both, as later jobs read it. So a program is
-written twice; the first time tells which.
+A tensor is a :class:`Value`: it is stored as codes of 8 bits, of 16, or both, as other jobs read it. So jobs are
+collected first. When all are known they are put in order, and only then get slots and LOADs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,23 +12,26 @@ from ...formats.element import ElementOpcode
 from ...formats.norm import NormOpcode
 from ...formats.product import ProductOpcode
 from ...formats.tile_codes import WIDE
-from ...formats.tile_records import tile_argument
+from ...formats.tile_records import BEAT, tile_argument
 from ..program.placed import PlacedProgram
-from .jobs import Job, Load, Store
+from .jobs import Job, Load, Store, write
 from .layout import Tiled, Tiles
+from .order import Task, ordered
+from .pace import cycles
 from .slots import Full, Slots
 
-__all__ = ["Block", "Term", "Tiler", "Value"]
+__all__ = ["Block", "Hold", "Term", "Tiler", "Value"]
 
 #: Slots of biases, of gains, and of results of an engine.
 _VECTORS, _RESULTS = 32, 4
+#: Offset of no record.
+_CHAIN = -1
 
 
 @dataclass(eq=False)
 class Value(Tiled):
     """``count`` matrices, and where their codes lie by width."""
 
-    number: int
     name: str
     count: int
     rows: int
@@ -63,22 +66,50 @@ class Term:
     w_skip: int = 0
 
 
-class Tiler:
-    """Collects jobs and places.
+#: First slot of a job's block at a port.
+Hold = Callable[[Job, str, Block], int]
+#: Fills a job, given its first result slot.
+Build = Callable[[Job, int, Hold], None]
 
-    Parameters
-    ----------
-    config
-        Of the machine.
-    needs : dict
-        Widths in which a value is read, by its number, as the writing before this one left them.
+
+@dataclass(frozen=True)
+class _Draft:
+    """A job before it has slots; ``results``: result slots that it takes."""
+
+    engine: str
+    build: Build
+    results: int
+
+    def task(self) -> Task:
+        """What it reads and writes, now that widths are known."""
+        reads: dict[int, int] = {}
+
+        def hold(job: Job, port: str, block: Block) -> int:
+            reads.update(dict.fromkeys(block.offsets, block.tiles.record.beats))
+            return 0
+
+        job = Job(self.engine)
+        self.build(job, 0, hold)
+        for load in job.loads:
+            reads |= dict.fromkeys(load.after or (load.offset,), load.size // BEAT // max(len(load.after), 1))
+        work = sum(cycles(self.engine, opcode, given) for opcode, given in job.commands)
+        writes = {store.offset: store.size // BEAT for store in job.stores}
+        if job.chained:
+            # As if each wrote a record of no beats.
+            writes[_CHAIN] = 0
+        return Task(self.engine, reads, writes, work)
+
+
+class Tiler:
+    """Collects jobs and places, and writes the program.
+
+    ``config``: of the machine.
     """
 
-    def __init__(self, config: Any, needs: dict[int, set[int]]) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config
         self.program = PlacedProgram(config)
-        self.jobs: list[Job] = []
-        self.needs, self.found = needs, dict[int, set[int]]()
+        self.drafts: list[_Draft] = []
         self.values: list[Value] = []
         self.ports = {
             "product": {"x": config.x_slots, "w": config.w_slots, "bias": _VECTORS},
@@ -90,7 +121,7 @@ class Tiler:
             for engine, ports in self.ports.items()
             for port, count in ports.items()
         }
-        self.results = dict.fromkeys(self.ports, 0)
+        self.results = dict.fromkeys((*self.ports, "update"), 0)
 
     # -- places --------------------------------------------------------------------------------------------------
 
@@ -112,48 +143,62 @@ class Tiler:
     def value(self, name: str, rows: int, features: int, count: int = 1) -> Value:
         """A tensor that jobs will make, or the host."""
         Tiles.check(name, rows, features)
-        made = Value(len(self.values), name, count, rows, features)
+        made = Value(name, count, rows, features)
         self.values.append(made)
-        for bits in sorted(self.needs.get(made.number, ())):
-            made.places[bits] = self.tiles(count, rows, features, bits)
         return made
 
     def read(self, value: Value, bits: int) -> Tiles:
         """Codes of a tensor, in a width that it is stored in from now on."""
-        self.found.setdefault(value.number, set()).add(bits)
         if bits not in value.places:
             value.places[bits] = self.tiles(value.count, value.rows, value.features, bits)
         return value.places[bits]
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def job(self, engine: str, build: Callable[[Job, int], None], value: Value, *at: tuple[int, ...]) -> None:
-        """A job that makes tiles of a tensor.
+    def add(self, engine: str, build: Build, results: int = 1) -> None:
+        """A job; ``results``: slots of them."""
+        self.drafts.append(_Draft(engine, build, results))
 
-        ``build`` has the job and its first result slot; the tiles ``at`` are results in this and the following slots.
-        """
-        first = self.results[engine]
-        for again in (False, True):
-            job = Job(engine)
-            try:
-                build(job, first)
-                break
-            except Full:
-                if again:
-                    raise ValueError(f"{value.name}: its tiles do not fit the {engine} engine's slots") from None
-                for (name, _), slots in self.slots.items():
-                    if name == engine:
-                        slots.clear()
-        for number, place in enumerate(at):
-            for bits in sorted(self.needs.get(value.number, ())):
-                tiles = value.places[bits]
+    def _job(self, engine: str, build: Build, value: Value, at: Sequence[tuple[int, ...]]) -> None:
+        """A job that makes the tiles ``at`` of a tensor, a result slot each."""
+
+        def stored(job: Job, first: int, hold: Hold) -> None:
+            build(job, first, hold)
+            for number, place in enumerate(at):
                 slot = (first + number) % _RESULTS
-                arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
-                job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
-        self.results[engine] = (first + len(at)) % _RESULTS
-        self.jobs.append(job)
+                for bits, tiles in sorted(value.places.items()):
+                    arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
+                    job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
 
-    def hold(self, job: Job, port: str, block: Block) -> int:
+        self.add(engine, stored, len(at))
+
+    def write(self) -> list[Job]:
+        """The program of all jobs, which are returned in its order."""
+        tasks = [each.task() for each in self.drafts]
+        # Half of all slots: blocks that are held do not fit without gaps.
+        room = {engine: sum(self.ports.get(engine, {}).values()) // 2 for engine in self.results}
+        jobs = [self._built(self.drafts[number]) for number in ordered(tasks, _RESULTS, room)]
+        write(self.program, jobs)
+        self.program.end()
+        return jobs
+
+    def _built(self, draft: _Draft) -> Job:
+        """The job, with slots."""
+        first = self.results[draft.engine]
+        self.results[draft.engine] = (first + draft.results) % _RESULTS
+        try:
+            job = Job(draft.engine)
+            draft.build(job, first, self._hold)
+        except Full:
+            # Blocks that are held lie between those of this job.
+            for (name, _), slots in self.slots.items():
+                if name == draft.engine:
+                    slots.clear()
+            job = Job(draft.engine)
+            draft.build(job, first, self._hold)
+        return job
+
+    def _hold(self, job: Job, port: str, block: Block) -> int:
         """First slot of a block, which is loaded unless it is there."""
         slots = self.slots[job.engine, port]
         pinned = {slot for name, slot in job.uses if name == port}
@@ -186,12 +231,12 @@ class Tiler:
         rows, columns = value.tile
         whole = {"rows": rows - 1, "columns": columns - 1}
 
-        def build(job: Job, slot: int) -> None:
+        def build(job: Job, slot: int, hold: Hold) -> None:
             held = [
                 whole
                 | {
-                    "x": self.hold(job, "x", term.x) + term.x_skip,
-                    "w": self.hold(job, "w", term.w) + term.w_skip,
+                    "x": hold(job, "x", term.x) + term.x_skip,
+                    "w": hold(job, "w", term.w) + term.w_skip,
                     "x_step": 1,
                     "w_step": 1,
                     "o": slot,
@@ -204,14 +249,14 @@ class Tiler:
                 return
             job.commands += [(ProductOpcode.SCAN, each | {"fresh": int(n == 0)}) for n, each in enumerate(held)]
             if bias is not None:
-                own = whole | {"bias": self.hold(job, "bias", bias), "o": slot}
+                own = whole | {"bias": hold(job, "bias", bias), "o": slot}
                 job.commands.append((ProductOpcode.SCAN, own | {"last": 1}))
                 job.commands.append((ProductOpcode.BIAS, own | {"start": 1}))
             for n, each in enumerate(held):
                 start, last = apart or (n == 0 and bias is None), apart or n == len(held) - 1
                 job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start), "last": int(last)}))
 
-        self.job("product", build, value, at)
+        self._job("product", build, value, [at])
 
     # -- engine element ------------------------------------------------------------------------------------------
 
@@ -226,13 +271,13 @@ class Tiler:
         """A tile of an operation, in one command or several of some rows each."""
         rows, features = value.tile
 
-        def build(job: Job, slot: int) -> None:
-            held = {port: self.hold(job, port, block) for port, block in blocks.items()}
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            held = {port: hold(job, port, block) for port, block in blocks.items()}
             for n, part in enumerate(parts):
                 given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": int(n == 0)} | held | part
                 job.commands.append((opcode, given))
 
-        self.job("element", build, value, at)
+        self._job("element", build, value, [at])
 
     # -- engine norm ---------------------------------------------------------------------------------------------
 
@@ -249,12 +294,12 @@ class Tiler:
         the first result slot.
         """
 
-        def build(job: Job, slot: int) -> None:
+        def build(job: Job, slot: int, hold: Hold) -> None:
             ports = {"bias": "gain", "x": "a"}
-            held = {name: self.hold(job, ports.get(name, name), block) for name, block in blocks.items()}
+            held = {name: hold(job, ports.get(name, name), block) for name, block in blocks.items()}
             job.commands += commands(held, slot)
 
-        self.job("norm", build, value, *at)
+        self._job("norm", build, value, at)
 
 
 def _runs(block: Block) -> list[tuple[int, int]]:

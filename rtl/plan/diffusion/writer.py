@@ -18,7 +18,7 @@ from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
 from ..program.assembler import Assembler, Instruction
 from ..program.placed import PlacedProgram
-from .jobs import Job, Load, Store, write
+from .jobs import Job, Load, Store
 from .layout import Tiles, Words
 from .operations import (
     Activation,
@@ -35,7 +35,7 @@ from .operations import (
     adapted,
     with_gradients,
 )
-from .tiling import Block, Term, Tiler, Value
+from .tiling import Block, Hold, Term, Tiler, Value
 from .unet import RESULT, inputs_of
 
 __all__ = ["Adapted", "Step", "lower", "matrix"]
@@ -130,18 +130,11 @@ def lower(
 
     ``fractions``: fraction bits of masters by layer and part, ``a`` or ``b``.
     """
-    needs: dict[int, set[int]] = {}
-    for _ in range(2):
-        writer = _Writer(Tiler(config, needs), operations, weights, images, fractions, rule)
-        writer.write()
-        needs = writer.tiler.found
-    return writer.step
+    return _Writer(Tiler(config), operations, weights, images, fractions, rule).write()
 
 
 class _Writer:
     """The forward pass, then the backward pass, then the update."""
-
-    step: Step
 
     def __init__(
         self,
@@ -160,29 +153,30 @@ class _Writer:
         self.adapted: dict[tuple[str, str], Adapted] = {}
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
 
-    def write(self) -> None:
+    def write(self) -> Step:
         """Everything."""
         self._place()
         inputs = self._inputs()
         for each in self.operations:
             self._forward(each)
         error = self._error()
+        made = self.tiler.read(error, WIDE)
         self._backward(self._falling(error))
-        updates = self._update()
-        write(self.tiler.program, self.tiler.jobs)
-        self.tiler.program.end()
-        by_job = [
-            n
-            for n, each in enumerate(self.tiler.program.instructions)
+        fractions = self._update()
+        jobs = self.tiler.write()
+        updates = [
+            number
+            for number, each in enumerate(self.tiler.program.instructions)
             if each.opcode == UpdateOpcode.ADAMW_CODES and each.engine.name == "update"
         ]
-        self.step = Step(
+        written = [fractions[job.stores[-1].offset] for job in jobs if job.engine == "update"]
+        return Step(
             program=self.tiler.program,
             inputs=inputs,
-            error=self.tiler.read(error, WIDE),
+            error=made,
             adapted=self.adapted,
             values=self.tiler.values,
-            updates=list(zip(by_job, updates)),
+            updates=list(zip(updates, written)),
             rule=self.rule,
         )
 
@@ -676,13 +670,14 @@ class _Writer:
 
     # -- update --------------------------------------------------------------------------------------------------
 
-    def _update(self) -> list[int]:
+    def _update(self) -> dict[int, int]:
         """AdamW on every record, then its codes.
 
-        Returns the fraction bits of each command.
+        Returns the fraction bits of each command, by the offset of its words.
         """
-        fractions = []
-        for each in self.adapted.values():
+        fractions = {}
+        # Gradients of the last layers are there first.
+        for each in reversed(self.adapted.values()):
             record, words = each.gradient.record, each.words
             # The engine has room for so many rows of words of a command.
             most = max(UpdateEngine.depth * BEAT // (4 * words.lanes), 1)
@@ -690,41 +685,48 @@ class _Writer:
                 own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
                 parts = []
                 for row in range(0, record.rows, most):
-                    count, header = min(most, record.rows - row), int(row == 0)
-                    size = 4 * words.lanes * count
-                    first = each.gradient.at(*at)
-                    begin = first + (0 if header else BEAT * (1 + row * record.row_beats))
-                    codes = BEAT * (count * record.row_beats + header)
-                    arg = gradient_argument(record.features, header=bool(header))
+                    count = min(most, record.rows - row)
                     parts.append(own + 4 * words.lanes * row)
-                    beside = moments + 8 * words.lanes * row
-                    job = Job("update", streams=True, waits=False)
-                    job.loads = [
-                        Load("directions", begin, codes, arg, after=(first,)),
-                        Load("words", parts[-1], size),
-                        Load("moments", beside, 2 * size),
-                    ]
-                    given = {"beats": size // BEAT} | _descent(self.rule, 1, each.fraction)
-                    job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
-                    job.stores = [Store("moments", beside, 2 * size), Store("words", parts[-1], size)]
-                    self.tiler.jobs.append(job)
-                    fractions.append(each.fraction)
-                whole = Load("words", own, 4 * words.length, after=tuple(parts))
-                self._anew(each, at, whole, record.rows, record.features)
+                    self._moved(each, each.gradient.at(*at), row, count, parts[-1], moments + 8 * words.lanes * row)
+                    fractions[parts[-1]] = each.fraction
+                self._anew(each, at, Load("words", own, 4 * words.length, after=tuple(parts)))
         return fractions
 
-    def _anew(self, each: Adapted, at: tuple[int, int], load: Load, rows: int, features: int) -> None:
+    def _moved(self, each: Adapted, first: int, row: int, count: int, words: int, moments: int) -> None:
+        """AdamW on rows of the gradient's record at ``first``."""
+        record, header = each.gradient.record, int(row == 0)
+        size = 4 * each.words.lanes * count
+        begin = first + (0 if header else BEAT * (1 + row * record.row_beats))
+        codes = BEAT * (count * record.row_beats + header)
+        arg = gradient_argument(record.features, header=bool(header))
+        given = {"beats": size // BEAT} | _descent(self.rule, 1, each.fraction)
+
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            # The engine keeps the exponent of a record's first rows.
+            job.streams, job.waits, job.chained = True, False, True
+            job.loads = [
+                Load("directions", begin, codes, arg, after=(first,)),
+                Load("words", words, size),
+                Load("moments", moments, 2 * size),
+            ]
+            job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
+            job.stores = [Store("moments", moments, 2 * size), Store("words", words, size)]
+
+        self.tiler.add("update", build, results=0)
+
+    def _anew(self, each: Adapted, at: tuple[int, int], load: Load) -> None:
         """A tile of codes from its masters."""
-        tiler, codes = self.tiler, each.codes
-        slot = tiler.results["element"]
-        tiler.results["element"] = (slot + 1) % 4
-        job = Job("element", streams=True)
-        job.loads = [load]
-        given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
-        job.commands = [(ElementOpcode.WORDS, given)]
-        arg = tile_argument(slot, rows, features)
-        job.stores = [Store("o", codes.at(*at), codes.record.size, arg, slot)]
-        tiler.jobs.append(job)
+        codes, (rows, features) = each.codes, each.gradient.tile
+
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            job.streams = True
+            job.loads = [load]
+            given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
+            job.commands = [(ElementOpcode.WORDS, given)]
+            arg = tile_argument(slot, rows, features)
+            job.stores = [Store("o", codes.at(*at), codes.record.size, arg, slot)]
+
+        self.tiler.add("element", build)
 
 
 def _only(operands: dict[str, int]) -> dict[str, int]:

@@ -1,0 +1,148 @@
+"""The order of jobs: a list schedule.
+
+Jobs need no order but that of what they read and write. In the order of the operations engines would take turns. Here
+jobs go in the order in which they could start, if LOAD, each engine and STORE did one after another, a beat a cycle.
+So images follow each other through the operations and engines work at once. The order decides about time, and about no
+result.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Task", "ordered"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job by what it reads and writes: beats of each record, by offset.
+
+    ``work``: cycles of its engine.
+    """
+
+    engine: str
+    reads: Mapping[int, int]
+    writes: Mapping[int, int]
+    work: int
+
+
+def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> list[int]:
+    """Numbers of tasks in their order.
+
+    A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
+    Of tasks that could start in the same cycle, the one goes first for which another has waited that lacks least;
+    then the one with the most work behind it.
+
+    Parameters
+    ----------
+    results : int
+        Result slots of an engine: a task starts when the one that many before it in its engine is stored.
+    room : mapping
+        Records that an engine's slots hold, about; others are loaded.
+    """
+    made = _Schedule(tasks, results, room)
+    while made.ready:
+        made.take(made.next())
+    return made.order
+
+
+class _Schedule:
+    """Tasks that are in order so far, and the cycles in which they end."""
+
+    def __init__(self, tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> None:
+        self.tasks, self.room = tasks, room
+        before = _before(tasks)
+        self.after: list[list[int]] = [[] for _ in tasks]
+        for number, those in enumerate(before):
+            for other in those:
+                self.after[other].append(number)
+        self.left = [len(those) for those in before]
+        self.behind = [0] * len(tasks)
+        for number in reversed(range(len(tasks))):
+            most = max((self.behind[other] for other in self.after[number]), default=0)
+            self.behind[number] = most + tasks[number].work + sum(tasks[number].writes.values())
+        self.ready = {number for number, count in enumerate(self.left) if not count}
+        self.order: list[int] = []
+        #: Cycles from which LOAD, STORE and engines are free, and result slots of engines, the oldest first.
+        self.load = self.store = 0
+        self.free = dict.fromkeys(room, 0)
+        self.slots = {engine: deque([0] * results, maxlen=results) for engine in room}
+        #: When what a task reads is stored; when a record is.
+        self.there = [0] * len(tasks)
+        self.stored: dict[int, int] = {}
+        #: Records in an engine's slots, those that were not read for longest first.
+        self.held: dict[str, dict[int, None]] = {engine: {} for engine in room}
+
+    def next(self) -> int:
+        """The task that goes first."""
+        best: tuple[int, int, int, int] | None = None
+        for number in self.ready:
+            soonest = self._soonest(number)
+            if best is not None and soonest > best[0]:
+                continue
+            start = max(soonest, self._loaded(number))
+            if best is not None and start > best[0]:
+                continue
+            lacks = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
+            mine = (start, lacks, -self.behind[number], number)
+            best = mine if best is None else min(best, mine)
+        assert best is not None
+        return best[3]
+
+    def _soonest(self, number: int) -> int:
+        """When it can start, but for its loads."""
+        engine = self.tasks[number].engine
+        return max(self.free[engine], self.slots[engine][0], self.there[number])
+
+    def _loaded(self, number: int) -> int:
+        """When LOAD has brought what is not held, older records first."""
+        task, end = self.tasks[number], self.load
+        held = self.held[task.engine]
+        for stored, beats in sorted((self.stored.get(at, 0), n) for at, n in task.reads.items() if at not in held):
+            end = max(end, stored) + beats
+        return end
+
+    def take(self, number: int) -> None:
+        """``number`` is the next."""
+        task = self.tasks[number]
+        self.ready.remove(number)
+        self.order.append(number)
+        self.free[task.engine] = max(self._soonest(number), self._loaded(number)) + task.work
+        self.load = self._loaded(number)
+        self._hold(task.engine, task.reads)
+        self.store = max(self.store, self.free[task.engine]) + sum(task.writes.values())
+        self.slots[task.engine].append(self.store)
+        mine = set(task.writes)
+        self.stored.update(dict.fromkeys(task.writes, self.store))
+        for other in self.after[number]:
+            # Its first reader gets a record as it is stored.
+            self._hold(self.tasks[other].engine, [at for at in mine if at in self.tasks[other].reads])
+            mine -= self.tasks[other].reads.keys()
+            self.there[other] = self.store
+            self.left[other] -= 1
+            if not self.left[other]:
+                self.ready.add(other)
+
+    def _hold(self, engine: str, records: Iterable[int]) -> None:
+        held = self.held[engine]
+        for at in records:
+            held.pop(at, None)
+            held[at] = None
+        while len(held) > self.room[engine]:
+            del held[next(iter(held))]
+
+
+def _before(tasks: Sequence[Task]) -> list[set[int]]:
+    """Of each task, those that must be in front of it."""
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    before: list[set[int]] = []
+    for number, task in enumerate(tasks):
+        mine = {writer[at] for at in (*task.reads, *task.writes) if at in writer}
+        for at in task.writes:
+            mine.update(readers.pop(at, ()))
+            writer[at] = number
+        for at in task.reads:
+            readers.setdefault(at, []).append(number)
+        before.append(mine - {number})
+    return before
