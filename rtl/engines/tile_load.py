@@ -1,13 +1,16 @@
 """Load port of records of tiles: takes headers and rows apart."""
 
+from types import SimpleNamespace
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..formats.tile_codes import EDGE
+from ..formats.tile_codes import EDGE, WIDE
 from ..formats.tile_records import BEAT, TileArgument
 from ..hierarchy import place
 from ..shell.signature import PortBeat
+from ..stream.delay import delay
 
 __all__ = ["TileIntake", "records", "tile_exponent", "tile_write"]
 
@@ -24,15 +27,36 @@ def tile_exponent(slots):
     return data.StructLayout({"valid": 1, "slot": range(max(slots, 2)), "exponent": signed(8)})
 
 
-def records(m, port, name, platform, **options):
-    """Places the :class:`TileIntake` of a load port as ``intake_NAME``.
+def records(m, engine, name, platform, **options):
+    """Places the :class:`TileIntake` of load port NAME of an engine as ``intake_NAME``.
 
-    ``options``: its parameters.
+    ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where the port takes forwards, a cycle
+    later, and with those of what STORE forwards.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
+    port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
     connect(m, flipped(port.beats), intake.beats)
     m.d.comb += port.refuse.eq(intake.refuse)
-    return intake
+    return intake if forward is None else _with_forwards(m, intake, forward)
+
+
+def _with_forwards(m, intake, forward):
+    """LOAD's beats and those of STORE, of which one comes at a time."""
+    beat, arg = forward.beat, forward.arg
+    m.d.comb += forward.refuse.eq((arg.slot >= intake.slots) | (arg.wide != (intake.bits == WIDE)))
+    write, exponent = Signal(tile_write(intake.slots)), Signal(tile_exponent(intake.slots))
+    loaded, header = (delay(m, each, 1, reset_less=False) for each in (intake.write, intake.exponent))
+    m.d.comb += [
+        write.valid.eq(loaded.valid | (beat.valid & ~beat.header)),
+        write.slot.eq(Mux(beat.valid, beat.slot, loaded.slot)),
+        write.row.eq(Mux(beat.valid, beat.row, loaded.row)),
+        write.beat.eq(Mux(beat.valid, beat.beat, loaded.beat)),
+        write.data.eq(Mux(beat.valid, beat.data, loaded.data)),
+        exponent.valid.eq(header.valid | (beat.valid & beat.header)),
+        exponent.slot.eq(Mux(beat.valid, beat.slot, header.slot)),
+        exponent.exponent.eq(Mux(beat.valid, beat.data[:8], header.exponent)),
+    ]
+    return SimpleNamespace(write=write, exponent=exponent)
 
 
 class TileIntake(wiring.Component):

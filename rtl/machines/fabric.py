@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, DomainRenamer, Elaboratable, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
+from ..engines.tile_forward import TileForward
+from ..formats.tile_records import TileArgument
 from ..hierarchy import place
-from ..shell.engines import Engine, Engines
-from ..shell.signature import EngineSignature, Health, LoadBeat, StoreRequest
+from ..shell.engines import Engine, Engines, LoadPort
+from ..shell.signature import EngineSignature, Health, LoadBeat, store_request
 
 __all__ = ["Fabric", "LocalReset", "Machine", "Wire", "attach"]
 
@@ -60,7 +63,8 @@ class Fabric(wiring.Component):
     ----------
     machine : Machine
     config
-        The machine's configuration: given to each engine's ``unit``.
+        The machine's configuration: given to each engine's ``unit``. With ``forwards`` a request may name a load port
+        that takes the beats, too.
     data_bits : int
         Width of a beat.
 
@@ -74,14 +78,16 @@ class Fabric(wiring.Component):
 
     def __init__(self, machine: Machine, config: Any, data_bits: int) -> None:
         self.machine, self.config, self.data_bits = machine, config, data_bits
-        self._units = {each: _unit(each, config, data_bits) for each in machine.engines.own}
-        self._wires = _ends(machine.wires, self._units, data_bits)
+        self.forwards = forwards = getattr(config, "forwards", 0)
+        members = {each: each.spec.members(data_bits, forwards) for each in machine.engines.own}
+        self._units = {each: _unit(each, config, members[each]) for each in machine.engines.own}
+        self._wires = _ends(machine.wires, self._units, members)
         super().__init__(
             {
                 **{each.name: In(EngineSignature()) for each in machine.engines.own},
                 "load": In(stream.Signature(LoadBeat(data_bits))),
                 "refuse": Out(1),
-                "request": In(stream.Signature(StoreRequest)),
+                "request": In(stream.Signature(store_request(forwards))),
                 "refuse_store": Out(1),
                 "store": Out(stream.Signature(data_bits)),
                 "health": Out(Health),
@@ -101,32 +107,23 @@ class Fabric(wiring.Component):
             connect(m, flipped(getattr(self, each.name)), unit.engine)
         for one, other in self._wires:
             _connect(m, one, other)
-        self._load(
-            m,
-            [
-                getattr(units[each], f"load_{port.port.name}")
-                for each in self.machine.engines.own
-                for port in each.loads
-            ],
-        )
-        self._store(
-            m,
-            [
-                getattr(units[each], f"store_{port.port.name}")
-                for each in self.machine.engines.own
-                for port in each.stores
-            ],
-        )
+        own = self.machine.engines.own
+        loads = [getattr(units[each], f"load_{port.port.name}") for each in own for port in each.loads]
+        stores = [getattr(units[each], f"store_{port.port.name}") for each in own for port in each.stores]
+        loaded = self._load(m, loads)
+        forwards = self._forwards(m, platform, loaded) if self.forwards else None
+        self._store(m, stores, forwards)
         for name in Health.members:
             m.d.sync += self.health[name].eq(sum(unit.health[name] for unit in units.values()))
         return m
 
-    def _load(self, m: Module, ports: list[Any]) -> None:
+    def _load(self, m: Module, ports: list[Any]) -> list[Signal]:
         """Sends beats to the port of their number.
 
-        A number without a port is refused, and taken as any beat is.
+        A number without a port is refused, and taken as any beat is. Returns of each port whether the payload is its.
         """
         beat, ready, refused = self.load.p, [], [self.load.p.dest >= len(ports)]
+        mine = []
         for number, port in enumerate(ports):
             asked = Signal(name=f"load_{number}")
             m.d.comb += [
@@ -134,23 +131,77 @@ class Fabric(wiring.Component):
                 port.beats.valid.eq(self.load.valid & asked),
                 *(port.beats.p[name].eq(beat[name]) for name in ("data", "first", "last", "arg", "index")),
             ]
+            mine.append(asked)
             ready.append(~asked | port.beats.ready)
             refused.append(asked & port.refuse)
         m.d.comb += [self.load.ready.eq(Cat(ready).all()), self.refuse.eq(Cat(refused).any())]
+        return mine
 
-    def _store(self, m: Module, ports: list[Any]) -> None:
+    def _forwards(self, m: Module, platform: Any, loaded: list[Signal]) -> SimpleNamespace:
+        """Sends the beats of a request with ``forward`` to the load port ``to``, too.
+
+        ``loaded``: of each load port whether LOAD's payload is its. A beat waits where LOAD brought one to the port in
+        the cycle before, whose way is a cycle longer.
+
+        Returns ``refused``, as ``refuse_store`` in time; ``waits``: STORE takes no beat; and what is to be driven:
+        ``begin``, a request is accepted; ``come``, a beat is taken; ``over``, it is the last.
+        """
+        request, engines = self.request.p, self.machine.engines
+        unit = place(m, "forward", TileForward(), platform)
+        takers = [
+            (port, getattr(self._units[each], f"forward_{port.port.name}"))
+            for each in engines.own
+            for port in each.loads
+            if isinstance(port.port, LoadPort) and port.port.forwards
+        ]
+        count = len(takers)
+        asked, chosen = Signal(count, name="asked_to"), Signal(count, name="chosen_to")
+        refused, waits, begin, come, over = (Signal(name=n) for n in ("refused_to", "waits", "begin", "come", "over"))
+        m.d.comb += [
+            unit.arg.eq(request.arg),
+            unit.to_arg.eq(request.to_arg),
+            unit.begin.eq(begin),
+            unit.i.valid.eq(come),
+            unit.i.data.eq(self.store.p),
+            asked.eq(Cat(request.to == port for port, _ in takers)),
+        ]
+        # Records come from ports whose operand says which.
+        tiles = Cat(request.source == port for port in engines.stores if port.port.arg is TileArgument)
+        found = Cat(asked[n] & ~taker.refuse for n, (_, taker) in enumerate(takers))
+        m.d.sync += [
+            refused.eq(request.forward & ~(tiles.any() & found.any() & ~unit.refuse)),
+            waits.eq(self.load.valid & Cat(chosen[n] & loaded[port] for n, (port, _) in enumerate(takers)).any()),
+        ]
+        with m.If(begin):
+            m.d.sync += chosen.eq(Mux(request.forward, asked, 0))
+        with m.Elif(over):
+            m.d.sync += chosen.eq(0)
+        for n, (_, taker) in enumerate(takers):
+            m.d.comb += [taker.arg.eq(unit.record), taker.beat.eq(unit.o)]
+            valid = Signal(name=f"forward_{n}")
+            m.d.sync += valid.eq(come & chosen[n])
+            m.d.comb += taker.beat.valid.eq(valid)
+        return SimpleNamespace(refused=refused, waits=waits, begin=begin, come=come, over=over)
+
+    def _store(self, m: Module, ports: list[Any], forwards: SimpleNamespace | None) -> None:
         """Requests to the port of their number, then its beats to STORE."""
         request, count = self.request.p, len(ports)
         asked, before, chosen = (Signal(count, name=name) for name in ("asked", "before", "chosen"))
         unknown, busy, left = Signal(), Signal(), Signal.like(request.beats)
         m.d.comb += asked.eq(Cat(request.source == number for number in range(count)))
         m.d.sync += [before.eq(asked), unknown.eq(request.source >= count)]
+        refused = unknown | Cat(before[n] & port.refuse for n, port in enumerate(ports)).any()
+        valid, ready = Cat(chosen[n] & port.beats.valid for n, port in enumerate(ports)).any(), self.store.ready
+        accepted = self.request.valid & self.request.ready
+        if forwards:
+            refused, valid, ready = refused | forwards.refused, valid & ~forwards.waits, ready & ~forwards.waits
+            come = self.store.valid & self.store.ready
+            m.d.comb += [forwards.begin.eq(accepted), forwards.come.eq(come), forwards.over.eq(come & (left == 0))]
         m.d.comb += [
             self.request.ready.eq(~busy & Cat(~asked[n] | port.request.ready for n, port in enumerate(ports)).all()),
-            self.refuse_store.eq(unknown | Cat(before[n] & port.refuse for n, port in enumerate(ports)).any()),
-            self.store.valid.eq(Cat(chosen[n] & port.beats.valid for n, port in enumerate(ports)).any()),
+            self.refuse_store.eq(refused),
+            self.store.valid.eq(valid),
         ]
-        accepted = self.request.valid & self.request.ready
         with m.If(accepted):
             m.d.sync += [busy.eq(1), chosen.eq(asked), left.eq(request.beats - 1)]
         with m.Elif(self.store.valid & self.store.ready):
@@ -162,7 +213,7 @@ class Fabric(wiring.Component):
                 port.request.valid.eq(self.request.valid & ~busy & asked[number]),
                 port.request.p.arg.eq(request.arg),
                 port.request.p.beats.eq(request.beats),
-                port.beats.ready.eq(chosen[number] & self.store.ready),
+                port.beats.ready.eq(chosen[number] & ready),
             ]
         # One of four first, then what there is or one of three more: a LUT a bit each.
         payload, begin = 0, 0
@@ -226,7 +277,7 @@ def _one_of_four(index: Any, *values: Any) -> Any:
     return Mux(index[1], Mux(index[0], values[3], values[2]), Mux(index[0], values[1], values[0]))
 
 
-def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
+def _unit(engine: Engine, config: Any, own: dict[str, Member]) -> wiring.Component:
     """The component of an engine.
 
     Refused if a member that the machine connects is missing or is of another kind.
@@ -240,13 +291,15 @@ def _unit(engine: Engine, config: Any, data_bits: int) -> wiring.Component:
         )
     unit = engine.spec.unit(engine.spec, config)
     members = unit.signature.members
-    for name, member in engine.spec.members(data_bits).items():
+    for name, member in own.items():
         if name not in members or _kind(members[name]) != _kind(member):
             raise ValueError(f"engine {engine.name}: its unit needs a member {name}: {member!r}")
     return unit
 
 
-def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component], data_bits: int) -> list[tuple[Any, Any]]:
+def _ends(
+    wires: Iterable[Wire], units: dict[Engine, wiring.Component], own: dict[Engine, dict[str, Member]]
+) -> list[tuple[Any, Any]]:
     """Both ends of each wire.
 
     The driving one is first if it is a plain value. Refused are ends that do not fit, and members without a wire.
@@ -256,7 +309,7 @@ def _ends(wires: Iterable[Wire], units: dict[Engine, wiring.Component], data_bit
         f"{each.name}.{name}": (unit, name)
         for each, unit in units.items()
         for name in unit.signature.members
-        if name not in each.spec.members(data_bits)
+        if name not in own[each]
     }
     found = []
     for wire in wires:

@@ -12,6 +12,7 @@ from .signature import (
     ControlOpcode,
     ControlOperands,
     EngineSignature,
+    ForwardSignature,
     Health,
     LoadOperands,
     LoadSignature,
@@ -165,16 +166,22 @@ class EngineSpec:
                 if names.count(name) > 1:
                     raise ValueError(f"engine {self.name}: has two {kind} ports {name}; give one another name")
 
-    def members(self, data_bits: int) -> dict[str, Member]:
+    def members(self, data_bits: int, forwards: int = 0) -> dict[str, Member]:
         """Members of every component of the engine.
 
         The bus has ``data_bits``.
 
-        ``engine``: commands. ``load_NAME``, ``store_NAME``: one of each of its ports. ``health``: events of this cycle.
+        ``engine``: commands. ``load_NAME``, ``store_NAME``: one of each of its ports. ``forward_NAME``: in machines
+        with ``forwards``, of load ports that take them. ``health``: events of this cycle.
         """
         return {
             "engine": In(EngineSignature()),
             **{f"load_{port.name}": In(LoadSignature(data_bits)) for port in self.loads},
+            **{
+                f"forward_{port.name}": In(ForwardSignature(data_bits))
+                for port in self.loads
+                if forwards & port.forwards
+            },
             **{f"store_{port.name}": In(StoreSignature(data_bits)) for port in self.stores},
             "health": Out(Health),
         }

@@ -181,4 +181,5 @@ class ShellParameters(Parameters):
             "outstanding": self.outstanding,
             "depth": self.queue_depth,
             "requests": self.requests,
+            "forwards": self.forwards,
         }

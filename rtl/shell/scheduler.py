@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ..stream.queue import stepped
-from .signature import TOKENS, EngineCommand, EngineSignature
+from .engines import STORE
+from .signature import FORWARD_BITS, TOKENS, EngineCommand, EngineSignature
 
 __all__ = ["Scheduler", "Entry"]
 
@@ -34,6 +35,8 @@ class Scheduler(wiring.Component):
         A queue for each but CONTROL.
     depth : :class:`int`
         Commands of an engine that are queued or under way; a power of two.
+    forwards : :class:`int`
+        1: STORE has the operands of forwards.
 
     Members
     -------
@@ -72,11 +75,14 @@ class Scheduler(wiring.Component):
         A bit for each engine: some command is queued or under way.
     """
 
-    def __init__(self, engines, *, depth=16):
+    def __init__(self, engines, *, depth=16, forwards=0):
         if depth not in (2, 4, 8, 16, 32):
             raise ValueError(f"queue depth is {depth!r}, must be a power of two from 2 to 32")
         self.depth = depth
         self.engines = engines
+        self.operand_bits = {e: e.spec.operand_bits for e in engines.queued}
+        if forwards:
+            self.operand_bits[STORE] = FORWARD_BITS
         n = len(engines)
         super().__init__(
             {
@@ -167,7 +173,7 @@ class Scheduler(wiring.Component):
         ticket = data.View(_TICKET, out["ticket"])
         # The earliest start is two cycles after a command has come to the head of its queue, so what it needs then
         # can come from registers.
-        command = Signal(8 + e.spec.operand_bits, name=f"{name}_command_held")
+        command = Signal(8 + self.operand_bits[e], name=f"{name}_command_held")
         wait = Signal(16, name=f"{name}_wait_held")
         m.d.sync += [command.eq(out["command"]), wait.eq(out["wait"])]
         m.d.comb += [
@@ -206,7 +212,7 @@ class Scheduler(wiring.Component):
 
         Command and wait mask are read at the next command to start, the rest at the oldest command.
         """
-        bits, used = ceil_log2(self.depth), e.spec.operand_bits
+        bits, used = ceil_log2(self.depth), self.operand_bits[e]
         asked = self.i.payload.command
         columns = {
             "command": (8 + used, Cat(asked.opcode, asked.args[:used]), s),

@@ -56,6 +56,8 @@ class Sequencer(wiring.Component):
         Commands of an engine that are queued or under way.
     requests : :class:`bool`
         Without them YIELD is unknown and everything called ``request`` idle.
+    forwards : :class:`int`
+        1: STORE has the operands of forwards.
 
     Members
     -------
@@ -101,12 +103,12 @@ class Sequencer(wiring.Component):
         Starts and ends of commands, 1 cycle late.
     """
 
-    def __init__(self, engines, *, data_bits=128, slots=16384, depth=16, requests=False):
+    def __init__(self, engines, *, data_bits=128, slots=16384, depth=16, requests=False, forwards=0):
         check_data_bits(data_bits)
         self.engines = engines
         self.data_bits = data_bits
         self.requests = requests
-        self._scheduler = Scheduler(engines, depth=depth)
+        self._scheduler = Scheduler(engines, depth=depth, forwards=forwards)
         self._fetch = Fetch(data_bits=data_bits)
         self._dispatch = Dispatch(data_bits=data_bits, slots=slots, requests=requests, engines=len(engines))
         self._watch = Watch()

@@ -10,7 +10,7 @@ from .bus.write_dma import WriteDMA
 from .counters import Counters
 from .registers.axilite import RegisterFile
 from .sequencer import Sequencer
-from .signature import EngineSignature, Health, LoadBeat, StoreRequest, Trace
+from .signature import EngineSignature, Health, LoadBeat, Trace, store_request
 from .table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words
 
 __all__ = ["Shell"]
@@ -39,6 +39,8 @@ class Shell(wiring.Component):
         Commands of an engine that are queued or under way.
     requests : :class:`int`
         1: a request may run between parts of a program; see :class:`~.sequencer.Sequencer`.
+    forwards : :class:`int`
+        1: STORE may send its beats to a load port, too; see :class:`~.bus.write_dma.WriteDMA`.
 
     Members
     -------
@@ -52,7 +54,7 @@ class Shell(wiring.Component):
         What LOAD read.
     refuse_load : ``In(1)``
         With a beat that is taken: it has no place; see ``refuse`` of :class:`~.bus.read_dma.ReadDMA`.
-    o_request : ``Out(stream.Signature(StoreRequest))``
+    o_request : ``Out(stream.Signature(store_request(forwards)))``
         Which source STORE wants beats of.
     refuse_store : ``In(1)``
         Such beats there are not; see ``refuse`` of :class:`~.bus.write_dma.WriteDMA`.
@@ -80,6 +82,7 @@ class Shell(wiring.Component):
         outstanding=8,
         depth=16,
         requests=0,
+        forwards=0,
     ):
         if not 32 <= addr_bits <= 64:
             raise ValueError(f"addr_bits is {addr_bits!r}, must be 32 to 64")
@@ -89,8 +92,10 @@ class Shell(wiring.Component):
         self.slots = slots
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
         self._read = ReadDMA(**bus, outstanding=outstanding)
-        self._write = WriteDMA(**bus, outstanding=outstanding)
-        self._sequencer = Sequencer(engines, data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests))
+        self._write = WriteDMA(**bus, outstanding=outstanding, forwards=forwards)
+        self._sequencer = Sequencer(
+            engines, data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests), forwards=forwards
+        )
         super().__init__(
             {
                 "s_axi": In(AXILiteSignature(addr_bits=12, data_bits=32)),
@@ -99,7 +104,7 @@ class Shell(wiring.Component):
                 **{e.name: Out(EngineSignature()) for e in engines.own},
                 "o_load": Out(stream.Signature(LoadBeat(data_bits))),
                 "refuse_load": In(1),
-                "o_request": Out(stream.Signature(StoreRequest)),
+                "o_request": Out(stream.Signature(store_request(forwards))),
                 "refuse_store": In(1),
                 "i_store": In(stream.Signature(data_bits)),
                 "health": In(Health),

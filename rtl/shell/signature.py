@@ -5,6 +5,8 @@ from enum import IntEnum
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..formats.tile_records import TileArgument
+
 __all__ = [
     "ControlOpcode",
     "COMMAND_BYTES",
@@ -13,11 +15,15 @@ __all__ = [
     "EngineCommand",
     "EngineError",
     "EngineSignature",
+    "FORWARD_BITS",
+    "ForwardBeat",
+    "ForwardSignature",
     "LoadBeat",
     "LoadSignature",
     "PortBeat",
     "PortRequest",
     "StoreRequest",
+    "store_request",
     "StoreSignature",
     "LoadOperands",
     "StoreOperands",
@@ -118,6 +124,9 @@ StoreOperands = data.StructLayout(
     }
 )
 
+#: Bits of STORE's operands that a machine with forwards reads; others read up to ``arg``.
+FORWARD_BITS = StoreOperands["_reserved"].offset
+
 #: A range of cache slots, for MARK and LOOKUP; the other opcodes have no operands.
 ControlOperands = data.StructLayout(
     {
@@ -138,6 +147,13 @@ def LoadBeat(data_bits=128):
 
 #: What STORE asks of a source: ``beats`` beats on its input stream.
 StoreRequest = data.StructLayout({"source": 8, "arg": 32, "beats": 24})
+#: The same in machines with forwards: with ``forward`` the beats also go to the load port ``to``.
+_FORWARD_REQUEST = data.StructLayout({"source": 8, "arg": 32, "beats": 24, "to": 8, "to_arg": 32, "forward": 1})
+
+
+def store_request(forwards):
+    """What STORE asks of a source, in machines without or with ``forwards``."""
+    return _FORWARD_REQUEST if forwards else StoreRequest
 
 
 def PortBeat(data_bits):
@@ -162,6 +178,34 @@ class LoadSignature(wiring.Signature):
 
     def __init__(self, data_bits):
         super().__init__({"beats": Out(stream.Signature(PortBeat(data_bits))), "refuse": In(1)})
+
+
+def ForwardBeat(data_bits):
+    """A beat of a record that STORE forwards, and where it belongs.
+
+    It is beat ``beat`` of row ``row`` of slot ``slot``; with ``header`` it is the record's first, with the exponent.
+    """
+    return data.StructLayout({"valid": 1, "header": 1, "slot": 8, "row": 6, "beat": 3, "data": data_bits})
+
+
+class ForwardSignature(wiring.Signature):
+    """The second way into a load port's slots: records of tiles that STORE forwards.
+
+    The engine has it as ``In(ForwardSignature(data_bits))``, beside the port's ``LoadSignature``.
+
+    Members
+    -------
+    beat : ``Out(ForwardBeat(data_bits))``
+        All of one record before those of the next; not two cycles after LOAD's beat to the port. All ports of a machine
+        have the same payload.
+    arg : ``Out(TileArgument)``
+        A record to be: its slot, and what the source says of it.
+    refuse : ``In(1)``
+        In the same cycle: the port has no such slot, or codes of another width.
+    """
+
+    def __init__(self, data_bits):
+        super().__init__({"beat": Out(ForwardBeat(data_bits)), "arg": Out(TileArgument), "refuse": In(1)})
 
 
 #: What STORE asks of a store port.

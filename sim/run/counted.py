@@ -33,7 +33,7 @@ def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str
         found["commands_done"] += 1
         if each.engine == LOAD:
             found["read_beats"] += each.operands["beats"]
-        elif each.engine == STORE:
+        elif each.engine == STORE and not each.operands.get("only"):
             found["write_beats"] += each.operands["beats"]
         elif each.engine == CONTROL:
             first, count = (each.operands.get(name, 0) for name in ("slot", "count"))

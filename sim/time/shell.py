@@ -74,6 +74,10 @@ class Bus:
         self.coming: deque[tuple[int, int, Transfer | None]] = deque()
         self.read_beats = 0
         self.pumping = self.again = False
+        #: First and last cycles in which beats of the ports that STORE forwards to were taken.
+        self.filled: dict[int, deque[tuple[int, int]]] = {
+            command.operands["to"]: deque() for command in machine.commands if command.operands.get("forward")
+        }
 
     # commands
 
@@ -175,6 +179,8 @@ class Bus:
                 transfer.taken += len(times)
             if times:
                 self.last = times[-1]
+                if transfer is not None and transfer.operands["dest"] in self.filled:
+                    self.filled[transfer.operands["dest"]].append((times[0], times[-1]))
             if len(times) < beats:
                 self.coming[0] = (first, beats - len(times), transfer)
                 return
@@ -187,6 +193,19 @@ class Bus:
                 transfer.ended = self.last
                 self.machine.scheduler.done(LOAD, transfer.command, self.last + 1)
                 self._start(self.machine.now)
+
+    def free(self, port: int, cycle: int) -> int:
+        """The first cycle from ``cycle`` on that follows one in which no beat of a port was taken.
+
+        As far as is known; what is before ``cycle`` is forgotten.
+        """
+        spans = self.filled[port]
+        while spans and spans[0][0] < cycle:
+            last = spans[0][1]
+            if last >= cycle - 1:
+                cycle = last + 2
+            spans.popleft()
+        return cycle
 
     def _release(self, cycle: int) -> None:
         self.in_flight -= 1
@@ -293,6 +312,8 @@ class Store(OneAtATime):
         self.left = operands["beats"]
         self.address = operands["offset"] // self.machine.beat_bytes
         self.in_burst = 0
+        self.to = operands["to"] if operands.get("forward") else None
+        self.only = bool(operands.get("only"))
         self.issue = at + 1  # not before the cycle two after this one
         source = operands["source"]
         self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
@@ -322,8 +343,10 @@ class Store(OneAtATime):
                 time = self.next
             # The buffer also holds what is in no burst yet.
             before = len(moves) + self.in_burst - 2 * BURST
-            if before >= 0 and time <= moves[before]:
+            if before >= 0 and time <= moves[before] and not self.only:
                 time = moves[before] + 1
+            if self.to is not None and time <= cycle:
+                time = self.next = self.machine.bus.free(self.to, time)
             if time > cycle:
                 if not last or time >= self.agenda.next_cycle():
                     if self.waking != time:
@@ -331,6 +354,9 @@ class Store(OneAtATime):
                         self.agenda.decide(time, self._wake)
                     return
                 self.machine.now = cycle = time
+                if self.to is not None:
+                    # What LOAD brought until now is known only now.
+                    continue
             self._take(time)
             queue = self.queue
 
@@ -344,11 +370,17 @@ class Store(OneAtATime):
         assert queue is not None
         self.next = cycle + 1
         self.left -= 1
-        self.in_burst += 1
-        self.address += 1
         if not self.left:
             self.queue = None
         queue.take(cycle)
+        if self.only:
+            if not self.left:
+                # Done in order.
+                ended = max(cycle + 1, self.answers[-1] + 1 if self.answers else 0)
+                self._end(ended, ended)
+            return
+        self.in_burst += 1
+        self.address += 1
         self.write_beats += 1
         if self.left and self.address % BURST:
             return
@@ -369,11 +401,15 @@ class Store(OneAtATime):
         self.answers.append(answer)
         self.in_burst = 0
         if not self.left:
-            command, self.command = self.command, None
-            assert command is not None
-            self.machine.scheduler.done(STORE, command, answer + 1)
-            self.free_at = issue + 1
-            self._start(issue + 1)
+            self._end(issue, answer)
+
+    def _end(self, last: int, answer: int) -> None:
+        """It may take a command after ``last``, and is done after ``answer``."""
+        command, self.command = self.command, None
+        assert command is not None
+        self.machine.scheduler.done(STORE, command, answer + 1)
+        self.free_at = last + 1
+        self._start(last + 1)
 
 
 class ShellMachine(SequencedMachine):

@@ -6,13 +6,14 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, connect, flipped
 
+from gradloom.rtl.engines.tile_forward import TileForward
 from gradloom.rtl.engines.tile_load import TileIntake
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO, stored
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.signature import LoadSignature, StoreSignature
-from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store
+from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store, simulate
 from gradloom.sim.bench.mutants import mutant
 
 from .records import beats_of
@@ -233,6 +234,71 @@ def test_slots_and_rows_that_are_not_there_are_refused():
     assert refused(WIDE, content * 2, tile_argument(2, 1, 8)) == [("x", 2)]
     two = TileRecord(2, 8, WIDE).pack(np.ones((2, 8), np.int64), 0)
     assert refused(WIDE, two, tile_argument(0, 2, 8), row=True) == [("x", 0)]
+
+
+def placed(unit, random, rows, features, wide, slot=1):
+    """Beats of a record by slot, row and beat, as a forward's unit places them; None is the header's place."""
+    record = TileRecord(rows, features, WIDE if wide else NARROW)
+    beats, found = random.integers(0, 1 << 62, record.beats).tolist(), {}
+
+    async def play(ctx):
+        shape = {"rows": rows - 1, "features": features - 1, "_pad": 0}
+        ctx.set(unit.arg, {"slot": 0, "wide": int(wide), **shape})
+        ctx.set(unit.to_arg, {"slot": slot, "wide": 0, **shape})
+        assert not ctx.get(unit.refuse)
+        assert ctx.get(unit.record).as_bits() == tile_argument(slot, rows, features, wide=wide)
+        ctx.set(unit.begin, 1)
+        await ctx.tick()
+        ctx.set(unit.begin, 0)
+        left = list(beats)
+        while left or ctx.get(unit.o.valid):
+            if ctx.get(unit.o.valid):
+                place = None if ctx.get(unit.o.header) else (ctx.get(unit.o.row), ctx.get(unit.o.beat))
+                assert place not in found and ctx.get(unit.o.slot) == slot
+                found[place] = ctx.get(unit.o.data)
+            comes = bool(left) and random.integers(0, 3) > 0
+            ctx.set(unit.i, {"valid": int(comes), "data": left.pop(0) if comes else 0})
+            await ctx.tick()
+
+    return record, beats, found, play
+
+
+@pytest.mark.parametrize("change", [None, "all-headers"])
+def test_beats_of_a_forward_find_their_places(change):
+    """Records of all shapes one after another, with pauses."""
+    unit = TileForward() if change is None else mutant(TileForward, change)()
+    random, seen = np.random.default_rng(1), []
+
+    async def play(ctx):
+        for rows, features, wide in ((3, 64, True), (1, 1, False), (5, 17, False), (64, 8, True), (2, 9, True)):
+            record, beats, found, steps = placed(unit, random, rows, features, wide)
+            try:
+                await steps(ctx)
+            except AssertionError:
+                seen.append(False)
+                return
+            places = [None, *((row, beat) for row in range(rows) for beat in range(record.row_beats))]
+            seen.append(found == dict(zip(places, beats)))
+
+    simulate(unit, play)
+    assert all(seen) == (change is None)
+
+
+@pytest.mark.parametrize("change", [None, "any-shape"])
+def test_a_record_of_another_shape_is_no_forward(change):
+    unit = TileForward() if change is None else mutant(TileForward, change)()
+    refused = []
+
+    async def play(ctx):
+        for other in ({}, {"rows": 4}, {"features": 6}, {"slot": 9}, {"wide": 0}):
+            mine = {"slot": 0, "rows": 3, "features": 5, "wide": 1, "_pad": 0}
+            ctx.set(unit.arg, mine)
+            ctx.set(unit.to_arg, mine | other)
+            await ctx.delay(1e-9)
+            refused.append(ctx.get(unit.refuse))
+
+    simulate(unit, play)
+    assert refused == ([0, 1, 1, 0, 0] if change is None else [0] * 5)
 
 
 def test_an_intake_that_accepts_every_code_is_found():

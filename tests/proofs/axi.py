@@ -192,10 +192,10 @@ def _in_short_queue(claim, inside, name, depth, dma):
     return level
 
 
-def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
     """Bursts of STORE: at most 16 beats, within 4 KB, within the window."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
     inside = claim.place(dma, memories=lambda memory: "any")
     base, size = _free_engine(claim, dma, address_bits=address_bits)
     _transfer(claim, inside, dma, size=size, data_bits=data_bits)
@@ -285,18 +285,25 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
 def _buffered(claim, inside, dma):
     """Beats of STORE are in a burst, in the buffer, or still to come: none is lost and none comes twice."""
     loose, pull, more, beats = inside["loose"], inside["pull"], inside["more"], inside["beats"]
-    under_way = inside.state("BURST", "MEASURE")
+    writes, asks = inside.state("BURST", "MEASURE"), inside.state("BURST")
+    under_way = writes
+    if dma.forwards:
+        passes = inside.state("FORWARD")
+        under_way, asks = writes | passes, asks | passes
+        claim.lemma("what_is_only_forwarded_is_not_kept", ~passes | (loose == 0))
+        claim.lemma("asks_for_what_is_to_come", ~(passes & dma.o_request.valid) | more)
+        claim.lemma("only_forwards", ~under_way | (inside["only"] == passes))
     claim.lemma("more_to_come", ~under_way | (more == (pull != 0)))
-    claim.lemma("all_beats_are_somewhere", ~under_way | (loose + pull == beats))
+    claim.lemma("all_beats_are_somewhere", ~writes | (loose + pull == beats))
     claim.lemma("nothing_left_behind", under_way | ((loose == 0) & ~more & ~dma.o_request.valid))
-    claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & inside.state("BURST")))
+    claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & asks))
 
 
-def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
     """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
     claim = Claim()
     m = claim.m
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
     inside = claim.place(dma, memories=lambda memory: "words" if memory.depth == 4 else "any")
     claim.drive(dma)
     axi = dma.axi
@@ -334,6 +341,12 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
     claim.check("begins_nothing_while_aborted", ~claim.past(dma.idle & dma.abort, "stopped") | dma.idle)
     claim.lemma("buffer_has_what_is_sent", ~inside.wire("move") | inside.wire("beats.r_rdy"))
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
+    if forwards:
+        # A command is done by its last answer, or, without a burst of its own, when none before it flies.
+        claim.check(
+            "done_in_order", ~dma.port.done | claim.past(answered, "answered") | claim.past(dma.idle, "was_idle")
+        )
+        claim.cover("done_without_answer", dma.port.done & ~claim.past(answered, "answered_before"))
 
     claim.holds("w", Channel(axi, "w"))
     claim.holds("request", dma.o_request, unless=dma.abort)
@@ -398,10 +411,10 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     return claim
 
 
-def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8):
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
     """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
     claim = Claim()
-    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
+    dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
     inside = claim.place(dma, memories=lambda memory: "any")
     claim.drive(dma)
     long = held(claim, dma.abort)

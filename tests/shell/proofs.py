@@ -1,6 +1,7 @@
 """Proofs of the shell: registers, memory, scheduling, tokens, errors."""
 
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.counters import Counters
@@ -61,6 +62,10 @@ _MEMORY = [
     ("store-answers", _ANSWERS, 4, 30, axi.write_protocol, WriteDMA, "burst-too-long"),
 ]
 
+#: Its STORE forwards; mutants of that.
+_CDM = "cdm-qta-kv260"
+_FORWARDING = {("store-answers", _CDM): ("out-of-order",)}
+
 PROOFS += [
     Proof(
         name=f"{_name}-{_preset}",
@@ -73,13 +78,16 @@ PROOFS += [
             _claim,
             _unit,
             _mutant,
+            *_FORWARDING.get((_name, _preset), ()),
             data_bits=_config.data_bits,
             address_bits=_config.address_bits,
             outstanding=_config.outstanding,
+            **({"forwards": _config.forwards} if _unit is WriteDMA else {}),
         ),
     )
-    for _preset, _config in CONFIGS.items()
+    for _preset, _config in {**CONFIGS, _CDM: PRESETS[_CDM].config}.items()
     for _name, _rule, _depth, _within, _claim, _unit, _mutant in _MEMORY
+    if _preset in CONFIGS or _unit is WriteDMA
 ]
 
 #: Presets: their engines, and the commands that a queue holds.

@@ -61,7 +61,7 @@ class ElementEngine(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__(spec.members(config.data_bits))
+        super().__init__(spec.members(config.data_bits, config.forwards))
 
     def elaborate(self, platform):
         m = Module()
@@ -233,7 +233,7 @@ class ElementEngine(wiring.Component):
         address_c = registered(m, Cat(delay(m, at_a, 1), mine[:6], args.c[:bits]))
         codes, tops = [], []
         for name, address in (("a", address_a), ("b", address_b), ("c", address_c)):
-            intake = records(m, getattr(self, f"load_{name}"), name, platform, slots=slots, bits=WIDE)
+            intake = records(m, self, name, platform, slots=slots, bits=WIDE)
             m.submodules[f"slots_{name}"] = kept = memory.Memory(
                 shape=_BEAT, depth=slots * EDGE * _LANES, init=[], attrs={"ram_style": "ultra"}
             )

@@ -101,7 +101,7 @@ class NormEngine(wiring.Component):
 
     def __init__(self, spec, config):
         self.slots, self.lanes = config.norm_slots, config.norm_lanes
-        super().__init__(spec.members(config.data_bits))
+        super().__init__(spec.members(config.data_bits, config.forwards))
 
     def elaborate(self, platform):
         m = Module()
@@ -284,7 +284,7 @@ class NormEngine(wiring.Component):
             gain = port == "gain"
             memory = place(m, f"memory_{port}", unit, platform)
             slots = GAINS if gain else self.slots
-            intake = records(m, getattr(self, f"load_{port}"), port, platform, slots=slots, bits=WIDE, row=gain)
+            intake = records(m, self, port, platform, slots=slots, bits=WIDE, row=gain)
             m.d.comb += [
                 memory.write.eq(intake.write),
                 memory.exponent.eq(intake.exponent),

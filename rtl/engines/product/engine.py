@@ -51,7 +51,7 @@ class ProductEngine(wiring.Component):
 
     def __init__(self, spec, config):
         self.config = config
-        super().__init__(spec.members(config.data_bits))
+        super().__init__(spec.members(config.data_bits, config.forwards))
 
     def elaborate(self, platform):
         m = Module()
@@ -96,7 +96,7 @@ class ProductEngine(wiring.Component):
             ("x", rows, config.array_rows, config.x_slots),
             ("w", kept, config.array_columns, config.w_slots),
         ):
-            intake = records(m, getattr(self, f"load_{name}"), name, platform, slots=slots, bits=NARROW)
+            intake = records(m, self, name, platform, slots=slots, bits=NARROW)
             tiles = place(m, f"tiles_{name}", TurningMemory(banks=banks, slots=slots), platform)
             m.d.comb += [tiles.write.eq(intake.write), tiles.read.eq(feed.read), feed.o.eq(tiles.o)]
             self._exponents(m, name, intake, slots, (front, rows))
@@ -120,7 +120,7 @@ class ProductEngine(wiring.Component):
     def _bias(self, m, platform, front, rows, sums):
         """Biases: 8 codes are written in a cycle, those of a pass read."""
         config = self.config
-        intake = records(m, self.load_bias, "bias", platform, slots=BIASES, bits=WIDE, row=True)
+        intake = records(m, self, "bias", platform, slots=BIASES, bits=WIDE, row=True)
         beats = config.array_columns // 8
         log = (beats - 1).bit_length()
         for n in range(beats):

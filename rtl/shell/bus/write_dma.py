@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 
 from ...stream.queue import PlainQueue, stepped
 from ..registers.errors import Error
-from ..signature import EngineSignature, StoreOperands, StoreRequest
+from ..signature import EngineSignature, StoreOperands, store_request
 from .axi import BURST_BEATS, AXI4WriteSignature, Burst, check_data_bits
 from .window import WindowCheck, absolute, advance, measure
 
@@ -35,6 +35,9 @@ class WriteDMA(wiring.Component):
     on, and a memory that answers ``L`` cycles after a burst's last datum, a lone command takes :meth:`cycles`
     from start to done.
 
+    With ``forwards`` beats that are taken may also go to a load port, which is the source's concern. A command with
+    ``only`` writes nothing; its ``done`` follows its last beat on ``i`` by 2 cycles, where none before it is open.
+
     Parameters
     ----------
     data_bits : :class:`int`
@@ -43,12 +46,15 @@ class WriteDMA(wiring.Component):
         Bus address and id width.
     outstanding : :class:`int`
         Bursts in flight, a power of two.
+    forwards : :class:`int`
+        1: the operands from ``to_arg`` on count.
 
     Members
     -------
     port : ``In(EngineSignature())``
-    o_request : ``Out(stream.Signature(StoreRequest))``
-        Which source is to send how many beats; the payload is there two cycles ahead.
+    o_request : ``Out(stream.Signature(store_request(forwards)))``
+        Which source is to send how many beats, and where else; the payload is there two cycles ahead, and stays until
+        the beats have been taken.
     refuse : ``In(1)``
         A cycle behind the payload of ``o_request``, ``valid`` or not: it asks for what is not there. STORE stops with
         BAD_OPERAND and the command's offset; nothing was asked for.
@@ -69,16 +75,17 @@ class WriteDMA(wiring.Component):
         A beat went over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8):
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8, forwards=0):
         check_data_bits(data_bits)
         if outstanding not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
         self.data_bits = data_bits
         self.outstanding = outstanding
+        self.forwards = forwards
         super().__init__(
             {
                 "port": In(EngineSignature()),
-                "o_request": Out(stream.Signature(StoreRequest)),
+                "o_request": Out(stream.Signature(store_request(forwards))),
                 "refuse": In(1),
                 "i": In(stream.Signature(data_bits)),
                 "axi": Out(AXI4WriteSignature(addr_bits=addr_bits, data_bits=data_bits, id_bits=id_bits)),
@@ -111,12 +118,12 @@ class WriteDMA(wiring.Component):
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
 
         command = self._command(m, check)
-        code = self._verdict(m, check, command.known)
-        buffer = self._collect(m, fifo, command.length)
-        fsm, refused = self._run_commands(m, bursts, lengths, check, command, code, buffer)
+        code = self._verdict(m, command)
+        buffer = self._collect(m, fifo, command)
+        ended = self._run_commands(m, bursts, lengths, command, code, buffer)
         self._issue_bursts(m, fifo, bursts, lengths, command, buffer)
         self._send(m, fifo, bursts, lengths)
-        self._report(m, bursts, fsm, refused, command.offset, buffer)
+        self._report(m, bursts, ended, command.offset, buffer)
         return m
 
     def _command(self, m, check):
@@ -130,58 +137,79 @@ class WriteDMA(wiring.Component):
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
         length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
+        refuse, misaligned, outside = self.refuse, check.misaligned, check.outside
+        only = Signal(name="only") if self.forwards else None
+        if self.forwards:
+            refuse = refuse | (only & ~self.o_request.payload.forward)
+            misaligned, outside = misaligned & ~only, outside & ~only
         return SimpleNamespace(
-            args=args, offset=offset, beats=beats, known=known, length=length, final=final, room=room
+            args=args,
+            offset=offset,
+            beats=beats,
+            only=only,
+            known=known,
+            length=length,
+            final=final,
+            room=room,
+            refuse=refuse,
+            empty=check.empty,
+            misaligned=misaligned,
+            outside=outside,
         )
 
-    def _verdict(self, m, check, known):
+    def _verdict(self, m, command):
         """The code of the error, if the command in the registers is refused."""
         code = Signal(8)
-        with m.If(~known):
+        with m.If(~command.known):
             m.d.comb += code.eq(Error.UNKNOWN_OPCODE)
-        with m.Elif(check.empty):
+        with m.Elif(command.empty):
             m.d.comb += code.eq(Error.STORE_LENGTH)
-        with m.Elif(check.misaligned):
+        with m.Elif(command.misaligned):
             m.d.comb += code.eq(Error.STORE_ALIGNMENT)
-        with m.Elif(check.outside):
+        with m.Elif(command.outside):
             m.d.comb += code.eq(Error.STORE_WINDOW)
         with m.Else():
             m.d.comb += code.eq(Error.BAD_OPERAND)
         return code
 
-    def _collect(self, m, fifo, length):
+    def _collect(self, m, fifo, command):
         """Takes the beats that the command asks for.
 
         Counts the beats that are in the buffer and in no burst yet.
         """
+        length, only = command.length, command.only
         loose = Signal(range(_DEPTH + 1))
         issue = Signal()
         come = Signal()
         m.d.comb += come.eq(self.i.valid & self.i.ready)
+        # What is only forwarded needs no room.
+        keep, room = (come & ~only, fifo.w_rdy | only) if self.forwards else (come, fifo.w_rdy)
         # Whether a burst leaves, and whether a beat comes, are known late.
         rest = Signal.like(loose)
         m.d.comb += rest.eq(loose - length)
-        m.d.sync += loose.eq(Mux(issue, stepped(rest, come, 0), stepped(loose, come, 0)))
+        m.d.sync += loose.eq(Mux(issue, stepped(rest, keep, 0), stepped(loose, keep, 0)))
 
         ask = self.o_request
         pull = Signal(24)  # beats of this command that are still to come
         more = Signal()  # ``pull`` is not 0
         # What comes in the first cycle of ``abort`` is dropped with the buffer: the source need not see it.
-        m.d.comb += self.i.ready.eq(fifo.w_rdy & more & ~ask.valid)
+        m.d.comb += self.i.ready.eq(room & more & ~ask.valid)
         with m.If(ask.ready):
             m.d.sync += ask.valid.eq(0)
         with m.If(come):
             m.d.sync += [pull.eq(pull - 1), more.eq(pull != 1)]
-        return SimpleNamespace(loose=loose, issue=issue, come=come, pull=pull, more=more)
+        return SimpleNamespace(loose=loose, issue=issue, keep=keep, pull=pull, more=more)
 
-    def _run_commands(self, m, bursts, lengths, check, command, code, buffer):
+    def _run_commands(self, m, bursts, lengths, command, code, buffer):
         """Takes and judges commands, and issues their bursts.
 
-        It asks the command's source for beats. A burst is issued when all its beats are here.
+        It asks the command's source for beats. A burst is issued when all its beats are here. Returns how a command
+        ends without bursts: it is refused, or was forwarded.
         """
         axi, port, ask = self.axi, self.port, self.o_request
         args, offset, beats, known, length = command.args, command.offset, command.beats, command.known, command.length
         refused = Signal(8)
+        forwarded = Signal(name="forwarded") if self.forwards else None
         with m.FSM() as fsm:
             with m.State("IDLE"):
                 m.d.comb += port.command.ready.eq(~self.abort)
@@ -193,6 +221,9 @@ class WriteDMA(wiring.Component):
                     ask.payload.arg.eq(args.arg),
                     known.eq(port.command.payload.opcode == 0),
                 ]
+                if self.forwards:
+                    m.d.sync += command.only.eq(args.only)
+                    m.d.sync += [ask.payload[name].eq(args[name]) for name in ("to", "to_arg", "forward")]
                 with m.If(port.command.valid & port.command.ready):
                     m.next = "CHECK"
             with m.State("CHECK"):
@@ -201,12 +232,15 @@ class WriteDMA(wiring.Component):
                 m.d.sync += refused.eq(code)
                 with m.If(self.abort):
                     m.next = "IDLE"
-                # mutant window-unchecked: with m.Elif(~known | self.refuse | check.empty | check.misaligned):
-                with m.Elif(~known | self.refuse | check.empty | check.misaligned | check.outside):
+                # mutant window-unchecked: with m.Elif(~known | command.refuse | command.empty | command.misaligned):
+                with m.Elif(~known | command.refuse | command.empty | command.misaligned | command.outside):
                     m.next = "REFUSE"
                 with m.Else():
                     m.d.sync += [ask.valid.eq(1), buffer.pull.eq(ask.payload.beats), buffer.more.eq(1)]
                     m.next = "BURST"
+                    if self.forwards:
+                        with m.If(command.only):
+                            m.next = "FORWARD"
             with m.State("BURST"):
                 m.d.comb += buffer.issue.eq(
                     (~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (buffer.loose >= length) & ~self.abort
@@ -226,7 +260,14 @@ class WriteDMA(wiring.Component):
                 # Errors are reported in order: everything before has to be done first.
                 with m.If(self.abort):
                     m.next = "IDLE"
-        return fsm, refused
+            if self.forwards:
+                with m.State("FORWARD"):
+                    # Done in order: everything before has to be first.
+                    # mutant out-of-order: m.d.comb += forwarded.eq(~buffer.more)
+                    m.d.comb += forwarded.eq(~buffer.more & ~bursts.r_rdy)
+                    with m.If(forwarded | self.abort):
+                        m.next = "IDLE"
+        return SimpleNamespace(refuses=fsm.ongoing("REFUSE"), refused=refused, forwarded=forwarded)
 
     def _issue_bursts(self, m, fifo, bursts, lengths, command, buffer):
         """Issues a burst: its address, and its length to two queues.
@@ -237,7 +278,7 @@ class WriteDMA(wiring.Component):
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
-            fifo.w_en.eq(buffer.come),
+            fifo.w_en.eq(buffer.keep),
             bursts.w_en.eq(issue),
             burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),
@@ -279,7 +320,7 @@ class WriteDMA(wiring.Component):
             ]
         m.d.sync += self.beat.eq(axi.wvalid & axi.wready)
 
-    def _report(self, m, bursts, fsm, refused, offset, buffer):
+    def _report(self, m, bursts, ended, offset, buffer):
         """Takes responses and reports ``done`` with a command's last.
 
         Registers the first error until the abort.
@@ -300,13 +341,16 @@ class WriteDMA(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += port.done.eq(burst_o.last)
-        with m.Elif(fsm.ongoing("REFUSE") & ~bursts.r_rdy & ~failed):
+        with m.Elif(ended.refuses & ~bursts.r_rdy & ~failed):
             m.d.sync += [
                 failed.eq(1),
                 port.error.valid.eq(1),
-                port.error.code.eq(refused),
+                port.error.code.eq(ended.refused),
                 self.error_offset.eq(offset),
             ]
+        if self.forwards:
+            with m.If(ended.forwarded & ~failed):
+                m.d.sync += port.done.eq(1)
         with m.If(self.abort):
             m.d.sync += [
                 failed.eq(0),
