@@ -11,9 +11,9 @@ __all__ = ["TileForward"]
 
 
 class TileForward(wiring.Component):
-    """Says of each beat of a record where in a slot it belongs, a beat a cycle.
+    """Finds the place of each beat of a forwarded record.
 
-    One for all ports of a machine: STORE sends one record at a time. It never waits; ``o`` is a cycle late.
+    A beat a cycle. One for all ports of a machine: STORE sends one record at a time. It never waits; ``o`` is a cycle late.
 
     Members
     -------

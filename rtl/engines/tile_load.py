@@ -28,9 +28,9 @@ def tile_exponent(slots):
 
 
 def records(m, engine, name, platform, **options):
-    """Places the :class:`TileIntake` of load port NAME of an engine as ``intake_NAME``.
+    """Places the :class:`TileIntake` of an engine's load port NAME.
 
-    ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where the port takes forwards, a cycle
+    It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where the port takes forwards, a cycle
     later, and with those of what STORE forwards.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)

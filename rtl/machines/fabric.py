@@ -138,7 +138,7 @@ class Fabric(wiring.Component):
         return mine
 
     def _forwards(self, m: Module, platform: Any, loaded: list[Signal]) -> SimpleNamespace:
-        """Sends the beats of a request with ``forward`` to the load port ``to``, too.
+        """Sends beats of a request with ``forward`` to a load port, too.
 
         ``loaded``: of each load port whether LOAD's payload is its. A beat waits where LOAD brought one to the port in
         the cycle before, whose way is a cycle longer.

@@ -189,7 +189,7 @@ def ForwardBeat(data_bits):
 
 
 class ForwardSignature(wiring.Signature):
-    """The second way into a load port's slots: records of tiles that STORE forwards.
+    """The second way into a load port's slots: what STORE forwards.
 
     The engine has it as ``In(ForwardSignature(data_bits))``, beside the port's ``LoadSignature``.
 

@@ -195,9 +195,9 @@ class Bus:
                 self._start(self.machine.now)
 
     def free(self, port: int, cycle: int) -> int:
-        """The first cycle from ``cycle`` on that follows one in which no beat of a port was taken.
+        """The first cycle from ``cycle`` on that STORE may forward in.
 
-        As far as is known; what is before ``cycle`` is forgotten.
+        It follows one in which LOAD's port took no beat. As far as is known; what is before ``cycle`` is forgotten.
         """
         spans = self.filled[port]
         while spans and spans[0][0] < cycle:
