@@ -13,7 +13,8 @@ __all__ = ["TileForward"]
 class TileForward(wiring.Component):
     """Finds the place of each beat of a forwarded record.
 
-    A beat a cycle. One for all ports of a machine: STORE sends one record at a time. It never waits; ``o`` is a cycle late.
+    A beat a cycle. One for all ports of a machine: STORE sends one record at a time. It never waits; ``o`` is a cycle
+    late.
 
     Members
     -------

@@ -30,8 +30,8 @@ def tile_exponent(slots):
 def records(m, engine, name, platform, **options):
     """Places the :class:`TileIntake` of an engine's load port NAME.
 
-    It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where the port takes forwards, a cycle
-    later, and with those of what STORE forwards.
+    It is called ``intake_NAME``. ``options``: its parameters. Returns what has its ``write`` and ``exponent``; where
+    the port takes forwards, a cycle later, and with those of what STORE forwards.
     """
     intake = place(m, f"intake_{name}", TileIntake(**options), platform)
     port, forward = getattr(engine, f"load_{name}"), getattr(engine, f"forward_{name}", None)
