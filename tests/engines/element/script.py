@@ -19,6 +19,7 @@ class _Config(ElementParameters):
     """The engine alone."""
 
     data_bits = 128
+    forwards = 0
 
 
 CONFIG = _Config()

@@ -17,6 +17,7 @@ class _Config(NormParameters):
     """The engine alone."""
 
     data_bits = 128
+    forwards = 0
 
 
 CONFIG = _Config()
