@@ -294,7 +294,8 @@ def _plan_verb(
     from ..models.unet import is_unet
     from ..plan.language.fit import DoesNotFit, Misfit
 
-    if is_unet(model):
+    # A preset is named for diffusion models alone: then a file that cannot be read is refused as theirs.
+    if preset is not None or is_unet(model):
         usual = {"board": (board, "genesys2"), "bits": (bits, 4), "optimizer": (optimizer, "adamw")}
         usual |= {"store": (store, "words"), "head": (head, "float16"), "axi_bits": (axi_bits, None)}
         usual |= {"method": (method, "qlora"), "from_layer": (from_layer, 0), "texts": (texts, 1), "steps": (steps, 1)}
@@ -317,7 +318,7 @@ def _plan_verb(
         else:
             say_unet(result)
         return
-    diffusion = {"preset": preset, "only": only, "batch": batch, "array": array, "known_prompt": known_prompt or None}
+    diffusion = {"only": only, "batch": batch, "array": array, "known_prompt": known_prompt or None}
     for name, value in diffusion.items():
         if value is not None:
             raise ValueError(f"{name}={value}: is for diffusion models; leave it out")

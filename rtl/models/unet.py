@@ -147,13 +147,19 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
     for key, value in FIXED.items():
         if raw.get(key, value) != value:
             raise ValueError(f"{key}={raw[key]!r}: must be {value!r}; other values are not built")
-    channels = _counts(raw, "block_out_channels", (320, 640, 1280, 1280))
+    channels = _counts("block_out_channels", raw.get("block_out_channels", [320, 640, 1280, 1280]))
     if not 1 <= len(channels) <= 8:
         raise ValueError(f"block_out_channels: {len(channels)} levels, must be from 1 to 8")
     count = len(channels)
 
     def number(key: str, default: int) -> int:
-        return _counts(raw, key, (raw.get(key, default),))[0]
+        return _counts(key, [raw.get(key, default)])[0]
+
+    def real(key: str, default: float) -> float:
+        value = raw.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 16:
+            raise ValueError(f"{key}={value!r}: must be a number from 0 to {1 << 16}")
+        return value
 
     down = raw.get("down_block_types", ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"])
     up = raw.get("up_block_types", ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3)
@@ -165,7 +171,8 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
                 raise ValueError(f"{key}={each}: must be one of {', '.join(known)}")
 
     def a_level(key: str, default: int) -> tuple[int, ...]:
-        value = _counts(raw, key, (raw.get(key, default),) * count if not isinstance(raw.get(key), list) else ())
+        given = raw.get(key, default)
+        value = _counts(key, given if isinstance(given, list) else [given] * count)
         if len(value) != count:
             raise ValueError(f"{key}: {len(value)} values, must be {count}, one a level")
         return value
@@ -183,17 +190,18 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
         blocks=a_level("transformer_layers_per_block", 1),
         text=number("cross_attention_dim", 1280),
         groups=number("norm_num_groups", 32),
-        eps=float(raw.get("norm_eps", 1e-5)),
+        eps=real("norm_eps", 1e-5),
         linear_projection=bool(raw.get("use_linear_projection", False)),
         flip=bool(raw.get("flip_sin_to_cos", True)),
-        shift=int(raw.get("freq_shift", 0)),
+        shift=int(real("freq_shift", 0)),
     )
 
 
-def _counts(raw: Mapping[str, Any], key: str, default: tuple[Any, ...]) -> tuple[int, ...]:
-    """A list of positive integers, or ``default`` where the file has none."""
-    value = raw[key] if isinstance(raw.get(key), list) else default
-    for each in value:
+def _counts(key: str, values: Any) -> tuple[int, ...]:
+    """A list of positive integers."""
+    if not isinstance(values, list):
+        raise ValueError(f"{key}={values!r}: must be a list of integers")
+    for each in values:
         if isinstance(each, bool) or not isinstance(each, int) or not 1 <= each <= 1 << 16:
             raise ValueError(f"{key}={each!r}: must be an integer from 1 to {1 << 16}")
-    return tuple(value)
+    return tuple(values)

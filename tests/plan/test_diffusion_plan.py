@@ -152,6 +152,9 @@ def test_any_configuration_of_a_file(tmp_path):
         ({"down_block_types": ["DownBlock2D"]}, "down_block_types"),
         ({"up_block_types": ["UpBlock2D", "AttnUpBlock2D"]}, "up_block_types=AttnUpBlock2D"),
         ({"layers_per_block": [1]}, "layers_per_block"),
+        ({"block_out_channels": "64"}, "block_out_channels='64': must be a list"),
+        ({"norm_eps": None}, "norm_eps=None"),
+        ({"cross_attention_dim": [64]}, "cross_attention_dim=[64]"),
         ({"addition_embed_type": "text_time"}, "addition_embed_type='text_time'"),
     ],
 )
@@ -194,6 +197,7 @@ def test_the_verb_prints_what_the_plan_counts(run):
         (("smollm2-135m", "--array", "64x64"), "array=64x64"),
         (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
         (("sd-v1.5", "--preset", "instantft-kv260"), "preset=instantft-kv260"),
+        (("nowhere.json", "--preset", "cdm-qta-kv260"), "nowhere.json: cannot be read as a configuration"),
         (("smollm2-135m", "--only", "all"), "only=all"),
     ],
 )
