@@ -4,11 +4,13 @@ An operation's bound is the most that one of these needs: the array, the element
 read, beats that are written. Within an operation nothing waits for anything else; operations count one after another.
 So the sum of the bounds is an estimate of a program that goes through memory with every record.
 
-Sizes may be any, also where no program is written yet. Products go through columns of tiles, and for each through rows
-of tiles. A tensor that an engine has in its slots is not read again. A stream that is too large for them is read again
-for each column of tiles.
+Sizes may be any, also where no program is written yet. A tensor that an engine has in its slots is not read again.
+Where neither operand of a product fits, the order counts that reads least: through columns of tiles, and the stream
+again for each; or through blocks of as many rows of tiles as the slots hold, and what is kept again for each. Sums over
+more tiles than slots count as if results had room for them.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,7 +93,7 @@ class _Slots:
     count: int
     held: dict[str, int] = field(default_factory=dict)
 
-    def beats(self, x: _Matrix, bits: int, again: int, share: float = 1.0) -> int:
+    def beats(self, x: _Matrix, bits: int, again: float, share: float = 1.0) -> int:
         """Beats that are read for it.
 
         ``again``: how often, where it does not fit.
@@ -99,7 +101,7 @@ class _Slots:
         tiles = round(x.tiles * share)
         if tiles > self.count:
             self.held.clear()
-            return round(x.beats(bits) * share) * again
+            return round(x.beats(bits) * share * again)
         there = self.held.pop(x.name, None)
         while sum(self.held.values()) + tiles > self.count:
             del self.held[next(iter(self.held))]
@@ -161,15 +163,35 @@ class _Step:
     def _like(self, tensor: Tensor, name: str) -> _Matrix:
         return _Matrix(name, self.batch * tensor.rows, tensor.features)
 
-    def _read(self, bound: Bound, port: str, x: _Matrix, bits: int, again: int = 1, share: float = 1.0) -> None:
+    def _read(self, bound: Bound, port: str, x: _Matrix, bits: int, again: float = 1, share: float = 1.0) -> None:
         self.reads.setdefault(x.name, set()).add(bits)
         bound.read += self.slots[port].beats(x, bits, again, share)
 
-    def _product(self, bound: Bound, made: _Matrix, x: _Matrix, w: _Matrix, share: float = 1.0) -> None:
-        """Column tiles outside, row tiles inside."""
-        self._read(bound, "x", x, NARROW, -(-made.features // EDGE), share)
-        self._read(bound, "w", w, NARROW)
+    def _product(
+        self, bound: Bound, made: _Matrix, x: _Matrix, w: _Matrix, share: float = 1.0, columns: float | None = None
+    ) -> None:
+        """In the order of tiles that reads least.
+
+        ``columns``: columns of tiles that a tile of the stream serves; all of the result's unless given.
+        """
+        columns = -(-made.features // EDGE) if columns is None else columns
+        held = self.config.x_slots // -(-x.features // EDGE)
+        blocks = -(-x.rows // (EDGE * held)) if held else math.inf
+        if w.tiles <= self.config.w_slots:
+            blocks = 1
+        by_columns = x.beats(NARROW) * share * columns + w.beats(NARROW)
+        by_rows = x.beats(NARROW) * share + w.beats(NARROW) * blocks
+        again = (1, int(blocks)) if by_rows < by_columns else (columns, 1)
+        self._read(bound, "x", x, NARROW, again[0], share)
+        self._read(bound, "w", w, NARROW, again[1])
         self.made.append((bound, made))
+
+    @staticmethod
+    def _columns(each: Attention, features: int) -> float:
+        """Columns of tiles that a head has a part of, on average."""
+        size = features // each.heads
+        parts = [range(head * size // EDGE, -(-(head + 1) * size // EDGE)) for head in range(each.heads)]
+        return sum(map(len, parts)) / each.heads
 
     def _elements(self, bound: Bound, made: _Matrix, *operands: _Matrix, steps: int = 1) -> None:
         for each in operands:
@@ -282,7 +304,7 @@ class _Step:
         scores, p = self._matrices(each, "scores"), self._matrices(each, "probabilities")
         self._product(bound, scores, q, k)
         self._soft(bound, p, NormOpcode.SOFTMAX, scores)
-        self._product(bound, self._of(each.o), p, v)
+        self._product(bound, self._of(each.o), p, v, columns=self._columns(each, v.features))
 
     # -- backward ----------------------------------------------------------------------------------------------
 
@@ -356,7 +378,7 @@ class _Step:
         found: list[_Matrix | None] = []
         for part, matrices, other, want in zip(parts, (ds, ds, p), (k, q, dy), wanted):
             if want:
-                self._product(bound, part, matrices, other)
+                self._product(bound, part, matrices, other, columns=self._columns(each, other.features))
             found.append(part if want else None)
         return found
 

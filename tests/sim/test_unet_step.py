@@ -80,3 +80,14 @@ def test_an_operations_bound_is_the_most_of_its_units():
     assert known["read"] < total["read"] and known["array"] < total["array"]
     wide = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, array=(64, 64)))
     assert total["array"] / 2 <= wide["array"] < total["array"] and wide["read"] == total["read"]
+
+
+def test_operands_are_read_again_where_slots_are_too_few():
+    """The stream once where all weights have a slot; else what is kept again for each block of rows."""
+    bounds = {(each.layer, each.way): each for each in step_bounds(operations(SD_V1_5, rank=8), CONFIG)}
+    tile = 64 * 64 // 16 + 1
+    at = "down_blocks.0.attentions.0.transformer_blocks.0"
+    # 320 features are 5 tiles, 4096 pixels 64 rows of tiles, 25 tiles of weights.
+    assert bounds[f"{at}.attn1.to_q", "forward"].read == (64 * 5 + 25) * tile
+    # 200 tiles of weights: 6 rows of 5 tiles have a slot, so 11 blocks read less than 40 columns.
+    assert bounds[f"{at}.ff.net.0.proj", "forward"].read == (64 * 5 + 11 * 200) * tile
