@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .options import Bounds, Options, option
 from .workload import Workload
@@ -68,7 +68,10 @@ class DiffusionWorkload(Workload):
     functions: ClassVar = {
         "prepare": "gradloom.sim.workloads.digits_diffusion:prepare",
         "generate_images": "gradloom.sim.workloads.generate_images:generate_images",
+        "measure": "gradloom.sim.workloads.points:of_diffusion",
     }
+    codes: ClassVar = ("int8",)
+    usual_codes: ClassVar = "int8"
     units: ClassVar[Mapping[str, str]] = {
         "loss": "mean squared error of the noise, mean of a step",
         "loss_before": "mean squared error of the noise, images to judge by",
@@ -93,3 +96,11 @@ class DiffusionWorkload(Workload):
     batch: int = 16
     samples: int = 256
     judged: int = 512
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """See :class:`Workload`."""
+        return config.array_rows, config.array_columns
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """See :class:`Workload`."""
+        return {"array_rows": rows, "array_columns": columns}

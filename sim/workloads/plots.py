@@ -138,11 +138,13 @@ def _front(
     ``sign`` is -1 where more is better.
     """
     rows = [row for row in rows if row[name]]
-    pairs = [(float(row["cycles_a_unit"]), factor * float(row[name])) for row in rows]
+    cycles = [float(row["cycles_a_unit"]) for row in rows]
+    millions = max(cycles, default=0) >= 1e7
+    pairs = [(each / 1e6 if millions else each, factor * float(row[name])) for each, row in zip(cycles, rows)]
     for codes, marker in zip(dict.fromkeys(row["codes"] for row in rows), "osD^"):
         chosen = [pair for pair, row in zip(pairs, rows) if row["codes"] == codes]
         axes.scatter(*zip(*chosen), color=_SOFT, edgecolor=_LINE, marker=marker, label=codes, zorder=2)
-    best = pareto((cycles, sign * value) for cycles, value in pairs)
+    best = pareto((each, sign * value) for each, value in pairs)
     axes.plot(
         [pairs[n][0] for n in best],
         [pairs[n][1] for n in best],
@@ -168,7 +170,8 @@ def _front(
         others = {pair: row["rank"] for n, (pair, row) in enumerate(zip(pairs, rows)) if n not in best}
         for pair in set(others) - {pairs[n] for n in best}:
             axes.annotate(others[pair], pair, (6, -3), fontsize=7, textcoords="offset points", color=_GREY, zorder=4)
-    axes.set(xlabel="cycles an image and epoch, or a token; forecast", ylabel=label)
+    unit = "million cycles" if millions else "cycles"
+    axes.set(xlabel=f"{unit} an image and epoch, or a token; forecast", ylabel=label)
     axes.margins(0.14)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,.10g}")

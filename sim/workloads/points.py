@@ -13,6 +13,10 @@ from gradloom import boards
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.checkpoint import find_model
+from gradloom.rtl.models.unet import SD_V1_5
+from gradloom.rtl.plan.diffusion.plan import planned as planned_unet
+from gradloom.rtl.plan.diffusion.unet import TARGETS
+from gradloom.rtl.plan.diffusion.unet import operations as operations_of
 from gradloom.rtl.plan.language.budget import Request, parse_targets
 from gradloom.rtl.plan.language.fit import DoesNotFit, Misfit, planned
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape
@@ -20,12 +24,13 @@ from gradloom.rtl.plan.language.operations import EDGE
 from gradloom.rtl.workloads import ImageOptions, ImageWorkload
 
 from ..time.forecast import forecast_products
+from ..time.unet_step import step_bounds, summed
 from .driver import finetune
 from .expectation import expectation
 from .instant_forecast import later_step_cycles
 from .job_layout import planner
 
-__all__ = ["block_products", "of_images", "of_instant_text", "of_qlora"]
+__all__ = ["block_products", "of_diffusion", "of_images", "of_instant_text", "of_qlora"]
 
 #: Outputs and inputs of the linears of a block of SmolLM2-135M, and tokens of a step.
 _BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))
@@ -68,6 +73,18 @@ def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
         if metrics["diverged"]:
             found["note"] = f"the fine-tune diverged: {'; '.join(metrics['diverged'])}"
     return found
+
+
+def of_diffusion(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Memory and cycles of a step of Stable Diffusion v1.5.
+
+    Adapters on cross-attention, an image of 512 by 512. Cycles are the bound of the whole step, as ``plan`` has it.
+    """
+    size, targets = preset.workload.mesh(preset.config), "cross-attention"
+    plan = planned_unet(SD_V1_5, rank=point["rank"], targets=targets, array=size)
+    listed = operations_of(SD_V1_5, rank=point["rank"], targets=TARGETS[targets])
+    cycles = summed(step_bounds(listed, preset.config))["cycles"]
+    return {"memory_bytes": sum(plan["memory"].values())} | _timed(preset.config, cycles, 1)
 
 
 def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,11 +143,11 @@ def _unread(point: Mapping[str, Any]) -> dict[str, Any]:
     return {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
 
 
-def _timed(config: LanguageConfig, cycles: int, tokens: int) -> dict[str, Any]:
+def _timed(config: Any, cycles: int, units: int) -> dict[str, Any]:
     return {
         "cycles": cycles,
-        "units": tokens,
-        "cycles_a_unit": round(cycles / tokens, 1),
+        "units": units,
+        "cycles_a_unit": round(cycles / units, 1),
         "milliseconds": round(cycles / (1e3 * config.clock_mhz), 3),
     }
 

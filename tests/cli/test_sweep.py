@@ -7,6 +7,7 @@ import os
 import pytest
 
 import gradloom
+from gradloom.rtl.cli.diffusion import plan_unet
 from gradloom.rtl.cli.main import main
 from gradloom.rtl.cli.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sim.workloads.plots import plot_pareto
@@ -68,6 +69,17 @@ def test_accuracy_is_the_references(tmp_path):
     assert 0 < found["accuracy"] < 1 and found["cycles"]
     (point,) = points(accuracy=True, limit=30, epochs=1, rank="2", codes="int8")
     assert "activation_bits" in measure(point)["note"]
+
+
+def test_a_diffusion_models_points_are_bounds_of_a_whole_step():
+    plan = plan_unet("sd-v1.5")
+    narrow, wide = (measure(point) for point in points("cdm-qta-kv260", mesh="64x16,64x32"))
+    assert (wide["cycles"], wide["units"]) == (plan["step"]["cycles"], 1) and narrow["cycles"] > wide["cycles"]
+    assert wide["memory_bytes"] == sum(plan["memory"].values())
+    (large,) = points("cdm-qta-kv260", mesh="64x64")
+    assert "1,248 DSP slices" in measure(large)["note"]
+    with pytest.raises(ValueError, match="codes=nf4: must be one of int8"):
+        points("cdm-qta-kv260", codes="nf4")
 
 
 def test_a_language_model_has_cycles_of_its_linears_and_memory_of_all(tmp_path):
