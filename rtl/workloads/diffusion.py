@@ -68,6 +68,7 @@ class DiffusionWorkload(Workload):
     functions: ClassVar = {
         "prepare": "gradloom.sim.workloads.digits_diffusion:prepare",
         "generate_images": "gradloom.sim.workloads.generate_images:generate_images",
+        "energy": "gradloom.sim.activity.runs:diffusion_step",
         "measure": "gradloom.sim.workloads.points:of_diffusion",
     }
     codes: ClassVar = ("int8",)

@@ -6,15 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.recurrent.onchip import HIDDEN
 
+from ..run.counted import MismatchError
 from ..run.designs import Design
 from ..run.device import SimulatedDevice, build_device
+from ..workloads.diffusion_integers import IntegerDescent
+from ..workloads.diffusion_steps import Device, Models, Stepper
 from ..workloads.driver import Job, Progress, Task
+from ..workloads.small_diffusion import SmallDiffusion, small_unet
 from ..workloads.small_language import SmallLanguage
 
-__all__ = ["Request", "finetune", "instant_step", "labels", "training_step"]
+__all__ = ["Request", "diffusion_step", "finetune", "instant_step", "labels", "training_step"]
 
 _MEMORY = 1 << 24
 _EPOCHS, _BATCH, _TOKENS = 2, 2, 16
@@ -102,6 +107,24 @@ def instant_step(request: Request) -> str:
     return (
         f"two AdamW steps of a random transformer, 2 layers of 128, {len(small.tokens)} tokens, the second from cache"
     )
+
+
+def diffusion_step(request: Request) -> str:
+    """A LoRA step of a small UNet, compared with models of the engines."""
+    rank = request.rank or 2
+    small = SmallDiffusion.drawn(
+        small_unet(size=4, channels=(8, 8), text=8, groups=4, heads=1), text=4, rank=rank, targets="all"
+    )
+    rule = IntegerDescent(1e-3)
+    adapters = rule.begun(small.adapters)
+    step = lower(request.config, small.listed, small.weights, images=1, fractions=rule.fractions, rule=rule.rule)
+    data, noise = small.inputs(1, 0)
+    wanted = Stepper(step, Models(request.config, step.program.length), adapters)(data, noise)
+    with Device(request.config, request.files(), request.tell) as device:
+        made = Stepper(step, device, adapters)(data, noise)
+    if made[0] != wanted[0]:
+        raise MismatchError(f"RTL and reference differ: the loss is {made[0]}, not {wanted[0]}")
+    return f"LoRA step of a random UNet, 2 levels of 8 channels, an image of 4 by 4, rank {rank}"
 
 
 def labels(request: Request) -> str:

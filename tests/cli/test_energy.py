@@ -12,7 +12,6 @@ from gradloom.sim.activity.idle import idle_activity
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),
-    "another workload": (("energy", "cdm-qta-kv260"), "fine-tunes diffusion models by LoRA, which has no energy"),
     "parameter": (("energy", "digits-ulx3s", "--set", "rowz=3"), "rowz: no such parameter"),
     "value": (("energy", "digits-ulx3s", "--set", "rows=many"), "rows=many: must be an integer"),
     "samples": (("energy", "digits-ulx3s", "--samples", "0"), "samples=0: must be at least 1"),
@@ -63,6 +62,14 @@ def test_a_larger_array_has_more_transitions_for_the_same_work():
     small, large = (measure(point) for point in points("digits-ulx3s", mesh="4x4,8x4"))
     assert 0 < small["toggles"] < large["toggles"] and small["toggles_a_cycle"] < large["toggles_a_cycle"]
     assert small["toggles"] == gradloom.energy("digits-ulx3s")["toggles"]
+
+
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes of processor time: GRADLOOM_DEEP=1")
+def test_a_diffusion_models_step_moves_every_engine(tmp_path):
+    found = gradloom.energy("cdm-qta-kv260", saif=tmp_path / "step.saif")
+    moved = {each["part"]: each["toggles_a_cycle"] for each in found["engines"]}
+    assert {"product", "element", "norm", "update", "shell"} <= set(moved) and min(moved.values()) > 1
+    assert (tmp_path / "step.saif").stat().st_size
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="builds two simulations: GRADLOOM_DEEP=1")

@@ -8,15 +8,12 @@ from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.unet import parsed
-from gradloom.rtl.plan.diffusion.operations import adapted
-from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
 from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.program.progress import check_progress
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
 from gradloom.sim.workloads.diffusion_steps import Models, Stepper
+from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
 
 CONFIG = DiffusionConfig()
 #: LOAD far ahead and STORE far behind, and the other way.
@@ -24,46 +21,6 @@ ORDERS = (
     ("load", "product", "element", "norm", "update", "store"),
     ("store", "update", "norm", "element", "product", "load"),
 )
-
-
-def net(size=16, channels=(16, 16), attends=(False, True), text=16, groups=8, heads=2):
-    return parsed(
-        "small",
-        {
-            "sample_size": size,
-            "in_channels": 4,
-            "block_out_channels": list(channels),
-            "down_block_types": ["CrossAttnDownBlock2D" if each else "DownBlock2D" for each in attends],
-            "up_block_types": ["CrossAttnUpBlock2D" if each else "UpBlock2D" for each in reversed(attends)],
-            "layers_per_block": 1,
-            "attention_head_dim": heads,
-            "cross_attention_dim": text,
-            "norm_num_groups": groups,
-        },
-    )
-
-
-def case(shapes, *, text, rank=8, targets="all", seed=0):
-    rng = np.random.default_rng(seed)
-    listed = operations(shapes, text=text, rank=rank, targets=TARGETS[targets])
-    weights = {
-        w.name: rng.standard_normal(w.shape) / np.sqrt(np.prod(w.shape[1:]) + 1)
-        for each in listed
-        for w in each.weights
-    }
-    adapters = {
-        each.layer: Adapter(
-            rng.standard_normal((rank, each.i[0].features)) / 8, rng.standard_normal((each.o.features, rank)) / 8, 1.0
-        )
-        for each in adapted(listed)
-    }
-    return listed, weights, adapters
-
-
-def drawn(shapes, text, images, seed):
-    rng = np.random.default_rng(seed)
-    data = {t.name: rng.standard_normal((images, t.rows, t.features)) for t in inputs(shapes, text)}
-    return data, rng.standard_normal((images, shapes.size**2, 4))
 
 
 def same(stepper, tiles, values, name):
@@ -74,15 +31,14 @@ def same(stepper, tiles, values, name):
 
 def steps(shapes, *, text, images, count=1, order=None, **more):
     """Runs steps both ways; all memory that steps leave is compared."""
-    listed, weights, adapters = case(shapes, text=text, **more)
-    rule = IntegerDescent(1e-3)
-    adapters = rule.begun(adapters)
+    small, rule = SmallDiffusion.drawn(shapes, text=text, **more), IntegerDescent(1e-3)
+    listed, weights, adapters = small.listed, small.weights, rule.begun(small.adapters)
     step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule)
     check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
     exact, models = IntegerUNet(listed, weights), Models(CONFIG, step.program.length, order)
     stepper = Stepper(step, models, adapters)
     for number in range(1, count + 1):
-        data, noise = drawn(shapes, text, images, 10 + number)
+        data, noise = small.inputs(images, 10 + number)
         loss, after = stepper(data, noise)
         factors = exact.factors(adapters)
         found = exact.passed(data, factors)
@@ -115,7 +71,7 @@ def steps(shapes, *, text, images, count=1, order=None, **more):
 
 def test_steps_of_all_operations_are_the_reference_word_for_word():
     """16 channels, attention over 64 rows; twice, commands in an order that the tokens allow."""
-    step, machine, counts, rule = steps(net(), text=16, images=1, count=2, order=ORDERS[0])
+    step, machine, counts, rule = steps(small_unet(), text=16, images=1, count=2, order=ORDERS[0])
     assert machine.saturated == counts.clipped == rule.clipped == 0
     kinds = {(each.engine.name, each.opcode) for each in step.program.instructions}
     assert {opcode for name, opcode in kinds if name == "element"} == set(ElementOpcode)
@@ -126,18 +82,18 @@ def test_steps_of_all_operations_are_the_reference_word_for_word():
 
 def test_images_that_share_tiles_and_tensors_of_several_tiles():
     """Four images of 16 rows in a tile, 128 features and 64 channels a level; adapters of cross-attention."""
-    shapes = net(size=8, channels=(64, 64), attends=(True, True), text=64)
+    shapes = small_unet(size=8, channels=(64, 64), attends=(True, True), text=64)
     steps(shapes, text=8, images=4, order=ORDERS[1], targets="cross-attention")
 
 
 def test_images_of_four_pixels_and_small_ranks():
     """One head, tensors without a gradient, words beyond the features of a record."""
-    shapes = net(size=4, channels=(16, 16), attends=(True, True), text=8, heads=1, groups=4)
+    shapes = small_unet(size=4, channels=(16, 16), attends=(True, True), text=8, heads=1, groups=4)
     steps(shapes, text=16, images=4, order=ORDERS[0], rank=2, targets="attention")
 
 
 def test_records_of_gradients_that_take_several_commands():
-    shapes = net(size=4, channels=(64, 64), text=64)
+    shapes = small_unet(size=4, channels=(64, 64), text=64)
     step, *_ = steps(shapes, text=4, images=1, rank=16, targets="cross-attention", order=ORDERS[1])
     assert len(step.updates) > len(step.adapted)
 
@@ -169,4 +125,4 @@ BAD = {
 def test_what_the_program_does_not_do_is_refused(name):
     shapes, more, says = BAD[name]
     with pytest.raises(ValueError, match=says):
-        steps(net(**shapes), **({"text": 16, "images": 1} | more))
+        steps(small_unet(**shapes), **({"text": 16, "images": 1} | more))
