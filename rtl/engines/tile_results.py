@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from ..formats.tile_codes import EDGE, WORD
 from ..hierarchy import place
 from ..stream.delay import delay
-from .tile_store import EXPONENT, PEAK, TileStore
+from .tile_port import EXPONENT, PEAK, TileRead
 
 __all__ = ["TilePeak", "TileResults", "results_of"]
 
@@ -28,7 +28,7 @@ class TilePeak(wiring.Component):
     -------
     valid, slot, exponent : words of this cycle, in units of ``2**exponent``. words : a lane counts with ``mask``.
     fresh, fresh_slot : the slot has no words but those that follow, this cycle's included.
-    read : a slot. peak, some : its, in the same cycle; ``some``: a word was not 0.
+    read : a slot. peak, some : its, a cycle later; ``some``: a word was not 0.
     """
 
     latency = 6
@@ -63,12 +63,14 @@ class TilePeak(wiring.Component):
         level = []
         for lane in range(self.lanes):
             magnitude = Signal(WORD, reset_less=True, name=f"magnitude_{lane}")
-            word = self.words[lane]
-            # mutant complement: m.d.sync += magnitude.eq(Mux(self.mask[lane], Mux(word < 0, ~word, word), 0))
-            m.d.sync += magnitude.eq(Mux(self.mask[lane], Mux(word < 0, -word, word), 0))
+            word, counts = self.words[lane], self.mask[lane]
+            # The mask is before the carry: a LUT a bit.
+            flipped = (word ^ word[-1].replicate(WORD)) & counts.replicate(WORD)
+            # mutant complement: m.d.sync += magnitude.eq(flipped)
+            m.d.sync += magnitude.eq(flipped + (word[-1] & counts))
             level.append(magnitude)
         for step in range(2):
-            size = 8 if step == 0 else len(level)
+            size = max(-(-len(level) // 6), 6) if step == 0 else len(level)
             after = []
             for first in range(0, len(level), size):
                 joined = Signal(WORD, reset_less=True, name=f"joined_{step}_{first}")
@@ -123,7 +125,7 @@ class TilePeak(wiring.Component):
                 m.d.sync += [some.eq(1), peak.eq(value)]
             peaks.append(peak)
             somes.append(some)
-        m.d.comb += [self.peak.eq(Array(peaks)[self.read]), self.some.eq(Array(somes)[self.read])]
+        m.d.sync += [self.peak.eq(Array(peaks)[self.read]), self.some.eq(Array(somes)[self.read])]
         return m
 
 
@@ -141,7 +143,7 @@ class TileResults(wiring.Component):
     write : ``{valid, slot, row, beat, mask, exponent, words}``: 8 words of a row; the row's exponent is the last that
         was written. Lanes without ``mask`` do not count in ``peak``.
     fresh : ``{valid, slot}``: the slot is empty; this cycle's words count.
-    slot, read, words, exponent, peak, some : those of :class:`~.tile_store.TileStore`, in the other direction.
+    slot, read, words, exponent, peak, some : those of :class:`~.tile_port.ResultSignature`.
     """
 
     latency = TilePeak.latency
@@ -166,7 +168,7 @@ class TileResults(wiring.Component):
                 ),
                 "fresh": In(data.StructLayout({"valid": 1, "slot": slot})),
                 "slot": In(slot),
-                "read": In(data.StructLayout({"en": 1, "row": range(EDGE), "column": 2})),
+                "read": In(TileRead),
                 "words": Out(data.ArrayLayout(signed(WORD), 2 * _LANES)),
                 "exponent": Out(signed(EXPONENT)),
                 "peak": Out(signed(PEAK)),
@@ -219,16 +221,13 @@ class TileResults(wiring.Component):
 
 
 def results_of(m, port, slots, platform):
-    """Places result slots and what serves their store port.
-
-    Returns the :class:`TileResults` and the :class:`~.tile_store.TileStore`.
-    """
-    store = place(m, "store", TileStore(slots=slots), platform)
+    """Places result slots that a :class:`~.tile_port.ResultSignature` reads."""
     results = place(m, "results", TileResults(slots=slots), platform)
-    connect(m, flipped(port), store.port)
     m.d.comb += [
-        results.slot.eq(store.slot),
-        results.read.eq(store.read),
-        *(getattr(store, name).eq(getattr(results, name)) for name in ("words", "exponent", "peak", "some")),
+        port.refuse.eq(port.asked >= slots),
+        results.slot.eq(port.slot),
+        results.read.eq(port.read),
+        port.words[0].eq(results.words),
+        *(getattr(port, name).eq(getattr(results, name)) for name in ("exponent", "peak", "some")),
     ]
-    return results, store
+    return results

@@ -1,6 +1,6 @@
 """Store port of tiles: words become codes with a power of two a tile."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -9,14 +9,11 @@ from ..formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, WORD, ZERO
 from ..formats.tile_records import BEAT, TileArgument
 from ..hierarchy import place
 from ..shell.signature import StoreSignature
-from ..stream.delay import delay
+from ..stream.delay import delay, registered
+from .tile_port import EXPONENT, PEAK, WORDS, ResultSignature
 
-__all__ = ["EXPONENT", "PEAK", "CodeLane", "TileStore"]
+__all__ = ["CodeLane", "TileStore"]
 
-#: Words that are read at a time.
-_WORDS = 16
-#: Bits of a word's exponent, and of that of the leading bit of the largest.
-EXPONENT, PEAK = 11, 12
 #: Places that a word is shifted left before it is shifted right.
 _LIFT = WIDE - 1
 
@@ -24,12 +21,14 @@ _LIFT = WIDE - 1
 class CodeLane(wiring.Component):
     """A word to a code: shifted, rounded half up, limited.
 
-    A word a cycle, :attr:`latency` cycles later.
+    A word a cycle, :attr:`latency` cycles later. A code of 8 bits is in the upper half of ``o``.
 
     Members
     -------
     i, shift : word; it is multiplied by ``2**(15 - shift)``, ``shift`` 0 to 63. over : the shift would be below 0.
-    wide : the code has 16 bits, else 8. o : the code, in 16 bits. zeroed, clipped : it was.
+    wide : the code has 16 bits, else 8; held from the word to its code.
+    counts : a cycle before the code: else that is 0, and neither ``zeroed`` nor ``clipped``.
+    o : the code. zeroed, clipped : it was.
     """
 
     latency = 4
@@ -41,7 +40,8 @@ class CodeLane(wiring.Component):
                 "shift": In(6),
                 "over": In(1),
                 "wide": In(1),
-                "o": Out(signed(WIDE)),
+                "counts": In(1),
+                "o": Out(WIDE),
                 "zeroed": Out(1),
                 "clipped": Out(1),
             }
@@ -49,43 +49,55 @@ class CodeLane(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # Shifted by multiples of eight, then by the rest. One bit below the code's last decides the rounding; of those
-        # above the code's first it only counts whether one is not the sign.
-        lifted, keep = self.i << _LIFT + 1, WIDE + 3
-        coarse = Signal(signed(keep + 7), reset_less=True)
-        fine = Signal(signed(keep), reset_less=True)
-        rounded = Signal(signed(WIDE + 2), reset_less=True)
-        small, some = Signal(3, reset_less=True), delay(m, self.i.any(), 3)
-        wide, over = delay(m, self.wide, 3), delay(m, self.over & self.i.any(), 3)
-        negative = delay(m, self.i[-1], 3)
-        near, above = Signal(9, reset_less=True), Signal(reset_less=True)
-        beyond = Signal(reset_less=True)
-        differs = (lifted ^ self.i[-1].replicate(len(lifted)))[: len(lifted)]
-        # Bytes in which a bit differs from the sign, from the first above ``coarse`` on.
-        rest = Cat(differs[first : first + 8].any() for first in range(keep + 7, len(lifted), 8))
-        m.d.sync += [
-            coarse.eq((lifted >> (self.shift & 0b111000))[: keep + 7].as_signed()),
-            above.eq((rest >> self.shift[3:]).any()),
-            small.eq(self.shift[:3]),
-            fine.eq((coarse >> small)[:keep].as_signed()),
-            # Words that no code holds come only with an exponent at its end.
-            near.eq((coarse[keep - 2 :] ^ delay(m, self.i[-1], 1).replicate(9)) >> small),
-            beyond.eq(delay(m, above, 1) | near.any()),
-            rounded.eq((fine + 1) >> 1),
-        ]
-        most = Signal(signed(WIDE + 2))
-        m.d.comb += most.eq(Mux(wide, (1 << WIDE - 1) - 1, (1 << NARROW - 1) - 1))
-        high, low, far = Signal(), Signal(), Signal()
+        # Shifted by two bits of the distance at a time. What is kept has one bit below the code's last, which decides
+        # the rounding, and ends with the code's first: above it there is the sign, or the word is beyond all codes.
+        keep = WIDE + 1
+        sizes = [keep + 15, keep + 3, keep]
+        lifted = self.i << _LIFT + 1
+        far = Signal(sizes[0])
+        m.d.comb += far.eq(lifted >> (self.shift & 0b110000))
+        near, rest = registered(m, (far >> (self.shift & 0b1100))[: sizes[1]]), registered(m, self.shift[:2])
+        fine = registered(m, (near >> rest)[: sizes[2]])
+        # Registers with a reset: a shift register of two or three places would be a LUT each.
+        signs = [self.i[-1], *(delay(m, self.i[-1], n, reset_less=False) for n in (1, 2, 3))]
+
+        def beyond(value, size, step, sign, shift):
+            # Bits above ``size`` that differ from the sign, after a shift by ``step`` times the two bits of ``shift``.
+            parts = [value[first : first + step] for first in range(size, len(value), step)]
+            differs = Cat((part ^ sign.replicate(len(part))).any() for part in parts)
+            return (differs >> shift).any()
+
+        above = registered(
+            m,
+            beyond(lifted, sizes[0], 16, signs[0], self.shift[4:])
+            | beyond(far, sizes[1], 4, signs[0], self.shift[2:4]),
+        )
+        over, some = registered(m, self.over), registered(m, self.i.any())
+        # Words that no code holds come only with an exponent at its end.
+        last = beyond(near, sizes[2], 1, signs[1], rest)
+        outside = delay(m, registered(m, above | last | (over & some)), 1)
+        some = delay(m, some, 2, reset_less=False)
+        rounded = registered(
+            m,
+            (Cat(fine, signs[2]).as_signed() + Cat(self.wide, Const(0, NARROW - 1), ~self.wide)) >> 1,
+            signed(WIDE + 2),
+        )
+        # The first bit of the code, those behind it, the sign and one between that a limit needs.
+        none = ~rounded[NARROW : WIDE - 1].any() & ~(self.wide & rounded[:NARROW].any())
+        first, extra, negative = rounded[WIDE - 1 :]
+        high, low, beyond_it = Signal(), Signal(), Signal()
         m.d.comb += [
-            far.eq(beyond | over),
             # mutant unlimited: high.eq(0),
-            high.eq((far & ~negative) | (~far & (rounded > most))),
-            low.eq((far & negative) | (~far & (rounded < -most))),
+            high.eq(Mux(outside, ~signs[3], ~negative & (extra | first))),
+            low.eq(Mux(outside, signs[3], negative & (~first | none))),
+            # What rounds to the first code beyond the end is limited, too, but not counted.
+            beyond_it.eq(outside | Mux(negative, ~first, extra | (first & ~none))),
         ]
+        least = Cat(Const(1, NARROW), ~self.wide, Const(1 << WIDE - 2 - NARROW, WIDE - 1 - NARROW))
         m.d.sync += [
-            self.o.eq(Mux(high, most, Mux(low, -most, rounded))),
-            self.zeroed.eq(some & ~far & (rounded == 0)),
-            self.clipped.eq(far | (rounded > most + 1) | (rounded < -most - 1)),
+            self.o.eq(Mux(self.counts, Mux(high, (1 << WIDE - 1) - 1, Mux(low, least, rounded)), 0)),
+            self.zeroed.eq(self.counts & some & ~outside & ~(negative | extra | first) & none),
+            self.clipped.eq(self.counts & beyond_it),
         ]
         return m
 
@@ -93,11 +105,15 @@ class CodeLane(wiring.Component):
 class TileStore(wiring.Component):
     """Serves a store port with records of the tiles of result slots.
 
+    One for all engines of a machine, as STORE asks for one record at a time.
+
     ::
 
-        request --> walk over rows --> read --> 16 lanes of codes --> beats
-                        |                            ^
+        request --> walk over rows --> read
+                        |
                         +--> exponent of the tile ---+
+                                                     v
+        words of the engines --> one of them --> 16 lanes of codes --> beats
 
     The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
     The exponent is the least with which the largest word's leading bit is within a code,
@@ -105,65 +121,70 @@ class TileStore(wiring.Component):
 
     Parameters
     ----------
-    slots : int
-        A power of two.
+    banks : tuple of int
+        Of the result slots of each engine; see :class:`~.tile_port.ResultSignature`.
 
     Members
     -------
-    port : of the engine's specification; ``arg`` as :data:`~gradloom.rtl.formats.tile_records.TileArgument`. A slot
-        that is not there, or another number of beats than the record has, is refused.
-    slot : slot of the record, from the cycle after the request on.
-    peak, some : exponent of the leading bit of the slot's largest word; a word is not 0. From ``slot``, in the same
-        cycle or one later.
-    read : 16 words in the next cycle: ``en``, ``row``, ``column`` in words of 16.
-    words, exponent : in the cycle after ``read``; the exponent is the row's.
+    port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tile_records.TileArgument`. A slot that is not there,
+        or another number of beats than the record has, is refused.
+    source : with the request: whose slot it is.
+    results_N : result slots of engine N.
     saturated, underflowed : words whose code was limited because an exponent ended, and became 0, in this cycle.
     """
 
     latency = 4
 
-    def __init__(self, *, slots):
-        self.slots = slots
+    def __init__(self, *, banks=(1,)):
+        self.banks = banks
         super().__init__(
             {
                 "port": In(StoreSignature(8 * BEAT)),
-                "slot": Out(range(max(slots, 2))),
-                "peak": In(signed(PEAK)),
-                "some": In(1),
-                "read": Out(data.StructLayout({"en": 1, "row": range(EDGE), "column": range(EDGE // _WORDS)})),
-                "words": In(data.ArrayLayout(signed(WORD), _WORDS)),
-                "exponent": In(signed(EXPONENT)),
+                "source": In(range(max(len(banks), 2))),
+                **{f"results_{n}": Out(ResultSignature(count)) for n, count in enumerate(banks)},
                 "saturated": Out(8),
                 "underflowed": Out(8),
             }
         )
 
+    @property
+    def results(self):
+        """Ports of result slots, in order."""
+        return [getattr(self, f"results_{n}") for n in range(len(self.banks))]
+
     def elaborate(self, platform):
         m = Module()
         depth = 16
-        tag = data.StructLayout({"valid": 1, "header": 1, "upper": 1, "count": range(_WORDS + 1)})
+        tag = data.StructLayout({"valid": 1, "header": 1, "upper": 1, "count": range(WORDS + 1)})
         m.submodules.queue = queue = SyncFIFOBuffered(width=8 * BEAT, depth=depth)
         credit = Signal(range(depth + 1), init=depth)
         request, asked = self.port.request, Signal(TileArgument)
-        arg, busy, begins = Signal(TileArgument), Signal(), Signal(4)
+        arg, source, busy, begins = Signal(TileArgument), Signal.like(self.source), Signal(), Signal(4)
         m.d.comb += [asked.eq(request.p.arg), request.ready.eq(~busy)]
         # Beats of a row less 1, and of the record.
         row_beats = Mux(asked.wide, asked.features[3:], asked.features[4:])
         expected = Signal(range(EDGE * 8 + 2))
         m.d.comb += expected.eq((asked.rows + 1) * (row_beats + 1) + 1)
-        m.d.sync += self.port.refuse.eq((asked.slot >= self.slots) | (request.p.beats != expected))
+        missing = Array(each.refuse for each in self.results)[self.source]
+        m.d.sync += self.port.refuse.eq(missing | (request.p.beats != expected))
         row, at, go, last = Signal(range(EDGE)), Signal(3), Signal(), Signal()
         beats = Signal(3)
-        m.d.comb += self.slot.eq(arg.slot)
         with m.If(request.valid & request.ready):
-            m.d.sync += [arg.eq(asked), busy.eq(1), begins.eq(1), row.eq(0), at.eq(0), beats.eq(row_beats)]
+            m.d.sync += [arg.eq(asked), source.eq(self.source), busy.eq(1), begins.eq(1)]
+            m.d.sync += [row.eq(0), at.eq(0), beats.eq(row_beats)]
         with m.Else():
             m.d.sync += begins.eq(begins << 1)
 
         # The tile's exponent, in two steps; ``begins[3]`` sends the header.
         e, zero = Signal(signed(PEAK + 1)), Signal()
-        exponent = Signal(signed(EXPONENT))
-        m.d.sync += [e.eq(self.peak - Mux(arg.wide, WIDE - 2, NARROW - 2)), zero.eq(~self.some)]
+        exponent, base = Signal(signed(EXPONENT)), Signal(signed(EXPONENT + 1))
+        peak = Array(each.peak for each in self.results)[source]
+        m.d.sync += [
+            e.eq(peak - Mux(arg.wide, WIDE - 2, NARROW - 2)),
+            zero.eq(~Array(each.some for each in self.results)[source]),
+            # Codes of 8 bits are in the upper half of those of 16.
+            base.eq(exponent + Mux(arg.wide, _LIFT, _LIFT - NARROW)),
+        ]
         with m.If(begins[2]):
             m.d.sync += exponent.eq(Mux(zero, ZERO, Mux(e < LEAST, LEAST, Mux(e > MOST, MOST, e))))
         sends = Signal()
@@ -173,13 +194,16 @@ class TileStore(wiring.Component):
         walking = Signal()
         with m.If(sends):
             m.d.sync += walking.eq(1)
-        m.d.comb += [
-            go.eq(walking & (credit != 0)),
-            last.eq((row == arg.rows) & (at == beats)),
-            self.read.en.eq(go),
-            self.read.row.eq(row),
-            self.read.column.eq(Mux(arg.wide, at[1:], at)),
-        ]
+        column = Mux(arg.wide, at[1:], at)[:2]
+        m.d.comb += [go.eq(walking & (credit != 0)), last.eq((row == arg.rows) & (at == beats))]
+        for n, each in enumerate(self.results):
+            m.d.comb += [
+                each.asked.eq(asked.slot),
+                each.slot.eq(arg.slot),
+                each.read.en.eq(go & (source == n)),
+                each.read.row.eq(row),
+                each.read.column.eq(column),
+            ]
         with m.If(go):
             m.d.sync += at.eq(at + 1)
             with m.If(at == beats):
@@ -188,55 +212,65 @@ class TileStore(wiring.Component):
                 m.d.sync += [walking.eq(0), busy.eq(0)]
         m.d.sync += credit.eq(credit - (go | sends) + (queue.r_rdy & queue.r_en))
 
-        now = Signal(tag)
-        # Words of this beat that are the tile's.
-        first = Mux(arg.wide, Cat(Const(0, 3), at), Cat(Const(0, 4), at))
-        left = Signal(signed(9))
+        # Words that are the tile's of the 16 that are read.
+        now, left = Signal(tag), Signal(signed(8))
         m.d.comb += [
-            left.eq(arg.features + 1 - first),
+            left.eq(arg.features + 1 - (column << 4)),
             now.valid.eq(go | sends),
             now.header.eq(sends),
-            now.upper.eq(arg.wide & at[0]),
-            now.count.eq(Mux(left > _WORDS, _WORDS, Mux(left > 0, left, 0))),
+            now.upper.eq(at[0]),
+            now.count.eq(Mux(go, Mux(left > WORDS, WORDS, left), 0)),
         ]
         read = delay(m, now, 1, reset_less=False)
         # Words are there: their shifts are those of the row.
-        words = Signal(data.ArrayLayout(signed(WORD), _WORDS), reset_less=True)
-        distance = Signal(signed(PEAK + 3))
-        m.d.comb += distance.eq(exponent - self.exponent + _LIFT)
+        words = Signal(data.ArrayLayout(signed(WORD), WORDS), reset_less=True)
+        own = Array(each.exponent for each in self.results)[source]
+        distance = Signal(signed(EXPONENT + 2))
+        m.d.comb += distance.eq(base - own)
         shift, over = Signal(6, reset_less=True), Signal(reset_less=True)
-        m.d.sync += [shift.eq(Mux(distance > 63, 63, distance)), over.eq(distance < 0)]
-        halves = data.ArrayLayout(signed(WORD), _WORDS // 2)
-        lower = Signal(halves)
-        m.d.comb += lower.eq(Mux(read.upper, self.words.as_value()[WORD * _WORDS // 2 :], self.words.as_value()))
-        m.d.sync += words.eq(Cat(lower, self.words.as_value()[WORD * _WORDS // 2 :]))
-        there = delay(m, read, 1, reset_less=False)
+        m.d.sync += [shift.eq(Mux(distance[6:-1].any(), 63, distance)), over.eq(distance < 0)]
+        # One LUT a bit for four banks.
+        choices = [bank.as_value() for each in self.results for bank in each.words]
+        firsts = [sum(self.banks[:n]) for n in range(len(self.banks))]
+        chosen = Array(first + column[0] if two > 1 else first for first, two in zip(firsts, self.banks))[source]
+        m.d.sync += words.eq(_choice(choices, registered(m, chosen, max(len(choices) - 1, 1).bit_length())))
+        made = [delay(m, read, n, reset_less=False) for n in range(1, CodeLane.latency + 2)]
         wide = Signal(reset_less=True)
         m.d.sync += wide.eq(arg.wide)
-        codes, zeroed, clipped = [], [], []
-        made = delay(m, there, CodeLane.latency, reset_less=False)
-        for n in range(_WORDS):
+        lanes = []
+        for n in range(WORDS):
             lane = place(m, f"lane_{n}", CodeLane(), platform)
-            counts = n < there.count
-            if n >= _WORDS // 2:
-                counts = counts & ~wide
+            before = made[CodeLane.latency - 2]
+            # mutant both-halves: counts = registered(m, n < before.count)
+            counts = registered(m, (n < before.count) & (~wide | (before.upper == n // (WORDS // 2))))
             m.d.comb += [
-                lane.i.eq(Mux(counts, words[n], 0)),
+                lane.i.eq(words[n]),
                 lane.shift.eq(shift),
                 lane.over.eq(over),
                 lane.wide.eq(wide),
+                lane.counts.eq(counts),
             ]
-            codes.append(lane.o)
-            zeroed.append(lane.zeroed & made.valid & ~made.header)
-            clipped.append(lane.clipped & made.valid & ~made.header)
-        narrow = Cat(code[:NARROW] for code in codes)
-        whole = Cat(codes[: _WORDS // 2])
-        m.d.sync += [self.underflowed.eq(sum(zeroed)), self.saturated.eq(sum(clipped))]
+            lanes.append(lane)
+        made = made[-1]
+        m.d.sync += [
+            self.underflowed.eq(sum(lane.zeroed for lane in lanes)),
+            self.saturated.eq(sum(lane.clipped for lane in lanes)),
+        ]
+        narrow = Cat(lane.o[-NARROW:] for lane in lanes)
+        lower, upper = (Cat(lane.o for lane in half) for half in (lanes[: WORDS // 2], lanes[WORDS // 2 :]))
         m.d.comb += [
             queue.w_en.eq(made.valid),
-            queue.w_data.eq(Mux(made.header, exponent[:8], Mux(wide, whole, narrow))),
+            queue.w_data.eq(Mux(wide, Mux(made.upper, upper, lower), narrow) | Mux(made.header, exponent[:8], 0)),
             self.port.beats.valid.eq(queue.r_rdy),
             self.port.beats.p.eq(queue.r_data),
             queue.r_en.eq(self.port.beats.ready),
         ]
         return m
+
+
+def _choice(values, index):
+    """``values[index]``, by one bit of the index after the other."""
+    if len(values) == 1:
+        return values[0]
+    half = 1 << (len(values) - 1).bit_length() - 1
+    return Mux(index[half.bit_length() - 1], _choice(values[half:], index), _choice(values[:half], index))

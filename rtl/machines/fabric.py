@@ -10,7 +10,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
 from ..engines.tile_forward import TileForward
-from ..formats.tile_records import TileArgument
+from ..engines.tile_port import TileStorePort
+from ..engines.tile_store import TileStore
 from ..hierarchy import place
 from ..shell.engines import Engine, Engines, LoadPort
 from ..shell.signature import EngineSignature, Health, LoadBeat, store_request
@@ -57,7 +58,8 @@ class Fabric(wiring.Component):
     Ports to memory are selected by number; wires are between engines.
 
     Adds no cycle to a beat. Payloads of LOAD go to all load ports; the number selects ``valid``, ``ready`` and
-    ``refuse``. A request of STORE selects the store port whose beats follow, as many as requested.
+    ``refuse``. A request of STORE selects the store port whose beats follow, as many as requested. Records of tiles are
+    made here, of the result slots of all engines that have some.
 
     Parameters
     ----------
@@ -109,13 +111,31 @@ class Fabric(wiring.Component):
             _connect(m, one, other)
         own = self.machine.engines.own
         loads = [getattr(units[each], f"load_{port.port.name}") for each in own for port in each.loads]
-        stores = [getattr(units[each], f"store_{port.port.name}") for each in own for port in each.stores]
         loaded = self._load(m, loads)
         forwards = self._forwards(m, platform, loaded) if self.forwards else None
-        self._store(m, stores, forwards)
+        records = self._records(m, platform)
+        self._store(m, forwards, records)
         for name in Health.members:
-            m.d.sync += self.health[name].eq(sum(unit.health[name] for unit in units.values()))
+            events = [unit.health[name] for unit in units.values()]
+            if records and hasattr(records, name):
+                events.append(getattr(records, name))
+            m.d.sync += self.health[name].eq(sum(events))
         return m
+
+    def _records(self, m: Module, platform: Any) -> TileStore | None:
+        """Places what makes records of result slots, if an engine has some."""
+        stores = self.machine.engines.stores
+        banks = {port: port.port.banks for port in stores if isinstance(port.port, TileStorePort)}
+        ports = list(banks)
+        if not ports:
+            return None
+        records = place(m, "records", TileStore(banks=tuple(banks.values())), platform)
+        units = {each.name: unit for each, unit in self._units.items()}
+        for port, results in zip(ports, records.results, strict=True):
+            connect(m, results, getattr(units[port.engine], f"store_{port.port.name}"))
+        number = self.request.p.source
+        m.d.comb += records.source.eq(sum(Mux(number == port, n, 0) for n, port in enumerate(ports)))
+        return records
 
     def _load(self, m: Module, ports: list[Any]) -> list[Signal]:
         """Sends beats to the port of their number.
@@ -166,7 +186,7 @@ class Fabric(wiring.Component):
             asked.eq(Cat(request.to == port for port, _ in takers)),
         ]
         # Records come from ports whose operand says which.
-        tiles = Cat(request.source == port for port in engines.stores if port.port.arg is TileArgument)
+        tiles = Cat(request.source == port for port in engines.stores if isinstance(port.port, TileStorePort))
         found = Cat(asked[n] & ~taker.refuse for n, (_, taker) in enumerate(takers))
         m.d.sync += [
             refused.eq(request.forward & ~(tiles.any() & found.any() & ~unit.refuse)),
@@ -183,13 +203,24 @@ class Fabric(wiring.Component):
             m.d.comb += taker.beat.valid.eq(valid)
         return SimpleNamespace(refused=refused, waits=waits, begin=begin, come=come, over=over)
 
-    def _store(self, m: Module, ports: list[Any], forwards: SimpleNamespace | None) -> None:
-        """Requests to the port of their number, then its beats to STORE."""
-        request, count = self.request.p, len(ports)
+    def _store(self, m: Module, forwards: SimpleNamespace | None, records: TileStore | None) -> None:
+        """Requests to the port of their number, then its beats to STORE.
+
+        All result slots are behind one port, that of ``records``.
+        """
+        request, stores = self.request.p, self.machine.engines.stores
+        units = {each.name: unit for each, unit in self._units.items()}
+        plain = [port for port in stores if not isinstance(port.port, TileStorePort)]
+        ports = [getattr(units[port.engine], f"store_{port.port.name}") for port in plain]
+        numbers: list[list[int]] = [[port] for port in plain]
+        if records:
+            ports.append(records.port)
+            numbers.append([port for port in stores if port not in plain])
+        count = len(ports)
         asked, before, chosen = (Signal(count, name=name) for name in ("asked", "before", "chosen"))
         unknown, busy, left = Signal(), Signal(), Signal.like(request.beats)
-        m.d.comb += asked.eq(Cat(request.source == number for number in range(count)))
-        m.d.sync += [before.eq(asked), unknown.eq(request.source >= count)]
+        m.d.comb += asked.eq(Cat(Cat(request.source == number for number in each).any() for each in numbers))
+        m.d.sync += [before.eq(asked), unknown.eq(request.source >= len(stores))]
         refused = unknown | Cat(before[n] & port.refuse for n, port in enumerate(ports)).any()
         valid, ready = Cat(chosen[n] & port.beats.valid for n, port in enumerate(ports)).any(), self.store.ready
         accepted = self.request.valid & self.request.ready

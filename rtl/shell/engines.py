@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from amaranth.lib.data import StructLayout
-from amaranth.lib.wiring import Component, In, Member, Out
+from amaranth.lib.wiring import Component, In, Member, Out, Signature
 
 from .signature import (
     ControlOpcode,
@@ -83,6 +83,10 @@ class LoadPort(MemoryPort):
 
 class StorePort(MemoryPort):
     """STORE takes beats from it."""
+
+    def signature(self, data_bits: int) -> Signature:
+        """Of the engine's member; the bus has ``data_bits``."""
+        return StoreSignature(data_bits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +186,7 @@ class EngineSpec:
                 for port in self.loads
                 if forwards & port.forwards
             },
-            **{f"store_{port.name}": In(StoreSignature(data_bits)) for port in self.stores},
+            **{f"store_{port.name}": In(port.signature(data_bits)) for port in self.stores},
             "health": Out(Health),
         }
 

@@ -24,6 +24,8 @@ from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
+from gradloom.rtl.engines.tile_port import ResultSignature
+from gradloom.rtl.engines.tile_store import TileStore
 from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.engines import EngineSpec
 from gradloom.rtl.shell.signature import LoadSignature, PortRequest, StoreSignature
@@ -209,11 +211,19 @@ class _Gates:
 class _Harness(Elaboratable):
     """A component with a reset of its own.
 
-    As in a machine, load ports share a payload and store ports a request.
+    As in a machine, load ports share a payload and store ports a request, and ``records`` makes those of ``results``.
     """
 
-    def __init__(self, component: wiring.Component, loads: Sequence[Any], stores: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        component: wiring.Component,
+        loads: Sequence[Any],
+        stores: Sequence[Any],
+        results: Sequence[Any],
+        records: TileStore | None,
+    ) -> None:
         self.component, self.loads, self.stores = component, loads, stores
+        self.results, self.records = results, records
         self.abort = Signal()
         self.beat = Signal(loads[0].beats.p.shape()) if loads else None
         self.request = Signal(PortRequest)
@@ -221,6 +231,10 @@ class _Harness(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.unit = ResetInserter(self.abort)(self.component)
+        if self.records is not None:
+            m.submodules.records = ResetInserter(self.abort)(self.records)
+            for one, other in zip(self.records.results, self.results, strict=True):
+                wiring.connect(m, one, other)
         m.d.comb += [port.beats.p.eq(self.beat) for port in self.loads]
         m.d.comb += [port.request.p.eq(self.request) for port in self.stores]
         # A clock for components that have none.
@@ -245,7 +259,7 @@ class EngineBench:
         Each is given the simulator's context and plays the other end of a wire, from the beginning to the end of a run.
     watch : mapping
         Signals of which a run keeps the value in every cycle, by name. Of an engine with ``health`` they are
-        ``saturated``, ``underflowed`` and ``norm`` besides.
+        ``saturated``, ``underflowed`` and ``norm`` besides, those of the records of its result slots included.
     """
 
     def __init__(
@@ -263,10 +277,16 @@ class EngineBench:
             component = spec.unit(spec, config)
         self.spec, self.component = spec, component
         self._sort()
-        self._harness = _Harness(component, list(self._loads.values()), list(self._stores.values()))
+        self._harness = _Harness(
+            component, list(self._loads.values()), list(self._stores.values()), self._results, self._records
+        )
         self._watch = dict(watch or {})
         if hasattr(component, "health"):
             self._watch |= {name: component.health[name] for name in ("saturated", "underflowed", "norm")}
+        if self._records is not None:
+            for name in ("saturated", "underflowed"):
+                own = getattr(self._records, name)
+                self._watch[name] = self._watch[name] + own if name in self._watch else own
         self._wires = wires
         self._simulator: Simulator | None = None
 
@@ -276,6 +296,8 @@ class EngineBench:
         self._stores: dict[str, Any] = {}
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
+        self._results: list[Any] = []
+        self._records: TileStore | None = None
         for name, member in self.component.signature.members.items():
             if not member.is_signature or member.dimensions:
                 continue
@@ -284,6 +306,12 @@ class EngineBench:
                 self._loads[name.removeprefix("load_")] = port
             elif isinstance(member.signature, StoreSignature):
                 self._stores[name.removeprefix("store_")] = port
+            elif isinstance(member.signature, ResultSignature):
+                if self._records is not None:
+                    raise ValueError(f"{name}: the component has a second port of result slots, must have one at most")
+                self._records = TileStore(banks=(member.signature.banks,))
+                self._results.append(port)
+                self._stores[name.removeprefix("store_")] = self._records.port
             elif isinstance(member.signature, stream.Signature):
                 (self._outputs if member.flow is wiring.Out else self._inputs)[name] = port
         for streams, ports in ((self._inputs, self._loads), (self._outputs, self._stores)):

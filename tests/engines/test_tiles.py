@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, connect, flipped
+from amaranth.lib.wiring import In
 
 from gradloom.rtl.engines.tile_forward import TileForward
 from gradloom.rtl.engines.tile_load import TileIntake
+from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO, stored
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
-from gradloom.rtl.shell.signature import LoadSignature, StoreSignature
+from gradloom.rtl.shell.signature import LoadSignature
 from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store, simulate
 from gradloom.sim.bench.mutants import mutant
 
@@ -22,31 +23,26 @@ SLOTS = 2
 
 
 class Loop(wiring.Component):
-    """Words of a stream become results, which a store port sends."""
+    """Words of a stream become results, of which a bench makes records."""
 
     def __init__(self):
-        self.store = TileStore(slots=SLOTS)
         self.results = TileResults(slots=SLOTS)
-        super().__init__(
-            {"i": In(stream.Signature(self.results.write.shape())), "store_o": In(StoreSignature(8 * BEAT))}
-        )
+        super().__init__({"i": In(stream.Signature(self.results.write.shape())), "store_o": In(ResultSignature())})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.store, m.submodules.results = self.store, self.results
-        connect(m, flipped(self.store_o), self.store.port)
+        m.submodules.results = self.results
         m.d.comb += [
             self.i.ready.eq(1),
             self.results.write.eq(self.i.p),
             self.results.write.valid.eq(self.i.valid & self.i.p.valid),
             self.results.fresh.valid.eq(self.i.valid & ~self.i.p.valid),
             self.results.fresh.slot.eq(self.i.p.slot),
-            self.results.slot.eq(self.store.slot),
-            self.results.read.eq(self.store.read),
-            *(
-                getattr(self.store, name).eq(getattr(self.results, name))
-                for name in ("words", "exponent", "peak", "some")
-            ),
+            self.results.slot.eq(self.store_o.slot),
+            self.results.read.eq(self.store_o.read),
+            self.store_o.refuse.eq(self.store_o.asked >= SLOTS),
+            self.store_o.words[0].eq(self.results.words),
+            *(getattr(self.store_o, name).eq(getattr(self.results, name)) for name in ("exponent", "peak", "some")),
         ]
         return m
 
@@ -94,8 +90,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def bench():
-    unit = Loop()
-    return EngineBench(component=unit, watch={"saturated": unit.store.saturated, "underflowed": unit.store.underflowed})
+    return EngineBench(component=Loop())
 
 
 @pytest.mark.parametrize("pressure", [{}, {"stall": {"o": 0.5}}, {"stall": {"o": 0.2}, "hold": 120}], ids=str)
@@ -170,6 +165,19 @@ def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
             Store("o", record.beats, tile_argument(0, rows, features), after=TileResults.latency),
             words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         )
+
+
+def test_words_that_count_twice_are_found(monkeypatch):
+    monkeypatch.setattr("gradloom.sim.bench.engine.TileStore", mutant(TileStore, "both-halves"))
+    words, exponents = CASES["whole"]
+    expected = stored(words, exponents, WIDE)
+    unit = Loop()
+    run = EngineBench(component=unit).run(
+        Load("i", writes(unit.results.write.shape(), 0, words, exponents)),
+        FENCE,
+        Store("o", TileRecord(64, 64, WIDE).beats, tile_argument(0, 64, 64, wide=True), after=TileResults.latency),
+    )
+    assert run.total("underflowed") == 2 * expected.zeroed > 0
 
 
 class Taken(wiring.Component):

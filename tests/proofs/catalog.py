@@ -91,6 +91,7 @@ PROOFS = [
     ),
     # All engines of a machine for images, and the results that STORE takes.
     placed(ULX3S, "Fabric"),
+    placed("cdm-qta-kv260", "TileStore"),
     Proof(
         name="streams-broken",
         rule="streams: what is offered stays",

@@ -9,8 +9,8 @@ from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue
 from ..tile_load import records
+from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
-from ..tile_store import EXPONENT
 from ..words import accept
 from .lane import TABLE, TABLE_WORD, ElementLane, Result
 
@@ -310,8 +310,7 @@ class ElementEngine(wiring.Component):
         ]
         exponent = registered(m, left_part + right_part, size)
 
-        results, store = results_of(m, self.store_o, self.config.element_results, platform)
-        m.d.comb += [self.health.saturated.eq(store.saturated), self.health.underflowed.eq(store.underflowed)]
+        results = results_of(m, self.store_o, self.config.element_results, platform)
         tables = [memory.Memory(shape=TABLE_WORD, depth=len(TABLE), init=TABLE) for _ in range(_LANES // 2)]
         for n, table in enumerate(tables):
             table.attrs["ram_style"] = "block"

@@ -2,7 +2,8 @@
 
 from ...formats.element import ElementOpcode, ElementOperands
 from ...formats.tile_records import TileArgument
-from ...shell.engines import EngineSpec, LoadPort, StorePort
+from ...shell.engines import EngineSpec, LoadPort
+from ..tile_port import TileStorePort
 from .engine import ElementEngine
 from .parameters import ElementParameters
 
@@ -19,7 +20,7 @@ SPEC = EngineSpec(
         LoadPort("c", "records of the third operand", TileArgument),
         LoadPort("words", "32-bit words that become codes; each row begins with a beat"),
     ),
-    stores=(StorePort("o", "a record of results, 8 or 16 bits a code", TileArgument),),
+    stores=(TileStorePort("o", "a record of results, 8 or 16 bits a code"),),
     parameters=ElementParameters,
     unit=ElementEngine,
 )

@@ -25,8 +25,8 @@ from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay, registered
 from ..tile_load import records
+from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
-from ..tile_store import EXPONENT
 from ..words import accept
 from .lane import Kind, NormLane
 from .memories import GAINS, NormGains, NormKnown, NormOperand
@@ -127,7 +127,7 @@ class NormEngine(wiring.Component):
         there = delay(m, now, _TO_WORDS, reset_less=False)
         counts = delay(m, mask, _TO_WORDS - 1)
         lost = self._sums(m, platform, lanes, there, counts)
-        results, store = results_of(m, self.store_o, RESULTS, platform)
+        results = results_of(m, self.store_o, RESULTS, platform)
         m.d.comb += [
             results.write.slot.eq(self._args.o),
             results.write.row.eq(self._args.o_row + there.row),
@@ -138,10 +138,7 @@ class NormEngine(wiring.Component):
         ]
         self._write(m, results, lanes, there, counts)
         clipped = sum(Mux(there.valid, lane.clipped, 0) for lane in lanes)
-        m.d.sync += [
-            self.health.saturated.eq(clipped + lost + store.saturated),
-            self.health.underflowed.eq(store.underflowed),
-        ]
+        m.d.sync += self.health.saturated.eq(clipped + lost)
         return m
 
     def _write(self, m, results, lanes, there, counts):

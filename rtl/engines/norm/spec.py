@@ -2,7 +2,8 @@
 
 from ...formats.norm import NormOpcode, NormOperands
 from ...formats.tile_records import TileArgument
-from ...shell.engines import EngineSpec, LoadPort, StorePort
+from ...shell.engines import EngineSpec, LoadPort
+from ..tile_port import TileStorePort
 from .engine import NormEngine
 from .parameters import NormParameters
 
@@ -18,7 +19,7 @@ SPEC = EngineSpec(
         LoadPort("b", "tiles of the second operand, codes of 16 bits", TileArgument, forwards=True),
         LoadPort("gain", "gains and biases: records of one row, codes of 16 bits", TileArgument),
     ),
-    stores=(StorePort("o", "the tile of a slot of results", TileArgument),),
+    stores=(TileStorePort("o", "the tile of a slot of results"),),
     parameters=NormParameters,
     unit=NormEngine,
 )

@@ -1,17 +1,17 @@
 """The product engine: products of tiles of 8-bit codes."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import connect, flipped
+from amaranth.lib.wiring import connect
 
 from ...formats.tile_codes import EDGE, NARROW, WIDE, WORD
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay
 from ..tile_load import records
+from ..tile_port import WORDS
 from ..tile_results import TilePeak
-from ..tile_store import TileStore
 from .feeds import TOP, KeptFeed, RowFeed
 from .front import Front
 from .sums import ProductSums
@@ -21,8 +21,6 @@ __all__ = ["BIASES", "OPEN", "RESULTS", "ProductEngine"]
 
 #: Slots of biases and of results.
 BIASES, RESULTS = 32, 4
-#: Words that STORE reads at a time.
-_WORDS = 16
 #: Commands that may be taken and not done.
 OPEN = 16
 
@@ -142,8 +140,7 @@ class ProductEngine(wiring.Component):
         Returns a signal that is high when a job's last results are there."""
         config = self.config
         columns, passes = config.array_columns, (config.passes - 1).bit_length()
-        store = place(m, "store", TileStore(slots=RESULTS), platform)
-        connect(m, flipped(self.store_o), store.port)
+        store = self.store_o
         came, row = delay(m, sums.o.valid, 1, reset_less=False), delay(m, sums.o.row, 1, reset_less=False)
         words = delay(m, sums.o.sums, 1)
         offset = row["pass"] << (columns - 1).bit_length()
@@ -160,21 +157,24 @@ class ProductEngine(wiring.Component):
         )
         write, read = kept.write_port(granularity=1), kept.read_port()
         column = Cat(store.read.column)
-        parts = columns // _WORDS
+        parts = columns // WORDS
         log = (parts - 1).bit_length()
         m.d.comb += [
             write.addr.eq(Cat(row["pass"][:passes], row.row, row.o)),
             write.data.eq(words),
             write.en.eq(Mux(leaves, mask, 0)),
-            read.addr.eq(Cat(column[log : log + passes], store.read.row, store.slot)),
+            read.addr.eq(Cat(column[log : log + passes], store.read.row, store.slot)[: len(read.addr)]),
             read.en.eq(store.read.en),
-            store.words.eq(read.data.as_value().word_select(delay(m, column[:log], 1), WORD * _WORDS)),
         ]
+        # Words of even and of odd columns; an array of 16 columns has both in the same place.
+        for bank, words_out in enumerate(store.words):
+            which = Cat(Const(bank, 1), delay(m, column[1:log], 1))[:log] if log else Const(0, 1)
+            m.d.comb += words_out.eq(read.data.as_value().word_select(which, WORD * WORDS))
         units = [Signal(signed(TOP + 1), name=f"unit_{slot}") for slot in range(RESULTS)]
         for slot, unit in enumerate(units):
             with m.If(leaves & (row.o == slot)):
                 m.d.sync += unit.eq(row.unit)
-        m.d.comb += store.exponent.eq(Array(units)[store.slot])
+        m.d.sync += store.exponent.eq(Array(units)[store.slot[: (RESULTS - 1).bit_length()]])
         peak = place(m, "peak", TilePeak(slots=RESULTS, lanes=columns), platform)
         m.d.comb += [
             peak.valid.eq(leaves),
@@ -187,8 +187,7 @@ class ProductEngine(wiring.Component):
             peak.read.eq(store.slot),
             store.peak.eq(peak.peak),
             store.some.eq(peak.some),
-            self.health.saturated.eq(store.saturated),
-            self.health.underflowed.eq(store.underflowed),
+            store.refuse.eq(store.asked >= RESULTS),
         ]
         return delay(m, came & row.ends, TilePeak.latency, reset_less=False)
 

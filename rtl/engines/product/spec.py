@@ -2,7 +2,8 @@
 
 from ...formats.product import ProductOpcode, ProductOperands
 from ...formats.tile_records import TileArgument
-from ...shell.engines import EngineSpec, LoadPort, StorePort
+from ...shell.engines import EngineSpec, LoadPort
+from ..tile_port import TileStorePort
 from .engine import ProductEngine
 from .parameters import ProductParameters
 
@@ -18,7 +19,7 @@ SPEC = EngineSpec(
         LoadPort("w", "records of tiles of 8-bit codes that are kept in the array", TileArgument, forwards=True),
         LoadPort("bias", "records of a row of 16-bit codes", TileArgument),
     ),
-    stores=(StorePort("o", "the record of a result slot", TileArgument),),
+    stores=(TileStorePort("o", "the record of a result slot", banks=2),),
     parameters=ProductParameters,
     unit=ProductEngine,
 )
