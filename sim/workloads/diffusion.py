@@ -5,7 +5,7 @@ makes no gradient that no adapter needs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from gradloom.rtl.plan.diffusion.operations import (
 )
 from gradloom.rtl.plan.diffusion.unet import RESULT
 
-__all__ = ["Descent", "FloatUNet", "timesteps"]
+__all__ = ["Descent", "FloatUNet", "normed", "patches", "timesteps"]
 
 Factors = Mapping[str, Adapter]
 Gradients = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -83,9 +83,14 @@ class FloatUNet:
                     value = value.reshape(value.shape[0], -1).T
                 self.held[weight.name] = value
 
-    def result(self, x: np.ndarray) -> np.ndarray:
-        """What memory holds of ``x``: here itself."""
+    def operand(self, x: np.ndarray) -> np.ndarray:
+        """What a product takes of ``x``: here itself."""
         return x
+
+    def product(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Matrix product of two operands."""
+        made: np.ndarray = self.operand(x) @ self.operand(y)
+        return made
 
     def loss_and_gradients(
         self, inputs: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
@@ -108,10 +113,6 @@ class FloatUNet:
         """Gradient of the mean of the error's squares."""
         return 2 * error / error.size
 
-    def both(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """The sum of two gradients of a tensor."""
-        return one + other
-
     def loss(self, inputs: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors) -> float:
         """Mean squared error of the predicted noise."""
         return float(np.mean(np.square(self.error(self.predicted(inputs, adapters), noise), dtype=np.float64)))
@@ -128,30 +129,47 @@ class FloatUNet:
         }
         for each in self.operations:
             arguments = [found[t.name] for t in each.i]
-            found[each.o.name] = self.result(self._rules(each, adapters)[0](*arguments))
+            found[each.o.name] = self._rules(each, adapters)[0](*arguments)
         return found
 
     def backward(self, found: Mapping[str, np.ndarray], last: np.ndarray, adapters: Factors) -> Gradients:
         """Gradients of every adapter's A and B from that of the result."""
-        gradients, learnt = {RESULT: last}, {}
+        learnt: Gradients = {}
+
+        def learn(each: Operation, x: np.ndarray, dy: np.ndarray) -> None:
+            if isinstance(each, Linear) and each.rank:
+                learnt[each.layer] = self.adapter_gradients(adapters[each.layer], x, dy)
+
+        self.visit_gradients(found, last, adapters, learn)
+        return learnt
+
+    def visit_gradients(
+        self,
+        found: Mapping[str, np.ndarray],
+        last: np.ndarray,
+        adapters: Factors,
+        learn: Callable[[Operation, np.ndarray, np.ndarray], None],
+    ) -> None:
+        """The backward pass.
+
+        ``learn`` hears of every operation that has a gradient: its first tensor, and the gradient of its result.
+        """
+        gradients = {RESULT: last}
         for each in reversed(self.operations):
             if each.o.name not in self.needed:
                 continue
             dy = gradients.pop(each.o.name)
             arguments = [found[t.name] for t in each.i]
-            if isinstance(each, Linear) and each.rank:
-                learnt[each.layer] = self.adapter_gradients(adapters[each.layer], arguments[0], dy)
+            learn(each, arguments[0], dy)
             if any(t.name in self.needed for t in each.i):
                 for t, dx in zip(each.i, self._rules(each, adapters)[1](dy, *arguments)):
                     if t.name in self.needed:
-                        dx = self.result(dx)
-                        gradients[t.name] = self.result(self.both(gradients[t.name], dx)) if t.name in gradients else dx
-        return learnt
+                        gradients[t.name] = gradients[t.name] + dx if t.name in gradients else dx
 
     def adapter_gradients(self, adapter: Adapter, x: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Gradients of A and B beside a linear layer of input ``x``."""
-        scaled = dy * self.dtype(adapter.scale)
-        return (scaled @ adapter.b).T @ x, scaled.T @ (x @ adapter.a.T)
+        scaled, product = dy * self.dtype(adapter.scale), self.product
+        return product(product(scaled, adapter.b).T, x), product(scaled.T, product(x, adapter.a.T))
 
     def _rules(self, each: Operation, adapters: Factors) -> tuple[Callable, Callable]:
         """How an operation goes forward, and how back."""
@@ -181,29 +199,26 @@ class FloatUNet:
 
     def _linear(self, each: Linear, adapters: Factors) -> tuple[Callable, Callable]:
         w = self.held[f"{each.layer}.weight"]
-        bias = self.held.get(f"{each.layer}.bias", 0)
+        bias, product = self.held.get(f"{each.layer}.bias", 0), self.product
         if not each.rank:
-            return (lambda x: x @ w + bias), (lambda dy, x: (dy @ w.T,))
+            return (lambda x: product(x, w) + bias), (lambda dy, x: (product(dy, w.T),))
         a, b, scale = adapters[each.layer].a, adapters[each.layer].b, self.dtype(adapters[each.layer].scale)
-        return (lambda x: x @ w + bias + scale * (x @ a.T @ b.T), lambda dy, x: (dy @ w.T + scale * (dy @ b @ a),))
+        return (
+            lambda x: product(x, w) + bias + scale * product(product(x, a.T), b.T),
+            lambda dy, x: (product(dy, w.T) + scale * product(product(dy, b), a),),
+        )
 
     def _convolution(self, each: Convolution) -> tuple[Callable, Callable]:
         w, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
-        i, o, stride = each.i[0], each.o, each.stride
-
-        def places() -> list[tuple[int, tuple[slice, slice]]]:
-            span = [slice(d, d + stride * o.side, stride) for d in range(3)]
-            return [(3 * y + x, (span[y], span[x])) for y in range(3) for x in range(3)]
+        i, o = each.i[0], each.o
 
         def forward(x: np.ndarray) -> np.ndarray:
-            padded = np.pad(x.reshape(-1, i.side, i.side, i.features), ((0, 0), (1, 1), (1, 1), (0, 0)))
-            columns = [padded[:, y, x].reshape(-1, i.features) for _, (y, x) in places()]
-            return np.hstack(columns) @ w + bias
+            return self.product(patches(each, x), w) + bias
 
         def backward(dy: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
             padded: np.ndarray = np.zeros((self.images, i.side + 2, i.side + 2, i.features), self.dtype)
-            columns = dy @ w.T
-            for number, (y, across) in places():
+            columns = self.product(dy, w.T)
+            for number, (y, across) in enumerate(_places(each)):
                 part = columns[:, number * i.features : (number + 1) * i.features]
                 padded[:, y, across] += part.reshape(self.images, o.side, o.side, i.features)
             return (padded[:, 1:-1, 1:-1].reshape(-1, i.features),)
@@ -212,30 +227,20 @@ class FloatUNet:
 
     def _norm(self, each: GroupNorm | LayerNorm) -> tuple[Callable, Callable]:
         gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
-        groups, rows = (each.groups, each.o.rows) if isinstance(each, GroupNorm) else (1, 1)
-
-        def grouped(x: np.ndarray) -> np.ndarray:
-            return x.reshape(-1, rows, groups, x.shape[1] // groups)
-
-        def normed(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            shaped = grouped(x)
-            centred = shaped - shaped.mean((1, 3), keepdims=True)
-            deviation = np.sqrt(np.square(centred).mean((1, 3), keepdims=True) + each.eps)
-            return centred / deviation, deviation
 
         def forward(x: np.ndarray) -> np.ndarray:
-            return normed(x)[0].reshape(x.shape) * gain + bias
+            return normed(each, x)[0].reshape(x.shape) * gain + bias
 
         def backward(dy: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, ...]:
-            n, deviation = normed(x)
-            dn = grouped(dy * gain)
+            n, deviation = normed(each, x)
+            dn = _grouped(each, dy * gain)
             share = dn.mean((1, 3), keepdims=True) + n * (dn * n).mean((1, 3), keepdims=True)
             return (((dn - share) / deviation).reshape(x.shape),)
 
         return forward, backward
 
     def _attention(self, each: Attention) -> tuple[Callable, Callable]:
-        heads, images = each.heads, self.images
+        heads, images, product = each.heads, self.images, self.product
         root = self.dtype(np.sqrt(each.o.features // heads))
 
         def split(x: np.ndarray) -> np.ndarray:
@@ -245,19 +250,19 @@ class FloatUNet:
             return x.transpose(0, 2, 1, 3).reshape(-1, heads * x.shape[3])
 
         def probabilities(q: np.ndarray, k: np.ndarray) -> np.ndarray:
-            scores = split(q) @ split(k).swapaxes(2, 3) / root
+            scores = product(split(q), split(k).swapaxes(2, 3)) / root
             powers = np.exp(scores - scores.max(3, keepdims=True))
             return powers / powers.sum(3, keepdims=True)
 
         def forward(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-            return joined(probabilities(q, k) @ split(v))
+            return joined(product(probabilities(q, k), split(v)))
 
         def backward(dy: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, ...]:
             p, d = probabilities(q, k), split(dy)
-            dp = d @ split(v).swapaxes(2, 3)
+            dp = product(d, split(v).swapaxes(2, 3))
             scores = p * (dp - (dp * p).sum(3, keepdims=True)) / root
-            turned = joined(scores.swapaxes(2, 3) @ split(q)), joined(p.swapaxes(2, 3) @ d)
-            return joined(scores @ split(k)), *turned
+            turned = joined(product(scores.swapaxes(2, 3), split(q))), joined(product(p.swapaxes(2, 3), d))
+            return joined(product(scores, split(k))), *turned
 
         return forward, backward
 
@@ -280,6 +285,35 @@ class FloatUNet:
         return forward, backward
 
 
+def _places(each: Convolution) -> list[tuple[slice, slice]]:
+    """Rows and columns of a padded image that each of nine taps reads."""
+    span = [slice(d, d + each.stride * each.o.side, each.stride) for d in range(3)]
+    return [(y, x) for y in span for x in span]
+
+
+def patches(each: Convolution, x: np.ndarray) -> np.ndarray:
+    """Rows of a convolution's product: nine pixels, of all channels each."""
+    side, features = each.i[0].side, each.i[0].features
+    padded = np.pad(x.reshape(-1, side, side, features), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    return np.hstack([padded[:, y, across].reshape(-1, features) for y, across in _places(each)])
+
+
+def _grouped(each: GroupNorm | LayerNorm, x: np.ndarray) -> np.ndarray:
+    groups, rows = (each.groups, each.o.rows) if isinstance(each, GroupNorm) else (1, 1)
+    return x.reshape(-1, rows, groups, x.shape[1] // groups)
+
+
+def normed(each: GroupNorm | LayerNorm, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values less their group's mean over its deviation, and deviations.
+
+    ``[.., rows, groups, features]``.
+    """
+    shaped = _grouped(each, x)
+    centred = shaped - shaped.mean((1, 3), keepdims=True)
+    deviation = np.sqrt(np.square(centred).mean((1, 3), keepdims=True) + each.eps)
+    return centred / deviation, deviation
+
+
 class Descent:
     """AdamW without decay on all adapters, as ``torch.optim.AdamW`` does.
 
@@ -289,22 +323,27 @@ class Descent:
     def __init__(self, rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8) -> None:
         self.rate, self.betas, self.epsilon = rate, betas, epsilon
         self.steps = 0
-        self.moments: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
+        self.moments: dict[Hashable, tuple[np.ndarray, np.ndarray]] = {}
 
     def __call__(self, adapters: Factors, gradients: Gradients) -> dict[str, Adapter]:
         """The adapters after one more step."""
         self.steps += 1
         return {
-            layer: each.taking({part: self._moved(layer, part, each.parts[part], g) for part, g in zip("ab", both)})
+            layer: each.taking({part: self._moved((layer, part), each.parts[part], g) for part, g in zip("ab", both)})
             for layer, each in adapters.items()
             for both in [gradients[layer]]
         }
 
-    def _moved(self, layer: str, part: str, x: np.ndarray, g: np.ndarray) -> np.ndarray:
+    def matrices(self, held: Mapping[str, np.ndarray], gradients: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The same for matrices by name."""
+        self.steps += 1
+        return {name: self._moved(name, x, gradients[name]) for name, x in held.items()}
+
+    def _moved(self, key: Hashable, x: np.ndarray, g: np.ndarray) -> np.ndarray:
         fast, slow = self.betas
-        m, v = self.moments.get((layer, part), (np.zeros_like(x), np.zeros_like(x)))
+        m, v = self.moments.get(key, (np.zeros_like(x), np.zeros_like(x)))
         m, v = fast * m + (1 - fast) * g, slow * v + (1 - slow) * g * g
-        self.moments[layer, part] = m, v
+        self.moments[key] = m, v
         size = np.sqrt(v / (1 - slow**self.steps)) + self.epsilon
         return (x - self.rate * (m / (1 - fast**self.steps)) / size).astype(x.dtype)
 

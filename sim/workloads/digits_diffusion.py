@@ -29,7 +29,16 @@ from .driver import Job, Outcome
 from .noise import noisy, spread
 from .plots import plot_steps
 
-__all__ = ["Samples", "fresh_adapters", "held_out_loss", "layers_of", "prepare", "with_rank"]
+__all__ = [
+    "Samples",
+    "fresh_adapters",
+    "held_out_loss",
+    "layers_of",
+    "prepare",
+    "samples_of",
+    "step_inputs",
+    "with_rank",
+]
 
 #: Images of a batch that is only judged.
 _JUDGED = 64
@@ -78,6 +87,20 @@ def batch_of(net: UNet, samples: Samples, noise: np.ndarray, steps: np.ndarray) 
         "timestep": timesteps(net, steps)[:, None],
         "prompt": samples.prompts,
     }
+
+
+def step_inputs(
+    net: UNet, learn: Samples, *, batch: int, steps: int, seed: int
+) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Inputs and noise of each step: images in random order, each once an epoch."""
+    random, order = np.random.default_rng([seed, 1]), np.empty(0, np.int64)
+    for number in range(steps):
+        while len(order) < batch:
+            order = np.concatenate([order, random.permutation(len(learn.latents))])
+        chosen, order = learn.of(order[:batch]), order[batch:]
+        drawn = np.random.default_rng([seed, 2, number])
+        noise, times = drawn.standard_normal(chosen.latents.shape), spread(drawn, batch)
+        yield batch_of(net, chosen, noise, times), noise
 
 
 def held_out_loss(
@@ -177,7 +200,7 @@ class DiffusionTask:
                 raise ValueError(f"rank={asked.rank}: {asked.adapter} has adapters of rank {found}")
             rank = found
         self.listed = with_rank(self.shapes, rank, asked.targets)
-        self.learn, self.held = _samples(asked, workload, self.style)
+        self.learn, self.held = samples_of(asked, workload, self.style)
         batch = min(workload.batch if asked.batch is None else asked.batch, len(self.learn.latents))
         lr = workload.lr if asked.lr is None else asked.lr
         self.options = replace(asked, rank=rank, lr=lr, batch=batch, style=self.style)
@@ -245,11 +268,11 @@ class DiffusionTask:
         self.first = adapters
         losses: list[float] = []
         counts: list[Counts] = []
-        for number, rows in enumerate(self._batches()):
-            chosen = self.learn.of(rows)
-            random = np.random.default_rng([self.options.seed, 2, number])
-            noise, steps = random.standard_normal(chosen.latents.shape), spread(random, len(rows))
-            data = batch_of(self.shapes, chosen, noise, steps)
+        size = self.options.batch
+        assert size is not None
+        for number, (data, noise) in enumerate(
+            step_inputs(self.shapes, self.learn, batch=size, steps=self.steps, seed=self.options.seed)
+        ):
             loss, after, counted = take(data, noise, adapters)
             if not np.isfinite(loss) or not finite(after):
                 break
@@ -265,17 +288,6 @@ class DiffusionTask:
         clipped, words = [each.clipped for each in counts], [each.stored for each in counts]
         figures |= {"saturated": sum(clipped), "zeroed": sum(each.zeroed for each in counts), "stored": sum(words)}
         return Outcome(losses=losses, learnt=adapters, clipped=clipped, words=words, figures=figures)
-
-    def _batches(self) -> Iterator[np.ndarray]:
-        size = self.options.batch
-        assert size is not None
-        random = np.random.default_rng([self.options.seed, 1])
-        count, order = len(self.learn.latents), np.empty(0, np.int64)
-        for _ in range(self.steps):
-            while len(order) < size:
-                order = np.concatenate([order, random.permutation(count)])
-            yield order[:size]
-            order = order[size:]
 
     def compared(self, ran: Outcome) -> Outcome:
         """Compares RTL with the reference; see :class:`~.driver.Task`.
@@ -393,8 +405,8 @@ def _adapter_to_start(folder: Path, net: UNet, asked: DiffusionOptions) -> tuple
     return {name: Adapter(each.a, each.b * np.float32(each.scale), 1.0) for name, each in found.items()}, ranks[0]
 
 
-def _samples(asked: DiffusionOptions, workload: DiffusionWorkload, style: str | None) -> tuple[Samples, Samples]:
-    """Images to learn from, and others to judge by."""
+def samples_of(asked: DiffusionOptions, workload: DiffusionWorkload, style: str | None) -> tuple[Samples, Samples]:
+    """Images to learn from, and others to judge by, in a style."""
     words = shipped_prompts()
     texts = asked.prompt.split()
     digits = [int(word) for word in texts if word in "0123456789" and len(word) == 1]

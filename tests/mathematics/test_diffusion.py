@@ -14,6 +14,7 @@ from gradloom.rtl.models.unet import find_unet, parsed
 from gradloom.rtl.plan.diffusion.operations import adapted
 from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
 from gradloom.sim.workloads.diffusion import Descent, FloatUNet, timesteps
+from gradloom.sim.workloads.diffusion_baselines import FullUNet, TensorUNet
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diffusion"
 NET = find_unet(DATA / "digits_unet.json")
@@ -91,6 +92,42 @@ def test_gradients_are_differences_of_the_loss():
         )
         # The error function is good to 1e-7, and its slope is the exact one's.
         assert (at[1] - at[-1]) / 2e-5 == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_gradients_of_all_weights_are_differences_of_the_loss():
+    """Convolutions of both strides, matrices, biases, gains: each kind of weight along a way of its own, and all."""
+    rng = np.random.default_rng(2)
+    listed = operations(SMALL, text=5)
+    weights = {w.name: 0.3 * rng.standard_normal(w.shape) for each in listed for w in each.weights}
+    net = FullUNet(listed, weights, dtype=np.float64)
+    data = {t.name: rng.standard_normal((2, t.rows, t.features)) for t in inputs(SMALL, 5)}
+    noise = rng.standard_normal((2, 16, 4))
+    _, gradients = net.loss_and_weight_gradients(data, noise)
+    assert gradients.keys() == net.held.keys()
+    held = net.held
+    way = {name: rng.standard_normal(x.shape) for name, x in held.items()}
+    for part in ("downsamplers.0.conv.weight", "conv_in.bias", "norm2.weight", "norm1.bias", "attn2.to_k.weight", ""):
+        at = {}
+        for sign in (1, -1):
+            net.held = {name: x + sign * 1e-6 * way[name] * (part in name) for name, x in held.items()}
+            at[sign] = net.loss_and_weight_gradients(data, noise)[0]
+        expected = sum(float((gradients[name] * way[name]).sum()) for name in held if part in name)
+        assert (at[1] - at[-1]) / 2e-6 == pytest.approx(expected, rel=1e-3, abs=1e-6), part
+
+
+def test_operands_have_a_scale_a_tensor():
+    """The nearest of 255 codes up to the largest magnitude; a step of them is near that of float."""
+    net = TensorUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors"))
+    x = np.array([[-2.54, 0.03], [0.009, 1.0]])
+    np.testing.assert_allclose(net.operand(x), [[-2.54, 0.04], [0.0, 1.0]], atol=1e-12)
+    assert (net.operand(np.zeros((2, 2))) == 0).all()
+    steps = np.load(GOLDEN / "steps.npz")
+    noisy, noise, t, prompt = (steps[name][0] for name in ("noisy", "noise", "t", "prompt"))
+    data = {"latents": rows(noisy), "timestep": timesteps(NET, t)[:, None], "prompt": prompt}
+    adapters = load_diffusion_lora(GOLDEN / "init", LAYERS)
+    exact = FloatUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors")).loss(data, rows(noise), adapters)
+    found = net.loss(data, rows(noise), adapters)
+    assert 0 < abs(found / exact - 1) < 0.1
 
 
 def test_adapters_come_back_and_both_namings_load(tmp_path):
