@@ -1,4 +1,4 @@
-"""Fine-tunes of a diffusion model beside LoRA on codes of tiles, in float.
+"""Fine-tunes of a diffusion model in float, as baselines.
 
 Full training, where every weight learns; and LoRA with products on 8-bit codes that have one scale a tensor.
 """

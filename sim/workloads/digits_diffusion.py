@@ -92,7 +92,10 @@ def batch_of(net: UNet, samples: Samples, noise: np.ndarray, steps: np.ndarray) 
 def step_inputs(
     net: UNet, learn: Samples, *, batch: int, steps: int, seed: int
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Inputs and noise of each step: images in random order, each once an epoch."""
+    """Inputs and noise of each step.
+
+    Images come in random order, each once an epoch.
+    """
     random, order = np.random.default_rng([seed, 1]), np.empty(0, np.int64)
     for number in range(steps):
         while len(order) < batch:
