@@ -1,11 +1,13 @@
 """The product engine in time."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gradloom.rtl.engines.product.engine import OPEN
 from gradloom.rtl.engines.product.feeds import DEPTH, JOBS, RowFeed
 from gradloom.rtl.engines.product.front import Front
+from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.sums import sums_latency
 from gradloom.rtl.engines.product.turning import TurningMemory
 from gradloom.rtl.engines.tile_results import TilePeak
@@ -17,7 +19,7 @@ from .base import TimedMachine
 from .shell import FIFO, Queue, Sink
 from .tiles import TileRecords
 
-__all__ = ["Product"]
+__all__ = ["Product", "rows_of"]
 
 
 @dataclass
@@ -113,8 +115,7 @@ class Product:
         self.rows.begin(pushed)
         if not bias:
             self.kept.begin(pushed)
-        column = given.get("o_column", 0)
-        passes = (column + given.get("columns", 0)) // config.array_columns - column // config.array_columns + 1
+        passes = _passes(given, config.array_columns)
         parts = 1 if bias else _parts(given, config.array_rows)
         rows, exposed = given.get("rows", 0) + 1, given.get("exposed", 0)
         for number in range(passes * parts):
@@ -139,7 +140,18 @@ class Product:
         return self.taken + self.latency
 
 
-def _parts(given: dict[str, int], rows: int) -> int:
+def rows_of(given: Mapping[str, int], config: ProductParameters) -> int:
+    """Rows of a PRODUCT that enter the array."""
+    return _passes(given, config.array_columns) * _parts(given, config.array_rows) * (given.get("rows", 0) + 1)
+
+
+def _passes(given: Mapping[str, int], columns: int) -> int:
+    """Passes over the columns of the result."""
+    first = given.get("o_column", 0)
+    return (first + given.get("columns", 0)) // columns - first // columns + 1
+
+
+def _parts(given: Mapping[str, int], rows: int) -> int:
     """Parts of all tiles of K."""
     whole = EDGE // rows
     tiles, low, high = given["tiles"], given.get("k_from", 0) // rows, given.get("k_to", 0) // rows

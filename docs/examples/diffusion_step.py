@@ -1,0 +1,98 @@
+"""Cycles of a LoRA step of the shipped UNet, by the forecast.
+
+``python docs/examples/diffusion_step.py [--batch 8] [--json]``
+
+The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
+in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
+engine's cycles are those of its commands, from start to done: WORDS and AdamW wait for memory in them. STORE sends a
+beat a cycle, to memory, to a slot of an engine or to both.
+"""
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.digits_unet import shipped_unet
+from gradloom.rtl.plan.diffusion.products import backward, forward
+from gradloom.rtl.plan.diffusion.writer import lower
+from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.sim.run.programs import forecast_placed
+from gradloom.sim.time.product import rows_of
+from gradloom.sim.workloads.diffusion_integers import IntegerDescent
+from gradloom.sim.workloads.digits_diffusion import fresh_adapters, with_rank
+
+CONFIG = PRESETS["cdm-qta-kv260"].config
+
+
+def array_cycles(each: Instruction) -> int:
+    """Rows of products that a command of the product engine streams."""
+    if each.opcode != ProductOpcode.PRODUCT:
+        return 0
+    return rows_of({"tiles": 0} | each.operands, CONFIG)
+
+
+def measured(batch: int) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images."""
+    shapes, weights = shipped_unet()
+    listed = with_rank(shapes, 8, "cross-attention")
+    rule = IntegerDescent(1e-3)
+    rule.begun(fresh_adapters(listed, 0))
+    step = lower(CONFIG, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
+    told = forecast_placed(step.program)
+    own: Counter[str] = Counter()
+    reads: Counter[str] = Counter()
+    stores: Counter[str] = Counter()
+    for each, times in zip(step.program.instructions, told.commands):
+        name = each.engine.name
+        if name == "load":
+            reads[str(each.operands["dest"])] += each.operands["beats"]
+        elif name == "store":
+            kind = "memory" if not each.operands.get("forward") else "slot" if each.operands.get("only") else "both"
+            stores[kind] += each.operands["beats"]
+        elif name == "product":
+            own["array"] += array_cycles(each)
+        elif name != "control" and times is not None:
+            own[name] += times[1] - times[0] + 1
+    macs = sum(each.macs for each in (*forward(listed, batch), *backward(listed, batch)))
+    return {
+        "batch": batch,
+        "cycles": told.total,
+        "array": own.pop("array"),
+        "multiplications": round(macs / (told.total * CONFIG.array_rows * CONFIG.array_columns), 4),
+        "read_beats": told.read_beats,
+        "write_beats": told.write_beats,
+        "store_beats": sum(stores.values()),
+        "engines": dict(sorted(own.items())),
+        "loads": dict(reads.most_common()),
+        "stores": dict(stores.most_common()),
+        "bytes": step.program.length,
+    }
+
+
+def main() -> None:
+    """Prints them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    found = measured(asked.batch)
+    if asked.json:
+        print(json.dumps(found, indent=2))
+        return
+    cycles = found["cycles"]
+    print(f"{cycles:,} cycles for {found['batch']} images, {found['bytes'] / 1e6:.1f} MB")
+    print(f"array {found['array']:,} cycles, {100 * found['array'] / cycles:.1f} %", end="; ")
+    print(f"multiplications {100 * found['multiplications']:.1f} % of the array's")
+    print(", ".join(f"{name} {count:,}" for name, count in found["engines"].items()))
+    print(
+        f"read {found['read_beats']:,} beats, written {found['write_beats']:,}, through STORE {found['store_beats']:,}"
+    )
+    for key in ("loads", "stores"):
+        print(f"{key}: " + ", ".join(f"{name} {beats:,}" for name, beats in found[key].items()))
+
+
+if __name__ == "__main__":
+    main()
