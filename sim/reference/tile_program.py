@@ -120,6 +120,9 @@ class Machine:
         elif each.engine.name == "store":
             model = self.models[given["source"].engine]
             content = model.store(given["source"].port.name, given["arg"], given["beats"])
-            self.memory[given["offset"] : given["offset"] + len(content)] = content
+            if given.get("forward"):
+                self.models[given["to"].engine].load(given["to"].port.name, given["to_arg"], content)
+            if not given.get("only"):
+                self.memory[given["offset"] : given["offset"] + len(content)] = content
         else:
             self.models[each.engine.name].run(each.opcode, given)

@@ -11,7 +11,8 @@ from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.machines.configs import DiffusionConfig
 from gradloom.rtl.plan.diffusion.jobs import Token
 from gradloom.rtl.plan.diffusion.slots import Full, Slots
-from gradloom.rtl.plan.diffusion.tiling import Block, Term, Tiler
+from gradloom.rtl.plan.diffusion.drafts import Block, Term
+from gradloom.rtl.plan.diffusion.tiling import Tiler
 from gradloom.sim.reference.tile_program import Machine
 
 from ..workloads.test_diffusion_program import ORDERS as ENDS

@@ -3,9 +3,13 @@
 A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
 STORE each do their parts of all jobs in the order of the jobs, and wait for one another only where they must:
 
-- an engine for the LOADs of the job, and for the STORE of the job whose result slot it takes;
+- an engine for the LOADs of the job, for the STORE that forwards a record to it, and for the STORE of the job whose
+  result slot it takes;
 - STORE for the engine's commands of the job;
 - LOAD for the STORE of a record that it reads, and for the last command that reads the slot that it fills.
+
+A STORE that forwards fills a slot that an earlier job has read. It waits for no token of that: the STORE of that job is
+in front of it, and has waited for its commands.
 
 A later wait in one queue for an earlier post in another covers all posts before it, so a token is posted only where a
 wait needs it.
@@ -63,15 +67,21 @@ class Load:
         return tuple(range(self.offset, self.offset + self.size, self.size // len(self.slots)))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Store:
-    """Bytes from a port to ``offset``; ``slot`` is the result slot."""
+    """Bytes from a port to ``offset``; ``slot`` is the result slot.
+
+    ``to``: engine and load port that take the record, with ``to_arg``; with ``only`` memory does not.
+    """
 
     port: str
     offset: int
     size: int
     arg: int = 0
     slot: int = 0
+    to: tuple[str, str] | None = None
+    to_arg: int = 0
+    only: bool = False
 
 
 @dataclass
@@ -80,7 +90,7 @@ class Job:
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
     them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
-    next such job, so they stay in order.
+    next such job, so they stay in order. ``forwarded``: STOREs that fill slots that it reads.
     """
 
     engine: str
@@ -91,6 +101,12 @@ class Job:
     streams: bool = False
     waits: bool = True
     chained: bool = False
+    forwarded: list[Store] = field(default_factory=list)
+
+
+#: A job's number, and that of one of its STOREs.
+_Stored = tuple[int, int]
+_NEVER: _Stored = (-1, -1)
 
 
 @dataclass
@@ -104,41 +120,43 @@ class _Marks:
     begin: set[Token] = field(default_factory=set)
     done: set[Token] = field(default_factory=set)
     store: set[Token] = field(default_factory=set)
-    stored: set[Token] = field(default_factory=set)
+    #: Of each STORE.
+    stored: list[set[Token]] = field(default_factory=list)
 
 
 class _Order:
     """Waits of one queue for another, by job: later ones cover earlier ones."""
 
     def __init__(self) -> None:
-        self.covered: dict[Token, int] = {}
+        self.covered: dict[Token, _Stored] = {}
 
-    def needs(self, token: Token, job: int) -> bool:
+    def needs(self, token: Token, job: _Stored) -> bool:
         """Whether a wait for ``job`` is still to be written."""
-        if job <= self.covered.get(token, -1):
+        if job <= self.covered.get(token, _NEVER):
             return False
         self.covered[token] = job
         return True
 
 
 def _marked(jobs: Sequence[Job]) -> list[_Marks]:
-    marks = [_Marks() for _ in jobs]
+    marks = [_Marks(stored=[set() for _ in job.stores]) for job in jobs]
     order = _Order()
-    written: dict[int, int] = {}
+    written: dict[int, _Stored] = {}
+    forwards: dict[Store, _Stored] = {}
     used: dict[tuple[str, str, int], int] = {}
-    left: dict[tuple[str, int], int] = {}
+    left: dict[tuple[str, int], _Stored] = {}
     for number, (job, mine) in enumerate(zip(jobs, marks)):
         name = job.engine.upper()
-        behind = {load: max((written.get(at, -1) for at in load.records), default=-1) for load in job.loads}
+        behind = {load: max((written.get(at, _NEVER) for at in load.records), default=_NEVER) for load in job.loads}
         # What has long been there is loaded while the rest is made; a stream's loads keep their order.
         mine.loads = job.loads if job.streams else sorted(job.loads, key=lambda load: behind[load])
         for load in mine.loads:
             waits = set[Token]()
-            if behind[load] >= 0 and order.needs(Token.STORE_LOAD, behind[load]):
+            if behind[load] > _NEVER and order.needs(Token.STORE_LOAD, behind[load]):
                 waits.add(Token.STORE_LOAD)
-                marks[behind[load]].stored.add(Token.STORE_LOAD)
+                _post(marks, behind[load], Token.STORE_LOAD)
             last = max((used.get((job.engine, load.port, slot), -1) for slot in load.slots), default=-1)
-            if last >= 0 and order.needs(Token[f"{name}_LOAD"], last):
+            if last >= 0 and order.needs(Token[f"{name}_LOAD"], (last, 0)):
                 waits.add(Token[f"{name}_LOAD"])
                 marks[last].done.add(Token[f"{name}_LOAD"])
             mine.load.append(waits)
@@ -148,20 +166,24 @@ def _marked(jobs: Sequence[Job]) -> list[_Marks]:
                 mine.begin.add(Token[f"LOAD_{name}"])
             for port, slot in job.uses:
                 used[job.engine, port, slot] = number
+        stored = [forwards[store] for store in job.forwarded]
         if job.waits:
             slots = {store.slot for store in job.stores}
-            busy = max((left[job.engine, slot] for slot in slots if (job.engine, slot) in left), default=None)
-            token = Token[f"STORE_{name}"]
-            if busy is not None and order.needs(token, busy):
-                mine.begin.add(token)
-                marks[busy].stored.add(token)
+            stored += [left[job.engine, slot] for slot in slots if (job.engine, slot) in left]
             mine.done.add(Token[f"{name}_STORE"])
             mine.store.add(Token[f"{name}_STORE"])
-            for slot in slots:
-                left[job.engine, slot] = number
-        for store in job.stores:
-            written[store.offset] = number
+        if stored and order.needs(Token[f"STORE_{name}"], max(stored)):
+            mine.begin.add(Token[f"STORE_{name}"])
+            _post(marks, max(stored), Token[f"STORE_{name}"])
+        for n, store in enumerate(job.stores):
+            written[store.offset] = forwards[store] = (number, n)
+            if job.waits:
+                left[job.engine, store.slot] = (number, n)
     return marks
+
+
+def _post(marks: Sequence[_Marks], store: _Stored, token: Token) -> None:
+    marks[store[0]].stored[store[1]].add(token)
 
 
 def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
@@ -214,8 +236,9 @@ def _stores(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
     made = []
     for n, store in enumerate(job.stores):
         begin = tuple(marks.store) if n == 0 else ()
-        done = tuple(marks.stored) if n == len(job.stores) - 1 else ()
-        place = Place(store.offset, (store.size // 4,))
-        add = partial(program.store, place, job.engine, store.port, arg=store.arg, wait=begin, post=done)
+        done = tuple(marks.stored[n])
+        place, more = Place(store.offset, (store.size // 4,)), {"wait": begin, "post": done}
+        more |= {"arg": store.arg, "to": store.to, "to_arg": store.to_arg, "only": store.only}
+        add = partial(program.store, place, job.engine, store.port, **more)
         made.append(Command("store", cycles("store", beats=store.size // BEAT), add, begin, done))
     return made

@@ -1,8 +1,14 @@
 """Which records lie in the slots of a load port."""
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["Full", "Slots"]
+
+#: Slots that so many of an engine's last jobs have read are taken last: LOAD would wait for these jobs.
+_RECENT = 2
+
+Records = tuple[int, ...]
 
 
 class Full(Exception):
@@ -12,40 +18,101 @@ class Full(Exception):
 class Slots:
     """Slots of a port, as a program fills them.
 
-    Blocks are records in consecutive slots. A block that is there is used again; room for another is looked for behind
-    the last one, so that what was read longest ago goes first.
+    Blocks are records in consecutive slots. A block that is there is used again. Room is made where the blocks that go
+    are read again last. Time is the number of the engine's job.
+
+    Parameters
+    ----------
+    name : str
+    count : int
+    uses : mapping
+        Jobs that read a block, in order.
     """
 
-    def __init__(self, name: str, count: int) -> None:
-        self.name, self.count = name, count
-        self.clear()
+    def __init__(self, name: str, count: int, uses: Mapping[Records, Sequence[int]]) -> None:
+        self.name, self.count, self.uses = name, count, uses
+        self.held: dict[Records, int] = {}
+        #: Blocks that forwards fill, and the job that reads each.
+        self.kept: dict[Records, int] = {}
+        self.last = [-math.inf] * count
 
     def clear(self) -> None:
-        """Forgets all blocks."""
-        self.held: dict[tuple[int, ...], int] = {}
-        self.next = 0
+        """Forgets all blocks but those that forwards fill."""
+        self.held = {block: first for block, first in self.held.items() if block in self.kept}
 
-    def find(self, block: Sequence[int]) -> int | None:
+    def find(self, block: Records) -> int | None:
         """First slot of a block that is there."""
-        return self.held.get(tuple(block))
+        return self.held.get(block)
 
-    def take(self, block: Sequence[int], pinned: Collection[int]) -> int:
-        """First slot of room for a block; slots in ``pinned`` stay.
+    def read(self, slots: Iterable[int], now: int) -> None:
+        """Job ``now`` reads them."""
+        for slot in slots:
+            self.last[slot] = now
+
+    def take(self, block: Records, pinned: Collection[int], now: int) -> int:
+        """First slot of room for a block of job ``now``; slots in ``pinned`` stay.
 
         :class:`Full` where there is none.
         """
         size = len(block)
         if size > self.count:
             raise ValueError(f"{self.name}: a product needs {size} tiles at once, there are {self.count} slots")
-        for first in (*range(self.next, self.count - size + 1), *range(min(self.next, self.count - size + 1))):
-            taken = range(first, first + size)
-            if not any(slot in pinned for slot in taken):
-                break
-        else:
+        found = [
+            (all(self.last[slot] < now - _RECENT for slot in taken), soonest, -max(self.last[slot] for slot in taken))
+            + (-taken.start,)
+            for taken, soonest in self._rooms(size, pinned, now)
+        ]
+        if not found:
             raise Full
-        for other, at in list(self.held.items()):
-            if at < first + size and first < at + len(other):
-                del self.held[other]
-        self.held[tuple(block)] = first
-        self.next = (first + size) % self.count
+        first = -max(found)[-1]
+        self._put(block, first)
         return first
+
+    def keep(self, block: Records, now: int, reader: int) -> bool:
+        """Room for a block from now on, until job ``reader`` has read it.
+
+        There is none where a block would go that is read before, or where too little is left for other blocks.
+        """
+        size = len(block)
+        if sum(map(len, self.kept)) + size > self.count - max(self.count // 4, 1):
+            return False
+        found = [
+            (soonest, -max(self.last[slot] for slot in taken), -taken.start)
+            for taken, soonest in self._rooms(size, (), now)
+            if soonest > reader
+        ]
+        if not found:
+            return False
+        self._put(block, -max(found)[-1])
+        self.kept[block] = reader
+        return True
+
+    def drop(self) -> Records | None:
+        """Gives up the block that forwards fill whose reader is last."""
+        if not self.kept:
+            return None
+        block = max(self.kept, key=lambda each: self.kept[each])
+        del self.kept[block], self.held[block]
+        return block
+
+    def _rooms(self, size: int, pinned: Collection[int], now: int) -> Iterable[tuple[range, float]]:
+        """Slots that a block may take, and when what goes is read next."""
+        stays = {first + n for block, first in self.held.items() if block in self.kept for n in range(len(block))}
+        soon: list[float] = [math.inf] * self.count
+        for block, first in self.held.items():
+            for slot in range(first, first + len(block)):
+                soon[slot] = min(soon[slot], self._next(block, now))
+        for first in range(self.count - size + 1):
+            taken = range(first, first + size)
+            if not any(slot in pinned or slot in stays for slot in taken):
+                yield taken, min(soon[slot] for slot in taken)
+
+    def _next(self, block: Records, now: int) -> float:
+        return next((number for number in self.uses.get(block, ()) if number >= now), math.inf)
+
+    def _put(self, block: Records, first: int) -> None:
+        end = first + len(block)
+        for other, at in list(self.held.items()):
+            if at < end and first < at + len(other):
+                del self.held[other]
+        self.held[block] = first

@@ -18,6 +18,7 @@ from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
 from ..program.assembler import Assembler, Instruction
 from ..program.placed import PlacedProgram
+from .drafts import Block, Hold, Term, Value
 from .jobs import Job, Load, Store
 from .layout import Tiles, Words
 from .operations import (
@@ -35,7 +36,7 @@ from .operations import (
     adapted,
     with_gradients,
 )
-from .tiling import Block, Hold, Term, Tiler, Value
+from .tiling import Tiler
 from .unet import RESULT, inputs_of
 
 __all__ = ["Adapted", "Step", "lower", "matrix"]
@@ -125,12 +126,14 @@ def lower(
     images: int,
     fractions: Mapping[tuple[str, str], int],
     rule: AdamW,
+    whole: bool = False,
 ) -> Step:
     """The program of a step of ``images`` images.
 
-    ``fractions``: fraction bits of masters by layer and part, ``a`` or ``b``.
+    ``fractions``: fraction bits of masters by layer and part, ``a`` or ``b``. ``whole``: all tensors go to memory, so
+    that they can be read; else those that are only forwarded do not.
     """
-    return _Writer(Tiler(config), operations, weights, images, fractions, rule).write()
+    return _Writer(Tiler(config), operations, weights, images, fractions, rule).write(whole)
 
 
 class _Writer:
@@ -153,7 +156,7 @@ class _Writer:
         self.adapted: dict[tuple[str, str], Adapted] = {}
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
 
-    def write(self) -> Step:
+    def write(self, whole: bool) -> Step:
         """Everything."""
         self._place()
         inputs = self._inputs()
@@ -161,8 +164,11 @@ class _Writer:
             self._forward(each)
         error = self._error()
         made = self.tiler.read(error, WIDE)
+        self.tiler.show(made)
         self._backward(self._falling(error))
         fractions = self._update()
+        for tiles in [tiles for value in self.tiler.values for tiles in value.places.values() if whole]:
+            self.tiler.show(tiles)
         jobs = self.tiler.write()
         updates = [
             number
