@@ -9,9 +9,10 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.plan.diffusion.jobs import Token
-from gradloom.rtl.plan.diffusion.slots import Full, Slots
+from gradloom.rtl.plan.diffusion import tiling
 from gradloom.rtl.plan.diffusion.drafts import Block, Term
+from gradloom.rtl.plan.diffusion.jobs import Token, write
+from gradloom.rtl.plan.diffusion.slots import Full, Slots
 from gradloom.rtl.plan.diffusion.tiling import Tiler
 from gradloom.sim.reference.tile_program import Machine
 
@@ -108,6 +109,31 @@ def test_every_token_is_needed(made, token):
     assert any(wrong(order) for order in ORDERS)
 
 
+def without_forwarded(jobs):
+    return [replace(job, forwarded=[]) for job in jobs]
+
+
+def without_takers(jobs):
+    """Slots that forwards fill look like others than those that jobs read."""
+    return [replace(job, uses={(port, -1) for port, _ in job.uses}, loads=[*job.loads]) for job in jobs]
+
+
+@pytest.mark.parametrize("changed", [without_forwarded, without_takers])
+def test_forwards_wait_and_are_waited_for(made, monkeypatch, changed):
+    """An engine for the STORE that fills its slot; this for the last command that reads the slot."""
+    _, memory = made
+    monkeypatch.setattr(tiling, "write", lambda program, jobs: write(program, changed(jobs)))
+    program = lowered()
+
+    def wrong(order):
+        try:
+            return ran(program, program.instructions, order) != memory
+        except ValueError:
+            return True
+
+    assert any(wrong(order) for order in ORDERS)
+
+
 def test_a_program_that_waits_for_nothing_is_found():
     program = lowered()
     commands = [replace(each, post=()) for each in program.instructions]
@@ -116,13 +142,47 @@ def test_a_program_that_waits_for_nothing_is_found():
 
 
 def test_blocks_stay_until_their_slots_are_taken():
-    slots = Slots("x", 4)
-    assert slots.take((10, 11), ()) == 0 and slots.take((20,), ()) == 2
+    slots = Slots("x", 4, {})
+    assert slots.take((10, 11), (), 0) == 0 and slots.take((20,), (), 0) == 2
     assert slots.find((10, 11)) == 0 and slots.find((11,)) is None
     # Two slots in a row are free only at the start, where nobody needs what is there.
-    assert slots.take((30, 31), {2}) == 0
+    assert slots.take((30, 31), {2}, 0) == 0
     assert slots.find((10, 11)) is None and slots.find((20,)) == 2
     with pytest.raises(Full):
-        slots.take((40, 41, 42), {1})
+        slots.take((40, 41, 42), {1}, 0)
     with pytest.raises(ValueError, match="x: a product needs 5 tiles at once, there are 4 slots"):
-        slots.take(range(5), ())
+        slots.take(tuple(range(5)), (), 0)
+
+
+def test_what_is_read_last_goes_first_unless_it_was_read_just_now():
+    uses = {(1,): [9], (2,): [5], (3,): [7], (4,): [20]}
+    slots = Slots("x", 4, uses)
+    for number in (1, 2, 3, 4):
+        slots.read((slots.take((number,), (), 0),), 0)
+    assert slots.take((5,), (), 4) == 3 and slots.take((6,), (), 4) == 0
+    # Job 4 has read slot 1, whose record nobody else reads; LOAD would wait for it.
+    slots.read((0, 1, 3), 4)
+    del uses[2,]
+    assert slots.take((7,), (), 6) == 2
+
+
+def test_slots_that_forwards_fill_stay_until_their_reader():
+    uses = {(1,): [9], (2,): [5], (3,): [6]}
+    slots = Slots("x", 4, uses)
+    first = slots.take((1,), (), 0)
+    assert slots.keep((2,), 0, 5) and slots.keep((3,), 0, 6) and slots.held[(1,)] == first
+    # A quarter of all slots is left for others.
+    assert slots.keep((4,), 0, 8) and not slots.keep((5,), 0, 8)
+    slots.clear()
+    assert set(slots.held) == {(2,), (3,), (4,)} == set(slots.kept)
+    assert slots.take((6,), (), 1) == first
+    with pytest.raises(Full):
+        slots.take((7,), {first}, 1)
+    assert slots.drop() == (4,) and slots.drop() == (3,) and slots.drop() == (2,) and slots.drop() is None
+
+
+def test_a_record_that_is_read_before_a_forwards_reader_is_not_driven_out():
+    slots = Slots("x", 2, {(1,): [3], (2,): [8]})
+    slots.take((1,), (), 0), slots.take((2,), (), 0)
+    assert not slots.keep((4,), 0, 9) and slots.keep((3,), 0, 7)
+    assert slots.find((2,)) is None and slots.find((1,)) == 0

@@ -5,14 +5,18 @@ import pytest
 from gradloom.rtl.plan.diffusion.order import Task, ordered
 from gradloom.rtl.plan.diffusion.pace import Command, paced
 
-ROOM = {"one": 8, "two": 8}
+ROOM = {"one": {"a": 8}, "two": {"a": 8}}
+
+
+def reads(*records, beats=10):
+    return {("a", each): beats for each in records}
 
 
 def images(count):
     """Each image is read by engine one, which writes what engine two reads: two stages, one after the other."""
     return [
-        *(Task("one", {n: 10}, {100 + n: 10}, 50) for n in range(count)),
-        *(Task("two", {100 + n: 10}, {200 + n: 10}, 50) for n in range(count)),
+        *(Task("one", reads(n), {100 + n: 10}, 50) for n in range(count)),
+        *(Task("two", reads(100 + n), {200 + n: 10}, 50) for n in range(count)),
     ]
 
 
@@ -21,7 +25,7 @@ def test_images_follow_each_other_through_the_engines():
 
 
 def test_a_task_that_writes_what_others_read_stays_behind_them():
-    tasks = [Task("one", {1: 10}, {2: 10}, 50), Task("two", {3: 10}, {1: 10}, 1), Task("two", {3: 10}, {2: 1}, 1)]
+    tasks = [Task("one", reads(1), {2: 10}, 50), Task("two", reads(3), {1: 10}, 1), Task("two", reads(3), {2: 1}, 1)]
     order = ordered(tasks, 4, ROOM)
     assert order.index(0) < order.index(1) and order.index(0) < order.index(2)
 
@@ -32,32 +36,54 @@ def test_what_another_task_waits_for_goes_first():
         Task("one", {}, {1: 10}, 50),
         Task("one", {}, {2: 10}, 50),
         Task("one", {}, {3: 10}, 50),
-        Task("two", {2: 10}, {5: 10}, 1),
-        Task("two", {1: 10, 3: 10}, {4: 10}, 1000),
+        Task("two", reads(2), {5: 10}, 1),
+        Task("two", reads(1, 3), {4: 10}, 1000),
     ]
     assert ordered(tasks, 4, ROOM)[:2] == [1, 0]
 
 
 def test_result_slots_limit_how_far_an_engine_is_ahead():
     """With one, engine one's second task waits for STORE, so engine two's goes first."""
-    tasks = [Task("one", {}, {1: 500}, 10), Task("one", {}, {2: 500}, 10), Task("two", {3: 100}, {4: 1}, 10)]
+    tasks = [Task("one", {}, {1: 500}, 10), Task("one", {}, {2: 500}, 10), Task("two", reads(3, beats=100), {4: 1}, 10)]
     assert ordered(tasks, 4, ROOM) == [0, 1, 2]
     assert ordered(tasks, 1, ROOM) == [0, 2, 1]
 
 
+def commands(*rows):
+    """Commands by name, from name, queue, cycles and names of what must be done before."""
+    made = {}
+    for name, queue, cycles, *after in rows:
+        made[name] = Command(queue, cycles, lambda wait, post: None, [made[other] for other in after])
+    return made
+
+
+def names(made):
+    found = {each: name for name, each in made.items()}
+    return [found[each] for each in paced(list(made.values()))]
+
+
 def test_commands_stand_by_their_starts_behind_what_they_wait_for():
-    added = []
-    slow = Command("one", 100, lambda: added.append("slow"))
-    late = Command("one", 100, lambda: added.append("late"), wait=(1,))
-    load = Command("load", 10, lambda: added.append("load"), post=(1,))
-    last = Command("load", 10, lambda: added.append("last"), follows=late)
-    for each in paced([slow, late, load, last]):
-        each.add()
-    assert added.index("load") < added.index("late") < added.index("last")
-    assert added.index("slow") < added.index("late")
+    order = names(commands(("slow", "one", 100), ("load", "load", 10), ("late", "one", 100, "load"), ("x", "load", 9)))
+    assert order.index("load") < order.index("late") and order.index("slow") < order.index("late")
+    assert order.index("x") < order.index("late")
+
+
+def test_a_load_whose_record_is_not_there_lets_others_pass():
+    made = commands(("slow", "one", 900), ("store", "store", 9, "slow"), ("y", "load", 9, "store"), ("x", "load", 9))
+    order = names(made)
+    assert order.index("x") < order.index("y") and order.index("store") < order.index("y")
+
+
+def test_jobs_without_tokens_have_their_commands_in_front_of_their_loads():
+    made = commands(("one", "one", 90), ("load", "load", 9), ("two", "two", 50), ("store", "store", 9))
+    made["two"].beside = [made["store"], made["load"]]
+    made["load"].after.append(made["one"])
+    order = names(made)
+    assert order.index("one") < order.index("two") < order.index("store") < order.index("load")
 
 
 def test_commands_that_wait_for_one_another_are_found():
-    one, two = Command("one", 1, lambda: None, wait=(1,), post=(2,)), Command("two", 1, lambda: None, (2,), (1,))
+    made = commands(("one", "one", 1), ("two", "two", 1, "one"))
+    made["one"].after.append(made["two"])
     with pytest.raises(RuntimeError, match="2 commands wait for one another"):
-        paced([one, two])
+        names(made)

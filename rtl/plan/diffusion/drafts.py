@@ -96,11 +96,12 @@ class Sketch:
 
     def task(self) -> Task:
         """The same for the order of jobs."""
-        job, reads = self.job, dict[int, int]()
-        for _, block in self.blocks:
-            reads.update(dict.fromkeys(block.offsets, block.tiles.record.beats))
+        job, reads = self.job, dict[tuple[str, int], int]()
+        for port, block in self.blocks:
+            reads |= {(port, at): block.tiles.record.beats for at in block.offsets}
         for load in job.loads:
-            reads |= dict.fromkeys(load.after or (load.offset,), load.size // BEAT // max(len(load.after), 1))
+            count = max(len(load.after), 1)
+            reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}
         work = sum(cycles(job.engine, opcode, given) for opcode, given in job.commands)
         writes = {store.offset: store.size // BEAT for store in job.stores}
         if job.chained:

@@ -1,26 +1,25 @@
 """Jobs of engines: loads, commands, stores and the tokens of them.
 
-A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
-STORE each do their parts of all jobs in the order of the jobs, and wait for one another only where they must:
+A job's commands use records in slots of load ports, and its results leave from result slots. Engines do their parts of
+all jobs in the order of the jobs, LOAD and STORE in the order of :mod:`.pace`. They wait for one another only where
+they must:
 
 - an engine for the LOADs of the job, for the STORE that forwards a record to it, and for the STORE of the job whose
   result slot it takes;
-- STORE for the engine's commands of the job;
+- STORE for the engine's commands of the job, for the last command that reads the slot that it fills, and for those that
+  read what it overwrites in memory;
 - LOAD for the STORE of a record that it reads, and for the last command that reads the slot that it fills.
-
-A STORE that forwards fills a slot that an earlier job has read. It waits for no token of that: the STORE of that job is
-in front of it, and has waited for its commands.
 
 A later wait in one queue for an earlier post in another covers all posts before it, so a token is posted only where a
 wait needs it.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 
-from ...formats.tile_records import BEAT
+from ...formats.tile_records import BEAT, TileArgument
 from ..program.placed import Place, PlacedProgram
 from .pace import Command, cycles, paced
 
@@ -104,141 +103,98 @@ class Job:
     forwarded: list[Store] = field(default_factory=list)
 
 
-#: A job's number, and that of one of its STOREs.
-_Stored = tuple[int, int]
-_NEVER: _Stored = (-1, -1)
-
-
-@dataclass
-class _Marks:
-    """Tokens that parts of a job take and post."""
-
-    #: Of each LOAD, in the order of :attr:`loads`.
-    load: list[set[Token]] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
-    loaded: set[Token] = field(default_factory=set)
-    begin: set[Token] = field(default_factory=set)
-    done: set[Token] = field(default_factory=set)
-    store: set[Token] = field(default_factory=set)
-    #: Of each STORE.
-    stored: list[set[Token]] = field(default_factory=list)
-
-
-class _Order:
-    """Waits of one queue for another, by job: later ones cover earlier ones."""
-
-    def __init__(self) -> None:
-        self.covered: dict[Token, _Stored] = {}
-
-    def needs(self, token: Token, job: _Stored) -> bool:
-        """Whether a wait for ``job`` is still to be written."""
-        if job <= self.covered.get(token, _NEVER):
-            return False
-        self.covered[token] = job
-        return True
-
-
-def _marked(jobs: Sequence[Job]) -> list[_Marks]:
-    marks = [_Marks(stored=[set() for _ in job.stores]) for job in jobs]
-    order = _Order()
-    written: dict[int, _Stored] = {}
-    forwards: dict[Store, _Stored] = {}
-    used: dict[tuple[str, str, int], int] = {}
-    left: dict[tuple[str, int], _Stored] = {}
-    for number, (job, mine) in enumerate(zip(jobs, marks)):
-        name = job.engine.upper()
-        behind = {load: max((written.get(at, _NEVER) for at in load.records), default=_NEVER) for load in job.loads}
-        # What has long been there is loaded while the rest is made; a stream's loads keep their order.
-        mine.loads = job.loads if job.streams else sorted(job.loads, key=lambda load: behind[load])
-        for load in mine.loads:
-            waits = set[Token]()
-            if behind[load] > _NEVER and order.needs(Token.STORE_LOAD, behind[load]):
-                waits.add(Token.STORE_LOAD)
-                _post(marks, behind[load], Token.STORE_LOAD)
-            last = max((used.get((job.engine, load.port, slot), -1) for slot in load.slots), default=-1)
-            if last >= 0 and order.needs(Token[f"{name}_LOAD"], (last, 0)):
-                waits.add(Token[f"{name}_LOAD"])
-                marks[last].done.add(Token[f"{name}_LOAD"])
-            mine.load.append(waits)
-        if not job.streams:
-            if job.loads:
-                mine.loaded.add(Token[f"LOAD_{name}"])
-                mine.begin.add(Token[f"LOAD_{name}"])
-            for port, slot in job.uses:
-                used[job.engine, port, slot] = number
-        stored = [forwards[store] for store in job.forwarded]
-        if job.waits:
-            slots = {store.slot for store in job.stores}
-            stored += [left[job.engine, slot] for slot in slots if (job.engine, slot) in left]
-            mine.done.add(Token[f"{name}_STORE"])
-            mine.store.add(Token[f"{name}_STORE"])
-        if stored and order.needs(Token[f"STORE_{name}"], max(stored)):
-            mine.begin.add(Token[f"STORE_{name}"])
-            _post(marks, max(stored), Token[f"STORE_{name}"])
-        for n, store in enumerate(job.stores):
-            written[store.offset] = forwards[store] = (number, n)
-            if job.waits:
-                left[job.engine, store.slot] = (number, n)
-    return marks
-
-
-def _post(marks: Sequence[_Marks], store: _Stored, token: Token) -> None:
-    marks[store[0]].stored[store[1]].add(token)
-
-
 def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
-    """Commands of jobs with their tokens.
+    """Commands of jobs with their tokens."""
+    commands = paced(_linked(program, jobs))
+    waits, posts = _tokens(commands)
+    for each in commands:
+        each.add(waits[each], posts[each])
 
-    LOAD, STORE and each engine have theirs in the order of the jobs.
-    """
+
+def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
+    """Commands in the order of the jobs, and what each must wait for."""
     made: list[Command] = []
-    gate: Command | None = None
-    for job, marks in zip(jobs, _marked(jobs)):
-        loads, commands, stores = (
-            _loads(program, job, marks),
-            _commands(program, job, marks),
-            _stores(program, job, marks),
-        )
-        if loads:
-            loads[0].follows, gate = gate, None
+    #: What wrote and read a record, and fills a slot; the last to read a slot, and to empty one of results.
+    written: dict[int, Command] = {}
+    read: dict[int, list[Command]] = defaultdict(list)
+    forwards: dict[Store, Command] = {}
+    used: dict[tuple[str, str, int], Command] = {}
+    left: dict[tuple[str, int], list[Command]] = defaultdict(list)
+    for job in jobs:
+        loads = [_load(program, job.engine, each) for each in job.loads]
+        commands = [_command(program, job.engine, *each) for each in job.commands]
+        stores = [_store(program, job.engine, each) for each in job.stores]
+        last = commands[-1]
+        for load, command in zip(job.loads, loads):
+            command.after += [written[at] for at in load.records if at in written]
+            command.after += [used[at] for slot in load.slots if (at := (job.engine, load.port, slot)) in used]
+        commands[0].after += [forwards[store] for store in job.forwarded]
+        if job.waits:
+            for slot in {store.slot for store in job.stores}:
+                commands[0].after += left.pop((job.engine, slot), [])
+        for store, command in zip(job.stores, stores):
+            if job.waits:
+                command.after += [last, *read.pop(store.offset, [])]
+                left[job.engine, store.slot].append(command)
+            if store.to is not None:
+                slot = int(TileArgument.from_bits(store.to_arg).slot)
+                command.after += [used[at] for at in [(*store.to, slot)] if at in used]
+            written[store.offset] = forwards[store] = command
         if job.streams:
-            # They have no tokens: a command takes beats as they come, STORE its results, and LOAD waits for both.
-            commands[0].follows = loads[-1]
-            gate = commands[-1]
-            if not job.waits:
-                stores[0].follows, gate = gate, stores[-1]
-        made += loads + commands + stores
-    for each in paced(made):
-        each.add()
-
-
-def _loads(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
-    made = []
-    for n, (load, wait) in enumerate(zip(marks.loads, marks.load)):
-        begin, done = tuple(wait), tuple(marks.loaded) if n == len(marks.loads) - 1 else ()
-        place = Place(load.offset, (load.size // 4,))
-        add = partial(program.load, place, job.engine, load.port, arg=load.arg, wait=begin, post=done)
-        made.append(Command("load", cycles("load", beats=load.size // BEAT), add, begin, done))
+            # No token: LOAD holds the bus until commands take its beats, and STORE their results. No command comes from
+            # memory meanwhile, so these stand in front.
+            commands[0].beside = loads if job.waits else [*stores, *loads]
+        else:
+            commands[0].after += loads
+            used |= {(job.engine, port, slot): last for port, slot in job.uses}
+            for load in job.loads:
+                for at in load.records:
+                    read[at].append(last)
+        made += [*loads, *commands, *stores]
     return made
 
 
-def _commands(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
-    made = []
-    for n, (opcode, operands) in enumerate(job.commands):
-        begin = tuple(marks.begin) if n == 0 else ()
-        done = tuple(marks.done) if n == len(job.commands) - 1 else ()
-        add = partial(program.do, job.engine, opcode, wait=begin, post=done, **operands)
-        made.append(Command(job.engine, cycles(job.engine, opcode, operands), add, begin, done))
-    return made
+def _tokens(commands: Sequence[Command]) -> tuple[dict[Command, list[Token]], dict[Command, list[Token]]]:
+    """What commands wait for, and what they post; in the order of each queue."""
+    place = {each: n for n, each in enumerate(commands)}
+    waits: dict[Command, list[Token]] = {each: [] for each in commands}
+    posts: dict[Command, list[Token]] = {each: [] for each in commands}
+    covered: dict[Token, int] = {}
+    for each in commands:
+        last: dict[str, Command] = {}
+        for other in each.after:
+            if other.queue not in last or place[last[other.queue]] < place[other]:
+                last[other.queue] = other
+        for queue, other in last.items():
+            token = Token[f"{queue}_{each.queue}".upper()]
+            if place[other] > covered.get(token, -1):
+                covered[token] = place[other]
+                waits[each].append(token)
+                posts[other].append(token)
+    return waits, posts
 
 
-def _stores(program: PlacedProgram, job: Job, marks: _Marks) -> list[Command]:
-    made = []
-    for n, store in enumerate(job.stores):
-        begin = tuple(marks.store) if n == 0 else ()
-        done = tuple(marks.stored[n])
-        place, more = Place(store.offset, (store.size // 4,)), {"wait": begin, "post": done}
-        more |= {"arg": store.arg, "to": store.to, "to_arg": store.to_arg, "only": store.only}
-        add = partial(program.store, place, job.engine, store.port, **more)
-        made.append(Command("store", cycles("store", beats=store.size // BEAT), add, begin, done))
-    return made
+def _load(program: PlacedProgram, engine: str, load: Load) -> Command:
+    place = Place(load.offset, (load.size // 4,))
+
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        program.load(place, engine, load.port, arg=load.arg, wait=wait, post=post)
+
+    return Command("load", load.size // BEAT, add)
+
+
+def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[str, int]) -> Command:
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        program.do(engine, opcode, wait=wait, post=post, **operands)
+
+    return Command(engine, cycles(engine, opcode, operands), add)
+
+
+def _store(program: PlacedProgram, engine: str, store: Store) -> Command:
+    place = Place(store.offset, (store.size // 4,))
+
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        to = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
+        program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **to)
+
+    return Command("store", store.size // BEAT, add)

@@ -6,7 +6,7 @@ So images follow each other through the operations and engines work at once. The
 result.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,18 +15,18 @@ __all__ = ["Task", "ordered"]
 
 @dataclass(frozen=True)
 class Task:
-    """A job by what it reads and writes: beats of each record, by offset.
+    """A job by what it reads and writes: beats of each record.
 
-    ``work``: cycles of its engine.
+    ``reads``: by port and offset; ``writes``: by offset. ``work``: cycles of its engine.
     """
 
     engine: str
-    reads: Mapping[int, int]
+    reads: Mapping[tuple[str, int], int]
     writes: Mapping[int, int]
     work: int
 
 
-def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> list[int]:
+def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> list[int]:
     """Numbers of tasks in their order.
 
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
@@ -38,7 +38,7 @@ def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> lis
     results : int
         Result slots of an engine: a task starts when the one that many before it in its engine is stored.
     room : mapping
-        Records that an engine's slots hold, about; others are loaded.
+        Records that the slots of an engine's ports hold, about; others are loaded.
     """
     made = _Schedule(tasks, results, room)
     while made.ready:
@@ -49,7 +49,7 @@ def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> lis
 class _Schedule:
     """Tasks that are in order so far, and the cycles in which they end."""
 
-    def __init__(self, tasks: Sequence[Task], results: int, room: Mapping[str, int]) -> None:
+    def __init__(self, tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> None:
         self.tasks, self.room = tasks, room
         before = _before(tasks)
         self.after: list[list[int]] = [[] for _ in tasks]
@@ -70,8 +70,8 @@ class _Schedule:
         #: When what a task reads is stored; when a record is.
         self.there = [0] * len(tasks)
         self.stored: dict[int, int] = {}
-        #: Records in an engine's slots, those that were not read for longest first.
-        self.held: dict[str, dict[int, None]] = {engine: {} for engine in room}
+        #: Records in an engine's slots by port, those that were not read for longest first.
+        self.held: dict[tuple[str, str], dict[int, None]] = defaultdict(dict)
 
     def next(self) -> int:
         """The task that goes first."""
@@ -97,8 +97,10 @@ class _Schedule:
     def _loaded(self, number: int) -> int:
         """When LOAD has brought what is not held, older records first."""
         task, end = self.tasks[number], self.load
-        held = self.held[task.engine]
-        for stored, beats in sorted((self.stored.get(at, 0), n) for at, n in task.reads.items() if at not in held):
+        there = self.held
+        for stored, beats in sorted(
+            (self.stored.get(at, 0), n) for (port, at), n in task.reads.items() if at not in there[task.engine, port]
+        ):
             end = max(end, stored) + beats
         return end
 
@@ -116,20 +118,21 @@ class _Schedule:
         self.stored.update(dict.fromkeys(task.writes, self.store))
         for other in self.after[number]:
             # Its first reader gets a record as it is stored.
-            self._hold(self.tasks[other].engine, [at for at in mine if at in self.tasks[other].reads])
-            mine -= self.tasks[other].reads.keys()
+            first = [(port, at) for port, at in self.tasks[other].reads if at in mine]
+            self._hold(self.tasks[other].engine, first)
+            mine -= {at for _, at in first}
             self.there[other] = self.store
             self.left[other] -= 1
             if not self.left[other]:
                 self.ready.add(other)
 
-    def _hold(self, engine: str, records: Iterable[int]) -> None:
-        held = self.held[engine]
-        for at in records:
+    def _hold(self, engine: str, records: Iterable[tuple[str, int]]) -> None:
+        for port, at in records:
+            held = self.held[engine, port]
             held.pop(at, None)
             held[at] = None
-        while len(held) > self.room[engine]:
-            del held[next(iter(held))]
+            while len(held) > self.room[engine].get(port, 0):
+                del held[next(iter(held))]
 
 
 def _before(tasks: Sequence[Task]) -> list[set[int]]:
@@ -138,11 +141,12 @@ def _before(tasks: Sequence[Task]) -> list[set[int]]:
     readers: dict[int, list[int]] = {}
     before: list[set[int]] = []
     for number, task in enumerate(tasks):
-        mine = {writer[at] for at in (*task.reads, *task.writes) if at in writer}
+        reads = {at for _, at in task.reads}
+        mine = {writer[at] for at in (*reads, *task.writes) if at in writer}
         for at in task.writes:
             mine.update(readers.pop(at, ()))
             writer[at] = number
-        for at in task.reads:
+        for at in reads:
             readers.setdefault(at, []).append(number)
         before.append(mine - {number})
     return before

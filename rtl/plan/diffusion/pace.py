@@ -1,13 +1,14 @@
-"""Where commands stand in a program: by the cycles in which they start.
+"""The order of commands: by the cycles in which they could start.
 
-The sequencer hands out commands as they stand in the program, and stops at the first whose engine has a full queue. So
-a LOAD that could start early should stand in front of commands that start late. Cycles here are estimates: they decide
-about nothing but this order. Each queue keeps its own, and a command stands behind those whose tokens it waits for.
+Engines have theirs in the order of the jobs. LOAD and STORE take what is ready: a LOAD whose record is not there yet
+lets others pass. The sequencer hands out commands as they stand in the program, and stops at the first whose engine has
+a full queue. So they stand by their starts, each behind those that it waits for. Cycles here are estimates: they decide
+about nothing but the order.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ...formats.element import ElementOpcode
@@ -16,8 +17,14 @@ from ...formats.product import ProductOpcode
 
 __all__ = ["Command", "cycles", "paced"]
 
-#: Cycles from a command's end to a start that waits for it; of LOAD and STORE besides beats.
-_LATENCY, _LOAD, _STORE = 20, 2, 16
+#: Cycles from a command's end to a start that waits for it.
+_LATENCY = 20
+#: Cycles besides beats in which LOAD and STORE are busy, and from then on until they are done.
+_BESIDES = {"load": (2, 45), "store": (16, 15)}
+#: LOADs that are looked at, the jobs' first ones; starts that count as the same.
+_WINDOW, _SAME = 24, 32
+#: Cycles that queues may stand still for a command that needs several of them.
+_PATIENCE = 600
 #: Readings of a tile by commands that have more than one.
 _READINGS: dict[tuple[str, int], int] = {
     ("norm", NormOpcode.SOFTMAX): 3,
@@ -31,54 +38,92 @@ _READINGS: dict[tuple[str, int], int] = {
 class Command:
     """A command of a program.
 
-    ``queue``: ``load``, ``store`` or an engine. ``add`` writes it. ``follows``: it starts no sooner than this one.
+    ``queue``: ``load``, ``store`` or an engine. ``add`` writes it, with tokens that it takes and posts. ``after``: what
+    must be done before it starts; in the order of the jobs only what stands in front. ``beside``: commands of other
+    queues that start with it.
     """
 
     queue: str
     cycles: int
-    add: Callable[[], None]
-    wait: Sequence[int] = ()
-    post: Sequence[int] = ()
-    follows: "Command | None" = None
+    add: Callable[[Sequence[int], Sequence[int]], None]
+    after: list["Command"] = field(default_factory=list)
+    beside: list["Command"] = field(default_factory=list)
     start: int = -1
+    done: int = -1
+
+
+class _Queues:
+    """Commands that have started, and those that may be next."""
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        #: Cycle from which each queue is free.
+        self.free: dict[str, int] = dict.fromkeys((each.queue for each in commands), 0)
+        taken = {id(other) for each in commands for other in each.beside}
+        self.left: dict[str, deque[Command]] = {name: deque() for name in self.free}
+        for each in commands:
+            if id(each) not in taken:
+                self.left[each.queue].append(each)
+        self.made: list[Command] = []
+
+    def next(self) -> Command | None:
+        """The one that starts first."""
+        found = [each for name in self.left if (each := self._first(name)) is not None]
+        return min(found, default=(0, None), key=lambda each: each[0])[1]
+
+    def _first(self, name: str) -> tuple[int, Command] | None:
+        """The next of a queue, and its start."""
+        best: tuple[int, Command] | None = None
+        for each in self._candidates(name):
+            start = self.start(each)
+            if start is not None and (best is None or start < best[0] - _SAME):
+                best = (start, each)
+                if start <= self.free[name]:
+                    break
+        return best
+
+    def _candidates(self, name: str) -> Iterator[Command]:
+        own = self.left[name]
+        ahead = _WINDOW if name in _BESIDES else 1
+        return (each for each, _ in zip(own, range(ahead)))
+
+    def start(self, each: Command) -> int | None:
+        """When it could; None where something must start before it."""
+        start = 0
+        for one in (each, *each.beside):
+            start = max(start, self.free[one.queue])
+            for other in one.after:
+                if other.done < 0:
+                    return None
+                start = max(start, other.done + _LATENCY)
+        return start - _PATIENCE if each.beside else start
+
+    def take(self, each: Command) -> None:
+        """It is the next of its queue."""
+        start = self.start(each)
+        assert start is not None
+        start += _PATIENCE if each.beside else 0
+        self.left[each.queue].remove(each)
+        end = start + max(one.cycles for one in (each, *each.beside))
+        for one in (each, *each.beside):
+            busy, late = _BESIDES.get(one.queue, (0, 0))
+            one.start = start
+            self.free[one.queue] = (end if each.beside else start + one.cycles) + busy
+            one.done = self.free[one.queue] + late
+            self.made.append(one)
 
 
 def paced(commands: Sequence[Command]) -> list[Command]:
-    """Commands by their starts, where each queue has them in order."""
-    queues: dict[str, list[Command]] = defaultdict(list)
-    for each in commands:
-        queues[each.queue].append(each)
-    posts: dict[int, list[int]] = defaultdict(list)
-    waits: dict[int, int] = defaultdict(int)
-    done, free = dict.fromkeys(queues, 0), dict.fromkeys(queues, 0)
-    before = -1
-    while before != (before := sum(done.values())):
-        for name, queue in queues.items():
-            while done[name] < len(queue) and _able(queue[done[name]], posts, waits):
-                each = queue[done[name]]
-                done[name] += 1
-                each.start = max(free[name], each.follows.start if each.follows else 0)
-                for token in each.wait:
-                    each.start = max(each.start, posts[token][waits[token]])
-                    waits[token] += 1
-                free[name] = each.start + each.cycles
-                for token in each.post:
-                    posts[token].append(free[name] + _LATENCY)
-    if before != len(commands):
-        raise RuntimeError(f"{len(commands) - before} commands wait for one another")
-    return sorted(commands, key=lambda each: each.start)
+    """Commands by their starts; ``commands``: in the order of the jobs."""
+    queues = _Queues(commands)
+    while (each := queues.next()) is not None:
+        queues.take(each)
+    if len(queues.made) != len(commands):
+        raise RuntimeError(f"{len(commands) - len(queues.made)} commands wait for one another")
+    return sorted(queues.made, key=lambda each: each.start)
 
 
-def _able(each: Command, posts: Mapping[int, list[int]], waits: Mapping[int, int]) -> bool:
-    if each.follows is not None and each.follows.start < 0:
-        return False
-    return all(waits[token] < len(posts[token]) for token in each.wait)
-
-
-def cycles(queue: str, opcode: int = 0, operands: Mapping[str, int] = MappingProxyType({}), beats: int = 0) -> int:
-    """Cycles of a command, about; ``beats`` of a LOAD or STORE."""
-    if queue in ("load", "store"):
-        return beats + (_LOAD if queue == "load" else _STORE)
+def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Cycles of an engine's command, about."""
     if queue == "update":
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1

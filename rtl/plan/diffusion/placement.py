@@ -179,9 +179,7 @@ class Placement:
 def _takers(config: Any) -> set[Port]:
     """Ports that take forwards."""
     loads = config.machine.engines.loads
-    return {
-        (each.engine, each.port.name) for each in loads if isinstance(each.port, LoadPort) and each.port.forwards
-    }
+    return {(each.engine, each.port.name) for each in loads if isinstance(each.port, LoadPort) and each.port.forwards}
 
 
 def _runs(block: Block, there: Collection[int]) -> list[tuple[int, int]]:

@@ -66,6 +66,7 @@ class Slots:
             raise Full
         first = -max(found)[-1]
         self._put(block, first)
+        self.read(range(first, first + size), now)
         return first
 
     def keep(self, block: Records, now: int, reader: int) -> bool:

@@ -101,8 +101,10 @@ class Tiler:
     def write(self) -> list[Job]:
         """The program of all jobs, which are returned in its order."""
         sketches = [Sketch.of(each) for each in self.drafts]
-        # Half of all slots: blocks that are held do not fit without gaps.
-        room = {engine: sum(self.ports.get(engine, {}).values()) // 2 for engine in (*self.ports, "update")}
+        # Not all slots: blocks that are held do not fit without gaps.
+        room: dict[str, dict[str, int]] = {"update": {}}
+        for engine, ports in self.ports.items():
+            room[engine] = {port: count * 3 // 4 for port, count in ports.items()}
         order = ordered([each.task() for each in sketches], RESULTS, room)
         jobs = Placement(self.config, self.ports, [sketches[number] for number in order]).jobs(self.shown)
         write(self.program, jobs)
