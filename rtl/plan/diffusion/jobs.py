@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from ...formats.tile_records import BEAT, TileArgument
 from ..program.placed import Place, PlacedProgram
@@ -147,9 +148,8 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
         else:
             commands[0].after += loads
             used |= {(job.engine, port, slot): last for port, slot in job.uses}
-            for load in job.loads:
-                for at in load.records:
-                    read[at].append(last)
+            for offset in (offset for load in job.loads for offset in load.records):
+                read[offset].append(last)
         made += [*loads, *commands, *stores]
     return made
 
@@ -194,7 +194,7 @@ def _store(program: PlacedProgram, engine: str, store: Store) -> Command:
     place = Place(store.offset, (store.size // 4,))
 
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
-        to = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
-        program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **to)
+        more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
+        program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
 
     return Command("store", store.size // BEAT, add)

@@ -103,9 +103,9 @@ class Placement:
                 # Blocks that are held lie between those of this job.
                 for name, slots in own.items():
                     slots.clear()
-                    block = slots.drop() if tries else None
-                    if block is not None:
-                        self._cancel((engine, name), block)
+                    last = slots.drop() if tries else None
+                    if last is not None:
+                        self._cancel((engine, name), last)
         for name, block in sketch.blocks:
             kept = self.kept.pop(((engine, name), block.offsets), None)
             if kept is not None:
