@@ -155,7 +155,7 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
 
 
 def _tokens(commands: Sequence[Command]) -> tuple[dict[Command, list[Token]], dict[Command, list[Token]]]:
-    """What commands wait for, and what they post; in the order of each queue."""
+    """What commands wait for, and what they post."""
     place = {each: n for n, each in enumerate(commands)}
     waits: dict[Command, list[Token]] = {each: [] for each in commands}
     posts: dict[Command, list[Token]] = {each: [] for each in commands}

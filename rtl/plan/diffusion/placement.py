@@ -23,7 +23,10 @@ Port = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Reader:
-    """A job that reads a record in a block; ``turn``: its number in its engine."""
+    """A job that reads a record in a block.
+
+    ``turn``: its number in its engine.
+    """
 
     place: int
     turn: int

@@ -50,7 +50,9 @@ class Slots:
             self.last[slot] = now
 
     def take(self, block: Records, pinned: Collection[int], now: int) -> int:
-        """First slot of room for a block of job ``now``; slots in ``pinned`` stay.
+        """First slot of room for a block of job ``now``.
+
+        Slots in ``pinned`` stay.
 
         :class:`Full` where there is none.
         """
