@@ -32,7 +32,7 @@ class ElementOpcode(IntEnum):
     SILU = 2  #: silu(a)
     SILU_BACK = 3  #: gradient of SILU's x; a: dy, b: x
     GEGLU = 4  #: a · gelu(b); of the gradient: a: dy, b: gate; o: gradient of value
-    GEGLU_BACK = 5  #: gradient of GEGLU's gate; a: value, b: gate, c: dy
+    GEGLU_BACK = 5  #: gradient of GEGLU's gate; a: dy, b: gate, c: value
     SQUARES = 6  #: sums of 2 x 2 pixels of a, which has twice the side and four times the rows
     JOIN = 7  #: beats of each row of a, ``split`` of them, then beats of b, under the larger exponent
     WORDS = 8  #: 32-bit words of port ``words`` times 2**``exponent``

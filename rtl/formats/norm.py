@@ -39,8 +39,8 @@ class NormOpcode(IntEnum):
 
     SUMS = 0  #: statistics of groups of x; a: x
     NORM = 1  #: a tile normalised, times gain, plus bias; a: x
-    BACK_SUMS = 2  #: the sums of the gradient, after SUMS of x; a: dy, b: x
-    BACK = 3  #: gradient of a tile of x; a: dy, b: x
+    BACK_SUMS = 2  #: the sums of the gradient, after SUMS of x; a: x, b: dy
+    BACK = 3  #: gradient of a tile of x; a: x, b: dy
     SOFTMAX = 4  #: softmax of rows of a tile; a: scores
     SOFTMAX_BACK = 5  #: gradient of the scores; a: probabilities, b: their gradient
 

@@ -199,8 +199,9 @@ class ElementModel:
         return geglu(*self._both(given, rows, beats))
 
     def _geglu_back(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        incoming, its = self._read("c", given, rows, given["a_beat"], beats)
-        return geglu_gate_back(*self._both(given, rows, beats), incoming, its)
+        incoming, its, gate, gate_at = self._both(given, rows, beats)
+        value = self._read("c", given, rows, given["a_beat"], beats)
+        return geglu_gate_back(*value, gate, gate_at, incoming, its)
 
     def _squares(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         side, slot, row, first = 1 << given["side"], given["a"], given["a_row"], given["a_beat"]

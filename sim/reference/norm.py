@@ -302,7 +302,7 @@ class NormModel:
 
     def _narrowed(self, count: int, given: "_Operands", top: int | None = None) -> Words:
         """Gradients times gains."""
-        dy, at = self._tiles("a", given.a, count, given)
+        dy, at = self._tiles("b", given.b, count, given)
         step = count if self.by_row else 1
         _refuse(given.gain + step > GAINS, "gain")
         gains = np.s_[given.gain : given.gain + step]
@@ -316,14 +316,14 @@ class NormModel:
     def _back_sums(self, given: "_Operands") -> None:
         size = given.tiles * (given.features if self.by_row else given.rows << self.group)
         _refuse(size != self.size, "another size than that of the sums")
-        unit = self._unit("b", given.b, given.tiles, given)
+        unit = self._unit("a", given.a, given.tiles, given)
         mean, along, lost = gradient_sums(self._narrowed(given.tiles, given), unit, size)
         self.clipped += lost
         for kept, each in zip(self.kept[3:], (mean, along)):
             kept[self._index(given)] = each.reshape(-1)
 
     def _back(self, given: "_Operands") -> None:
-        unit = self._unit("b", given.b, 1, given)
+        unit = self._unit("a", given.a, 1, given)
         words = self._narrowed(1, given, self.gradient_top)
         mean, along = (self._spread(each, given) for each in self.kept[3:])
         made, lost = gradient(words, unit, self.size, (mean, along), self._found(given), self.least)

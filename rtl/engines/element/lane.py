@@ -56,7 +56,7 @@ class ElementLane(wiring.Component):
     loaded : the sum is a word, of which a has the lower half and b the upper.
     piece : what is looked up, stage 5. base, slope : what stands there, stage 7.
     constant, mantissa : the factor is it, not the table's.
-    gate : b is multiplied by the factor, not a. third : the term is multiplied by c, not by a.
+    gate : b is multiplied by the factor, not a. third : c is.
     result : see :class:`Result`.
     word : stage 17.
     """
@@ -117,7 +117,7 @@ class ElementLane(wiring.Component):
         m.d.comb += self.piece.eq(argument[_REST:])
 
         # Stage 6: the sum, or the word that came in.
-        code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 14)
+        code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 11)
         total = Signal(signed(_LOADED), reset_less=True)
         # mutant short: other = Mux(self.again, total[:_ALIGNED].as_signed(), aligned_b)
         other = Mux(self.again, total[: _ALIGNED + 1].as_signed(), aligned_b)
@@ -142,9 +142,9 @@ class ElementLane(wiring.Component):
 
         # Stages 12 and 13: code times factor; 14: the term; 15 and 16: term times code.
         code_a, code_b = delay(m, code_a, 6), delay(m, code_b, 6)
-        first = register(register(Mux(self.gate, code_b, code_a) * factor))
+        first = register(register(Mux(self.gate, code_b, Mux(self.third, code_c, code_a)) * factor))
         term = register(((first >> (LIFT - 1)) + 1) >> 1, signed(_ALIGNED + 1))
-        second = register(register(term * Mux(self.third, code_c, delay(m, code_a, 3))))
+        second = register(register(term * delay(m, code_a, 3)))
 
         # Stage 17: the word.
         choices = Array([_wide(delay(m, total, 10)), _wide(delay(m, first, 3)), _wide(second), _wide(second)])

@@ -312,8 +312,8 @@ class NormEngine(wiring.Component):
         # Of x and of gradients times gains, among the tiles so far.
         self._x_at, self._gradient_at = Signal(signed(8)), Signal(signed(9))
         m.d.comb += [
-            self._x_at.eq(Mux(back, self._at["b"], self._at["a"])),
-            self._gradient_at.eq(self._at["a"] + self._at["gain"]),
+            self._x_at.eq(self._at["a"]),
+            self._gradient_at.eq(self._at["b"] + self._at["gain"]),
         ]
         seen, first = delay(m, self._scan, 1, reset_less=False), delay(m, self._scan & (self._scan_tile == 0), 1)
         x_most, gradient_most = Signal(signed(8)), Signal(signed(9))

@@ -116,11 +116,10 @@ class NormLane(wiring.Component):
         gain1, bias1 = register(self.gain), register(self.bias)
 
         # Stages 2 to 4: x under the group's exponent; 2 to 7: dy times gain, or a times b.
-        x2 = register(Mux(back, b1, a1))
-        x3 = register((x2 << 1) >> register(self.down), signed(WIDE + 1))
+        x3 = register((register(a1) << 1) >> register(self.down), signed(WIDE + 1))
         x4 = register((x3 + 1) >> 1, signed(WIDE))
         other = Mux(kind == Kind.PULLS, b1, Mux(kind == Kind.LARGEST, 1, gain1))
-        product = register(register(register(a1) * register(other, signed(WIDE))))
+        product = register(register(register(Mux(back, b1, a1)) * register(other, signed(WIDE))))
         words7 = Signal(signed(PULL))
         m.d.comb += words7.eq(self._rounded(m, product, later(self.narrow, 3)))
 

@@ -24,6 +24,7 @@ class Task:
     reads: Mapping[tuple[str, int], int]
     writes: Mapping[int, int]
     work: int
+    share: float = 0.0
 
 
 def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> list[int]:

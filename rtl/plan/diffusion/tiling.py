@@ -81,9 +81,9 @@ class Tiler:
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def add(self, engine: str, build: Build, results: int = 1) -> None:
+    def add(self, engine: str, build: Build, results: int = 1, share: float = 0.0) -> None:
         """A job; ``results``: slots of them."""
-        self.drafts.append(Draft(engine, build, results))
+        self.drafts.append(Draft(engine, build, results, share))
 
     def _job(self, engine: str, build: Build, value: Value, at: Sequence[tuple[int, ...]]) -> None:
         """A job that makes the tiles ``at`` of a tensor, a result slot each."""
@@ -96,7 +96,7 @@ class Tiler:
                     arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
                     job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
 
-        self.add(engine, stored, len(at))
+        self.add(engine, stored, len(at), at[0][0] / value.high)
 
     def write(self) -> list[Job]:
         """The program of all jobs, which are returned in its order."""
@@ -188,12 +188,12 @@ class Tiler:
     ) -> None:
         """Tiles of an operation of the norm engine.
 
-        ``blocks``: by port; ``bias`` lies in port gain, ``x`` in port a. ``commands``: from slots by their names, and
+        ``blocks``: by port; ``bias`` lies in port gain. ``commands``: from slots by their names, and
         the first result slot.
         """
 
         def build(job: Job, slot: int, hold: Hold) -> None:
-            ports = {"bias": "gain", "x": "a"}
+            ports = {"bias": "gain"}
             held = {name: hold(job, ports.get(name, name), block) for name, block in blocks.items()}
             job.commands += commands(held, slot)
 

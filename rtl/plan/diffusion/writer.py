@@ -387,7 +387,7 @@ class _Writer:
     def _norm(
         self, each: GroupNorm | LayerNorm, made: Value, operands: Mapping[str, Value], *opcodes: NormOpcode
     ) -> None:
-        """Statistics and results; of a gradient ``a`` is dy and ``b`` x."""
+        """Statistics and results of ``a``; with ``b``, its gradient, those of the gradient."""
         mantissa, exponent = constant(each.eps, EPS)
         gain, bias = (self.frozen[f"{each.layer}.{name}"] for name in ("weight", "bias"))
         back = "b" in operands
@@ -436,8 +436,7 @@ class _Writer:
         ``step``: tiles have gains of their own. ``high``: rows of an image in a tile.
         """
         if back:
-            # Statistics are of x in port a.
-            blocks = {"a": blocks["a"], "b": blocks["b"], "gain": blocks["gain"]}
+            del blocks["bias"]
         for first in range(0, len(at), 4):
             some = at[first : first + 4]
 
@@ -445,21 +444,17 @@ class _Writer:
                 for start in range(0, made.tile[0], min(high, made.tile[0])):
                     row = {"a_row": start, "o_row": start}
                     if first == 0 or len(at) == 1:
-                        own = held | {"a": held["x"]} if back else held
-                        yield NormOpcode.SUMS, _only(whole | row | own)
+                        yield NormOpcode.SUMS, whole | row | held
                         if back:
-                            yield NormOpcode.BACK_SUMS, _only(whole | row | held)
+                            yield NormOpcode.BACK_SUMS, whole | row | held
                     for n in range(len(some)):
                         moved = {
                             port: held[port] + (first + n) * (step if port in ("gain", "bias") else 1) for port in held
                         }
                         more = {"o": (slot + n) % 4, "fresh": int(start == 0), "tiles": 0}
-                        yield NormOpcode.BACK if back else NormOpcode.NORM, _only(whole | row | moved | more)
+                        yield NormOpcode.BACK if back else NormOpcode.NORM, whole | row | moved | more
 
-            own = blocks
-            if back:
-                own = blocks | {"x": blocks["b"]}
-            self.tiler.norm(made, some, own, commands)
+            self.tiler.norm(made, some, blocks, commands)
 
     # -- attention -----------------------------------------------------------------------------------------------
 
@@ -634,14 +629,14 @@ class _Writer:
             case Convolution():
                 self._convolution(each, dy, made, back=True)
             case GroupNorm() | LayerNorm():
-                self._norm(each, made, {"a": dy, "b": given[0]})
+                self._norm(each, made, {"a": given[0], "b": dy})
             case Activation(kind="silu"):
                 self._elements(made, ElementOpcode.SILU_BACK, {"a": dy, "b": given[0]})
             case Activation():
                 for i, j in _tiles(dy):
                     x, gate = given[0], j + dy.wide
                     self._gated(made, (i, j), ElementOpcode.GEGLU, {"a": (dy, j), "b": (x, gate)})
-                    self._gated(made, (i, gate), ElementOpcode.GEGLU_BACK, {"a": (x, j), "b": (x, gate), "c": (dy, j)})
+                    self._gated(made, (i, gate), ElementOpcode.GEGLU_BACK, {"a": (dy, j), "b": (x, gate), "c": (x, j)})
             case Upsample():
                 side = each.i[0].side.bit_length() - 1
                 rows = made.tile[0]
@@ -733,10 +728,6 @@ class _Writer:
             job.stores = [Store("o", codes.at(*at), codes.record.size, arg, slot)]
 
         self.tiler.add("element", build)
-
-
-def _only(operands: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in operands.items() if name != "x"}
 
 
 def _tiles(value: Value) -> Iterator[tuple[int, int]]:

@@ -50,8 +50,7 @@ def norms(
     script = Script(seed=rows + features + group)
     x = x or [script.codes(a_row + rows, features) for _ in range(tiles)]
     for number, codes in enumerate(x):
-        for port in "ab":
-            script.load(port, number + (port == "b"), codes, at[number % len(at)])
+        script.load("a", number, codes, at[number % len(at)])
     for number in range(tiles):
         script.load("gain", 3 + number, script.codes(1, features), gain_at[number % len(gain_at)])
     script.load("gain", 31, script.codes(1, features), bias_at).fence()
@@ -70,7 +69,7 @@ def norms(
     for number in range(tiles):
         results(Op.NORM, number, a=number, bias=31)
     for number in range(tiles):
-        script.load("a", number, script.codes(a_row + rows, features), back_at[number % len(back_at)])
+        script.load("b", number + 1, script.codes(a_row + rows, features), back_at[number % len(back_at)])
     script.fence().run(Op.BACK_SUMS, a=0, b=1, tiles=tiles, gain=3, **place)
     for number in range(tiles):
         results(Op.BACK, number, a=number, b=number + 1)
@@ -230,7 +229,7 @@ def limited():
     done(Op.NORM, a=1, o=0, fresh=1)
     script.store(0, 2, 16)
     done(Op.BACK_SUMS, a=1, b=1)
-    script.fence().load("a", 1, np.full((2, 16), 32767), -14).fence()
+    script.fence().load("b", 1, np.full((2, 16), 32767), -14).fence()
     done(Op.BACK, a=1, b=1, o=0, fresh=1)
     script.store(0, 2, 16)
     p = np.full((2, 16), 32767)
@@ -357,7 +356,7 @@ def test_gains_of_all_tiles_have_slots(bench):
         (Op.NORM, "a", -19, -20),
         (Op.BACK, "a", -19, -20),
         (Op.BACK, "b", -19, -20),
-        (Op.BACK_SUMS, "b", 0, -20),
+        (Op.BACK_SUMS, "a", 0, -20),
         (Op.SOFTMAX_BACK, "a", -7, -8),
     ],
 )
@@ -446,12 +445,12 @@ def few(features=8, first=True):
     """
     script = Script(3).load("gain", 0, np.full((1, features), 64), -14)
     x, dy = (script.rng.integers(-32767, 32768, (64, features)) for _ in range(2))
-    script.load("a", 0, x, -14).load("b", 0, x, -14).load("a", 1, dy, -14).fence()
+    script.load("a", 0, x, -14).load("b", 1, dy, -14).fence()
     for rows, group in ((1, 0), (64, 1))[not first :]:
         place = {"rows": rows, "features": features}
         script.run(Op.SUMS, a=0, group=group, mantissa=0, **place)
-        script.run(Op.BACK_SUMS, a=1, b=0, gain=0, **place)
-        script.run(Op.BACK, a=1, b=0, o=0, gain=0, fresh=1, **place).store(0, rows, features)
+        script.run(Op.BACK_SUMS, a=0, b=1, gain=0, **place)
+        script.run(Op.BACK, a=0, b=1, o=0, gain=0, fresh=1, **place).store(0, rows, features)
     return script
 
 

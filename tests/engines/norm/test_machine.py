@@ -74,8 +74,7 @@ class Program(PlacedProgram):
         group = int(rng.integers(0, features.bit_length()))
         rows = int(rng.integers(1, 65)) if by_row else 1 << int(rng.integers(0, 7))
         x = self._tiles(rows, features, tiles)
-        for port, first in (("a", 0), ("b", 1)):
-            self._fill(port, first, x)
+        self._fill("a", 0, x)
         gains = self._tiles(1, features, tiles)
         self._fill("gain", 2, gains)
         self._fill("gain", 31, self._tiles(1, features), last=True)
@@ -86,7 +85,7 @@ class Program(PlacedProgram):
         self._do(Op.NORM, tells=True, a=last, o=0, gain=gain, bias=31, fresh=1, **place)
         self._keep(0, rows, features)
         self.add(CONTROL, ControlOpcode.FENCE)
-        self._fill("a", 0, self._tiles(rows, features, tiles), last=True)
+        self._fill("b", 1, self._tiles(rows, features, tiles), last=True)
         self._do(Op.BACK_SUMS, waits=True, a=0, b=1, tiles=tiles, gain=2, **place)
         self._do(Op.BACK, tells=True, a=last, b=last + 1, o=1, gain=gain, fresh=1, **place)
         self._keep(1, rows, features)

@@ -62,8 +62,7 @@ def test_group_norm_by_image_and_tile(rows, groups):
         for column in range(0, features, EDGE):
             at = np.s_[first : first + deep, column : column + EDGE]
             tiles = Tiles()
-            for port in "ab":
-                tiles.load(port, 0, x[at])
+            tiles.load("a", 0, x[at])
             for slot, row in ((0, gain), (1, bias)):
                 tiles.load("gain", slot, row[None, column : column + EDGE])
             count, part = max(rows // EDGE, 1), min(rows, EDGE)
@@ -75,12 +74,12 @@ def test_group_norm_by_image_and_tile(rows, groups):
                     tiles.run(Op.NORM, a=tile, o=tile, bias=1, a_row=row, o_row=row, fresh=int(row == 0), **place)
             made = [tiles.stored(tile, EDGE, EDGE) for tile in range(count)]
             assert (np.concatenate(made) == forward[at]).all()
-            tiles.load("a", 4, dy[at])
+            tiles.load("b", 4, dy[at])
             for row in range(0, EDGE, part):
                 tiles.run(Op.SUMS, a=0, a_row=row, **sums)
-                tiles.run(Op.BACK_SUMS, a=4, b=0, a_row=row, tiles=count, **place)
+                tiles.run(Op.BACK_SUMS, a=0, b=4, a_row=row, tiles=count, **place)
                 for tile in range(count):
-                    operands = {"a": 4 + tile, "b": tile, "o": tile, "a_row": row, "o_row": row}
+                    operands = {"a": tile, "b": 4 + tile, "o": tile, "a_row": row, "o_row": row}
                     tiles.run(Op.BACK, fresh=int(row == 0), **operands, **place)
             made = [tiles.stored(tile, EDGE, EDGE) for tile in range(count)]
             assert (np.concatenate(made) == backward[at]).all()
@@ -98,8 +97,7 @@ def test_layer_norm_by_tiles_of_rows(rows, features):
     for first in range(0, rows, part):
         at = np.s_[first : first + part]
         tiles = Tiles()
-        for port in "ab":
-            tiles.load(port, 0, x[at])
+        tiles.load("a", 0, x[at])
         tiles.load("gain", 0, gain[None])
         tiles.load("gain", 8, bias[None])
         place = {"rows": part, "features": wide}
@@ -107,7 +105,7 @@ def test_layer_norm_by_tiles_of_rows(rows, features):
         for tile in range(count):
             tiles.run(Op.NORM, a=tile, o=tile, gain=tile, bias=8 + tile, fresh=1, **place)
         assert (np.hstack([tiles.stored(tile, part, wide) for tile in range(count)]) == forward[at]).all()
-        tiles.load("a", 0, dy[at])
+        tiles.load("b", 0, dy[at])
         tiles.run(Op.BACK_SUMS, a=0, b=0, gain=0, tiles=count, **place)
         for tile in range(count):
             tiles.run(Op.BACK, a=tile, b=tile, o=tile, gain=tile, fresh=1, **place)
