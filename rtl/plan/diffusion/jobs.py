@@ -1,14 +1,13 @@
 """Jobs of engines: loads, commands, stores and the tokens of them.
 
-A job's commands use records in slots of load ports, and its results leave from result slots. Engines do their parts of
-all jobs in the order of the jobs, LOAD and STORE in the order of :mod:`.pace`. They wait for one another only where
-they must:
+A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
+STORE do their parts of jobs in the order of :mod:`.pace`. They wait for one another only where they must:
 
 - an engine for the LOADs of the job, for the STORE that forwards a record to it, and for the STORE of the job whose
   result slot it takes;
-- STORE for the engine's commands of the job, for the last command that reads the slot that it fills, and for those that
-  read what it overwrites in memory;
-- LOAD for the STORE of a record that it reads, and for the last command that reads the slot that it fills.
+- STORE for the engine's commands of the job, for commands that read the slot that it fills, and for those that read
+  what it overwrites in memory;
+- LOAD for the STORE of a record that it reads, and for commands that read the slot that it fills.
 
 A later wait in one queue for an earlier post in another covers all posts before it, so a token is posted only where a
 wait needs it.
@@ -115,20 +114,21 @@ def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
 def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
     """Commands in the order of the jobs, and what each must wait for."""
     made: list[Command] = []
-    #: What wrote and read a record, and fills a slot; the last to read a slot, and to empty one of results.
+    #: What wrote and read a record, and fills a slot; what has read a slot, or emptied one of results.
     written: dict[int, Command] = {}
     read: dict[int, list[Command]] = defaultdict(list)
     forwards: dict[Store, Command] = {}
-    used: dict[tuple[str, str, int], Command] = {}
+    used: dict[tuple[str, str, int], list[Command]] = defaultdict(list)
     left: dict[tuple[str, int], list[Command]] = defaultdict(list)
     for job in jobs:
         loads = [_load(program, job.engine, each) for each in job.loads]
         commands = [_command(program, job.engine, *each) for each in job.commands]
         stores = [_store(program, job.engine, each) for each in job.stores]
-        last = commands[-1]
+        last, commands[0].then = commands[-1], commands[1:]
         for load, command in zip(job.loads, loads):
             command.after += [written[at] for at in load.records if at in written]
-            command.after += [used[at] for slot in load.slots if (at := (job.engine, load.port, slot)) in used]
+            for slot in load.slots:
+                command.after += used.pop((job.engine, load.port, slot), [])
         commands[0].after += [forwards[store] for store in job.forwarded]
         if job.waits:
             for slot in {store.slot for store in job.stores}:
@@ -138,8 +138,7 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
                 command.after += [last, *read.pop(store.offset, [])]
                 left[job.engine, store.slot].append(command)
             if store.to is not None:
-                slot = int(TileArgument.from_bits(store.to_arg).slot)
-                command.after += [used[at] for at in [(*store.to, slot)] if at in used]
+                command.after += used.pop((*store.to, int(TileArgument.from_bits(store.to_arg).slot)), [])
             written[store.offset] = forwards[store] = command
         if job.streams:
             # No token: LOAD holds the bus until commands take its beats, and STORE their results. No command comes from
@@ -147,7 +146,8 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
             commands[0].beside = loads if job.waits else [*stores, *loads]
         else:
             commands[0].after += loads
-            used |= {(job.engine, port, slot): last for port, slot in job.uses}
+            for port, slot in job.uses:
+                used[job.engine, port, slot].append(last)
             for offset in (offset for load in job.loads for offset in load.records):
                 read[offset].append(last)
         made += [*loads, *commands, *stores]

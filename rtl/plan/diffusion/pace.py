@@ -1,7 +1,7 @@
 """The order of commands: by the cycles in which they could start.
 
-Engines have theirs in the order of the jobs. LOAD and STORE take what is ready: a LOAD whose record is not there yet
-lets others pass. The sequencer hands out commands as they stand in the program, and stops at the first whose engine has
+LOAD, STORE and engines take what is ready: a LOAD whose record is not there yet lets others pass, and so does a job
+whose operands are not there. The sequencer hands out commands as they stand in the program, and stops at the first whose engine has
 a full queue. So they stand by their starts, each behind those that it waits for. Cycles here are estimates: they decide
 about nothing but the order.
 """
@@ -9,6 +9,7 @@ about nothing but the order.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from types import MappingProxyType
 
 from ...formats.element import ElementOpcode
@@ -21,8 +22,9 @@ __all__ = ["Command", "cycles", "paced"]
 _LATENCY = 20
 #: Cycles besides beats in which LOAD and STORE are busy, and from then on until they are done.
 _BESIDES = {"load": (2, 45), "store": (16, 15)}
-#: LOADs that are looked at, the jobs' first ones; starts that count as the same.
-_WINDOW, _SAME = 24, 32
+#: Commands of a queue that are looked at, the first in the order of the jobs; starts that count as the same.
+_WINDOWS = {"load": 24, "store": 24, "update": 1}
+_AHEAD, _SAME = 4, 32
 #: Cycles that queues may stand still for a command that needs several of them.
 _PATIENCE = 600
 #: Readings of a tile by commands that have more than one.
@@ -40,7 +42,7 @@ class Command:
 
     ``queue``: ``load``, ``store`` or an engine. ``add`` writes it, with tokens that it takes and posts. ``after``: what
     must be done before it starts; in the order of the jobs only what stands in front. ``beside``: commands of other
-    queues that start with it.
+    queues that start with it. ``then``: those of its queue that follow it at once.
     """
 
     queue: str
@@ -48,6 +50,7 @@ class Command:
     add: Callable[[Sequence[int], Sequence[int]], None]
     after: list["Command"] = field(default_factory=list)
     beside: list["Command"] = field(default_factory=list)
+    then: list["Command"] = field(default_factory=list)
     start: int = -1
     done: int = -1
 
@@ -58,7 +61,7 @@ class _Queues:
     def __init__(self, commands: Sequence[Command]) -> None:
         #: Cycle from which each queue is free.
         self.free: dict[str, int] = dict.fromkeys((each.queue for each in commands), 0)
-        taken = {id(other) for each in commands for other in each.beside}
+        taken = {id(other) for each in commands for other in (*each.beside, *each.then)}
         self.left: dict[str, deque[Command]] = {name: deque() for name in self.free}
         for each in commands:
             if id(each) not in taken:
@@ -82,9 +85,7 @@ class _Queues:
         return best
 
     def _candidates(self, name: str) -> Iterator[Command]:
-        own = self.left[name]
-        ahead = _WINDOW if name in _BESIDES else 1
-        return (each for each, _ in zip(own, range(ahead)))
+        return islice(self.left[name], _WINDOWS.get(name, _AHEAD))
 
     def start(self, each: Command) -> int | None:
         """When it could; None where something must start before it."""
@@ -109,6 +110,10 @@ class _Queues:
             one.start = start
             self.free[one.queue] = (end if each.beside else start + one.cycles) + busy
             one.done = self.free[one.queue] + late
+            self.made.append(one)
+        for one in each.then:
+            one.start = self.free[one.queue]
+            one.done = self.free[one.queue] = one.start + one.cycles
             self.made.append(one)
 
 

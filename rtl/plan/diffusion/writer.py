@@ -443,10 +443,9 @@ class _Writer:
             def commands(held: dict[str, int], slot: int, first: int = first, some: Sequence = some) -> Iterator:
                 for start in range(0, made.tile[0], min(high, made.tile[0])):
                     row = {"a_row": start, "o_row": start}
-                    if first == 0 or len(at) == 1:
-                        yield NormOpcode.SUMS, whole | row | held
-                        if back:
-                            yield NormOpcode.BACK_SUMS, whole | row | held
+                    yield NormOpcode.SUMS, whole | row | held
+                    if back:
+                        yield NormOpcode.BACK_SUMS, whole | row | held
                     for n in range(len(some)):
                         moved = {
                             port: held[port] + (first + n) * (step if port in ("gain", "bias") else 1) for port in held
