@@ -311,10 +311,7 @@ class NormEngine(wiring.Component):
         back = (opcode == NormOpcode.BACK_SUMS) | (opcode == NormOpcode.BACK)
         # Of x and of gradients times gains, among the tiles so far.
         self._x_at, self._gradient_at = Signal(signed(8)), Signal(signed(9))
-        m.d.comb += [
-            self._x_at.eq(self._at["a"]),
-            self._gradient_at.eq(self._at["b"] + self._at["gain"]),
-        ]
+        m.d.comb += [self._x_at.eq(self._at["a"]), self._gradient_at.eq(self._at["b"] + self._at["gain"])]
         seen, first = delay(m, self._scan, 1, reset_less=False), delay(m, self._scan & (self._scan_tile == 0), 1)
         x_most, gradient_most = Signal(signed(8)), Signal(signed(9))
         with m.If(seen):

@@ -89,7 +89,7 @@ class Job:
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
     them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
-    next such job, so they stay in order. ``forwarded``: STOREs that fill slots that it reads.
+    next such job, so they stay in order.
     """
 
     engine: str
@@ -100,7 +100,6 @@ class Job:
     streams: bool = False
     waits: bool = True
     chained: bool = False
-    forwarded: list[Store] = field(default_factory=list)
 
 
 def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
@@ -114,10 +113,10 @@ def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
 def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
     """Commands in the order of the jobs, and what each must wait for."""
     made: list[Command] = []
-    #: What wrote and read a record, and fills a slot; what has read a slot, or emptied one of results.
+    #: What wrote and read a record; what fills a slot, and has read it; what has emptied one of results.
     written: dict[int, Command] = {}
     read: dict[int, list[Command]] = defaultdict(list)
-    forwards: dict[Store, Command] = {}
+    filled: dict[tuple[str, str, int], Command] = {}
     used: dict[tuple[str, str, int], list[Command]] = defaultdict(list)
     left: dict[tuple[str, int], list[Command]] = defaultdict(list)
     for job in jobs:
@@ -127,9 +126,19 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
         last, commands[0].then = commands[-1], commands[1:]
         for load, command in zip(job.loads, loads):
             command.after += [written[at] for at in load.records if at in written]
-            for slot in load.slots:
-                command.after += used.pop((job.engine, load.port, slot), [])
-        commands[0].after += [forwards[store] for store in job.forwarded]
+            for at in ((job.engine, load.port, slot) for slot in load.slots):
+                command.after += used.pop(at, [])
+                filled[at] = command
+        if job.streams:
+            # No token: LOAD holds the bus until commands take its beats, and STORE their results. No command comes from
+            # memory meanwhile, so these stand in front.
+            commands[0].beside = loads if job.waits else [*stores, *loads]
+        else:
+            for at in ((job.engine, port, slot) for port, slot in job.uses):
+                commands[0].after.append(filled[at])
+                used[at].append(last)
+            for offset in (offset for load in job.loads for offset in load.records):
+                read[offset].append(last)
         if job.waits:
             for slot in {store.slot for store in job.stores}:
                 commands[0].after += left.pop((job.engine, slot), [])
@@ -138,18 +147,10 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
                 command.after += [last, *read.pop(store.offset, [])]
                 left[job.engine, store.slot].append(command)
             if store.to is not None:
-                command.after += used.pop((*store.to, int(TileArgument.from_bits(store.to_arg).slot)), [])
-            written[store.offset] = forwards[store] = command
-        if job.streams:
-            # No token: LOAD holds the bus until commands take its beats, and STORE their results. No command comes from
-            # memory meanwhile, so these stand in front.
-            commands[0].beside = loads if job.waits else [*stores, *loads]
-        else:
-            commands[0].after += loads
-            for port, slot in job.uses:
-                used[job.engine, port, slot].append(last)
-            for offset in (offset for load in job.loads for offset in load.records):
-                read[offset].append(last)
+                taken = (*store.to, int(TileArgument.from_bits(store.to_arg).slot))
+                command.after += used.pop(taken, [])
+                filled[taken] = command
+            written[store.offset] = command
         made += [*loads, *commands, *stores]
     return made
 

@@ -1,9 +1,9 @@
 """The order of commands: by the cycles in which they could start.
 
 LOAD, STORE and engines take what is ready: a LOAD whose record is not there yet lets others pass, and so does a job
-whose operands are not there. The sequencer hands out commands as they stand in the program, and stops at the first whose engine has
-a full queue. So they stand by their starts, each behind those that it waits for. Cycles here are estimates: they decide
-about nothing but the order.
+whose operands are not there. The sequencer hands out commands as they stand in the program, and stops at the first
+whose engine has a full queue. So they stand by their starts, each behind those that it waits for. Cycles here are
+estimates: they decide about nothing but the order.
 """
 
 from collections import deque

@@ -113,7 +113,6 @@ class Placement:
             kept = self.kept.pop(((engine, name), block.offsets), None)
             if kept is not None:
                 del own[name].kept[block.offsets]
-                job.forwarded += kept.stores
         for name, slot in job.uses:
             own[name].read((slot,), self.turns[engine])
         self.results[engine] = (self.results[engine] + sketch.draft.results) % RESULTS
