@@ -387,7 +387,7 @@ class _Writer:
     def _norm(
         self, each: GroupNorm | LayerNorm, made: Value, operands: Mapping[str, Value], *opcodes: NormOpcode
     ) -> None:
-        """Statistics and results of ``a``; with ``b``, its gradient, those of the gradient."""
+        """Statistics and results of ``a``; with ``b``, of its gradient."""
         mantissa, exponent = constant(each.eps, EPS)
         gain, bias = (self.frozen[f"{each.layer}.{name}"] for name in ("weight", "bias"))
         back = "b" in operands
