@@ -15,8 +15,8 @@ def reads(*records, beats=10):
 def images(count):
     """Each image is read by engine one, which writes what engine two reads: two stages, one after the other."""
     return [
-        *(Task("one", reads(n), {100 + n: 10}, 50) for n in range(count)),
-        *(Task("two", reads(100 + n), {200 + n: 10}, 50) for n in range(count)),
+        *(Task("one", reads(n), {100 + n: 10}, 1000) for n in range(count)),
+        *(Task("two", reads(100 + n), {200 + n: 10}, 1000) for n in range(count)),
     ]
 
 
@@ -44,7 +44,7 @@ def test_what_another_task_waits_for_goes_first():
 
 def test_result_slots_limit_how_far_an_engine_is_ahead():
     """With one, engine one's second task waits for STORE, so engine two's goes first."""
-    tasks = [Task("one", {}, {1: 500}, 10), Task("one", {}, {2: 500}, 10), Task("two", reads(3, beats=100), {4: 1}, 10)]
+    tasks = [Task("one", {}, {1: 500}, 10), Task("one", {}, {2: 500}, 10), Task("two", reads(3, beats=200), {4: 1}, 10)]
     assert ordered(tasks, 4, ROOM) == [0, 1, 2]
     assert ordered(tasks, 1, ROOM) == [0, 2, 1]
 

@@ -68,7 +68,6 @@ class Draft:
     engine: str
     build: Build
     results: int
-    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -108,4 +107,4 @@ class Sketch:
         if job.chained:
             # As if each wrote a record of no beats.
             writes[_CHAIN] = 0
-        return Task(job.engine, reads, writes, work, self.draft.share)
+        return Task(job.engine, reads, writes, work)

@@ -1,16 +1,22 @@
 """The order of jobs: a list schedule.
 
 Jobs need no order but that of what they read and write. In the order of the operations engines would take turns. Here
-jobs go in the order in which they could start, if LOAD, each engine and STORE did one after another, a beat a cycle.
-So images follow each other through the operations and engines work at once. The order decides about time, and about no
-result.
+jobs go in the order in which they could start, if each engine did one after another, and LOAD and STORE a beat a cycle
+of what is there. So images follow each other through the operations and engines work at once. The order decides about
+time, and about no result.
 """
 
+import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Task", "ordered"]
+
+#: Starts that count as the same; cycles by which LOAD is ahead of an engine; gaps that no record fits in.
+_SAME, _AHEAD, _LEAST = 50, 2000, 64
+#: Cycles from an end to what waits for it; of STORE besides a record's beats.
+_LATENCY, _BESIDES = 40, 16
 
 
 @dataclass(frozen=True)
@@ -24,14 +30,13 @@ class Task:
     reads: Mapping[tuple[str, int], int]
     writes: Mapping[int, int]
     work: int
-    share: float = 0.0
 
 
 def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> list[int]:
     """Numbers of tasks in their order.
 
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
-    Of tasks that could start in the same cycle, the one goes first for which another has waited that lacks least;
+    Of tasks that could start at about the same time, the one goes first for which another has waited that lacks least;
     then the one with the most work behind it.
 
     Parameters
@@ -45,6 +50,30 @@ def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str,
     while made.ready:
         made.take(made.next())
     return made.order
+
+
+class _Unit:
+    """Cycles of LOAD or STORE; what is there sooner takes gaps."""
+
+    def __init__(self) -> None:
+        self.gaps: list[tuple[int, float]] = [(0, math.inf)]
+
+    def find(self, at: int, beats: int) -> int:
+        """When so many beats could be moved, from ``at`` on."""
+        return next(first for gap in self.gaps if (first := max(gap[0], at)) + beats <= gap[1])
+
+    def take(self, at: int, beats: int) -> int:
+        """Takes these cycles, and returns the first."""
+        first = self.find(at, beats)
+        number, (begin, end) = next((n, gap) for n, gap in enumerate(self.gaps) if first + beats <= gap[1])
+        parts = [(begin, first), (first + beats, end)]
+        self.gaps[number : number + 1] = [gap for gap in parts if gap[1] - gap[0] > _LEAST]
+        return first
+
+    def forget(self, before: int) -> None:
+        """No beat will be moved before this cycle."""
+        while self.gaps[0][1] < before:
+            del self.gaps[0]
 
 
 class _Schedule:
@@ -64,8 +93,8 @@ class _Schedule:
             self.behind[number] = most + tasks[number].work + sum(tasks[number].writes.values())
         self.ready = {number for number, count in enumerate(self.left) if not count}
         self.order: list[int] = []
-        #: Cycles from which LOAD, STORE and engines are free, and result slots of engines, the oldest first.
-        self.load = self.store = 0
+        self.load, self.store = _Unit(), _Unit()
+        #: Cycles from which engines are free, and their result slots, the oldest first.
         self.free = dict.fromkeys(room, 0)
         self.slots = {engine: deque([0] * results, maxlen=results) for engine in room}
         #: When what a task reads is stored; when a record is.
@@ -77,15 +106,14 @@ class _Schedule:
     def next(self) -> int:
         """The task that goes first."""
         best: tuple[int, int, int, int] | None = None
+        least = math.inf
         for number in self.ready:
-            soonest = self._soonest(number)
-            if best is not None and soonest > best[0]:
+            if self._soonest(number) > least + _SAME:
                 continue
-            start = max(soonest, self._loaded(number))
-            if best is not None and start > best[0]:
-                continue
+            start = max(self._soonest(number), self._loaded(number, _Unit.find))
+            least = min(least, start)
             lacks = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
-            mine = (start, lacks, -self.behind[number], number)
+            mine = (start // _SAME, lacks, -self.behind[number], number)
             best = mine if best is None else min(best, mine)
         assert best is not None
         return best[3]
@@ -95,14 +123,15 @@ class _Schedule:
         engine = self.tasks[number].engine
         return max(self.free[engine], self.slots[engine][0], self.there[number])
 
-    def _loaded(self, number: int) -> int:
+    def _loaded(self, number: int, move: Callable[[_Unit, int, int], int]) -> int:
         """When LOAD has brought what is not held, older records first."""
-        task, end = self.tasks[number], self.load
+        task, end = self.tasks[number], 0
+        first = max(self.free[task.engine] - _AHEAD, 0)
         there = self.held
         for stored, beats in sorted(
             (self.stored.get(at, 0), n) for (port, at), n in task.reads.items() if at not in there[task.engine, port]
         ):
-            end = max(end, stored) + beats
+            end = max(end, move(self.load, max(stored, first), beats) + beats + _LATENCY)
         return end
 
     def take(self, number: int) -> None:
@@ -110,19 +139,21 @@ class _Schedule:
         task = self.tasks[number]
         self.ready.remove(number)
         self.order.append(number)
-        self.free[task.engine] = max(self._soonest(number), self._loaded(number)) + task.work
-        self.load = self._loaded(number)
+        self.free[task.engine] = max(self._soonest(number), self._loaded(number, _Unit.take)) + task.work
         self._hold(task.engine, task.reads)
-        self.store = max(self.store, self.free[task.engine]) + sum(task.writes.values())
-        self.slots[task.engine].append(self.store)
+        beats = sum(task.writes.values()) + _BESIDES * len(task.writes)
+        stored = self.store.take(self.free[task.engine] + _LATENCY, beats) + beats + _LATENCY
+        for unit in (self.load, self.store):
+            unit.forget(min(self.free.values()) - 2 * _AHEAD)
+        self.slots[task.engine].append(stored)
         mine = set(task.writes)
-        self.stored.update(dict.fromkeys(task.writes, self.store))
+        self.stored.update(dict.fromkeys(task.writes, stored))
         for other in self.after[number]:
             # Its first reader gets a record as it is stored.
             first = [(port, at) for port, at in self.tasks[other].reads if at in mine]
             self._hold(self.tasks[other].engine, first)
             mine -= {at for _, at in first}
-            self.there[other] = self.store
+            self.there[other] = max(self.there[other], stored)
             self.left[other] -= 1
             if not self.left[other]:
                 self.ready.add(other)

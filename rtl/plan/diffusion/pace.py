@@ -133,7 +133,10 @@ def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyTy
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
     if queue != "product":
-        return tiles * rows * -(-(operands["features"] + 1) // 8) * _READINGS.get((queue, opcode), 1) + _LATENCY
+        beats, readings = -(-(operands["features"] + 1) // 8), _READINGS.get((queue, opcode), 1)
+        # Rows of a softmax that are added up take 8 cycles at least.
+        added = readings - 1 if queue == "norm" else 0
+        return tiles * rows * (beats * (readings - added) + max(beats, 8) * added) + _LATENCY
     if opcode == ProductOpcode.SCAN:
         return tiles * (operands.get("reach", 0) + 1)
     if opcode == ProductOpcode.BIAS:

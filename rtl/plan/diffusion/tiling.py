@@ -81,9 +81,9 @@ class Tiler:
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def add(self, engine: str, build: Build, results: int = 1, share: float = 0.0) -> None:
+    def add(self, engine: str, build: Build, results: int = 1) -> None:
         """A job; ``results``: slots of them."""
-        self.drafts.append(Draft(engine, build, results, share))
+        self.drafts.append(Draft(engine, build, results))
 
     def _job(self, engine: str, build: Build, value: Value, at: Sequence[tuple[int, ...]]) -> None:
         """A job that makes the tiles ``at`` of a tensor, a result slot each."""
@@ -96,7 +96,7 @@ class Tiler:
                     arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
                     job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
 
-        self.add(engine, stored, len(at), at[0][0] / value.high)
+        self.add(engine, stored, len(at))
 
     def write(self) -> list[Job]:
         """The program of all jobs, which are returned in its order."""
