@@ -156,7 +156,8 @@ class ElementEngine(wiring.Component):
             m.d.sync += running.eq(0)
         self._row, self._at, self._step = row, at, step
         self._valid, self._ends_row = go & ends_beat, ends_row
-        self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5)
+        # With a reset: shift registers would be a LUT for each of these bits.
+        self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5, reset_less=False)
         # mutant early: return delay(m, last, 2, reset_less=False)
         return delay(m, last, self.finish, reset_less=False)
 

@@ -91,6 +91,8 @@ class ElementLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         register = partial(registered, m)
+        # Of a few cycles: registers have a reset here, so that they are no shift register, a LUT a bit.
+        soon = partial(delay, m, reset_less=False)
 
         # Stage 1; stages 2 to 4: shifts, by two bits of their distance each, with a bit below for the rounding.
         negative = register(self.b[-1])
@@ -144,10 +146,10 @@ class ElementLane(wiring.Component):
         code_a, code_b = delay(m, code_a, 6), delay(m, code_b, 6)
         first = register(register(Mux(self.gate, code_b, Mux(self.third, code_c, code_a)) * factor))
         term = register(((first >> (LIFT - 1)) + 1) >> 1, signed(_ALIGNED + 1))
-        second = register(register(term * delay(m, code_a, 3)))
+        second = register(register(term * soon(code_a, 3)))
 
         # Stage 17: the word.
-        choices = Array([_wide(delay(m, total, 10)), _wide(delay(m, first, 3)), _wide(second), _wide(second)])
+        choices = Array([_wide(delay(m, total, 10)), _wide(soon(first, 3)), _wide(second), _wide(second)])
         m.d.sync += self.word.eq(choices[self.result])
         return m
 

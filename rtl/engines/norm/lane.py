@@ -12,7 +12,9 @@ from ...formats.norm import ALIGNED, BIAS_LIFT, DEEP, FACTOR, LEAST_ARGUMENT, LI
 from ...formats.rounding import saturate_hdl
 from ...formats.tile_codes import WIDE, WORD
 from ...formats.vector import EXP2, EXPONENT_FRAC, POWER_FRAC, ROOT_FRAC
+from ...hierarchy import place
 from ...stream.delay import delay, registered
+from ...systolic.slices import MultiplyAdd
 
 __all__ = ["GroupWord", "GradientWord", "Kind", "NormLane", "PRODUCT"]
 
@@ -107,10 +109,16 @@ class NormLane(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         register, later = partial(registered, m), partial(delay, m)
-        kind = self.kind
-        back = (kind == Kind.BACK_SUMS) | (kind == Kind.BACK)
-        norm = (kind == Kind.NORM) | back
-        power = (kind == Kind.POWERS) | (kind == Kind.SHARES)
+        # Of a few cycles: registers have a reset here, so that they are no shift register, a LUT a bit.
+        soon = partial(delay, m, reset_less=False)
+        # What the kind is, in registers: a LUT of a choice has no room for its bits.
+        sums, norms, back_sums, backs, largest, powers, pulls = (
+            register(self.kind == each)
+            for each in (Kind.SUMS, Kind.NORM, Kind.BACK_SUMS, Kind.BACK, Kind.LARGEST, Kind.POWERS, Kind.PULLS)
+        )
+        back = register((self.kind == Kind.BACK_SUMS) | (self.kind == Kind.BACK))
+        norm = register((self.kind == Kind.NORM) | (self.kind == Kind.BACK_SUMS) | (self.kind == Kind.BACK))
+        power = register((self.kind == Kind.POWERS) | (self.kind == Kind.SHARES))
         group1, slope1 = register(self.group), register(self.slope)
         a1, b1 = (register(Mux(self.counts, each, 0)) for each in (self.a, self.b))
         gain1, bias1 = register(self.gain), register(self.bias)
@@ -118,14 +126,14 @@ class NormLane(wiring.Component):
         # Stages 2 to 4: x under the group's exponent; 2 to 7: dy times gain, or a times b.
         x3 = register((register(a1) << 1) >> register(self.down), signed(WIDE + 1))
         x4 = register((x3 + 1) >> 1, signed(WIDE))
-        other = Mux(kind == Kind.PULLS, b1, Mux(kind == Kind.LARGEST, 1, gain1))
+        other = Mux(pulls, b1, Mux(largest, 1, gain1))
         product = register(register(register(Mux(back, b1, a1)) * register(other, signed(WIDE))))
         words7 = Signal(signed(PULL))
         m.d.comb += words7.eq(self._rounded(m, product, later(self.narrow, 3)))
 
         # Stages 5 to 8: less the mean, aligned with the root.
         scaled5 = register(x4 << self.size, signed(WIDE + 15))
-        d6 = register(scaled5 - later(group1.sum, 4), signed(33))
+        d6 = register(scaled5 - soon(group1.sum, 4), signed(33))
         aligned8, wide8 = self._window(m, d6, DEEP, later(self.shift, 6), ALIGNED)
         # mutant wraps: over = Const(0, 1)
         over = wide8 | ~_uniform(aligned8[ALIGNED - 1 :])
@@ -137,46 +145,41 @@ class NormLane(wiring.Component):
         less2 = register(Mux(power, a1, b1 << LIFT) - slope1.mean, signed(26))
         # Stages 9 to 11: times the root's mantissa, or the factor.
         mantissa1 = group1.mantissa
-        x9 = register(Mux(norm, fitting, later(less2, 6)), signed(ALIGNED))
+        x9 = register(Mux(norm, fitting, soon(less2, 6)), signed(ALIGNED))
         y9 = register(Mux(norm, later(mantissa1, 7), self.factor), unsigned(FACTOR))
         scaled11 = register(register(x9 * Cat(y9, Const(0, 1)).as_signed()))
         # Stages 12 and 13: normalised, or a gradient's term.
         half12 = register(Mux(norm, scaled11 >> DEEP + ROOT_FRAC - UNIT - 1, scaled11 >> FACTOR - 1), signed(28))
         # mutant rounds-down: unit13 = register(half12 >> 1, signed(_NORMALISED))
         unit13 = register((half12 + 1) >> 1, signed(_NORMALISED))
-        power21 = self._power(m, scaled11, later(group1.sum, 13))
+        power21 = self._power(m, scaled11, powers, later(group1.sum, 13))
 
         # Stages 14 to 16: times gain, gradient, its part along x or itself.
         gain4 = self._rounded(m, gain1, Cat(self.gain_down, Const(0, 1)))
-        words13, x13 = later(words7, 6), later(x4, 9)
-        u14 = register(Mux(kind == Kind.SUMS, x13, unit13), signed(_NORMALISED))
-        f14 = Signal(signed(PULL), reset_less=True)
-        with m.Switch(kind):
-            with m.Case(Kind.SUMS):
-                m.d.sync += f14.eq(x13)
-            with m.Case(Kind.NORM):
-                m.d.sync += f14.eq(later(gain4, 9))
-            with m.Case(Kind.BACK_SUMS):
-                m.d.sync += f14.eq(words13)
-            with m.Default():
-                m.d.sync += f14.eq(later(slope1.along, 12))
-        product16 = register(register(u14 * f14))
-        # Stages 2 to 4: the bias in units of these products.
-        bias4 = self._rounded(m, bias1 << UNIT + BIAS_LIFT, self.bias_down)
-        outcome17 = register(product16 + later(bias4, 12), signed(PRODUCT + 1))
+        x7 = soon(x4, 3)
+        words13, x13 = soon(words7, 6), soon(x7, 6)
+        f13 = Mux(sums | norms, Mux(sums, x13, later(gain4, 9)), Mux(back_sums, words13, later(slope1.along, 12)))
+        # Stages 13 to 15: the bias in units of these products, which a norm adds to them.
+        bias15 = self._rounded(m, later(bias1, 11) << UNIT + BIAS_LIFT, self.bias_down, code=True)
+        multiply = place(m, "multiply", MultiplyAdd(a=_NORMALISED, b=PULL, width=PRODUCT + 1), platform)
+        m.d.comb += [
+            multiply.a.eq(Mux(sums, x13, unit13)),
+            multiply.b.eq(f13),
+            multiply.c.eq(bias15),
+            multiply.add.eq(norms),
+        ]
+        product16 = multiply.p
         # Stages 17 to 20: gradient less mean and part along x.
         pull17 = register(product16 >> UNIT - 1)
-        less17 = register(later(words13, 3) - later(slope1.mean, 15), signed(26))
+        less17 = register(soon(words13, 3) - later(slope1.mean, 15), signed(26))
         pull18 = register((pull17 + 1) >> 1)
         rest19 = register(register(less17) - pull18)
         # mutant wraps-rest: kept, beyond = rest19[:REST].as_signed(), Const(0, 1)
         kept, beyond = saturate_hdl(rest19, signed(REST))
-        over20 = register(beyond & (kind == Kind.BACK) & later(self.counts, 19))
+        over20 = register(beyond & backs & later(self.counts, 19))
         # Stages 20 to 24: times the root's mantissa, or a.
-        x20 = register(Mux(kind == Kind.BACK, kept, later(unit13, 6)), signed(_NORMALISED))
-        y20 = register(
-            Mux(kind == Kind.BACK, Cat(later(mantissa1, 18), Const(0, 1)).as_signed(), later(a1, 18)), signed(PULL)
-        )
+        x20 = register(Mux(backs, kept, soon(unit13, 6)), signed(_NORMALISED))
+        y20 = register(Mux(backs, Cat(later(mantissa1, 18), Const(0, 1)).as_signed(), later(a1, 18)), signed(PULL))
         product22 = register(register(x20 * y20))
         fine22 = later(self.fine, 22)
         # mutant one-root: coarse23 = register(product22 << SPREAD)
@@ -184,24 +187,13 @@ class NormLane(wiring.Component):
         word24 = register(coarse23 >> register(fine22[:_FINE]))
 
         # Stage 25. What is added up is chosen early.
-        plain14 = Signal(signed(2 * WIDE), reset_less=True)
-        with m.Switch(kind):
-            with m.Case(Kind.SUMS):
-                m.d.sync += plain14.eq(x13)
-            with m.Case(Kind.BACK_SUMS):
-                m.d.sync += plain14.eq(words13)
-            with m.Default():
-                m.d.sync += plain14.eq(later(product, 9))
-        with m.Switch(kind):
-            with m.Case(Kind.SUMS, Kind.BACK_SUMS, Kind.LARGEST, Kind.PULLS):
-                m.d.sync += self.word.eq(later(plain14, 10))
-            with m.Case(Kind.NORM):
-                m.d.sync += self.word.eq(later(outcome17, 7))
-            with m.Case(Kind.POWERS, Kind.SHARES):
-                m.d.sync += self.word.eq(later(power21, 3))
-            with m.Default():
-                m.d.sync += self.word.eq(word24)
-        m.d.sync += [self.second.eq(later(product16, 8)), self.clipped.eq(later(over9, 15) + later(over20, 4))]
+        plain8 = register(Mux(sums, x7, Mux(back_sums, words7, soon(product, 3))), signed(2 * WIDE))
+        product24, power24 = later(product16, 8), soon(power21, 3)
+        added = sums | back_sums | largest | pulls
+        upper, lower = register(norms | power), register(added | power)
+        made = Mux(upper, Mux(lower, power24, product24), Mux(lower, later(plain8, 16), word24))
+        m.d.sync += self.word.eq(made)
+        m.d.sync += [self.second.eq(product24), self.clipped.eq(later(over9, 15) + later(over20, 4))]
         return m
 
     @staticmethod
@@ -217,21 +209,23 @@ class NormLane(wiring.Component):
         return register(coarse >> register(shift[:_FINE])), register(register((beyond >> shift[_FINE:])[0]))
 
     @staticmethod
-    def _rounded(m, value, shift):
+    def _rounded(m, value, shift, *, code=False):
         """``value * 2**-shift`` to the nearest integer, 3 cycles later.
 
-        ``shift`` has 6 bits.
+        ``shift`` has 6 bits. ``code``: most of the lower bits of ``value`` are 0.
         """
         coarse = Signal(signed(len(value) + 1), reset_less=True)
         fine = Signal.like(coarse, reset_less=True)
-        small = Signal(_FINE, reset_less=True)
-        m.d.sync += [coarse.eq((value << 1) >> (shift & _COARSE)), small.eq(shift[:_FINE]), fine.eq(coarse >> small)]
+        # By the lower bits first: a code far to the left has few bits until it goes far.
+        first = 0b001111 if code else _COARSE
+        rest = delay(m, shift, 1)
+        m.d.sync += [coarse.eq((value << 1) >> (shift & first)), fine.eq(coarse >> (rest & (first ^ 0b111111)))]
         return registered(m, (fine + 1) >> 1, signed(len(value)))
 
-    def _power(self, m, product, level14):
+    def _power(self, m, product, powers, level14):
         """A power of two with 27 fraction bits.
 
-        Its argument is ``product`` shifted, of stage 11, less a level, of stage 14; it comes in stage 21.
+        Its argument is ``product`` shifted, of stage 11; unless ``powers``, less a level, of stage 14. Stage 21 has it.
         """
         register = partial(registered, m)
         # Stages 12 to 15.
@@ -239,7 +233,7 @@ class NormLane(wiring.Component):
         least = LEAST_ARGUMENT << EXPONENT_FRAC
         # mutant unlimited: argument14 = register(fine13, _ARGUMENT)
         argument14 = register(Mux(wide13 | ~_uniform(fine13[_ARGUMENT.width - 2 :]), least, fine13), _ARGUMENT)
-        above15 = register(argument14 - Mux(self.kind == Kind.POWERS, 0, level14), _ARGUMENT)
+        above15 = register(argument14 - Mux(powers, 0, level14), _ARGUMENT)
         # Stages 16 to 19: the table, and how far the power is shifted right.
         rest = EXP2.rest
         base, slope = EXP2.table

@@ -88,7 +88,9 @@ class NormGains(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Memory(shape=unsigned(8 * BEAT), depth=GAINS * 8, init=[])
+        m.submodules.rows = rows = Memory(
+            shape=unsigned(8 * BEAT), depth=GAINS * 8, init=[], attrs={"ram_style": "ultra"}
+        )
         m.submodules.exponents = exponents = Memory(shape=signed(8), depth=GAINS, init=[])
         into, own = rows.write_port(), exponents.write_port()
         m.d.comb += [

@@ -1,6 +1,6 @@
 """The product engine: products of tiles of 8-bit codes."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import connect
@@ -96,7 +96,12 @@ class ProductEngine(wiring.Component):
         ):
             intake = records(m, self, name, platform, slots=slots, bits=NARROW)
             tiles = place(m, f"tiles_{name}", TurningMemory(banks=banks, slots=slots), platform)
-            m.d.comb += [tiles.write.eq(intake.write), tiles.read.eq(feed.read), feed.o.eq(tiles.o)]
+            m.d.comb += [
+                tiles.write.eq(intake.write),
+                tiles.read.eq(feed.read),
+                tiles.blank.eq(feed.blank),
+                feed.o.eq(tiles.o),
+            ]
             self._exponents(m, name, intake, slots, (front, rows))
 
     def _exponents(self, m, name, intake, slots, readers):
@@ -149,32 +154,34 @@ class ProductEngine(wiring.Component):
         for n in range(columns):
             at = offset + n
             m.d.comb += mask[n].eq((at >= row.o_column) & (at <= row.o_column + row.columns))
-        m.submodules.results = kept = memory.Memory(
-            shape=data.ArrayLayout(signed(WORD), columns),
-            depth=RESULTS * EDGE * config.passes,
-            init=[],
-            attrs={"ram_style": "block"},
-        )
-        write, read = kept.write_port(granularity=1), kept.read_port()
-        column = Cat(store.read.column)
-        parts = columns // WORDS
-        log = (parts - 1).bit_length()
-        m.d.comb += [
-            write.addr.eq(Cat(row["pass"][:passes], row.row, row.o)),
-            write.data.eq(words),
-            write.en.eq(Mux(leaves, mask, 0)),
-            read.addr.eq(Cat(column[log : log + passes], store.read.row, store.slot)[: len(read.addr)]),
-            read.en.eq(store.read.en),
-        ]
+        # A memory for 16 columns. Every second one is an ultra RAM: chips have fewer block RAMs than this needs.
+        log, address, outs = (columns // WORDS - 1).bit_length(), Cat(row["pass"][:passes], row.row, row.o), []
+        for part in range(columns // WORDS):
+            own = slice(part * WORDS, (part + 1) * WORDS)
+            m.submodules[f"results_{part}"] = kept = memory.Memory(
+                shape=data.ArrayLayout(signed(WORD), WORDS),
+                depth=RESULTS * EDGE * config.passes,
+                init=[],
+                attrs={"ram_style": "ultra" if part % 2 else "block"},
+            )
+            write, read = kept.write_port(granularity=1), kept.read_port()
+            m.d.comb += [
+                write.addr.eq(address),
+                write.data.eq(words.as_value()[own.start * WORD : own.stop * WORD]),
+                write.en.eq(Mux(leaves, mask[own], 0)),
+                read.addr.eq(Cat(store.read.column[log : log + passes], store.read.row, store.slot[:2])),
+                read.en.eq(store.read.en),
+            ]
+            outs.append(read.data.as_value())
         # Words of even and of odd columns; an array of 16 columns has both in the same place.
-        for bank, words_out in enumerate(store.words):
-            which = Cat(Const(bank, 1), delay(m, column[1:log], 1))[:log] if log else Const(0, 1)
-            m.d.comb += words_out.eq(read.data.as_value().word_select(which, WORD * WORDS))
+        which = delay(m, store.read.column[1], 1)
+        for bank, out in enumerate(store.words):
+            m.d.comb += out.eq(Array(outs[bank % len(outs) :: 2])[which] if log > 1 else outs[bank % len(outs)])
         units = [Signal(signed(TOP + 1), name=f"unit_{slot}") for slot in range(RESULTS)]
         for slot, unit in enumerate(units):
             with m.If(leaves & (row.o == slot)):
                 m.d.sync += unit.eq(row.unit)
-        m.d.sync += store.exponent.eq(Array(units)[store.slot[: (RESULTS - 1).bit_length()]])
+        m.d.sync += store.exponent.eq(Array(units)[store.slot[:2]])
         peak = place(m, "peak", TilePeak(slots=RESULTS, lanes=columns), platform)
         m.d.comb += [
             peak.valid.eq(leaves),

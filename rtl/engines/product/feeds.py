@@ -160,7 +160,7 @@ class KeptFeed(wiring.Component):
 
     Members
     -------
-    jobs : stream of jobs. read, o : those of a :class:`~.turning.TurningMemory`.
+    jobs : stream of jobs. read, blank, o : those of a :class:`~.turning.TurningMemory`.
     w : stream of lines, with their :func:`kept_layout`.
     """
 
@@ -171,6 +171,7 @@ class KeptFeed(wiring.Component):
             {
                 "jobs": In(stream.Signature(job_layout())),
                 "read": Out(turning_read(config.w_slots)),
+                "blank": Out(1),
                 "o": In(8 * config.array_columns),
                 "w": Out(stream.Signature(self.layout)),
             }
@@ -200,19 +201,17 @@ class KeptFeed(wiring.Component):
                 nest.step(args.w, args.w_step)
         with m.If(jobs.begins):
             m.d.sync += [*nest.begin(jobs.next.args, 0), nest.slot.eq(jobs.next.args.w), row.eq(0)]
-        inside = Signal()
         below, above = Signal(), Signal()
         m.d.sync += [below.eq(index < args.k_from), above.eq(index > args.k_to)]
-        # mutant unmasked: m.d.comb += inside.eq(1)
-        m.d.comb += inside.eq(~((nest.first_tile & below) | (nest.last_tile & above)))
+        # mutant unmasked: m.d.comb += self.blank.eq(0)
+        m.d.comb += self.blank.eq((nest.first_tile & below) | (nest.last_tile & above))
         there = delay(m, go, TurningMemory.latency, reset_less=False)
-        counts = delay(m, inside, TurningMemory.latency - 1)
         m.submodules.queue = queue = ShortQueue(width=self.layout.size, depth=DEPTH)
         # A line's room is free again when it is taken.
         count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         m.d.comb += [
             queue.w_en.eq(there),
-            queue.w_data.eq(Cat(Mux(counts, self.o, 0), delay(m, args.exposed, TurningMemory.latency))),
+            queue.w_data.eq(Cat(self.o, delay(m, args.exposed, TurningMemory.latency))),
             self.w.valid.eq(queue.r_rdy),
             self.w.p.eq(queue.r_data),
             queue.r_en.eq(self.w.ready),
@@ -234,7 +233,7 @@ class RowFeed(wiring.Component):
 
     Members
     -------
-    jobs : stream of jobs. read, o : those of a :class:`~.turning.TurningMemory`.
+    jobs : stream of jobs. read, blank, o : those of a :class:`~.turning.TurningMemory`.
     x_exponent, w_exponent, b_exponent : places whose exponents are read, and the exponents in the next cycle.
     i : stream of lines, with their :func:`row_layout`.
     """
@@ -250,6 +249,7 @@ class RowFeed(wiring.Component):
             {
                 "jobs": In(stream.Signature(job_layout())),
                 "read": Out(turning_read(config.x_slots)),
+                "blank": Out(1),
                 "o": In(8 * config.array_rows),
                 "x_slot": Out(range(config.x_slots)),
                 "w_slot": Out(range(config.w_slots)),
@@ -345,11 +345,11 @@ class RowFeed(wiring.Component):
         rest = TurningMemory.latency - 3
         drop, far = delay(m, drop, rest), delay(m, far, rest)
         there, tag = (delay(m, each, TurningMemory.latency, reset_less=False) for each in (there, tag))
-        present = delay(m, inside, TurningMemory.latency)
         m.submodules.queue = queue = ShortQueue(width=len(self.i.p.as_value()), depth=DEPTH)
         line = Signal(self.layout)
         m.d.comb += [
-            line.x.eq(Mux(present, self.o, 0)),
+            self.blank.eq(~present),
+            line.x.eq(self.o),
             line.row.eq(tag),
             line.row.drop.eq(drop),
             line.row.far.eq(far),

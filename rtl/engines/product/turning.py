@@ -1,12 +1,12 @@
 """Memory of tiles whose rows and columns are read alike."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.tile_codes import EDGE
 from ...formats.tile_records import BEAT
-from ...stream.delay import delay
+from ...stream.delay import delay, registered
 from ..tile_load import tile_write
 
 __all__ = ["TurningMemory", "turning_read"]
@@ -43,7 +43,7 @@ class TurningMemory(wiring.Component):
     Members
     -------
     write : see :func:`~..tile_load.tile_write`.
-    read : see :func:`turning_read`. o : ``banks`` bytes.
+    read : see :func:`turning_read`. blank : the line that was read in the cycle before is zeros. o : ``banks`` bytes.
     """
 
     latency = 6
@@ -53,7 +53,9 @@ class TurningMemory(wiring.Component):
             raise ValueError(f"banks={banks}: must be 16, 32 or 64")
         self.banks = banks
         self.slots = slots
-        super().__init__({"write": In(tile_write(slots)), "read": In(turning_read(slots)), "o": Out(8 * banks)})
+        super().__init__(
+            {"write": In(tile_write(slots)), "read": In(turning_read(slots)), "blank": In(1), "o": Out(8 * banks)}
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -62,35 +64,39 @@ class TurningMemory(wiring.Component):
         bits = max((self.slots - 1).bit_length(), 1)
         # A beat lies from bank row + 16 * beat on: its bytes turn within 16 banks, which are a beat's own.
         write = self.write
-        codes = Array(write.data.word_select(n, 8) for n in range(BEAT))
-        turned = [Signal(8, reset_less=True, name=f"turned_{n}") for n in range(BEAT)]
-        m.d.sync += [byte.eq(codes[(n - write.row)[:4]]) for n, byte in enumerate(turned)]
+        codes = [write.data.word_select(n, 8) for n in range(BEAT)]
+        turned = [registered(m, code) for code in _rotated(m, codes, (-write.row)[:4])]
         there = delay(m, write.valid, 1, reset_less=False)
         slot, row, beat = (delay(m, each, 1) for each in (write.slot, write.row, write.beat))
-        begin = Signal(log)
-        m.d.comb += begin.eq(row + (beat << 4))
+        begin = registered(m, (write.row + (write.beat << 4))[:log])
 
         # The lowest bits of where the line begins say how far its bytes are turned.
-        first = delay(m, self.read, 1)
-        read, shift = delay(m, first, 1), Signal(log, reset_less=True)
-        m.d.sync += shift.eq(first.line + first.first)
+        early = delay(m, self.read, 1)
+        begins = (early.line + early.first)[:log]
+        read, shift = delay(m, early, 1), registered(m, begins)
+        line = read.line[:log]
+        # The line's first element is in bank ``shift``; elements of the block behind its own are from bank ``line`` on,
+        # and before ``shift``.
+        straight = registered(m, begins < early.line[:log])
         out = []
         for bank in range(banks):
             m.submodules[f"bank_{bank}"] = kept = memory.Memory(
                 shape=8, depth=self.slots * EDGE * blocks, init=[], attrs={"ram_style": "block"}
             )
             w, r = kept.write_port(), kept.read_port()
-            place, which = Signal(log, name=f"place_{bank}"), Signal(_BITS, name=f"which_{bank}")
             m.d.comb += [
-                place.eq(bank - begin),
-                w.en.eq(there & (place < BEAT)),
+                w.en.eq(there & _looked_up(begin, lambda at, bank=bank: (bank - at) % banks < BEAT)),
                 w.data.eq(turned[bank % BEAT]),
                 w.addr.eq(self._address(beat >> (log - 4), row, slot[:bits])),
             ]
             # Element of the line that the bank has.
-            at = Signal(log, name=f"at_{bank}")
-            m.d.comb += [at.eq(bank - shift), which.eq(read.first + at)]
+            which = [_looked_up(line[: n + 1], lambda at, bank=bank, n=n: (bank - at) >> n & 1) for n in range(log)]
+            if blocks > 1:
+                after = registered(m, _looked_up(begins, lambda at, bank=bank: bank >= at))
+                before = registered(m, _looked_up(early.line[:log], lambda at, bank=bank: bank < at))
+                which.append((read.first >> log) + ~Mux(straight, after & before, after | before))
             address = Signal(len(r.addr), reset_less=True, name=f"address_{bank}")
+            which = Cat(which)[:_BITS]
             natural = self._address(which >> log, read.line, read.slot[:bits])
             other = self._address(read.line >> log, which, read.slot[:bits])
             # mutant straight: m.d.sync += address.eq(natural)
@@ -99,17 +105,9 @@ class TurningMemory(wiring.Component):
             out.append(r.data)
         # Back: by multiples of four, then by the rest.
         by = delay(m, shift, 2)
-        coarse = []
-        for n in range(banks):
-            byte = Signal(8, reset_less=True, name=f"coarse_{n}")
-            m.d.sync += byte.eq(Array(out[(n + 4 * step) % banks] for step in range(banks // 4))[by[2:]])
-            coarse.append(byte)
-        rest = delay(m, by[:2], 1)
-        fine = []
-        for n in range(banks):
-            byte = Signal(8, reset_less=True, name=f"fine_{n}")
-            m.d.sync += byte.eq(Array(coarse[(n + step) % banks] for step in range(4))[rest])
-            fine.append(byte)
+        coarse = [registered(m, byte) for byte in _rotated(m, out, by[2:], step=4)]
+        rest, blank = delay(m, by[:2], 1), delay(m, self.blank, self.latency - 2)
+        fine = [registered(m, Mux(blank, 0, byte)) for byte in _rotated(m, coarse, rest)]
         m.d.comb += self.o.eq(Cat(fine))
         return m
 
@@ -117,3 +115,22 @@ class TurningMemory(wiring.Component):
         """Of a byte in its bank."""
         blocks = (EDGE // self.banks - 1).bit_length()
         return Cat(block[:blocks], row, slot)
+
+
+def _rotated(m, values, by, *, step=1):
+    """``values`` from ``step * by`` on, and those before behind them: by two bits at a time, a LUT a bit each."""
+    count = len(values)
+    for first in reversed(range(0, len(by), 2)):
+        bits, before, values = by[first : first + 2], values, []
+        for n in range(count):
+            value = Signal(8)
+            each = [before[(n + (k * step << first)) % count] for k in range(1 << len(bits))]
+            m.d.comb += value.eq(Array(each)[bits])
+            values.append(value)
+    return values
+
+
+def _looked_up(value, rule):
+    """A bit that ``rule`` makes of a value of few bits: a LUT."""
+    table = sum(bool(rule(at)) << at for at in range(1 << len(value)))
+    return Const(table, 1 << len(value)).bit_select(value, 1)
