@@ -118,7 +118,10 @@ class TurningMemory(wiring.Component):
 
 
 def _rotated(m, values, by, *, step=1):
-    """``values`` from ``step * by`` on, and those before behind them: by two bits at a time, a LUT a bit each."""
+    """``values`` from ``step * by`` on, then those before.
+
+    By two bits at a time: a LUT a bit for each.
+    """
     count = len(values)
     for first in reversed(range(0, len(by), 2)):
         bits, before, values = by[first : first + 2], values, []
