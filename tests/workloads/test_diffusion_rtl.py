@@ -12,24 +12,35 @@ from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
 
 #: The least array; slots for a convolution, and for an image.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
+TAKERS = {"product": "xw", "element": "ab", "norm": "ab"}
 
 
-def test_a_step_leaves_the_memory_of_the_models_in_the_cycles_of_the_forecast():
-    """All operations, AdamW and new codes; every byte, every counter, and every command's first and last cycle."""
-    shapes = small_unet(size=4, channels=(8, 8), attends=(False, True), text=8, heads=1, groups=4)
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
+    """Two of all operations, AdamW and new codes; every byte, every counter, each command's first and last cycle."""
+    shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=16, groups=4)
     small, rule = SmallDiffusion.drawn(shapes, text=4, rank=2), IntegerDescent(1e-3)
     adapters = rule.begun(small.adapters)
     step = lower(SMALL, small.listed, small.weights, images=1, fractions=rule.fractions, rule=rule.rule)
+    stores = [each.operands for each in step.program.instructions if each.engine.name == "store"]
+    # Memory and a slot, only a slot, only memory; each port that takes forwards.
+    assert {(each.get("forward", 0), each.get("only", 0)) for each in stores} == {(1, 0), (1, 1), (0, 0)}
+    taken = {str(each["to"]) for each in stores if each.get("forward")}
+    assert taken == {f"{engine}.{port}" for engine, ports in TAKERS.items() for port in ports}
     models = Models(SMALL, step.program.length)
-    data, noise = small.inputs(1, 3)
-    wanted = Stepper(step, models, adapters)(data, noise)
-    with Device(SMALL, design(SMALL), lambda done, total, text: None, timing={"read_latency": 9}) as device:
-        made = Stepper(step, device, adapters)(data, noise)
-        memory = device.read(0, step.program.offset)
-    assert made[0] == wanted[0]
-    assert all((made[1][name].parts[part] == wanted[1][name].parts[part]).all() for name in made[1] for part in "ab")
-    found, expected = (np.frombuffer(each, np.uint8) for each in (memory, models.read(0, step.program.offset)))
-    assert not np.flatnonzero(found != expected).size
-    health = {"saturated": models.machine.saturated, "underflowed": models.machine.underflowed}
     timing = forecast_placed(step.program, read_latency=9)
-    check_step(device.ran[0], step.instructions(1), timing, **health)
+    with Device(SMALL, design(SMALL), lambda done, total, text: None, timing={"read_latency": 9}) as device:
+        expected, made = Stepper(step, models, adapters), Stepper(step, device, adapters)
+        for number in (1, 2):
+            before = models.machine.saturated, models.machine.underflowed
+            given = small.inputs(1, number)
+            (loss, factors), (found, after) = expected(*given), made(*given)
+            assert found == loss
+            assert all((after[name].parts[part] == factors[name].parts[part]).all() for name in after for part in "ab")
+            memories = (each.read(0, step.program.offset) for each in (device, models))
+            one, other = (np.frombuffer(each, np.uint8) for each in memories)
+            assert not np.flatnonzero(one != other).size
+            health = {
+                "saturated": models.machine.saturated - before[0],
+                "underflowed": models.machine.underflowed - before[1],
+            }
+            check_step(device.ran[-1], step.instructions(number), timing, **health)
