@@ -1,16 +1,17 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/diffusion_step.py [--batch 8] [--json]``
+``python docs/examples/diffusion_step.py [--batch 8] [--through-memory] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
 engine's cycles are those of its commands, from start to done: WORDS and AdamW wait for memory in them. STORE sends a
-beat a cycle, to memory, to a slot of an engine or to both.
+beat a cycle, to memory, to a slot of an engine or to both; with ``--through-memory`` to memory only.
 """
 
 import argparse
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from gradloom.rtl.formats.product import ProductOpcode
@@ -34,13 +35,14 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int) -> dict[str, Any]:
+def measured(batch: int, forwards: bool = True) -> dict[str, Any]:
     """The figures of a step of ``batch`` images."""
+    config = replace(CONFIG, forwards=int(forwards))
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     rule = IntegerDescent(1e-3)
     rule.begun(fresh_adapters(listed, 0))
-    step = lower(CONFIG, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
+    step = lower(config, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
     told = forecast_placed(step.program)
     own: Counter[str] = Counter()
     reads: Counter[str] = Counter()
@@ -76,9 +78,10 @@ def main() -> None:
     """Prints them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--through-memory", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = measured(asked.batch)
+    found = measured(asked.batch, not asked.through_memory)
     if asked.json:
         print(json.dumps(found, indent=2))
         return

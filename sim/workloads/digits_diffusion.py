@@ -377,6 +377,7 @@ class DiffusionTask:
             "samples": len(self.learn.latents),
             "judged": len(self.held.latents),
             "generated": asked.generate,
+            "clock_mhz": self.job.config.clock_mhz,
             "adapter_parameters": sum(p.size for each in outcome.learnt.values() for p in each.parts.values()),
             "memory_bytes": sum(kept.values()),
             "memory_bytes_float32": sum(memory(self.listed, asked.batch, float32=True).values()),

@@ -64,9 +64,9 @@ def test_units_need_what_the_programs_commands_need():
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
 def test_a_batchs_step_takes_what_was_planned():
-    """Of eight images, within 15 % of the forecast of the program."""
+    """Of eight images, whose operations overlap, a sixth less than one operation after another."""
     bounds, program = lowered(8)
-    assert abs(summed(bounds)["cycles"] / forecast_placed(program).total - 1) <= 0.15
+    assert 0.8 <= forecast_placed(program).total / summed(bounds)["cycles"] <= 0.9
 
 
 def test_an_operations_bound_is_the_most_of_its_units():

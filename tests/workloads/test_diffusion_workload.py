@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import gradloom
+from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.datasets import mnist_test
 from gradloom.rtl.models.diffusion_lora import FILE
 from gradloom.rtl.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
@@ -123,6 +124,7 @@ def test_steps_on_the_machine_are_those_of_the_reference(on_models, data, tmp_pa
     for name in ("loss", "loss_after", "own_loss_after", "saturated", "zeroed", "stored"):
         assert made[name] == wanted[name]
     assert made["equal_to_reference"]["losses"] == 2 and made["cycles"]["total"] == made["forecast"]["total"]
+    assert made["clock_mhz"] == PRESETS[PRESET].config.clock_mhz
     assert len(told) == 2 and sum(each["underflowed"] for each in told) == made["zeroed"] > 0
     assert (tmp_path / "rtlNone" / FILE).read_bytes() == (tmp_path / "reference" / FILE).read_bytes()
 
