@@ -6,7 +6,7 @@ job has read it. Where nothing else reads the record, it does not go to memory.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -32,14 +32,6 @@ class _Reader:
     turn: int
     port: Port
     block: Block
-
-
-@dataclass
-class _Kept:
-    """A block of slots that STOREs fill, as far as they are known."""
-
-    reader: _Reader
-    stores: list[Store] = field(default_factory=list)
 
 
 class Placement:
@@ -77,7 +69,8 @@ class Placement:
         }
         self.turns.clear()
         self.results: Counter[str] = Counter()
-        self.kept: dict[tuple[Port, tuple[int, ...]], _Kept] = {}
+        #: STOREs, as far as they are known, that fill a block of slots.
+        self.kept: dict[tuple[Port, tuple[int, ...]], list[Store]] = {}
 
     def jobs(self, shown: Collection[int]) -> list[Job]:
         """All jobs; records ``shown`` go to memory in any case."""
@@ -110,8 +103,7 @@ class Placement:
                     if last is not None:
                         self._cancel((engine, name), last)
         for name, block in sketch.blocks:
-            kept = self.kept.pop(((engine, name), block.offsets), None)
-            if kept is not None:
+            if self.kept.pop(((engine, name), block.offsets), None) is not None:
                 del own[name].kept[block.offsets]
         for name, slot in job.uses:
             own[name].read((slot,), self.turns[engine])
@@ -130,7 +122,7 @@ class Placement:
         slots = self.slots[port]
         first = slots.find(block.offsets)
         kept = self.kept.get((port, block.offsets))
-        there = set[int]() if kept is None else {store.offset for store in kept.stores}
+        there = {store.offset for store in kept or ()}
         if first is None:
             pinned = {slot for other, slot in job.uses if other == name}
             first = slots.take(block.offsets, pinned, self.turns[job.engine])
@@ -166,15 +158,15 @@ class Placement:
         if key not in self.kept:
             if slots.find(block.offsets) is not None or not slots.keep(block.offsets, self.turns[engine], reader.turn):
                 return
-            self.kept[key] = _Kept(reader)
+            self.kept[key] = []
         first = slots.held[block.offsets]
         record = block.tiles.record
         slot = first + block.offsets.index(store.offset)
         store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
-        self.kept[key].stores.append(store)
+        self.kept[key].append(store)
 
     def _cancel(self, port: Port, block: tuple[int, ...]) -> None:
-        for store in self.kept.pop((port, block)).stores:
+        for store in self.kept.pop((port, block)):
             store.to = None
 
 
