@@ -73,7 +73,7 @@ class Fabric(wiring.Component):
     Members
     -------
     NAME : ``In(EngineSignature())``, for each engine
-    load, refuse : LOAD's beats; ``refuse`` also for a number that no port has.
+    load, refuse : LOAD's beats; ``refuse``, a cycle behind its beat, also for a number that no port has.
     request, refuse_store, store : STORE's requests and beats; ``refuse_store`` also for a number that no port has.
     health : ``Out(Health)``, the sum over the engines, a cycle later.
     """
@@ -87,7 +87,7 @@ class Fabric(wiring.Component):
         super().__init__(
             {
                 **{each.name: In(EngineSignature()) for each in machine.engines.own},
-                "load": In(stream.Signature(LoadBeat(data_bits))),
+                "load": In(stream.Signature(LoadBeat(data_bits, len(machine.engines.loads)))),
                 "refuse": Out(1),
                 "request": In(stream.Signature(store_request(forwards))),
                 "refuse_store": Out(1),
@@ -140,21 +140,24 @@ class Fabric(wiring.Component):
     def _load(self, m: Module, ports: list[Any]) -> list[Signal]:
         """Sends beats to the port of their number.
 
-        A number without a port is refused, and taken as any beat is. Returns of each port whether the payload is its.
+        A number without a port is refused, and taken as any beat is. What is refused ends in registers, for each port
+        one. Returns of each port whether the payload is its.
         """
-        beat, ready, refused = self.load.p, [], [self.load.p.dest >= len(ports)]
+        beat, ready, refused = self.load.p, [], [self.load.p.to[len(ports)]]
         mine = []
         for number, port in enumerate(ports):
             asked = Signal(name=f"load_{number}")
             m.d.comb += [
-                asked.eq(beat.dest == number),
+                asked.eq(beat.to[number]),
                 port.beats.valid.eq(self.load.valid & asked),
                 *(port.beats.p[name].eq(beat[name]) for name in ("data", "first", "last", "arg", "index")),
             ]
             mine.append(asked)
             ready.append(~asked | port.beats.ready)
             refused.append(asked & port.refuse)
-        m.d.comb += [self.load.ready.eq(Cat(ready).all()), self.refuse.eq(Cat(refused).any())]
+        before = Signal(len(refused), name="refused")
+        m.d.sync += before.eq(Cat(refused))
+        m.d.comb += [self.load.ready.eq(Cat(ready).all()), self.refuse.eq(before.any())]
         return mine
 
     def _forwards(self, m: Module, platform: Any, loaded: list[Signal]) -> SimpleNamespace:

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from ..hierarchy import place
 from .bus.axi import AXI4Signature, AXILiteSignature
 from .bus.read_dma import ReadDMA
 from .bus.write_dma import WriteDMA
@@ -50,10 +51,10 @@ class Shell(wiring.Component):
         High while an enabled interrupt is pending.
     array, ... : ``Out(EngineSignature())``
         The engines that are not in the shell, by name.
-    o_load : ``Out(stream.Signature(LoadBeat(data_bits)))``
+    o_load : ``Out(stream.Signature(LoadBeat(data_bits, ports)))``
         What LOAD read.
     refuse_load : ``In(1)``
-        With a beat that is taken: it has no place; see ``refuse`` of :class:`~.bus.read_dma.ReadDMA`.
+        A cycle behind a beat that was taken: it has no place; see ``refuse`` of :class:`~.bus.read_dma.ReadDMA`.
     o_request : ``Out(stream.Signature(store_request(forwards)))``
         Which source STORE wants beats of.
     refuse_store : ``In(1)``
@@ -91,7 +92,7 @@ class Shell(wiring.Component):
         self.data_bits = data_bits
         self.slots = slots
         bus = {"data_bits": data_bits, "addr_bits": addr_bits, "id_bits": id_bits}
-        self._read = ReadDMA(**bus, outstanding=outstanding)
+        self._read = ReadDMA(**bus, outstanding=outstanding, ports=len(engines.loads))
         self._write = WriteDMA(**bus, outstanding=outstanding, forwards=forwards)
         self._sequencer = Sequencer(
             engines, data_bits=data_bits, slots=slots, depth=depth, requests=bool(requests), forwards=forwards
@@ -102,7 +103,7 @@ class Shell(wiring.Component):
                 "m_axi": Out(AXI4Signature(**bus)),
                 "irq": Out(1),
                 **{e.name: Out(EngineSignature()) for e in engines.own},
-                "o_load": Out(stream.Signature(LoadBeat(data_bits))),
+                "o_load": Out(stream.Signature(LoadBeat(data_bits, len(engines.loads)))),
                 "refuse_load": In(1),
                 "o_request": Out(stream.Signature(store_request(forwards))),
                 "refuse_store": In(1),
@@ -118,8 +119,9 @@ class Shell(wiring.Component):
         m.submodules.registers = registers = RegisterFile(requests=self._sequencer.requests)
         m.submodules.counters = counters = Counters(len(self.engines.phases))
         m.submodules.sequencer = seq = self._sequencer
-        m.submodules.read = read = self._read
-        m.submodules.write = write = self._write
+        # Units of their own: what comes from the engines is late in its cycle and has little logic left.
+        read = place(m, "read", self._read, platform)
+        write = place(m, "write", self._write, platform)
 
         connect(m, flipped(self.s_axi), registers.bus)
         connect(m, seq.engine_load, read.port)
@@ -152,14 +154,15 @@ class Shell(wiring.Component):
         stored, pulse = registers.stored, registers.pulse
         # Writing another identity makes what is cached worthless.
         identity = Signal.like(stored.BASE_ID.value)
-        m.d.sync += identity.eq(stored.BASE_ID.value)
+        changed = Signal()
+        m.d.sync += [identity.eq(stored.BASE_ID.value), changed.eq(identity != stored.BASE_ID.value)]
         m.d.comb += [
             registers.busy.program.eq(seq.busy),
             registers.busy.request.eq(seq.request_busy),
             seq.bell.eq(pulse.CONTROL.bell),
             seq.reset.eq(pulse.CONTROL.reset),
             seq.request_bell.eq(pulse.CONTROL.request),
-            seq.cache_clear.eq(pulse.CACHE_CLEAR.clear | (identity != stored.BASE_ID.value)),
+            seq.cache_clear.eq(pulse.CACHE_CLEAR.clear | changed),
             seq.base[:32].eq(stored.WINDOW_BASE_LO.value),
             seq.base[32:].eq(stored.WINDOW_BASE_HI.value),
             seq.size.eq(stored.WINDOW_SIZE.value),

@@ -137,12 +137,13 @@ ControlOperands = data.StructLayout(
 )
 
 
-def LoadBeat(data_bits=128):
+def LoadBeat(data_bits, ports):
     """A beat that LOAD read.
 
-    ``index`` counts beats in its command, which ``first`` and ``last`` bound.
+    ``index`` counts beats in its command, which ``first`` and ``last`` bound. ``to`` has a bit for each load port,
+    of which the beat's is high, and one more for a number that no port has.
     """
-    return data.StructLayout({"data": data_bits, "first": 1, "last": 1, "dest": 8, "arg": 32, "index": 24})
+    return data.StructLayout({"data": data_bits, "first": 1, "last": 1, "to": ports + 1, "arg": 32, "index": 24})
 
 
 #: What STORE asks of a source: ``beats`` beats on its input stream.

@@ -86,11 +86,12 @@ class PlainQueue(wiring.Component):
             read.addr.eq(consume),
             self.r_data.eq(read.data),
         ]
-        m.d.sync += [
-            self.level.eq(stepped(self.level, put, take)),
-            produce.eq(produce + put),
-            consume.eq(consume + take),
-        ]
+        m.d.sync += self.level.eq(stepped(self.level, put, take))
+        # Enabled, not added to: what moves is known late.
+        with m.If(put):
+            m.d.sync += produce.eq(produce + 1)
+        with m.If(take):
+            m.d.sync += consume.eq(consume + 1)
         return m
 
 
@@ -99,7 +100,8 @@ class ShortQueue(wiring.Component):
 
     It is equal cycle by cycle.
 
-    ``r_data`` is a register; an entry is there 2 cycles after it was written to an empty queue.
+    ``r_data`` is a register; an entry is there 2 cycles after it was written to an empty queue. ``almost``: with one
+    entry more there would be no room. ``empty``: there is none, also on its way.
 
     Parameters
     ----------
@@ -112,7 +114,16 @@ class ShortQueue(wiring.Component):
             raise ValueError(f"depth={depth}: must be at least 2")
         self.width, self.depth = width, depth
         super().__init__(
-            {"w_data": In(width), "w_en": In(1), "w_rdy": Out(1), "r_data": Out(width), "r_en": In(1), "r_rdy": Out(1)}
+            {
+                "w_data": In(width),
+                "w_en": In(1),
+                "w_rdy": Out(1),
+                "r_data": Out(width),
+                "r_en": In(1),
+                "r_rdy": Out(1),
+                "almost": Out(1),
+                "empty": Out(1),
+            }
         )
 
     def elaborate(self, platform):
@@ -124,6 +135,8 @@ class ShortQueue(wiring.Component):
         put, take = Signal(), Signal()
         m.d.comb += [
             self.w_rdy.eq(~fill[-1]),
+            self.almost.eq(fill[-2] if depth > 1 else self.r_rdy),
+            self.empty.eq(~fill[0] & ~self.r_rdy),
             put.eq(self.w_en & ~fill[-1]),
             # mutant takes-over-a-word: take.eq(fill[0]),
             take.eq(fill[0] & (~self.r_rdy | self.r_en)),

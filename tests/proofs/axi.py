@@ -149,8 +149,9 @@ def _transfer(claim, inside, dma, *, size, data_bits):
 
 
 def _measured(claim, inside, *, data_bits):
-    now = zip(("length", "final", "room"), burst_beats(inside["offset"], inside["beats"], data_bits=data_bits))
-    claim.lemma("burst_is_measured", ~inside.state("BURST") | Cat(inside[name] == value for name, value in now).all())
+    length, final, room = burst_beats(inside["offset"], inside["beats"], data_bits=data_bits)
+    measured = (inside["last"] + 1 == length) & (inside["final"] == final) & (inside["room"] == room)
+    claim.lemma("burst_is_measured", ~inside.state("BURST") | measured)
 
 
 def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
@@ -235,14 +236,15 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     claim.check("begins_nothing_while_aborted", ~claim.past(dma.idle & dma.abort, "stopped") | dma.idle)
     dropped = dma.abort | claim.past(dma.abort, "abort")
     claim.holds("o", dma.o, unless=dropped)
-    claim.holds("o_fetch", dma.o_fetch, unless=dropped)
+    # The requester keeps room for what it asks for.
+    claim.assume("fetch_has_room", ~dma.o_fetch.valid | dma.o_fetch.ready)
     # While its consumers take what is offered, it takes what comes: a held-up bus is somebody else's doing.
     taken = Signal(2, name="taken_for")
-    free = (~dma.o.valid | dma.o.ready) & (~dma.o_fetch.valid | dma.o_fetch.ready)
+    free = ~dma.o.valid | dma.o.ready
     m.d.sync += taken.eq(Mux(free, Mux(taken == 3, 3, taken + 1), 0))
     claim.check("takes_what_comes", (taken < 2) | axi.rready)
     # A burst is in the queue from when its address is made until its last beat goes on.
-    lasts = (inside["head_valid"] & inside["head"][-1]) + (inside["skid_valid"] & inside["skid"][-1])
+    lasts = inside["head_valid"] & inside["head"][-1]
     level = _in_short_queue(claim, inside, "bursts", outstanding, dma)
     claim.lemma("every_burst_is_known", level == flying + axi.arvalid + lasts)
     claim.lemma("shown_in_time", (level == 0) | inside["bursts.r_rdy"] | (inside["asked"] & (level == 1)))
@@ -259,7 +261,7 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
         ends = ends + (fill[n] & word[1] & ~word[0])
         open_ = Mux(fill[n] & ~word[0], ~word[1], open_)
     contexts = Signal(4, name="contexts_level")
-    m.d.comb += contexts.eq(inside["contexts.inner_level"] + inside["contexts.r_rdy"])
+    m.d.comb += contexts.eq(_in_short_queue(claim, inside, "contexts", 4, dma))
     normal = ~inside["failed"] & ~dropped
     claim.lemma("every_command_is_known", ~normal | (contexts == ends + inside.state("BURST", "MEASURE")))
     claim.lemma("last_burst_is_last", ~normal | ~open_ | inside.state("BURST", "MEASURE"))
@@ -267,16 +269,12 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     write = inside.find("place", "bursts")[0]
     stored = sum(fill[n] for n in range(outstanding - 1))
     claim.lemma("between_places", (read + stored == write) | (read + stored == write + outstanding - 1))
-    claim.lemma("context_is_there", ~dma.o.valid | inside["contexts.r_rdy"])
-    claim.lemma("contexts_fit", inside["contexts.inner_level"] <= 3)
+    claim.lemma("context_is_there", ~inside.wire("mine") | inside["contexts.r_rdy"])
+    claim.lemma("mute", inside["mute"] == inside["failed"] | claim.past(dma.abort, "mute"))
     claim.lemma("states", inside.state())
     claim.lemma("context_in_time", ~normal | (contexts == 0) | inside["contexts.r_rdy"] | (contexts == 1))
     claim.lemma("head_is_known", ~inside["head_valid"] | inside["bursts.r_rdy"])
-    claim.lemma(
-        "rest_follows",
-        (flying != 0) | Mux(inside["skid_valid"], inside["skid"][-1], ~inside["head_valid"] | inside["head"][-1]),
-    )
-    claim.lemma("skid_behind_head", ~inside["skid_valid"] | inside["head_valid"])
+    claim.lemma("rest_follows", (flying != 0) | ~inside["head_valid"] | inside["head"][-1])
     claim.cover("all_in_flight", flying == outstanding)
     claim.cover("idle_again", dma.idle & claim.past(~dma.idle, "idle"))
     return claim
@@ -284,7 +282,7 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
 
 def _buffered(claim, inside, dma):
     """Beats of STORE are in a burst, in the buffer, or still to come: none is lost and none comes twice."""
-    loose, pull, more, beats = inside["loose"], inside["pull"], inside["more"], inside["beats"]
+    loose, pull, more, beats = inside["loose"] + inside["came"], inside["pull"], inside["more"], inside["beats"]
     writes, asks = inside.state("BURST", "MEASURE"), inside.state("BURST")
     under_way = writes
     if dma.forwards:
@@ -384,10 +382,11 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, for
     )
     total = sum(Mux(waiting > n, Array(lengths)[(first + n) & 3] + 1, 0) for n in range(4)) - moved
     dropped = Signal(8, name="dropped")
-    m.d.comb += dropped.eq(inside["beats.level"] - inside["loose"] - total)
+    loose = inside["loose"] + inside["came"]
+    m.d.comb += dropped.eq(inside["beats.level"] - loose - total)
     claim.lemma("dropped_by_abort_only", (dropped == 0) | claim.past(dma.abort, "abort"))
     claim.lemma("buffer_fits", inside["beats.level"] <= 2 * BURST_BEATS)
-    claim.lemma("loose_is_buffered", inside["loose"] + total <= inside["beats.level"])
+    claim.lemma("loose_is_buffered", loose + total <= inside["beats.level"])
     return claim
 
 
@@ -422,7 +421,7 @@ def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forw
     claim.check("in_its_first_state", ~long | inside.state("IDLE"))
     claim.check("without_error", ~long | (~dma.port.error.valid & ~inside["failed"]))
     claim.check("silent", ~long | (~dma.o_request.valid & ~dma.port.done & ~dma.i.ready))
-    claim.check("nothing_loose", ~long | (inside["loose"] == 0))
+    claim.check("nothing_loose", ~long | ((inside["loose"] == 0) & ~inside["came"]))
     free = claim.past(long & dma.idle, "free") & ~dma.abort
     claim.check("buffer_empty", ~free | (inside["beats.level"] == 0))
     claim.check("takes_commands", ~free | dma.port.command.ready)

@@ -23,11 +23,11 @@ WORDS = 1024
 class Pad(wiring.Component):
     """LOAD writes the word ``arg + index``; STORE reads ``arg`` onwards, a beat each ``source + 1``."""
 
-    def __init__(self, data_bits):
+    def __init__(self, data_bits, ports):
         self.data_bits = data_bits
         super().__init__(
             {
-                "i": In(stream.Signature(LoadBeat(data_bits))),
+                "i": In(stream.Signature(LoadBeat(data_bits, ports))),
                 "i_request": In(stream.Signature(StoreRequest)),
                 "o": Out(stream.Signature(data_bits)),
                 "order": Out(1),
@@ -120,7 +120,7 @@ class Bench(wiring.Component):
             timer = Timer()
             m.submodules[engine.name] = ResetInserter(shell.abort)(timer)
             connect(m, getattr(shell, engine.name), timer.port)
-        pad = Pad(shell.data_bits)
+        pad = Pad(shell.data_bits, len(shell.engines.loads))
         m.submodules.pad = ResetInserter(shell.abort)(pad)
         connect(m, shell.o_load, pad.i)
         connect(m, shell.o_request, pad.i_request)

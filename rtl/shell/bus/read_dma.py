@@ -27,8 +27,6 @@ def FetchBeat(data_bits=128):
 
 #: A burst in flight: whether it is the program's, whether it ends its command, and its first byte in the window.
 _BURST = data.StructLayout({"fetch": 1, "last": 1, "offset": 32})
-#: Where a command's beats go.
-_CONTEXT = data.StructLayout({"dest": 8, "arg": 32})
 
 
 class ReadDMA(wiring.Component):
@@ -52,18 +50,21 @@ class ReadDMA(wiring.Component):
         Bus address and id width.
     outstanding : :class:`int`
         Bursts in flight, a power of two.
+    ports : :class:`int`
+        Load ports of the machine.
 
     Members
     -------
     port : ``In(EngineSignature())``
-    o : ``Out(stream.Signature(LoadBeat(data_bits)))``
+    o : ``Out(stream.Signature(LoadBeat(data_bits, ports)))``
         What was read. A consumer must take it in the end without a further command having to be fetched.
     refuse : ``In(1)``
-        With a beat that is taken: it has no place where it goes. LOAD stops with BAD_OPERAND and the beat's offset.
+        A cycle behind a beat that was taken: it has no place where it went. LOAD stops with BAD_OPERAND and the beat's
+        offset; one more beat may be there until then.
     i_fetch : ``In(stream.Signature(FetchRequest))``
         Has priority over LOAD.
     o_fetch : ``Out(stream.Signature(FetchBeat(data_bits)))``
-        The requester keeps room for what it asks for.
+        The requester keeps room for what it asks for: a beat is there for one cycle.
     axi : ``Out(AXI4ReadSignature())``
     base : ``In(64)``
         Window's first byte, a multiple of 4096.
@@ -80,16 +81,19 @@ class ReadDMA(wiring.Component):
         A beat came over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8):
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8, ports=8):
         check_data_bits(data_bits)
         if outstanding not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")
         self.data_bits = data_bits
         self.outstanding = outstanding
+        self.ports = ports
+        #: Where a command's beats go.
+        self._context = data.StructLayout({"to": ports + 1, "arg": 32})
         super().__init__(
             {
                 "port": In(EngineSignature()),
-                "o": Out(stream.Signature(LoadBeat(data_bits))),
+                "o": Out(stream.Signature(LoadBeat(data_bits, ports))),
                 "refuse": In(1),
                 "i_fetch": In(stream.Signature(FetchRequest)),
                 "o_fetch": Out(stream.Signature(FetchBeat(data_bits))),
@@ -118,21 +122,26 @@ class ReadDMA(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        queue = ShortQueue if 2 <= self.outstanding <= 16 else SyncFIFOBuffered
+        queue = ShortQueue if self.outstanding > 1 else SyncFIFOBuffered
         m.submodules.bursts = bursts = queue(width=_BURST.size, depth=self.outstanding)
-        m.submodules.contexts = contexts = ResetInserter(self.abort)(SyncFIFOBuffered(width=_CONTEXT.size, depth=4))
+        m.submodules.contexts = contexts = ResetInserter(self.abort)(ShortQueue(width=self._context.size, depth=4))
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
         failed = Signal()
 
-        command = self._take_commands(m, bursts, contexts, check)
+        # A burst and a command are in flight until their last beats have been taken.
+        burst_stays = Signal()
+        command_stays = Signal()
+        may_burst = bursts.w_rdy & ~(burst_stays & (bursts.almost if self.outstanding > 1 else 1))
+        may_begin = contexts.w_rdy & ~(command_stays & contexts.almost)
+        command = self._take_commands(m, may_burst, may_begin, contexts, check)
         self._issue_bursts(m, bursts, command)
-        head, head_valid, take = self._receive(m, bursts)
-        beat = self._hand_on(m, bursts, contexts, failed, head, head_valid, take)
-        refused_beat = self._finish_commands(m, contexts, beat.index)
-        self._report(m, bursts, contexts, failed, command, beat, refused_beat)
+        oldest = self._receive(m, bursts)
+        beat = self._hand_on(m, bursts, contexts, oldest, burst_stays, command_stays)
+        self._finish_commands(m, beat)
+        self._report(m, bursts, contexts, failed, command, beat, oldest.waits)
         return m
 
-    def _take_commands(self, m, bursts, contexts, check):
+    def _take_commands(self, m, may_burst, may_begin, contexts, check):
         """Takes a command, checks it, and requests its bursts one by one.
 
         The command is held in registers. A refused command requests no burst.
@@ -143,21 +152,24 @@ class ReadDMA(wiring.Component):
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
+        last, final, room = measure(m, offset, beats, data_bits=self.data_bits)
 
         free = Signal()  # the address register can take another burst
         issue = Signal()  # ... and a burst of LOAD's goes there
-        m.d.comb += free.eq((~axi.arvalid | axi.arready) & bursts.w_rdy & ~self.abort)
+        m.d.comb += free.eq((~axi.arvalid | axi.arready) & may_burst & ~self.abort)
         m.d.comb += self.i_fetch.ready.eq(free)
-        context_i = data.View(_CONTEXT, contexts.w_data)
-        held = Signal(_CONTEXT)
-        m.d.comb += context_i.eq(held)
+        context_i = data.View(self._context, contexts.w_data)
+        held = Signal(data.StructLayout({"dest": 8, "arg": 32}))
+        m.d.comb += [
+            context_i.to.eq(Cat(*(held.dest == port for port in range(self.ports)), held.dest >= self.ports)),
+            context_i.arg.eq(held.arg),
+        ]
         code = self._verdict(m, check, known)
         refused = Signal(8)
 
         with m.FSM() as fsm:
             with m.State("IDLE"):
-                m.d.comb += port.command.ready.eq(contexts.w_rdy & ~self.abort)
+                m.d.comb += port.command.ready.eq(may_begin & ~self.abort)
                 m.d.sync += [
                     offset.eq(args.offset),
                     beats.eq(args.beats),
@@ -197,9 +209,7 @@ class ReadDMA(wiring.Component):
                 with m.If(self.abort):
                     m.next = "IDLE"
 
-        return SimpleNamespace(
-            fsm=fsm, offset=offset, length=length, final=final, free=free, issue=issue, refused=refused
-        )
+        return SimpleNamespace(fsm=fsm, offset=offset, last=last, final=final, free=free, issue=issue, refused=refused)
 
     def _verdict(self, m, check, known):
         """The code of the error, if the command in the registers is refused."""
@@ -219,7 +229,7 @@ class ReadDMA(wiring.Component):
 
         The program's bursts come first.
         """
-        axi, length = self.axi, command.length
+        axi, last = self.axi, command.last
         where = Mux(self.i_fetch.valid, self.i_fetch.payload.offset, command.offset)
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
@@ -239,114 +249,142 @@ class ReadDMA(wiring.Component):
             m.d.sync += [
                 axi.arvalid.eq(1),
                 axi.araddr.eq(absolute(self.base, where)),
-                axi.arlen.eq(Mux(self.i_fetch.valid, self.i_fetch.payload.beats, length) - 1),
+                axi.arlen.eq(Mux(self.i_fetch.valid, (self.i_fetch.payload.beats - 1)[:4], last)),
             ]
 
     def _receive(self, m, bursts):
-        """Takes beats into a skid buffer, so that rready is a register.
+        """Takes beats into a register, which they leave for ``spare`` at most.
 
-        Returns the oldest beat, its ``valid`` and its ``take``.
+        That is there for the beat that its consumer does not take: so neither rready nor what a beat leaves behind
+        waits for the consumers.
+
+        Returns the beat, its ``valid`` and ``take``, and the valid bit of ``spare``.
         """
         axi = self.axi
-        beat = data.StructLayout({"data": self.data_bits, "resp": 2, "last": 1})
-        head = Signal(beat)
-        skid = Signal(beat)
+        head = Signal(data.StructLayout({"data": self.data_bits, "resp": 2, "last": 1}))
         head_valid = Signal()
-        skid_valid = Signal()
+        spare_valid = Signal()
         take = Signal()
-        come = Cat(axi.rdata, axi.rresp, axi.rlast)
         # What nobody asked for was asked for before a reset: it is taken and dropped.
         comes = Signal()
         asked = Signal()  # a burst that the queue does not show yet
         m.d.sync += asked.eq(bursts.w_en)
-        m.d.comb += [axi.rready.eq(~skid_valid), comes.eq(axi.rvalid & (bursts.r_rdy | asked))]
-        with m.If(~head_valid | take):
-            m.d.sync += [
-                head.as_value().eq(Mux(skid_valid, skid.as_value(), come)),
-                head_valid.eq(skid_valid | comes),
-                skid_valid.eq(0),
-            ]
-        with m.Elif(comes & ~skid_valid):
-            m.d.sync += [skid.as_value().eq(come), skid_valid.eq(1)]
+        m.d.comb += [
+            axi.rready.eq(~head_valid | ~spare_valid),
+            comes.eq(axi.rvalid & (bursts.r_rdy | asked)),
+            take.eq(head_valid & ~spare_valid),
+        ]
+        with m.If(axi.rready):
+            m.d.sync += [head.as_value().eq(Cat(axi.rdata, axi.rresp, axi.rlast)), head_valid.eq(comes)]
         m.d.sync += self.beat.eq(comes & axi.rready)
-        return head, head_valid, take
+        return SimpleNamespace(head=head, valid=head_valid, take=take, waits=spare_valid)
 
-    def _hand_on(self, m, bursts, contexts, failed, head, head_valid, take):
+    def _hand_on(self, m, bursts, contexts, beat, burst_stays, command_stays):
         """Sends the oldest beat to ``o`` or ``o_fetch``.
 
-        It is taken when it has left, or when no output asks for it.
+        It leaves its register at once, for ``spare`` if ``o`` does not take it, and also when no output asks for it.
         """
-        axi = self.axi
         burst_o = data.View(_BURST, bursts.r_data)
-        context_o = data.View(_CONTEXT, contexts.r_data)
-        index = Signal(24)
+        context_o = data.View(self._context, contexts.r_data)
+        head, waits = beat.head, beat.waits
         mine = Signal()
-        in_burst = Signal(4)
         bad = Signal()
+        sends = Signal()
+        in_burst = Signal(4)
+        low = Signal(4)
+        took = Signal()  # a beat was taken in the cycle before
+        denied = Signal()  # it was refused
         drop = Signal()  # ``abort``; a beat that leaves in its first cycle goes where nobody asks for it
+        mute = Signal()  # that, or something has failed
+        fails = Signal()  # something has, or does now
+        passed = data.StructLayout({"data": self.data_bits, "last": 1, "to": self.ports + 1, "arg": 32})
+        now = Signal(passed)
+        spare = Signal(passed)
+        place = Signal(32 - self._shift)
+        ends_burst = Signal()  # the beat in ``spare`` does
         m.d.sync += drop.eq(self.abort)
         m.d.comb += [
-            mine.eq(head_valid & ~burst_o.fetch & ~drop & ~failed),
+            mine.eq(beat.valid & ~burst_o.fetch & ~mute),
             bad.eq(head.resp[1]),
-            self.o.valid.eq(mine & ~bad),
-            self.o.payload.data.eq(head.data),
-            self.o.payload.first.eq(index == 0),
-            self.o.payload.last.eq(burst_o.last & head.last),
-            self.o.payload.dest.eq(context_o.dest),
-            self.o.payload.arg.eq(context_o.arg),
-            self.o.payload.index.eq(index),
-            self.o_fetch.valid.eq(head_valid & burst_o.fetch & ~drop),
+            sends.eq(mine & ~bad),
+            now.data.eq(head.data),
+            now.last.eq(burst_o.last & head.last),
+            now.to.eq(context_o.to),
+            now.arg.eq(context_o.arg),
+            self.o.valid.eq(sends | waits),
+            *(self.o.payload[name].eq(Mux(waits, spare[name], now[name])) for name in passed.members),
+            self.o_fetch.valid.eq(beat.take & burst_o.fetch & ~drop),
             self.o_fetch.payload.data.eq(head.data),
             self.o_fetch.payload.resp.eq(head.resp),
-            take.eq(head_valid & (~self.o.valid | self.o.ready) & (~self.o_fetch.valid | self.o_fetch.ready)),
-            bursts.r_en.eq(take & head.last),
-            # mutant idle-too-early: self.idle.eq(~axi.arvalid),
-            self.idle.eq(~bursts.r_rdy & ~axi.arvalid),
+            bursts.r_en.eq(beat.take & head.last),
+            contexts.r_en.eq(sends & ~waits & now.last),
+            # mutant idle-too-early: self.idle.eq(~self.axi.arvalid),
+            self.idle.eq(~bursts.r_rdy & ~self.axi.arvalid),
+            low.eq(burst_o.offset[self._shift : self._shift + 4] + in_burst),
+            denied.eq(took & self.refuse),
+            burst_stays.eq(waits & ends_burst),
+            command_stays.eq(waits & spare.last),
         ]
-        with m.If(take):
+        with m.If(beat.take):
             m.d.sync += in_burst.eq(Mux(head.last, 0, in_burst + 1))
-        return SimpleNamespace(index=index, in_burst=in_burst, mine=mine, bad=bad, resp=head.resp)
+        # Whether or not it stays: what says so is late. So ``place`` is that of the last beat that ``o`` took.
+        with m.If(~waits):
+            m.d.sync += [spare.eq(now), ends_burst.eq(head.last), place.eq(Cat(low, burst_o.offset[self._shift + 4 :]))]
+        m.d.sync += waits.eq(self.o.valid & ~self.o.ready & ~self.abort)
+        return SimpleNamespace(
+            mine=mine & ~waits,
+            bad=bad,
+            resp=head.resp,
+            low=low,
+            place=place,
+            took=took,
+            denied=denied,
+            mute=mute,
+            fails=fails,
+        )
 
-    def _finish_commands(self, m, contexts, index):
+    def _finish_commands(self, m, beat):
         """Counts a command's beats and reports ``done`` with the last.
 
-        Beats count as they leave. Returns whether a command is refused.
+        Beats count as they leave. What comes behind a beat that is refused is done no more, though another beat may
+        have been taken before that is known.
         """
-        port = self.port
-        m.d.sync += port.done.eq(0)
-        refused_beat = Signal()
-        m.d.comb += refused_beat.eq(self.o.valid & self.o.ready & self.refuse)
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += index.eq(index + 1)
-            with m.If(self.o.payload.last):
-                m.d.comb += contexts.r_en.eq(1)
-                m.d.sync += [port.done.eq(~self.refuse), index.eq(0)]
-        return refused_beat
+        o = self.o.payload
+        index = Signal(24)
+        taken = Signal()
+        ended = Signal()
+        first = Signal(init=1)  # ``index`` is 0
+        m.d.comb += [
+            taken.eq(self.o.valid & self.o.ready),
+            o.index.eq(index),
+            o.first.eq(first),
+            self.port.done.eq(ended & ~self.refuse),
+        ]
+        m.d.sync += [ended.eq(taken & o.last & ~beat.fails), beat.took.eq(taken)]
+        with m.If(taken):
+            m.d.sync += [index.eq(Mux(o.last, 0, index + 1)), first.eq(o.last)]
+        with m.If(self.abort):
+            m.d.sync += [ended.eq(0), beat.took.eq(0), index.eq(0), first.eq(1)]
 
-    def _report(self, m, bursts, contexts, failed, command, beat, refused_beat):
+    def _report(self, m, bursts, contexts, failed, command, beat, waits):
         """Registers the first error, which sticks until the sequencer aborts."""
-        port, shift, index = self.port, self._shift, beat.index
+        port, shift = self.port, self._shift
         burst_o = data.View(_BURST, bursts.r_data)
-        low = Signal(4)
-        m.d.comb += low.eq(burst_o.offset[shift : shift + 4] + beat.in_burst)
         # Code and place follow what is there until something fails, so that what says so need not reach all of them.
         turned_down = Signal()
-        m.d.comb += turned_down.eq(command.fsm.ongoing("REFUSE") & ~contexts.r_rdy)
+        m.d.comb += turned_down.eq(command.fsm.ongoing("REFUSE") & ~contexts.r_rdy & ~waits)
+        here = Cat(Const(0, shift), beat.low, burst_o.offset[shift + 4 :])
+        answered = Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR)
         with m.If(~failed):
             m.d.sync += [
-                port.error.code.eq(
-                    Mux(
-                        turned_down,
-                        command.refused,
-                        Mux(beat.bad, Mux(beat.resp[0], Error.READ_DECERR, Error.READ_SLVERR), Error.BAD_OPERAND),
-                    )
-                ),
+                port.error.code.eq(Mux(beat.denied, Error.BAD_OPERAND, Mux(turned_down, command.refused, answered))),
                 self.error_offset.eq(
-                    Mux(turned_down, command.offset, Cat(Const(0, shift), low, burst_o.offset[shift + 4 :]))
+                    Mux(beat.denied, Cat(Const(0, shift), beat.place), Mux(turned_down, command.offset, here))
                 ),
             ]
-            with m.If((beat.mine & beat.bad) | refused_beat | turned_down):
-                m.d.sync += [failed.eq(1), port.error.valid.eq(1)]
+        fails = beat.fails
+        m.d.comb += fails.eq(failed | (beat.mine & beat.bad) | beat.denied | turned_down)
+        m.d.sync += [failed.eq(fails), port.error.valid.eq(fails), beat.mute.eq(fails | self.abort)]
         with m.If(self.abort):
-            # mutant error-stays: m.d.sync += [failed.eq(0), port.done.eq(0), index.eq(0)]
-            m.d.sync += [failed.eq(0), port.error.valid.eq(0), port.done.eq(0), index.eq(0)]
+            # mutant error-stays: m.d.sync += port.error.valid.eq(0)
+            m.d.sync += [failed.eq(0), port.error.valid.eq(0)]

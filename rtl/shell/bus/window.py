@@ -86,16 +86,18 @@ def absolute(base, offset):
 
 
 def measure(m, offset, beats, *, data_bits):
-    """:func:`burst_beats` in registers.
+    """``(last, final, room)`` of a burst, in registers.
 
-    The result is a cycle behind ``offset`` and ``beats``.
+    As :func:`burst_beats`, but ``last`` is the length less one, as buses and queues have it. The result is a cycle
+    behind ``offset`` and ``beats``.
     """
-    length = Signal(5)
-    final = Signal()
-    room = Signal(5)
-    for register, value in zip((length, final, room), burst_beats(offset, beats, data_bits=data_bits)):
-        m.d.sync += register.eq(value)
-    return length, final, room
+    _, final, room = burst_beats(offset, beats, data_bits=data_bits)
+    shift = exact_log2(data_bits // 8)
+    registers = Signal(4, name="last"), Signal(name="final"), Signal(5, name="room")
+    # A beat less than ``room`` is no subtraction.
+    last = Mux(final, (beats[:5] - 1)[:4], ~offset[shift : shift + 4])
+    m.d.sync += [register.eq(value) for register, value in zip(registers, (last, final, room))]
+    return registers
 
 
 def advance(offset, *, data_bits):

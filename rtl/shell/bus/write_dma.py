@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -136,7 +136,7 @@ class WriteDMA(wiring.Component):
         beats = Signal(24)
         known = Signal()
         m.d.comb += [check.offset.eq(args.offset), check.beats.eq(args.beats), check.size.eq(self.size)]
-        length, final, room = measure(m, offset, beats, data_bits=self.data_bits)
+        last, final, room = measure(m, offset, beats, data_bits=self.data_bits)
         refuse, misaligned, outside = self.refuse, check.misaligned, check.outside
         only = Signal(name="only") if self.forwards else None
         if self.forwards:
@@ -148,7 +148,7 @@ class WriteDMA(wiring.Component):
             beats=beats,
             only=only,
             known=known,
-            length=length,
+            last=last,
             final=final,
             room=room,
             refuse=refuse,
@@ -177,17 +177,21 @@ class WriteDMA(wiring.Component):
 
         Counts the beats that are in the buffer and in no burst yet.
         """
-        length, only = command.length, command.only
+        last, only = command.last, command.only
         loose = Signal(range(_DEPTH + 1))
         issue = Signal()
         come = Signal()
         m.d.comb += come.eq(self.i.valid & self.i.ready)
         # What is only forwarded needs no room.
         keep, room = (come & ~only, fifo.w_rdy | only) if self.forwards else (come, fifo.w_rdy)
-        # Whether a burst leaves, and whether a beat comes, are known late.
+        # Whether a beat comes is known late: it is counted a cycle later, and looked at beside the count until then.
+        came = Signal()
+        enough = Signal()
         rest = Signal.like(loose)
-        m.d.comb += rest.eq(loose - length)
-        m.d.sync += loose.eq(Mux(issue, stepped(rest, keep, 0), stepped(loose, keep, 0)))
+        # ``loose + came`` less the burst's beats, in one carry chain, whose end tells that it is not below 0.
+        short = Cat(~last, Const(~0, len(loose) - len(last)))
+        m.d.comb += Cat(Signal(), rest, enough).eq(Cat(Const(1, 1), loose) + Cat(came, short))
+        m.d.sync += [came.eq(keep & ~self.abort), loose.eq(Mux(issue, rest, stepped(loose, came, 0)))]
 
         ask = self.o_request
         pull = Signal(24)  # beats of this command that are still to come
@@ -198,7 +202,7 @@ class WriteDMA(wiring.Component):
             m.d.sync += ask.valid.eq(0)
         with m.If(come):
             m.d.sync += [pull.eq(pull - 1), more.eq(pull != 1)]
-        return SimpleNamespace(loose=loose, issue=issue, keep=keep, pull=pull, more=more)
+        return SimpleNamespace(loose=loose, enough=enough, issue=issue, keep=keep, pull=pull, more=more)
 
     def _run_commands(self, m, bursts, lengths, command, code, buffer):
         """Takes and judges commands, and issues their bursts.
@@ -207,7 +211,7 @@ class WriteDMA(wiring.Component):
         ends without bursts: it is refused, or was forwarded.
         """
         axi, port, ask = self.axi, self.port, self.o_request
-        args, offset, beats, known, length = command.args, command.offset, command.beats, command.known, command.length
+        args, offset, beats, known = command.args, command.offset, command.beats, command.known
         refused = Signal(8)
         forwarded = Signal(name="forwarded") if self.forwards else None
         with m.FSM() as fsm:
@@ -243,7 +247,7 @@ class WriteDMA(wiring.Component):
                             m.next = "FORWARD"
             with m.State("BURST"):
                 m.d.comb += buffer.issue.eq(
-                    (~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & (buffer.loose >= length) & ~self.abort
+                    (~axi.awvalid | axi.awready) & bursts.w_rdy & lengths.w_rdy & buffer.enough & ~self.abort
                 )
                 with m.If(buffer.issue):
                     m.next = "MEASURE"
@@ -274,7 +278,7 @@ class WriteDMA(wiring.Component):
 
         The queues hold the bursts that await data and a response.
         """
-        axi, offset, length, issue = self.axi, command.offset, command.length, buffer.issue
+        axi, offset, last, issue = self.axi, command.offset, command.last, buffer.issue
         burst_i = data.View(_BURST, bursts.w_data)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
@@ -283,8 +287,8 @@ class WriteDMA(wiring.Component):
             burst_i.last.eq(command.final),
             burst_i.offset.eq(offset),
             lengths.w_en.eq(issue),
-            # mutant burst-too-long: lengths.w_data.eq(length),
-            lengths.w_data.eq(length - 1),
+            # mutant burst-too-long: lengths.w_data.eq(last + 1),
+            lengths.w_data.eq(last),
             axi.awsize.eq(exact_log2(self.data_bits // 8)),
             axi.awburst.eq(Burst.INCR),
             axi.awcache.eq(0b0011),
@@ -294,7 +298,7 @@ class WriteDMA(wiring.Component):
         with m.If(axi.awready):
             m.d.sync += axi.awvalid.eq(0)
         with m.If(issue):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(absolute(self.base, offset)), axi.awlen.eq(length - 1)]
+            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(absolute(self.base, offset)), axi.awlen.eq(last)]
 
     def _send(self, m, fifo, bursts, lengths):
         """Sends the data of the bursts that were issued, in order."""
