@@ -85,12 +85,19 @@ class Counters(wiring.Component):
             amount_ = Signal(len(amount), name=f"{names[0].lower()}_amount")
             m.d.sync += amount_.eq(Mux(self.clear, 0, amount))
             m.d.comb += total.eq(count + amount_)
+            m.d.sync += count.eq(total[:-1])
+            shown = count
             # What one event a cycle cannot fill within the life of a program needs no saturation.
-            m.d.sync += count.eq(total[:-1] if endless else total[:-1] | total[-1].replicate(len(count)))
+            if not endless:
+                over, full = (Signal(name=f"{names[0].lower()}_{name}") for name in ("over", "full"))
+                m.d.sync += [over.eq(total[-1]), full.eq(full | over)]
+                shown = count | (over | full).replicate(len(count))
+                with m.If(self.clear):
+                    m.d.sync += [over.eq(0), full.eq(0)]
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             for i, name in enumerate(names):
-                m.d.comb += self.value[name].value.eq(count[32 * i : 32 * i + 32])
+                m.d.comb += self.value[name].value.eq(shown[32 * i : 32 * i + 32])
 
         counter(self.counting, "CYCLES_LO", "CYCLES_HI", endless=True)
         counter(self.finished, "COMMANDS_DONE", endless=True)

@@ -5,7 +5,7 @@ It executes CONTROL commands itself.
 
 from types import SimpleNamespace
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -119,6 +119,8 @@ class Dispatch(wiring.Component):
         m.d.sync += [none.eq(remaining == 0), one.eq(remaining == 1)]
         part = Signal(range(max(self._parts, 2)))
         is_control, known, queued = Signal(), Signal(), Signal()
+        # What CONTROL is asked for, of which one is high; none for what is unknown.
+        does = {opcode: Signal(name=f"does_{opcode.name.lower()}") for opcode in self._executed}
         slot, count, mark = Signal(32), Signal(32), Signal()
         entry = self.o.payload
         m.d.comb += [
@@ -154,14 +156,15 @@ class Dispatch(wiring.Component):
                     slot.eq(command.slot),
                     count.eq(command.count),
                     mark.eq(0),
+                    *(each.eq(command.opcode == opcode) for opcode, each in does.items()),
                 ]
                 with m.If(command.predicated):
                     m.next = "ASK"
                 with m.Else():
                     m.next = "DISPATCH"
             self._ask(m)
-            self._dispatch(m, command, is_control, known, asked, step)
-            self._execute(m, command)
+            self._dispatch(m, command, is_control, known, does, asked, step)
+            self._execute(m, does)
             self._finish_control(m, mark)
             with m.State("POST"):
                 # The scheduler reads the post mask in this cycle.
@@ -183,6 +186,12 @@ class Dispatch(wiring.Component):
         with m.If(self.cache_clear):
             m.d.comb += valid.clear.eq(1)
         return m
+
+    @property
+    def _executed(self):
+        """What CONTROL can be asked for."""
+        known = (*ControlOpcode,)
+        return known if self.requests else tuple(each for each in known if each != ControlOpcode.YIELD)
 
     @property
     def _parts(self):
@@ -240,7 +249,7 @@ class Dispatch(wiring.Component):
                 with m.Else():
                     m.next = "DISPATCH"
 
-    def _dispatch(self, m, command, is_control, known, asked, step):
+    def _dispatch(self, m, command, is_control, known, does, asked, step):
         """State that queues a command.
 
         A CONTROL command waits here for its tokens and conditions.
@@ -256,7 +265,7 @@ class Dispatch(wiring.Component):
                 m.d.sync += [
                     asked.slot.eq(control.slot),
                     asked.count.eq(control.count),
-                    asked.mark.eq(command.opcode == ControlOpcode.MARK),
+                    asked.mark.eq(does[ControlOpcode.MARK]),
                 ]
                 with m.If(self.control_grant):
                     m.next = "EXECUTE"
@@ -268,7 +277,7 @@ class Dispatch(wiring.Component):
                     m.d.sync += step
                     m.next = "COLLECT"
 
-    def _execute(self, m, command):
+    def _execute(self, m, does):
         """State that begins a CONTROL command.
 
         END, FENCE and YIELD wait until all before them are done.
@@ -280,25 +289,23 @@ class Dispatch(wiring.Component):
         with m.State("EXECUTE"):
             with m.If(~self.run):
                 m.next = "HALT"
+            with m.Elif(~Cat(does.values()).any()):
+                self._refuse(m, Error.UNKNOWN_OPCODE)
+            for opcode, state in waiting.items():
+                with m.Elif(does[opcode]):
+                    m.d.comb += self.blocked.eq(~self.idle)
+                    with m.If(self.idle):
+                        m.d.comb += self.control_done.eq(1)
+                        if opcode == ControlOpcode.END:
+                            m.d.comb += self.ended.eq(1)
+                        m.next = state
+            with m.Elif(does[ControlOpcode.CLEAR]):
+                m.d.comb += valid.clear.eq(1)
+                m.next = "CLEAR"
             with m.Else():
-                with m.Switch(command.opcode):
-                    for opcode, state in waiting.items():
-                        with m.Case(opcode):
-                            m.d.comb += self.blocked.eq(~self.idle)
-                            with m.If(self.idle):
-                                m.d.comb += self.control_done.eq(1)
-                                if opcode == ControlOpcode.END:
-                                    m.d.comb += self.ended.eq(1)
-                                m.next = state
-                    with m.Case(ControlOpcode.MARK, ControlOpcode.LOOKUP):
-                        m.d.comb += valid.start.eq(~valid.busy)
-                        with m.If(~valid.busy):
-                            m.next = "RANGE"
-                    with m.Case(ControlOpcode.CLEAR):
-                        m.d.comb += valid.clear.eq(1)
-                        m.next = "CLEAR"
-                    with m.Default():
-                        self._refuse(m, Error.UNKNOWN_OPCODE)
+                m.d.comb += valid.start.eq(~valid.busy)
+                with m.If(~valid.busy):
+                    m.next = "RANGE"
 
     def _finish_control(self, m, mark):
         """States that wait for the valid bits."""

@@ -36,6 +36,8 @@ class Faults(wiring.Component):
         From :class:`~gradloom.rtl.shell.watch.Watch`.
     reset : ``In(1)``
         The host wants it to end.
+    overflows : ``Out(1)``
+        A token overflowed in the cycle before, which is late: the program must not end meanwhile.
     fault : ``Out(1)``
         There is one; the four below are then valid.
     code : ``Out(8)``
@@ -74,6 +76,7 @@ class Faults(wiring.Component):
                 "locked": In(1),
                 "expired": In(1),
                 "reset": In(1),
+                "overflows": Out(1),
                 "fault": Out(1),
                 "code": Out(8),
                 "command": Out(24),
@@ -87,6 +90,7 @@ class Faults(wiring.Component):
         engine = Signal(len(self.engines))  # whose oldest command is at fault; none: what is being dispatched
         # A command that posts leaves its queue in the same cycle, so its index is kept until the fault is known.
         whose, named, posted, overflowed = Signal(len(self.engines)), Signal(24), Signal(24), Signal()
+        m.d.sync += self.overflows.eq(self.overflow & self.run & ~self.fault)
         m.d.comb += [
             whose.eq(Mux(self.fault, engine, self.posting)),
             named.eq(self.index),
@@ -95,12 +99,12 @@ class Faults(wiring.Component):
         for e in self.engines.queued:
             with m.If(whose[e]):
                 m.d.comb += named.eq(self.indices[e])
-        with m.If(~self.fault):
+        with m.If(~self.fault & ~self.overflows):
             m.d.sync += posted.eq(named)
 
         with m.If(self.run & ~self.fault):
             m.d.sync += [
-                self.fault.eq(self.failed.any() | self.stop | self.reset | self.expired | self.locked | self.overflow),
+                self.fault.eq(self.failed.any() | self.stop | self.reset | self.expired | self.locked | self.overflows),
                 self.located.eq(0),
                 engine.eq(0),
                 overflowed.eq(0),
@@ -123,7 +127,7 @@ class Faults(wiring.Component):
                     self.located.eq(self.stop_located),
                     self.offset.eq(self.stop_offset),
                 ]
-            with m.Elif(self.overflow):
+            with m.Elif(self.overflows):
                 m.d.sync += [self.code.eq(Error.TOKEN_OVERFLOW), overflowed.eq(1)]
             with m.Elif(self.locked):
                 m.d.sync += [self.code.eq(Error.DEADLOCK), engine.eq(oldest)]

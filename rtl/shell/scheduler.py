@@ -118,7 +118,7 @@ class Scheduler(wiring.Component):
         n = len(self.engines)
 
         counters = [Signal(8, name=f"token{t}") for t in range(TOKENS)]
-        nonzero = Cat(c.any() for c in counters)
+        nonzero = Signal(TOKENS)  # of each counter, in a register
 
         eligible = Signal(n)
         grant = Signal(n)
@@ -161,7 +161,9 @@ class Scheduler(wiring.Component):
         name = e.name
         # Pointers: next to write, next to start, oldest that is not done.
         w, s, d = (Signal(bits + 1, name=f"{name}_{p}") for p in ("write", "start", "done"))
-        ready = ~((w[:bits] == d[:bits]) & (w[bits] != d[bits]))
+        # How many are inside, and whether any: from pointers both would come late.
+        inside, some = Signal(bits + 1, name=f"{name}_inside"), Signal(name=f"{name}_some")
+        ready = ~inside[bits]
         push = Signal(name=f"{name}_push")
         m.d.comb += push.eq(self.i.valid & ready & (self.i.payload.engine == int(e)))
         out = self._store(m, e, push, w, s, d)
@@ -181,7 +183,7 @@ class Scheduler(wiring.Component):
             port.command.valid.eq(offered),
             port.command.payload.as_value().eq(command),
             self.executing[e].eq(s != d),
-            self.waiting[e].eq(w != d),
+            self.waiting[e].eq(some),
             self.phases[e].eq(ticket.phase),
             self.indices[e].eq(ticket.index),
         ]
@@ -199,13 +201,19 @@ class Scheduler(wiring.Component):
         with m.If(self.clear | self.hold):
             m.d.sync += offered.eq(0)
 
-        count = Signal(bits + 1, name=f"{name}_pending")
-        m.d.sync += count.eq(count + port.done - starts.chosen[e])
-        with m.If(starts.chosen[e]):
+        count, due = Signal(bits + 1, name=f"{name}_pending"), Signal(name=f"{name}_due")
+        leaves = starts.chosen[e]
+        m.d.sync += [
+            count.eq(stepped(count, port.done, leaves)),
+            due.eq(port.done | (due & ~(leaves & (count == 1)))),
+            inside.eq(stepped(inside, push, leaves)),
+            some.eq(push | (some & ~(leaves & (inside == 1)))),
+        ]
+        with m.If(leaves):
             m.d.sync += d.eq(d + 1)
         with m.If(self.clear):
-            m.d.sync += [w.eq(0), s.eq(0), d.eq(0), count.eq(0)]
-        return SimpleNamespace(ready=ready, wait=wait, post=ticket.post, pending=count)
+            m.d.sync += [each.eq(0) for each in (w, s, d, count, due, inside, some)]
+        return SimpleNamespace(ready=ready, wait=wait, post=ticket.post, pending=due)
 
     def _store(self, m, e, push, w, s, d):
         """Memories of a queue.
@@ -241,8 +249,7 @@ class Scheduler(wiring.Component):
 
         Also moves their tokens.
         """
-        eligible, grant, chosen = starts.eligible, starts.grant, starts.chosen
-        some = [p.any() for p in pending]
+        eligible, grant, chosen, some = starts.eligible, starts.grant, starts.chosen, pending
         for e in range(len(self.engines)):
             m.d.comb += [
                 grant[e].eq(eligible[e] & ~Cat(eligible[:e]).any()),
@@ -267,9 +274,10 @@ class Scheduler(wiring.Component):
         over = []
         for t, c in enumerate(counters):
             over.append(c.all() & give[t] & ~take[t])
-            m.d.sync += c.eq(stepped(c, give[t], take[t]))
+            there = starts.nonzero[t]
+            m.d.sync += [c.eq(stepped(c, give[t], take[t])), there.eq(give[t] | (there & ~(take[t] & (c == 1))))]
             with m.If(self.clear | self.forget):
-                m.d.sync += c.eq(0)
+                m.d.sync += [c.eq(0), there.eq(0)]
         m.d.comb += self.overflow.eq(Cat(over).any())
 
 

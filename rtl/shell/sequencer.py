@@ -280,7 +280,7 @@ class Sequencer(wiring.Component):
             dispatch.first.eq(program.first_index),
             dispatch.commands.eq(program.first_left),
             dispatch.i_offset.eq(fetch.o_offset),
-            dispatch.idle.eq(~sched.active & sched.settled),
+            dispatch.idle.eq(~sched.active & sched.settled & ~parts.faults.overflows),
             dispatch.cache_clear.eq(self.cache_clear),
             sched.clear.eq(flow.fresh),
             # mutant never-held: sched.hold.eq(0),

@@ -40,15 +40,16 @@ class Watch(wiring.Component):
         m = Module()
         clock = Signal(32)
         runs = Signal()  # ``clock`` is not 0
+        ends = Signal()  # it is 1
         moving = Signal()
         m.d.sync += moving.eq(self.moved)
-        # mutant despite-movement: m.d.comb += self.expired.eq((clock == 1))
+        # mutant despite-movement: m.d.comb += self.expired.eq(ends)
         # mutant a-cycle-early: m.d.comb += self.expired.eq((clock == 2) & ~moving)
-        m.d.comb += self.expired.eq((clock == 1) & ~moving)
+        m.d.comb += self.expired.eq(ends & ~moving)
         with m.If(moving | self.rewind):
-            m.d.sync += [clock.eq(self.watchdog), runs.eq(self.watchdog.any())]
+            m.d.sync += [clock.eq(self.watchdog), runs.eq(self.watchdog.any()), ends.eq(self.watchdog == 1)]
         with m.Elif(runs):
-            m.d.sync += [clock.eq(clock - 1), runs.eq(clock != 1)]
+            m.d.sync += [clock.eq(clock - 1), runs.eq(~ends), ends.eq(clock == 2)]
         quiet = Signal(range(_DEADLOCK_CYCLES + 1))
         m.d.comb += self.locked.eq(quiet == _DEADLOCK_CYCLES)
         with m.If(self.stuck & ~self.locked):

@@ -8,7 +8,7 @@ from gradloom.rtl.shell.scheduler import Scheduler
 from gradloom.rtl.shell.signature import TOKENS
 from gradloom.sim.proofs.claim import Claim
 
-__all__ = ["dispatcher_rules", "scheduler_order", "scheduler_tokens", "scheduler_turns"]
+__all__ = ["dispatcher_rules", "queue_registers", "scheduler_order", "scheduler_tokens", "scheduler_turns"]
 
 
 def dispatcher_rules(claim, scheduler, say, *, every=3):
@@ -40,6 +40,14 @@ def dispatcher_rules(claim, scheduler, say, *, every=3):
     # Whoever holds commands back gives none of them any more.
     say("holds_until_it_clears", ~claim.past(scheduler.hold & ~scheduler.clear, "held") | stopped)
     return asked, comes, executes, since
+
+
+def queue_registers(claim, inside, name, entries):
+    """What an engine's queue keeps in registers about its ``entries`` and its ends that are still to be counted."""
+    pending, due = inside[f"{name}_pending"], inside[f"{name}_due"]
+    claim.lemma(f"{name}_knows_its_entries", inside[f"{name}_inside"] == entries)
+    claim.lemma(f"{name}_knows_of_some", inside[f"{name}_some"] == (entries != 0))
+    claim.lemma(f"{name}_knows_of_ends", due == (pending != 0))
 
 
 def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
@@ -80,6 +88,7 @@ def scheduler_order(unit=Scheduler, *, engines, engine, depth=16):
         claim.holds(name, port.command, unless=stopped)
         claim.check(f"{name}_fits", count <= depth)
         claim.lemma(f"{name}_none_lost", count == all_)
+        queue_registers(claim, inside, name, all_)
         claim.lemma(f"{name}_begins_what_was_put", queued + running == all_)
         claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
         claim.lemma(f"{name}_offers_what_is_there", ~port.command.valid | (queued != 0))
@@ -148,6 +157,7 @@ def scheduler_turns(unit=Scheduler, *, engines, depth=16, every=3):
         claim.lemma(f"{name}_begun_or_pending", running == begun + inside[f"{name}_pending"])
         claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
         claim.lemma(f"{name}_eligible_is_there", ~inside["eligible"][e] | ((queued != 0) & ~offered))
+        queue_registers(claim, inside, name, all_)
         # What goes first, counted as it comes and goes; and how the counts of one engine and the next belong together.
         before, ahead = Signal(8, name=f"{name}_before"), Signal(8, name=f"{name}_ahead")
         m.d.sync += [
@@ -265,7 +275,9 @@ def scheduler_tokens(unit=Scheduler, *, engines, depth=16):
 
     counters = [inside[f"token{t}"] for t in range(TOKENS)]
     claim.lemma("counted", ~fine | (now == Array(counters)[token]))
+    claim.lemma("known_to_be_held", ~fine | (inside["nonzero"].bit_select(token, 1) == (now != 0)))
     strange = Cat((counter != 0) & (token != t) for t, counter in enumerate(counters)).any()
+    strange = strange | (inside["nonzero"] & ~only).any()
     claim.lemma("no_other", others | held_back | ~strange)
     eligible = inside["eligible"]
     going = fine & ~(scheduler.hold | scheduler.clear)
@@ -299,6 +311,7 @@ def _registers(claim, scheduler, inside, e, of, others, shadows):
     claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
     claim.lemma(f"{name}_begun_or_pending", running == shadows.begun + pending)
     claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
+    queue_registers(claim, inside, name, all_)
     eligible = inside["eligible"][e]
     claim.lemma(f"{name}_eligible_is_there", ~eligible | ((queued != 0) & ~offered))
     claim.lemma(

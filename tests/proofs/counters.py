@@ -61,6 +61,7 @@ def watchdog(unit=Watch, *, deadlock=8):
     clock, runs, moving = inside["clock"], inside["runs"], inside["moving"]
     claim.lemma("moves", moving == (begun & (since == 1)))
     claim.lemma("runs", runs == (clock != 0))
+    claim.lemma("ends", inside["ends"] == (clock == 1))
     claim.lemma("counts", ~begun | moving | (clock == Mux(since > most + 1, 0, (most + 2 - since)[:32])))
     claim.lemma("begins", begun | ~runs)
     claim.lemma("looks", inside["quiet"] == stuck)

@@ -11,7 +11,7 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 from gradloom.sim.proofs.claim import Claim
 
 from .axi import held
-from .control import dispatcher_rules
+from .control import dispatcher_rules, queue_registers
 
 __all__ = ["returns"]
 
@@ -124,6 +124,16 @@ def returns(unit=Sequencer, *, engines, shell):
     return claim
 
 
+class _Within:
+    """Registers of a part."""
+
+    def __init__(self, inside, part):
+        self._inside, self._part = inside, part
+
+    def __getitem__(self, name):
+        return self._inside[f"{self._part}.{name}"]
+
+
 def _still(claim, sequencer):
     """What the host may not write while it is used."""
     for names, busy in (
@@ -159,6 +169,7 @@ def _engines(claim, inside, sequencer, depth, state):
         ]
         claim.lemma(f"{name}_fits", (all_ <= depth) & (queued + running == all_))
         claim.lemma(f"{name}_begun_or_pending", running == begun + pending)
+        queue_registers(claim, _Within(inside, "scheduler"), name, all_)
         claim.lemma(f"{name}_offers_what_is_there", ~offered | (queued != 0))
         claim.lemma(f"{name}_eligible_is_there", ~inside["scheduler.eligible"][e] | ((queued != 0) & ~offered))
         claim.lemma(f"{name}_quiet", ~(quiet | inside["leaving"] | waits) | (all_ == 0))
