@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats.codebook import NF4
 from ..formats.fixed import Fixed
+from ..stream.queue import stepped
 from .decoder import SCALE, TableWrite
 
 __all__ = ["NF4_THRESHOLDS", "ACTIVATION", "THRESHOLD_FRAC", "NF4Encoder", "block_layout"]
@@ -191,8 +192,8 @@ class NF4Encoder(wiring.Component):
             m.d.sync += [write.addr.eq(write.addr + 1), beat.eq(Mux(end, 0, beat + 1)), fill.eq(put["last"] & ~end)]
         m.d.sync += [
             late.eq(self._read),
-            level.eq(level + put["en"] - late),
-            slots.eq(slots + (put["en"] & put["first"]) - self._taken),
+            level.eq(stepped(level, put["en"], late)),
+            slots.eq(stepped(slots, put["en"] & put["first"], self._taken)),
         ]
         # A register, so that no path runs through `i.ready` from these counters to the unit before: whether the next
         # cycle finds the buffer below its depth, and a slot for a block's first beat. A beat that leaves late counts in

@@ -32,4 +32,5 @@ def update_rules(make):
     claim.drive(unit)
     claim.streams(unit)
     claim.assume("counter_does_not_end", inside["ahead"] <= 1000)
+    claim.lemma("some_are_ahead", inside["some"] == (inside["ahead"] != 0))
     return claim

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -14,6 +13,7 @@ from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay
+from ...stream.queue import ShortQueue, stepped
 from ...systolic.pe import Precision, tag_layout
 from ...systolic.systolic import SystolicArray
 from ...units.encoder import NF4_THRESHOLDS
@@ -153,8 +153,11 @@ class ArrayEngine(wiring.Component):
         ends = self._measure(m)
         bad_operands = self._judge(m, ends)
         self.tap_base, self.tap_base_valid, self.tap_base_ready = Signal(16), Signal(), Signal()
-        kinds = SyncFIFOBuffered(width=2, depth=8)
+        kinds = ShortQueue(width=2, depth=8)
         m.submodules.kinds = kinds
+        # How many are in it.
+        self._inside = Signal(range(9), name="inside")
+        m.d.sync += self._inside.eq(stepped(self._inside, kinds.w_en & kinds.w_rdy, kinds.r_en))
 
         # The optimiser's operands hold while gradients are under way.
         optimiser = Signal(OPTIMIZER_CONFIG)
@@ -415,9 +418,9 @@ class ArrayEngine(wiring.Component):
         # An error is of the oldest command that is not done. A convolution that went astray is the last that was taken:
         # none follows.
         refused = Signal()
-        m.d.comb += refused.eq(looked & command.valid & (bad | unknown) & (kinds.level == 0))
+        m.d.comb += refused.eq(looked & command.valid & (bad | unknown) & (self._inside == 0))
         m.d.sync += [
-            self.engine.error.valid.eq(refused | (convolve.astray & (kinds.level == 1)) | finish.astray),
+            self.engine.error.valid.eq(refused | (convolve.astray & (self._inside == 1)) | finish.astray),
             self.engine.error.code.eq(Mux(refused & unknown, Error.UNKNOWN_OPCODE, Error.BAD_OPERAND)),
         ]
         # `go` stays once it is set until a command is taken, so that it may be a cycle old: the paths from the
@@ -443,12 +446,12 @@ class ArrayEngine(wiring.Component):
         convolve, finish = parts.convolve, parts.finish
         # Commands of different kinds may end out of order; they are reported in order. A convolution that is still at
         # work is the last that was taken: its results may be there, but not all of its tap.
-        unread = ~convolve.idle & (kinds.level == 1)
+        unread = ~convolve.idle & (self._inside == 1)
         ended = [Signal(4, name=f"ended_{n}") for n in range(3)]
         events = (drained, self.gradient_done, finish.done)
         for n, (count, event) in enumerate(zip(ended, events)):
             report = kinds.r_rdy & (kinds.r_data == n) & (count != 0) & (~unread if n == 2 else 1)
-            m.d.sync += count.eq(count + event - report)
+            m.d.sync += count.eq(stepped(count, event, report))
             with m.If(report):
                 m.d.comb += [kinds.r_en.eq(1), self.engine.done.eq(1)]
 

@@ -1,14 +1,14 @@
 """Writes beats of the array's load ports to its memories."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from ...formats.images import SCALES_PER_BEAT
 from ...hierarchy import place
 from ...shell.signature import LoadSignature
+from ...stream.queue import ShortQueue
 from .commands import RECORD_ARG
 from .writes import logits_write, writes
 
@@ -56,7 +56,7 @@ class ScaleWriter(wiring.Component):
         m = Module()
         # Scales wait here: base index, where to, seven of them.
         layout = data.StructLayout({"row": len(self.row), "half": 1, "data": 128})
-        m.submodules.waiting = waiting = SyncFIFOBuffered(width=layout.size, depth=16)
+        m.submodules.waiting = waiting = ShortQueue(width=layout.size, depth=16)
         entry, out = Signal(layout), data.View(layout, waiting.r_data)
         settled, may_go = Signal(), Signal()
         m.d.comb += [
@@ -82,7 +82,7 @@ class ScaleWriter(wiring.Component):
             self.write.row.eq(out.row),
             self.write.address.eq(Cat(index[: len(self.write.address) - 1], out.half)),
             self.write.data.eq(out.data[16:].word_select(n, 16)),
-            settled.eq(~waiting.r_rdy & (waiting.level == 0) & ~waiting.w_en),
+            settled.eq(waiting.empty & ~waiting.w_en),
         ]
         return m
 
@@ -121,10 +121,14 @@ class ArrayIntake(wiring.Component):
         m.d.comb += [port.beats.ready.eq(1) for name, port in ports.items() if name != "record"]
         # Judging a beat takes long, and its wires are wide: what is refused is ready to be written, or waits among the
         # scales, and goes no further.
-        self._refused, stopped = Signal(), Signal()
-        refused = Cat(port.beats.valid & port.refuse for port in ports.values()).any()
-        m.d.sync += self._refused.eq(refused)
-        with m.If(refused & self.load_record.beats.ready):
+        self._refused, stopped, went = Signal(), Signal(), Signal()
+        refused = Signal(len(ports))
+        m.d.sync += [
+            refused.eq(Cat(port.beats.valid & port.refuse for port in ports.values())),
+            went.eq(self.load_record.beats.ready),
+        ]
+        m.d.comb += self._refused.eq(refused.any())
+        with m.If(self._refused & went):
             m.d.sync += stopped.eq(1)
 
         # Whether ``arg`` is good is seen with each beat; that the next is beyond the end, with the last that is not.
@@ -132,15 +136,18 @@ class ArrayIntake(wiring.Component):
         self._record(m, platform, taken["record"], stopped, nowhere, full)
         self._words(m, beat, taken, nowhere, cut, full)
         nowhere["books"] = beat.arg[len(self.books.beat) :].any()
-        full["books"] = (beat.arg + beat.index)[: len(self.books.beat)].all()
+        full["books"] = [(beat.arg + beat.index)[: len(self.books.beat)].all()]
         m.d.sync += [self.books.beat.eq(beat.arg[:16] + beat.index), self.books.data.eq(beat.data)]
         self._write(m, "books", taken["books"])
 
-        after = Signal()  # the beat before was the last that has room
+        # The beat before was the last that has room. What follows from that beat is put together a cycle later.
+        after, before, took, last = Signal(), Signal(), Signal(), Signal()
+        ends = Cat(taken[name] & each for name, conditions in full.items() for each in conditions)
+        ended = Signal(len(ends))
+        m.d.comb += after.eq(Mux(took & ~self._refused, ended.any() & ~last, before))
+        m.d.sync += [before.eq(after), took.eq(Cat(taken.values()).any()), last.eq(beat.last), ended.eq(ends)]
         for name, port in ports.items():
             m.d.comb += port.refuse.eq(nowhere[name] | (beat.last & cut.get(name, 0)) | after)
-        with m.If(Cat(taken.values()).any() & ~refused):
-            m.d.sync += after.eq(Cat(taken[name] & ends for name, ends in full.items()).any() & ~beat.last)
         return m
 
     def _write(self, m, name, asked):
@@ -188,9 +195,10 @@ class ArrayIntake(wiring.Component):
         self._write(m, "logits", taken & is_logits)
         nowhere["record"] = (arg.row >= self.config.rows) | (arg.codes > arg.logits)
         # Before the first of the logits ``logit_beat`` is -1.
-        full["record"] = (is_code & code_word.all() & ~logit_beat.all()) | (
-            is_logits & logit_beat[: len(self.logits.beat)].all()
-        )
+        full["record"] = [
+            is_code & code_word.all() & ~logit_beat.all(),
+            is_logits & logit_beat[: len(self.logits.beat)].all(),
+        ]
 
     def _words(self, m, beat, taken, nowhere, cut, full):
         """Writes words of one or more beats.
@@ -205,7 +213,7 @@ class ArrayIntake(wiring.Component):
             whole = beat.index[:log_beats].all() if log_beats else 1
             word = (beat.arg[:16] + (beat.index >> log_beats))[: len(port.address)]
             nowhere[name] = beat.arg[len(port.address) :].any()
-            full[name] = whole & word.all()
+            full[name] = [whole & word.all()]
             if log_beats:
                 cut[name] = ~whole
             m.d.sync += [

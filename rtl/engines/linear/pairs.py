@@ -47,6 +47,7 @@ class PairQueue(wiring.Component):
         put, got = ([Signal(bits, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
         # Whether there is room is a bit of a register: the way from there to LOAD is long.
         levels, gets = [Signal(bits + 1, name=f"level_{n}") for n in range(2)], Signal(2)
+        some = [Signal(name=f"some_{n}") for n in range(2)]  # its level is not 0
         room = [~level[-1] for level in levels]
         m.d.comb += [
             self.room.eq(room[1]),
@@ -56,25 +57,27 @@ class PairQueue(wiring.Component):
             write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1]), ~self.first.valid)),
             write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
         ]
-        for port, count, level, get in zip(ports, put, levels, gets):
+        for port, count, level, there, get in zip(ports, put, levels, some, gets):
             puts = port.valid & port.ready
-            m.d.sync += level.eq(stepped(level, puts, get))
+            m.d.sync += [level.eq(stepped(level, puts, get)), there.eq(puts | (there & ~(get & (level == 1))))]
             with m.If(puts):
                 m.d.sync += count.eq(count + 1)
 
         # Beats are read by turns; one that its register has no room for stays at the memory's output.
         there, turn, side = Signal(), Signal(), Signal()
         have = [Signal(name=f"have_{n}") for n in range(2)]
-        taken, move, fetch = Signal(), Signal(), Signal()
-        waiting = [level.any() for level in levels]
+        taken, move, fetch, free, stays = Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             self.o.valid.eq(have[0] & have[1]),
             taken.eq(self.o.valid & self.o.ready),
-            move.eq(there & (~Array(have)[side] | taken)),
-            fetch.eq((~there | move) & Mux(turn, waiting[1], waiting[0])),
+            stays.eq(there & Array(have)[side]),
+            move.eq(there & (~stays | taken)),
+            # Whether a pair is taken comes last: all else is there before.
+            free.eq(~stays | taken),
+            fetch.eq(Mux(turn, some[1], some[0]) & free),
             read.en.eq(fetch),
             read.addr.eq(Cat(Mux(turn, got[1], got[0]), turn)),
-            gets.eq(Mux(fetch, Mux(turn, 0b10, 0b01), 0)),
+            gets.eq(Cat(some[0] & ~turn & free, some[1] & turn & free)),
         ]
         with m.If(fetch):
             m.d.sync += [there.eq(1), side.eq(turn), turn.eq(~turn)]

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
@@ -12,6 +11,7 @@ from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay, registered
+from ...stream.queue import LongQueue, stepped
 from ..linear.pairs import PairQueue
 from ..words import Requantize, judge
 from .adamw import AdamLane, plus_or_minus
@@ -84,13 +84,14 @@ class UpdateEngine(wiring.Component):
         # Beats of which parts leave.
         bits = self.config.data_bits
         p, g, mv = (Signal(bits, reset_less=True, name=f"held_{name}") for name in ("p", "g", "mv"))
-        words = _fifo(m, "words", bits + 2, 512)
+        words = m.submodules.words = LongQueue(width=bits + 2, depth=512)
         # Beats that may be under way when the answer of a full FIFO comes.
         deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
-        moments = _fifo(m, "moments", bits + 1, 1 << ceil_log2(deep + 8))
+        moments = m.submodules.moments = LongQueue(width=bits + 1, depth=1 << ceil_log2(deep + 8))
         roomy = Signal()
-        m.d.sync += roomy.eq((words.w_level < 512 - _SLACK) & (moments.w_level < moments.depth - deep))
-        tag, whole = self._issue(m, adam, left, (p, g, mv), roomy)
+        room = Cat(_level(m, queue) < queue.depth - slack for queue, slack in ((words, _SLACK), (moments, deep)))
+        m.d.sync += roomy.eq(room.all())
+        tag, whole = self._issue(m, platform, adam, left, (p, g, mv), roomy)
         packer = self._packer(m, platform, args, roomy) if self.config.packing else None
         self._take(m, args, adam, left, whole & ~tag.valid, packer)
 
@@ -175,13 +176,14 @@ class UpdateEngine(wiring.Component):
         with m.If(begins & ~packs):
             m.d.sync += left.eq(args.beats)
 
-    def _issue(self, m, adam, left, held, roomy):
+    def _issue(self, m, platform, adam, left, held, roomy):
         """Takes beats of all streams into ``held``.
 
         Returns the tag of the part that leaves there, and whether no part has begun.
         """
         bits = self.config.data_bits
-        m.submodules.waiting = waiting = self._waiting = PairQueue(width=bits, depth=2 * self.depth)
+        # A unit of its own: moments come late from LOAD, and what follows from them has little logic left.
+        waiting = self._waiting = place(m, "waiting", PairQueue(width=bits, depth=2 * self.depth), platform)
         connect(m, flipped(self.gradient), waiting.first)
         connect(m, flipped(self.parameter), waiting.second)
         m.d.comb += self.room.eq(waiting.room)
@@ -339,10 +341,12 @@ class UpdateEngine(wiring.Component):
         last, adam = words.r_data[bits], words.r_data[bits + 1]
         # Commands whose moments have left and whose words have not.
         ahead = Signal(range(513))
-        left, due = Signal(), Signal()
+        some = Signal()  # ``ahead`` is not 0: the way from there to STORE is long
+        left, due, gone = Signal(), Signal(), Signal()
         m.d.comb += [
             due.eq(last & adam),
-            self.o.valid.eq(words.r_rdy & (~due | (ahead != 0))),
+            gone.eq(words.r_en & due),
+            self.o.valid.eq(words.r_rdy & (~due | some)),
             self.o.p.eq(words.r_data),
             words.r_en.eq(self.o.valid & self.o.ready),
             self.new_moment.valid.eq(moments.r_rdy),
@@ -350,13 +354,18 @@ class UpdateEngine(wiring.Component):
             moments.r_en.eq(self.new_moment.ready),
             left.eq(self.new_moment.valid & self.new_moment.ready & moments.r_data[bits]),
         ]
-        m.d.sync += [ahead.eq(ahead + left - (words.r_en & due)), self.engine.done.eq(words.r_en & last)]
+        m.d.sync += [
+            ahead.eq(stepped(ahead, left, gone)),
+            some.eq(left | (some & ~(gone & (ahead == 1)))),
+            self.engine.done.eq(words.r_en & last),
+        ]
 
 
-def _fifo(m, name, width, depth):
-    """A FIFO as submodule ``name``."""
-    m.submodules[name] = fifo = SyncFIFOBuffered(width=width, depth=depth)
-    return fifo
+def _level(m, queue):
+    """Entries of a queue; what leaves it is known late."""
+    level = Signal(range(queue.depth + 1))
+    m.d.sync += level.eq(stepped(level, queue.w_en & queue.w_rdy, queue.r_en & queue.r_rdy))
+    return level
 
 
 class Descent(wiring.Component):

@@ -748,11 +748,13 @@ class VectorEngine(wiring.Component):
             m.d.sync += asking.eq(1)
         still = running & rested & (~is_sums | asked) & ~asking
         told = Signal()
+        due = Signal()  # as ``tells & ~told``, by when results rest
         # A loss is told of no sums: what is asked of them does not matter.
-        m.d.comb += telling.eq(running & rested & tells & ~told)
-        # mutant report-not-taken: m.d.sync += told.eq(running & (told | telling))
-        m.d.sync += told.eq(running & (told | (telling & self.q.ready)))
-        return still & (~tells | told)
+        m.d.comb += telling.eq(running & rested & due)
+        # mutant report-not-taken: takes = telling
+        takes = telling & self.q.ready
+        m.d.sync += [told.eq(running & (told | takes)), due.eq(tells & ~told & ~takes)]
+        return still & ~due
 
 
 def _any(op, opcodes):
