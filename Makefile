@@ -136,13 +136,13 @@ evidence-mesh: $(ECP5_READY)
 
 evidence-genesys2: $(READY)
 	$(BIN)/gradloom generate edge-qlora-genesys2 -o build/evidence/genesys2
-	time $(BIN)/gradloom report build/evidence/genesys2 --max-levels 11 --max-share lut=25 --max-share bram36=40 \
+	time $(BIN)/gradloom report build/evidence/genesys2 --max-levels 8 --max-share lut=25 --max-share bram36=40 \
 	    --max-share dsp=85
 
 evidence-kv260: $(READY)
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/kv260
 	$(BIN)/python -m gradloom.sim.run.lint build/evidence/kv260
-	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 8
+	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 7
 	time $(BIN)/gradloom finetune instantft-kv260 --design build/evidence/kv260 -o build/evidence/finetune
 
 evidence-language: $(LLM_READY)

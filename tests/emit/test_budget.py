@@ -45,7 +45,7 @@ def generated(tmp_path, *arguments):
     [
         # Measured: 7 and 33 units, 51,822 and 1,099,785 bytes.
         (("mesh", "--set", "rows=32", "--set", "cols=32"), 20, 40, 100_000),
-        (("instantft-kv260",), 70, 45, 1_400_000),
+        (("instantft-kv260",), 70, 46, 1_400_000),
     ],
 )
 def test_generation_stays_within_its_budget(arguments, units, modules, size, tmp_path):

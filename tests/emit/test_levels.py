@@ -10,20 +10,25 @@ from gradloom import boards
 from gradloom.boards.area import area
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.engines.array.intake import ArrayIntake
+from gradloom.rtl.engines.linear.pairs import PairQueue
 from gradloom.rtl.engines.tile_forward import TileForward
 from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
+from gradloom.rtl.shell.scheduler import Scheduler
 
 #: Unit: board, levels between registers, levels to or from a port. DMA with the widths of both buses.
 BUDGETS = {
-    "read_dma": (lambda: ReadDMA(addr_bits=40), "kv260", 7, 5),
-    "write_dma": (lambda: WriteDMA(addr_bits=40), "kv260", 7, 5),
-    "write_dma_that_forwards": (lambda: WriteDMA(addr_bits=40, forwards=1), "kv260", 7, 5),
+    "read_dma": (lambda: ReadDMA(addr_bits=40), "kv260", 6, 4),
+    "write_dma": (lambda: WriteDMA(addr_bits=40), "kv260", 6, 4),
+    "write_dma_that_forwards": (lambda: WriteDMA(addr_bits=40, forwards=1), "kv260", 6, 4),
     "tile_forward": (TileForward, "kv260", 4, 3),
-    "read_dma_of_256_bits": (lambda: ReadDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
-    "write_dma_of_256_bits": (lambda: WriteDMA(data_bits=256, addr_bits=32), "genesys2", 7, 5),
-    "intake": (lambda: ArrayIntake(ImageConfig()), "kv260", 7, 7),
+    "read_dma_of_256_bits": (lambda: ReadDMA(data_bits=256, addr_bits=32), "genesys2", 6, 4),
+    "write_dma_of_256_bits": (lambda: WriteDMA(data_bits=256, addr_bits=32), "genesys2", 6, 4),
+    "pair_queue": (lambda: PairQueue(width=256, depth=256), "genesys2", 4, 4),
+    "scheduler": (lambda: Scheduler(LANGUAGE), "genesys2", 7, 7),
+    "intake": (lambda: ArrayIntake(ImageConfig()), "kv260", 7, 6),
 }
 
 
