@@ -148,12 +148,13 @@ class ProductEngine(wiring.Component):
         store = self.store_o
         came, row = delay(m, sums.o.valid, 1, reset_less=False), delay(m, sums.o.row, 1, reset_less=False)
         words = delay(m, sums.o.sums, 1)
-        offset = row["pass"] << (columns - 1).bit_length()
-        mask, leaves = Signal(columns), Signal()
+        # Which columns count is known with the words: the peak has them before a carry.
+        early, mask, leaves = sums.o.row, Signal(columns, reset_less=True), Signal()
+        offset = early["pass"] << (columns - 1).bit_length()
         m.d.comb += leaves.eq(came & row.last)
         for n in range(columns):
             at = offset + n
-            m.d.comb += mask[n].eq((at >= row.o_column) & (at <= row.o_column + row.columns))
+            m.d.sync += mask[n].eq((at >= early.o_column) & (at <= early.o_column + early.columns))
         # A memory for 16 columns. Every second one is an ultra RAM: chips have fewer block RAMs than this needs.
         log, address, outs = (columns // WORDS - 1).bit_length(), Cat(row["pass"][:passes], row.row, row.o), []
         for part in range(columns // WORDS):
