@@ -12,13 +12,15 @@ _EXACT = 1 << 53
 def matmul(x: ArrayLike, w: ArrayLike) -> NDArray[np.int64]:
     """``x [M, K] @ w [K, N]`` of integers, ``int64``.
 
-    The sums must fit 63 bits.
+    :class:`ValueError` where a sum may need more than 63 bits.
 
     Float64 multiplies blocks of the K, each so short that no sum can leave its 53 bits: 24 by 18 bits reach 2**40, so
     8,192 products are one block.
     """
     x, w = np.asarray(x), np.asarray(w)
     largest = _largest(x) * _largest(w)
+    if largest * x.shape[1] >> 63:
+        raise ValueError(f"{x.shape[1]} products of up to {largest}: sums may need more than 63 bits")
     if largest > _EXACT:
         return x.astype(np.int64) @ w.astype(np.int64)
     block = _EXACT // max(largest, 1)

@@ -71,6 +71,11 @@ def test_accuracy_is_the_references(tmp_path):
     assert "activation_bits" in measure(point)["note"]
 
 
+def test_a_preset_without_a_measure_is_not_swept(tmp_path, capsys):
+    assert run("lstm-kv260", "-o", tmp_path / "out") == 2
+    assert "which has no measure" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_a_diffusion_models_points_are_bounds_of_a_whole_step():
     plan = plan_unet("sd-v1.5")
     narrow, wide = (measure(point) for point in points("cdm-qta-kv260", mesh="64x16,64x32"))

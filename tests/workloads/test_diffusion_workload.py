@@ -196,13 +196,6 @@ def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_preset_without_a_measure_is_not_swept(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, _, err = run("sweep", PRESET, "-o", "out")
-    assert code == 2 and "which has no measure" in err
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -3,13 +3,12 @@
 from gradloom.rtl.engines.norm.sums import NormSums
 from gradloom.sim.proofs.proof import Proof
 
-from ...proofs.entries import FREE, pair, placed
+from ...proofs.entries import FREE, pair
 from . import claims
 
 __all__ = ["PROOFS"]
 
 PROOFS = [
-    placed("cdm-qta-kv260", "NormEngine"),
     Proof(
         name="sums-norm",
         rule="sums never wrap",
@@ -19,5 +18,5 @@ PROOFS = [
         cut=FREE,
         found_within=20,
         **pair(claims.sums, NormSums, "short"),
-    ),
+    )
 ]
