@@ -1,9 +1,6 @@
 """Bounds of a UNet's step beside its program."""
 
-import os
 from dataclasses import replace
-
-import pytest
 
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.product import ProductOpcode
@@ -62,7 +59,6 @@ def test_units_need_what_the_programs_commands_need():
     assert found["element"] < told["element"] < 1.25 * found["element"]
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
 def test_a_batchs_step_takes_what_was_planned():
     """Of eight images, whose operations overlap, a sixth less than one operation after another."""
     bounds, program = lowered(8)
