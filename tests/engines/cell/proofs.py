@@ -9,7 +9,7 @@ from . import claims
 __all__ = ["PROOFS"]
 
 PROOFS = [
-    placed("lstm-zcu104", "CellEngine"),
+    placed("lstm-kv260", "CellEngine"),
     Proof(
         name="chain-cell",
         rule="lanes of a pair never spill",
