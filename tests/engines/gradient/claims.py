@@ -28,7 +28,8 @@ def gradients(unit=GradientEngine, *, config):
     claim.drive(engine)
     args, running, reading = data.View(GradientOperands, inside["args"]), inside["running"], inside["reading"]
     part, pair, token, settle = (inside[name] for name in ("part", "pair", "token", "settle"))
-    go, pairs = inside.wire("go"), args.rank[1:]
+    go, pairs = Signal(), args.rank[1:]
+    claim.m.d.comb += go.eq(running & engine.i.valid & ~reading & (settle == 0))
 
     claim.lemma(
         "judged",
