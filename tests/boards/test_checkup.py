@@ -191,7 +191,7 @@ def test_an_old_dtc_is_found_before_vivado_runs(design, report, tools, tmp_path,
 @pytest.fixture
 def port():
     """A port behind which ``port(text)`` puts a board that repeats ``text``."""
-    opened, halt = [], threading.Event()
+    opened, talking, halt = [], [], threading.Event()
 
     def put(text):
         board, name = pty.openpty()
@@ -204,13 +204,15 @@ def port():
 
         thread = threading.Thread(target=talk, daemon=True)
         thread.start()
-        opened.append(thread)
+        talking.append(thread)
         return os.ttyname(name)
 
     yield put
     halt.set()
+    for each in talking:
+        each.join(timeout=5)
     for each in opened:
-        each.join() if isinstance(each, threading.Thread) else os.close(each)
+        os.close(each)
 
 
 def uart(tmp_path, name, design=None):

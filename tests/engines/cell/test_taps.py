@@ -56,7 +56,7 @@ def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
 
 
 @pytest.mark.parametrize(
-    ("steps", "pressure"), zip([4, 11, 6], pressures(60), strict=True), ids=["free", "stalls", "holds"]
+    ("steps", "pressure"), list(zip([4, 11, 6], pressures(60), strict=True)), ids=["free", "stalls", "holds"]
 )
 def test_words_equal_the_reference(small, steps, pressure):
     made = example_lstm(3, 8, 7)
