@@ -23,8 +23,9 @@ module tuner #(
     gradloom_ulx3s #(.DIVISOR(DIVISOR)) board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
 `endif
     assign running = led[0];
-    assign trap = led[1];
-    assign fault = led[2];
+    // A processor that has had no reset yet says nothing.
+    assign trap = led[1] && running;
+    assign fault = led[2] && running;
 
     uart_listener #(.DIVISOR(DIVISOR)) listener (.clk, .rst(away), .txd, .heard, .byte_heard, .broken);
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.firmware import program as commands
 from gradloom.firmware import registers
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
+from gradloom.rtl.machines.configs import DiffusionConfig, ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 from gradloom.rtl.shell.table import machine_table, table_words
 
 from ..run.counted import counted
@@ -188,12 +188,62 @@ def sequence(config: SequenceConfig) -> list[Run]:
     return image(config) + recurrent(config)
 
 
+def diffusion(config: DiffusionConfig) -> list[Run]:
+    """A LoRA step of a few operations of a UNet, with their gradients."""
+    from gradloom.rtl.models.lora import Adapter
+    from gradloom.rtl.plan.diffusion.operations import Activation, Convolution, GroupNorm, Linear, Tensor
+    from gradloom.rtl.plan.diffusion.unet import RESULT
+    from gradloom.rtl.plan.diffusion.writer import lower
+
+    from ..workloads.diffusion_integers import IntegerDescent
+    from ..workloads.diffusion_steps import Models, Stepper
+
+    rows, features, rank = 16, 16, 4
+    names = ("latents", "projected", "normed", "active", RESULT)
+    x, projected, normed, active, result = (Tensor(name, rows, features, 4) for name in names)
+    listed = [
+        Linear((x,), projected, "to_q", rank=rank),
+        GroupNorm((projected,), normed, "norm", groups=4),
+        Activation((normed,), active, "silu"),
+        Convolution((active,), result, "conv"),
+    ]
+    weights = {each.name: draw(each.name, 8, *each.shape) / 256 for one in listed for each in one.weights}
+    first = Adapter(draw("a", 8, rank, features) / 256, draw("b", 8, features, rank) / 256, 1.0)
+    rule = IntegerDescent(1e-3)
+    adapters = rule.begun({"to_q": first})
+    step = lower(config, listed, weights, images=1, fractions=rule.fractions, rule=rule.rule)
+    written: list[tuple[int, bytes]] = []
+
+    class Written(Models):
+        """Keeps what a host would store."""
+
+        def write(self, offset: int, content: bytes) -> None:
+            super().write(offset, content)
+            written.append((offset, content))
+
+    memory = Written(config, step.program.length)
+    Stepper(step, memory, adapters)({"latents": draw("x", 8, 1, rows, features)}, draw("noise", 8, 1, rows, features))
+    places = [(step.error.offset, step.error.size)]
+    for each in step.adapted.values():
+        places += [(each.gradient.offset, each.gradient.size), (each.codes.offset, each.codes.size)]
+        places += [(each.words.words, each.words.size), (each.words.moments, 2 * each.words.size)]
+    return [
+        Run(
+            segments=written,
+            program=step.program.offset,
+            instructions=step.program.instructions,
+            expected=[_known(offset, memory.read(offset, size)) for offset, size in places],
+        )
+    ]
+
+
 #: Programs by the class of a machine's configuration.
 PROGRAMS: dict[type, Callable[[Any], list[Run]]] = {
     ImageConfig: image,
     LanguageConfig: language,
     RecurrentConfig: recurrent,
     SequenceConfig: sequence,
+    DiffusionConfig: diffusion,
 }
 
 

@@ -59,7 +59,8 @@ def check_starts(program: Path, runs: Sequence[Run], *, seeds: Iterable[int], re
                 ]
                 told = told or counters
                 if attempt < resets:
-                    _break_off(device, accelerator, runs, counters, seed * 7919 + attempt * 104_729)
+                    chance = seed * 7919 + attempt * 104_729
+                    faults += [f"{where}: {line}" for line in _break_off(device, accelerator, runs, counters, chance)]
                     broken += 1
     return Finding(starts=starts, resets=broken, words=words, faults=tuple(faults))
 
@@ -85,18 +86,23 @@ def _ran(accelerator: Accelerator, runs: Sequence[Run]) -> tuple[list[Counters],
 
 def _break_off(
     device: SimulatedDevice, accelerator: Accelerator, runs: Sequence[Run], counters: Sequence[Counters], chance: int
-) -> None:
-    """Starts a run and resets the machine before its end."""
+) -> list[str]:
+    """Starts a run and resets the machine before its end; returns a line if it had ended."""
     which = chance % len(runs)
     run = runs[which]
+    # As before the run that was measured: one that begins while the cache is being cleared waits for that.
+    accelerator.clear_cache()
     for offset, raw in run.segments:
         accelerator.store(offset, raw)
     accelerator.start(run.program, len(run.instructions))
-    device.advance(1 + chance % max(counters[which].cycles - 1, 1))
+    after = 1 + chance % max(counters[which].cycles - 1, 1)
+    if device.advance(after):
+        return [f"run {which} ended within {after} cycles, not {counters[which].cycles}"]
     device.set("rst", 1)
     device.advance(_RESET_CYCLES)
     device.set("rst", 0)
     device.advance(1)
+    return []
 
 
 def main() -> int:

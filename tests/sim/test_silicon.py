@@ -1,14 +1,17 @@
 """Machines start as silicon does: registers hold anything before reset."""
 
 import dataclasses
+import re
 
 import pytest
 
+from gradloom.firmware.host import Accelerator
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.run.designs import _digest
-from gradloom.sim.run.silicon import as_silicon, silicon_device
+from gradloom.sim.run.device import SimulatedDevice
+from gradloom.sim.run.silicon import MEMORY_BYTES, as_silicon, silicon_device
 from gradloom.sim.testbench.machines import programs
-from gradloom.sim.testbench.starts import check_starts
+from gradloom.sim.testbench.starts import _break_off, _ran, check_starts
 
 CONFIG = LanguageConfig(edge=16, columns=4, outputs=2, rank=4, tokens=8, depth=128, lane_depth=64, groups=4)
 TEXT = """module m(clk);
@@ -73,3 +76,14 @@ def test_a_wrong_word_is_found(built):
     wrong = [(offset, bytes([raw[0] ^ 1]) + raw[1:], mask), *run.expected[1:]]
     found = check_starts(built, [dataclasses.replace(run, expected=wrong)], seeds=(1,), resets=0)
     assert len(found.faults) == 1 and f"1 bytes differ, the first at {offset:#x}" in found.faults[0]
+
+
+def test_a_run_that_ends_before_its_reset_is_told(built):
+    """A reset would then come upon a machine at rest."""
+    runs = programs(CONFIG)
+    with SimulatedDevice(built, memory_bytes=MEMORY_BYTES, seed=1) as device:
+        accelerator = Accelerator(device)
+        counters, wrong, _ = _ran(accelerator, runs)
+        slower = [dataclasses.replace(each, cycles=10 * each.cycles) for each in counters]
+        (line,) = _break_off(device, accelerator, runs, slower, 5 * counters[0].cycles)
+    assert wrong == [] and re.fullmatch(r"run 0 ended within \d+ cycles, not \d+", line)

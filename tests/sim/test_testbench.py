@@ -14,7 +14,7 @@ import pytest
 
 import gradloom
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
+from gradloom.rtl.machines.configs import DiffusionConfig, ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
 from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
@@ -104,7 +104,9 @@ def test_the_bench_of_a_preset_passes(digits, simulators):
 
 
 @pytest.mark.parametrize(
-    "config", [ImageConfig(), LanguageConfig(), RecurrentConfig(), SequenceConfig()], ids=lambda c: type(c).__name__
+    "config",
+    [ImageConfig(), LanguageConfig(), RecurrentConfig(), SequenceConfig(), DiffusionConfig()],
+    ids=lambda c: type(c).__name__,
 )
 def test_programs_of_a_machine_have_known_words_and_stay_the_same(config):
     first, second = (
