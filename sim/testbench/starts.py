@@ -87,7 +87,7 @@ def _ran(accelerator: Accelerator, runs: Sequence[Run]) -> tuple[list[Counters],
 def _break_off(
     device: SimulatedDevice, accelerator: Accelerator, runs: Sequence[Run], counters: Sequence[Counters], chance: int
 ) -> list[str]:
-    """Starts a run and resets the machine before its end; returns a line if it had ended."""
+    """Starts a run and resets the machine; a line if it had ended before."""
     which = chance % len(runs)
     run = runs[which]
     # As before the run that was measured: one that begins while the cache is being cleared waits for that.
