@@ -22,6 +22,10 @@ from .watch import Watch
 __all__ = ["Sequencer"]
 
 _ABORT_CYCLES = 4
+#: States in which queues, tokens and fetch start anew; in which engines do; in which the bus does.
+_FRESH = ("IDLE", "RESET", "SUM", "COMPARE", "BEGIN", "DRAIN", "FINISH")
+_ENGINES_STOP = ("RESET", "SUM", "COMPARE", "BEGIN", "DRAIN")
+_BUS_STOPS = ("RESET", "DRAIN", "FLUSH")
 
 
 class Sequencer(wiring.Component):
@@ -191,7 +195,8 @@ class Sequencer(wiring.Component):
     def _flow():
         """Registers and strobes that say how far a program has come."""
         run = Signal()  # state RUN, in a register of its own: commands may be fetched, dispatched and started
-        fresh = Signal()  # queues, tokens and fetch start anew
+        fresh = Signal(init=1)  # queues, tokens and fetch start anew
+        stops_bus = Signal()  # the bus starts anew
         main = Signal()  # the program's bell has rung and it has not ended
         leaving = Signal()  # the program has met a YIELD and a request is pending
         open_ = Signal()  # bells are heard
@@ -202,6 +207,7 @@ class Sequencer(wiring.Component):
         return SimpleNamespace(
             run=run,
             fresh=fresh,
+            stops_bus=stops_bus,
             main=main,
             leaving=leaving,
             open=open_,
@@ -349,15 +355,27 @@ class Sequencer(wiring.Component):
             address=address,
         )
 
+    def _enter(self, m, flow, state):
+        """The next state. What it tells to many is in registers: they are far apart."""
+        m.next = state
+        m.d.sync += [
+            flow.fresh.eq(state in _FRESH),
+            self.abort.eq(state in _ENGINES_STOP),
+            flow.stops_bus.eq(state in _BUS_STOPS),
+        ]
+
     def _run_programs(self, m, parts, flow, program, start):
         """The states from bell to interrupt; gives the state machine."""
         wait = Signal(range(_ABORT_CYCLES))
         flushing = Signal()  # the last cycle's state was FLUSH
         m.d.sync += flushing.eq(0)
+        # A burst that the bus held back at a program's end is forgotten with ``fresh``, and must not be asked for before.
+        # mutant bus-goes-on: m.d.comb += self.bus_abort.eq(flow.stops_bus)
+        m.d.comb += self.bus_abort.eq(flow.stops_bus | flushing)
         m.d.comb += flow.accepted.eq(self.bell & flow.open & ~flow.main)
         with m.FSM() as state:
             with m.State("IDLE"):
-                m.d.comb += [flow.fresh.eq(1), parts.faults.clear.eq(1)]
+                m.d.comb += parts.faults.clear.eq(1)
                 # What rang before a reset is stopped by it, even if it has not started.
                 m.d.sync += [
                     wait.eq(0),
@@ -366,25 +384,24 @@ class Sequencer(wiring.Component):
                 ]
                 with m.If(program.pending):
                     m.d.comb += flow.serve.eq(1)
-                    m.next = "SUM"
+                    self._enter(m, flow, "SUM")
                 with m.Elif(self.reset):
-                    m.next = "RESET"
+                    self._enter(m, flow, "RESET")
                 with m.Elif(flow.accepted | flow.main):
-                    m.next = "SUM"
+                    self._enter(m, flow, "SUM")
             with m.State("RESET"):
                 # Nothing runs: only the engines are reset.
-                m.d.comb += [flow.fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
                 m.d.sync += wait.eq(wait + 1)
                 with m.If((wait == _ABORT_CYCLES - 1) & self.bus_idle):
-                    m.next = "IDLE"
+                    self._enter(m, flow, "IDLE")
             self._check_and_begin(m, parts, flow, program, start)
             with m.State("RUN"):
                 with m.If(parts.faults.fault | parts.dispatch.ended | flow.leaving):
                     m.d.sync += flow.run.eq(0)
                 with m.If(parts.faults.fault):
-                    m.next = "BLAME"
+                    self._enter(m, flow, "BLAME")
                 with m.Elif(parts.dispatch.ended | flow.leaving):
-                    m.next = "FLUSH"
+                    self._enter(m, flow, "FLUSH")
             self._end_by_error(m, parts, flow, program, start.address, wait, flushing)
             self._end(m, parts, flow, program, flushing)
         return state
@@ -394,23 +411,22 @@ class Sequencer(wiring.Component):
 
         Commands of the last program in the engines' queues are discarded: the queues are reset meanwhile.
         """
-        busy = [flow.fresh.eq(1), self.abort.eq(1), parts.watch.rewind.eq(1)]
         with m.State("SUM"):
-            m.d.comb += busy
+            m.d.comb += parts.watch.rewind.eq(1)
             m.d.sync += [
                 start.end.eq(program.origin + (program.commands << exact_log2(COMMAND_BYTES))),
                 start.empty.eq(program.commands == 0),
                 start.refuse_base.eq(self.base[:12].any()),
                 start.refuse_align.eq(program.origin[:5].any()),
             ]
-            m.next = "COMPARE"
+            self._enter(m, flow, "COMPARE")
         with m.State("COMPARE"):
-            m.d.comb += busy
+            m.d.comb += parts.watch.rewind.eq(1)
             # mutant window-wraps: m.d.sync += start.refuse_window.eq(start.end[:32] > self.size)
             m.d.sync += start.refuse_window.eq(start.end > self.size)
-            m.next = "BEGIN"
+            self._enter(m, flow, "BEGIN")
         with m.State("BEGIN"):
-            m.d.comb += [*busy, parts.faults.start.eq(1)]
+            m.d.comb += [parts.watch.rewind.eq(1), parts.faults.start.eq(1)]
             with m.If(start.refuse_base):
                 m.d.comb += start.code.eq(Error.BASE_ALIGNMENT)
             with m.Elif(start.empty):
@@ -420,11 +436,11 @@ class Sequencer(wiring.Component):
             with m.Elif(start.refuse_window):
                 m.d.comb += start.code.eq(Error.PROGRAM_WINDOW)
             with m.If(start.code.any()):
-                m.next = "BLAME"
+                self._enter(m, flow, "BLAME")
             with m.Else():
                 m.d.comb += flow.begun.eq(1)
                 m.d.sync += flow.run.eq(1)
-                m.next = "RUN"
+                self._enter(m, flow, "RUN")
 
     def _end_by_error(self, m, parts, flow, program, address, wait, flushing):
         """States from a fault to the interrupt of an error."""
@@ -432,7 +448,6 @@ class Sequencer(wiring.Component):
         with m.State("BLAME"):
             # What is done has to leave the queues first, or the wrong command would be named. Behind an END none is
             # left there, and the bus's reset goes on.
-            m.d.comb += self.bus_abort.eq(flushing)
             with m.If(parts.scheduler.settled):
                 m.d.sync += [
                     self.error_code.eq(faults.code),
@@ -441,15 +456,14 @@ class Sequencer(wiring.Component):
                     self.error_address.eq(Mux(faults.located, address, 0)),
                 ]
                 m.d.comb += watch.rewind.eq(1)
-                m.next = "DRAIN"
+                self._enter(m, flow, "DRAIN")
         with m.State("DRAIN"):
-            m.d.comb += [flow.fresh.eq(1), self.abort.eq(1), self.bus_abort.eq(1)]
             with m.If(wait != _ABORT_CYCLES - 1):
                 m.d.sync += wait.eq(wait + 1)
             with m.Elif(self.bus_idle):
                 m.d.comb += [self.irq_error.eq(~flow.told), flow.drop.eq(1)]
                 m.d.sync += [flow.main.eq(0), flow.leaving.eq(0)]
-                m.next = "IDLE"
+                self._enter(m, flow, "IDLE")
             with m.If(watch.expired & ~flow.told):
                 m.d.comb += self.irq_error.eq(1)
                 m.d.sync += flow.told.eq(1)
@@ -460,29 +474,26 @@ class Sequencer(wiring.Component):
         YIELD leads here only for a request.
         """
         with m.State("FLUSH"):
-            m.d.comb += [self.bus_abort.eq(1), parts.faults.flush.eq(1)]
+            m.d.comb += parts.faults.flush.eq(1)
             m.d.sync += flushing.eq(1)
             with m.If(self.bus_idle):
-                m.next = "FINISH"
+                self._enter(m, flow, "FINISH")
             with m.If(parts.watch.expired):
-                m.next = "BLAME"
+                self._enter(m, flow, "BLAME")
         with m.State("FINISH"):
-            # A burst that the bus held back is forgotten with ``fresh``, and must not be asked for before.
-            # mutant bus-goes-on: m.d.comb += flow.fresh.eq(1)
-            m.d.comb += [flow.fresh.eq(1), self.bus_abort.eq(1)]
             with m.If(flow.leaving):
                 m.d.comb += flow.serve.eq(1)
                 m.d.sync += flow.leaving.eq(0)
-                m.next = "SUM"
+                self._enter(m, flow, "SUM")
             with m.Elif(program.serving):
                 m.d.comb += self.irq_request.eq(1)
-                m.next = "IDLE"
+                self._enter(m, flow, "IDLE")
                 with m.If(flow.main | flow.accepted):
-                    m.next = "SUM"
+                    self._enter(m, flow, "SUM")
             with m.Else():
                 m.d.comb += self.irq_done.eq(1)
                 m.d.sync += flow.main.eq(0)
-                m.next = "IDLE"
+                self._enter(m, flow, "IDLE")
 
     def _report(self, m, parts, flow, state):
         """Signals of STATUS and of the counters."""

@@ -51,12 +51,15 @@ class PlainQueue(wiring.Component):
     ----------
     width, depth : int
         ``depth`` a power of two.
+    late : bool
+        The memory is written a cycle later, from a register. So ``r_data`` of an entry is not there yet in the first
+        cycle in which ``r_rdy`` may tell of it: the reader waits for a further cycle.
     """
 
-    def __init__(self, *, width, depth):
+    def __init__(self, *, width, depth, late=False):
         if depth < 1 or depth & (depth - 1):
             raise ValueError(f"depth={depth}: must be a power of two")
-        self.width, self.depth = width, depth
+        self.width, self.depth, self.late = width, depth, late
         super().__init__(
             {
                 "w_data": In(width),
@@ -80,12 +83,15 @@ class PlainQueue(wiring.Component):
             self.r_rdy.eq(self.level.any()),
             put.eq(self.w_en & self.w_rdy),
             take.eq(self.r_en & self.r_rdy),
-            write.addr.eq(produce),
-            write.data.eq(self.w_data),
-            write.en.eq(put),
             read.addr.eq(consume),
             self.r_data.eq(read.data),
         ]
+        place, word, writes = produce, self.w_data, put
+        if self.late:
+            place, word = Signal.like(produce, name="place", reset_less=True), Signal(self.width, reset_less=True)
+            writes = Signal(name="writes")
+            m.d.sync += [place.eq(produce), word.eq(self.w_data), writes.eq(put)]
+        m.d.comb += [write.addr.eq(place), write.data.eq(word), write.en.eq(writes)]
         m.d.sync += self.level.eq(stepped(self.level, put, take))
         # Enabled, not added to: what moves is known late.
         with m.If(put):

@@ -48,6 +48,14 @@ def returns(unit=Sequencer, *, engines, shell):
     claim.check("stops", ~claim.past(wrong & run, "stops") | blame)
     claim.lemma("states", inside.state() & inside.state(path=("dispatch",)) & inside.state(path=("dispatch", "valid")))
     claim.lemma("run_says_so", inside["run"] == run)
+    for told, names in (
+        ("fresh", ("IDLE", "RESET", "SUM", "COMPARE", "BEGIN", "DRAIN", "FINISH")),
+        ("abort", ("RESET", "SUM", "COMPARE", "BEGIN", "DRAIN")),
+        ("stops_bus", ("RESET", "DRAIN", "FLUSH")),
+    ):
+        value = sequencer.abort if told == "abort" else inside[told]
+        claim.lemma(f"{told}_says_so", value == Cat(state[name] for name in names).any())
+    claim.lemma("flushing_says_so", ~inside["flushing"] | blame | state["FLUSH"] | state["FINISH"])
     fault = inside["faults.fault"]
     claim.lemma("faults_have_a_code", ~fault | (inside["faults.code"] != 0))
     claim.lemma("blames_a_fault", ~blame | fault)

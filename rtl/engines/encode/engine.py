@@ -114,18 +114,19 @@ class EncodeEngine(wiring.Component):
             with m.If(left == 0):
                 m.d.sync += reading.eq(0)
 
-        # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it.
+        # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it. The
+        # queue holds elements of the command under way alone: as many as it reads must leave until the next begins.
         element = Signal(config.activation.shape)
         words = Signal(data.ArrayLayout(signed(32), 4))
         place_in_beat = Signal(2)
         whole = Signal()
         m.d.comb += [
             element.eq(fifo.r_data),
-            encoder.i.valid.eq(fifo.r_rdy & waiting & ~raw),
+            encoder.i.valid.eq(fifo.r_rdy & ~raw),
             encoder.i.p.x.eq(element),
             encoder.i.p.last.eq(last),
             encoder.i.p.wide.eq(wide),
-            leave.eq(fifo.r_rdy & waiting & Mux(raw, ~whole, encoder.i.ready)),
+            leave.eq(fifo.r_rdy & Mux(raw, ~whole, encoder.i.ready)),
             fifo.r_en.eq(leave),
             self.raw.valid.eq(whole),
             self.raw.p.eq(words),

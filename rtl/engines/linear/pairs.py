@@ -88,8 +88,9 @@ class PairQueue(wiring.Component):
             m.d.comb += self.o.p.word_select(n, self.width).eq(here)
             with m.If(gets[n]):
                 m.d.sync += got[n].eq(got[n] + 1)
+            mine = there & (side == n)
             with m.If(move & (side == n)):
-                m.d.sync += [here.eq(read.data), have[n].eq(1)]
-            with m.Elif(taken):
-                m.d.sync += have[n].eq(0)
+                m.d.sync += here.eq(read.data)
+            # Chosen by ``taken``, which is late, and not enabled by it.
+            m.d.sync += have[n].eq(Mux(taken, mine, have[n] | (mine & ~stays)))
         return m

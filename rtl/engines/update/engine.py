@@ -188,14 +188,15 @@ class UpdateEngine(wiring.Component):
         connect(m, flipped(self.parameter), waiting.second)
         m.d.comb += self.room.eq(waiting.room)
         # A beat begins with moments for its first half, and needs more for its second.
-        position, first, moment, may, go = Signal(2), Signal(), Signal(), Signal(), Signal()
+        position, first, begins, moment, may, go = Signal(2), Signal(), Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             first.eq(position == 0),
             moment.eq(adam & (first | (position == self.parts // 2))),
-            may.eq(~first | ((left != 0) & roomy & waiting.o.valid)),
+            begins.eq(first & (left != 0) & roomy),
+            may.eq(~first | (begins & waiting.o.valid)),
             go.eq(may & (~moment | self.moment.valid)),
-            # Whether or not one is offered: the way from there and back to LOAD is long.
-            waiting.o.ready.eq(go & first),
+            # ``go`` of a first part, whether or not a beat is offered: the way from LOAD and back to it is long.
+            waiting.o.ready.eq(begins & (~adam | self.moment.valid)),
             self.moment.ready.eq(may & moment),
         ]
         valid, leaving, last = Signal(), Signal(2), Signal()

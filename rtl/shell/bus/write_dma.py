@@ -112,7 +112,8 @@ class WriteDMA(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         empty = self.abort & self.idle
-        m.submodules.beats = fifo = ResetInserter(empty)(PlainQueue(width=self.data_bits, depth=_DEPTH))
+        # What comes crosses the chip; a burst takes it two cycles later at the soonest.
+        m.submodules.beats = fifo = ResetInserter(empty)(PlainQueue(width=self.data_bits, depth=_DEPTH, late=True))
         m.submodules.bursts = bursts = PlainQueue(width=_BURST.size, depth=self.outstanding)  # await a response
         m.submodules.lengths = lengths = PlainQueue(width=4, depth=4)  # await their data
         m.submodules.check = check = WindowCheck(data_bits=self.data_bits)
