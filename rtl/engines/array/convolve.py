@@ -103,8 +103,15 @@ class ConvolveControl(wiring.Component):
 
         start, leave, swapped = Signal(), Signal(), Signal()
         m.d.sync += start.eq(self.i.valid & self.i.ready)
-        queue = self._read_pixels(m, command, start, leave)
-        self._hand_out(m, command, start, queue, windows, leave)
+        # The last of each, known from the cycle after ``start`` on.
+        last = Signal(data.StructLayout({"column": 8, "line": 8, "channel": 8}))
+        m.d.sync += [
+            last.column.eq(command.width - 1),
+            last.line.eq(command.height - 1),
+            last.channel.eq(command.channels - 1),
+        ]
+        queue = self._read_pixels(m, command, last, start, leave)
+        self._hand_out(m, command, last, start, queue, windows, leave)
         with m.If(leave & self.tap.p.last):
             m.d.sync += streamed.eq(1)
             with m.If(entered):
@@ -117,7 +124,7 @@ class ConvolveControl(wiring.Component):
                 m.d.sync += busy.eq(0)
         return m
 
-    def _read_pixels(self, m, command, start, leave):
+    def _read_pixels(self, m, command, last, start, leave):
         """Requests the pixels of a command and returns the queue of pixels.
 
         At most as many requests are in flight as the queue has room for.
@@ -134,9 +141,9 @@ class ConvolveControl(wiring.Component):
         line_end, channel_end, all_read = Signal(), Signal(), Signal()
         m.d.comb += [
             read.eq(reading & (room != 0)),
-            line_end.eq(column == command.width - 1),
-            channel_end.eq(line_end & (line == command.height - 1)),
-            all_read.eq(channel_end & (channel == command.channels - 1)),
+            line_end.eq(column == last.column),
+            channel_end.eq(line_end & (line == last.line)),
+            all_read.eq(channel_end & (channel == last.channel)),
             self.pixel.valid.eq(read),
             self.pixel.feature.eq(command.source),
             self.pixel.address.eq(address),
@@ -192,7 +199,7 @@ class ConvolveControl(wiring.Component):
         with m.If(read & (beyond_end | encoded[-1])):
             m.d.sync += self.astray.eq(1)
 
-    def _hand_out(self, m, command, start, queue, windows, leave):
+    def _hand_out(self, m, command, last, start, queue, windows, leave):
         """Hands a pixel to the window generator and to the encoder at once.
 
         The encoder takes a pixel only where the command asks for encoding.
@@ -208,9 +215,9 @@ class ConvolveControl(wiring.Component):
         with m.Elif(leave):
             m.d.sync += remaining_column.eq(remaining_column - 1)
             with m.If(remaining_column == 0):
-                m.d.sync += [remaining_column.eq(command.width - 1), remaining_line.eq(remaining_line - 1)]
+                m.d.sync += [remaining_column.eq(last.column), remaining_line.eq(remaining_line - 1)]
                 with m.If(remaining_line == 0):
-                    m.d.sync += [remaining_line.eq(command.height - 1), left_channels.eq(left_channels - 1)]
+                    m.d.sync += [remaining_line.eq(last.line), left_channels.eq(left_channels - 1)]
         m.d.comb += [
             windows.i.valid.eq(queue.r_rdy & (self.tap.ready | ~command.encode)),
             windows.i.p.eq(queue.r_data),
