@@ -369,7 +369,8 @@ class Sequencer(wiring.Component):
         wait = Signal(range(_ABORT_CYCLES))
         flushing = Signal()  # the last cycle's state was FLUSH
         m.d.sync += flushing.eq(0)
-        # A burst that the bus held back at a program's end is forgotten with ``fresh``, and must not be asked for before.
+        # A burst that the bus held back at a program's end is forgotten with ``fresh``, and must not be asked for
+        # before.
         # mutant bus-goes-on: m.d.comb += self.bus_abort.eq(flow.stops_bus)
         m.d.comb += self.bus_abort.eq(flow.stops_bus | flushing)
         m.d.comb += flow.accepted.eq(self.bell & flow.open & ~flow.main)

@@ -114,8 +114,8 @@ class EncodeEngine(wiring.Component):
             with m.If(left == 0):
                 m.d.sync += reading.eq(0)
 
-        # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it. The
-        # queue holds elements of the command under way alone: as many as it reads must leave until the next begins.
+        # A raw beat is complete with its fourth word, or with the last; while it waits for STORE, nothing follows it.
+        # The queue holds elements of the command under way alone: as many as it reads leave before the next begins.
         element = Signal(config.activation.shape)
         words = Signal(data.ArrayLayout(signed(32), 4))
         place_in_beat = Signal(2)

@@ -43,10 +43,9 @@ class PairQueue(wiring.Component):
         m.submodules.beats = beats = memory.Memory(shape=self.width, depth=2 * self.depth, init=[])
         write, read = beats.write_port(), beats.read_port()
         bits = ceil_log2(self.depth)
-        ports = self.first, self.second
         put, got = ([Signal(bits, name=f"{name}_{n}") for n in range(2)] for name in ("put", "got"))
         # Whether there is room is a bit of a register: the way from there to LOAD is long.
-        levels, gets = [Signal(bits + 1, name=f"level_{n}") for n in range(2)], Signal(2)
+        levels = [Signal(bits + 1, name=f"level_{n}") for n in range(2)]
         some = [Signal(name=f"some_{n}") for n in range(2)]  # its level is not 0
         room = [~level[-1] for level in levels]
         m.d.comb += [
@@ -57,40 +56,40 @@ class PairQueue(wiring.Component):
             write.addr.eq(Cat(Mux(self.first.valid, put[0], put[1]), ~self.first.valid)),
             write.data.eq(Mux(self.first.valid, self.first.p, self.second.p)),
         ]
-        for port, count, level, there, get in zip(ports, put, levels, some, gets):
-            puts = port.valid & port.ready
-            m.d.sync += [level.eq(stepped(level, puts, get)), there.eq(puts | (there & ~(get & (level == 1))))]
-            with m.If(puts):
-                m.d.sync += count.eq(count + 1)
 
-        # Beats are read by turns; one that its register has no room for stays at the memory's output.
+        # Beats are read by turns; one that its register has no room for stays at the memory's output. Whether a pair is
+        # taken is late: it chooses between what follows if it is and if not, and is in front of nothing else.
         there, turn, side = Signal(), Signal(), Signal()
         have = [Signal(name=f"have_{n}") for n in range(2)]
-        taken, move, fetch, free, stays = Signal(), Signal(), Signal(), Signal(), Signal()
+        taken, stays = Signal(), Signal()
         m.d.comb += [
             self.o.valid.eq(have[0] & have[1]),
             taken.eq(self.o.valid & self.o.ready),
             stays.eq(there & Array(have)[side]),
-            move.eq(there & (~stays | taken)),
-            # Whether a pair is taken comes last: all else is there before.
-            free.eq(~stays | taken),
-            fetch.eq(Mux(turn, some[1], some[0]) & free),
-            read.en.eq(fetch),
-            read.addr.eq(Cat(Mux(turn, got[1], got[0]), turn)),
-            gets.eq(Cat(some[0] & ~turn & free, some[1] & turn & free)),
         ]
-        with m.If(fetch):
-            m.d.sync += [there.eq(1), side.eq(turn), turn.eq(~turn)]
-        with m.Elif(move):
-            m.d.sync += there.eq(0)
-        for n in range(2):
-            here = Signal(self.width, reset_less=True, name=f"beat_{n}")
-            m.d.comb += self.o.p.word_select(n, self.width).eq(here)
+        wanted = [some[0] & ~turn, some[1] & turn]  # the beat that is read next, if there is room for it
+        free = [each & ~stays for each in wanted]  # ... and there is, also if no pair is taken
+        gets = Signal(2)
+        m.d.comb += gets.eq(Mux(taken, Cat(wanted), Cat(free)))
+        m.d.comb += [read.en.eq(gets.any()), read.addr.eq(Cat(Mux(turn, got[1], got[0]), turn))]
+        m.d.sync += there.eq(Mux(taken, Cat(wanted).any(), Cat(free).any() | stays))
+        with m.If(gets.any()):
+            m.d.sync += [side.eq(turn), turn.eq(~turn)]
+        for n, port in enumerate((self.first, self.second)):
+            puts, level = port.valid & port.ready, levels[n]
+            one = level == 1
+            m.d.sync += [
+                level.eq(Mux(taken, stepped(level, puts, wanted[n]), stepped(level, puts, free[n]))),
+                some[n].eq(puts | Mux(taken, some[n] & ~(wanted[n] & one), some[n] & ~(free[n] & one))),
+            ]
+            with m.If(puts):
+                m.d.sync += put[n].eq(put[n] + 1)
             with m.If(gets[n]):
                 m.d.sync += got[n].eq(got[n] + 1)
+            here = Signal(self.width, reset_less=True, name=f"beat_{n}")
+            m.d.comb += self.o.p.word_select(n, self.width).eq(here)
             mine = there & (side == n)
-            with m.If(move & (side == n)):
+            with m.If(mine & (~stays | taken)):
                 m.d.sync += here.eq(read.data)
-            # Chosen by ``taken``, which is late, and not enabled by it.
             m.d.sync += have[n].eq(Mux(taken, mine, have[n] | (mine & ~stays)))
         return m
