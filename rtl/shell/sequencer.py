@@ -356,7 +356,7 @@ class Sequencer(wiring.Component):
         )
 
     def _enter(self, m, flow, state):
-        """The next state. What it tells to many is in registers: they are far apart."""
+        """The next state; what it tells to many is in registers."""
         m.next = state
         m.d.sync += [
             flow.fresh.eq(state in _FRESH),
