@@ -575,25 +575,26 @@ def test_a_reset_of_few_loads_or_of_no_plain_register_stays(tmp_path, content):
 
 #: The words of the PLL that decide the clock, as nextpnr 0.11 writes them for 75 MHz.
 CONFIG_WORDS = (
-    "word: CLKOP_DIV 0010111\nword: CLKOS_DIV 0000111\nword: CLKOS_CPHASE 0000100\nword: CLKOS2_DIV 0000111\n"
+    "word: CLKOP_CPHASE 0001100\nword: CLKOP_DIV 0010111\nword: CLKOS_CPHASE 0000100\nword: CLKOS_DIV 0000111\n"
+    "word: CLKOS2_DIV 0000111\n"
 )
 MISSED = "routing has not ended after 400 iterations"
 
 
 @pytest.mark.parametrize(
-    "first, later, clock, baud, said",
+    "first, later, divided, baud, said",
     [
-        (81.2345, {}, 75, 1_000_000, ""),
-        (70.5, {"75": 75.01}, 75, 1_000_000, ""),
-        (59.06, {"60": 60.1, "66.67": 68.126, "75": MISSED}, 66.667, 888_889, f"75 MHz: {MISSED}; the wires of before"),
-        (61.9, {"66.67": 68.126, "75": 74.9}, 66.667, 888_889, "reaches 74.9 MHz, not clock_mhz=75: the bitstream"),
-        (61.9, {"66.67": MISSED}, 60, 800_000, f"66.67 MHz: {MISSED}; the wires of before stay"),
-        (61.9, {"66.67": 66}, 60, 800_000, "reaches 66 MHz, not clock_mhz=75: the bitstream runs it at 60 MHz"),
+        (81.2345, {}, (24, 8), 1_000_000, ""),
+        (70.5, {"75": 75.01}, (24, 8), 1_000_000, ""),
+        (59.06, {"61.12": 61.2, "63.64": 68.126, "71.43": MISSED}, (27, 10), 900_000, f"71.43 MHz: {MISSED}; the"),
+        (61.9, {"63.89": 68.1, "71.43": 71.2, "75": 71.9}, (23, 8), 958_333, "reaches 71.9 MHz, not clock_mhz=75"),
+        (61.9, {"63.89": MISSED}, (27, 11), 818_182, f"63.89 MHz: {MISSED}; the wires of before stay"),
+        (67.7, {"70": 69.82, "72.23": MISSED}, (25, 9), 925_926, "the bitstream runs it at 69.444 MHz"),
         (MISSED, {}, None, None, MISSED),
-        (4.6, {"4.62": 4.6}, None, None, "reaches 4.6 MHz, which is less than the PLL makes"),
+        (3.8, {"3.94": 3.8}, None, None, "reaches 3.8 MHz, which is less than the PLL makes"),
     ],
 )
-def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch, first, later, clock, baud, said):
+def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch, first, later, divided, baud, said):
     """Later routings aim at one clock of the PLL after another. Synthesis and nextpnr are stand-ins."""
     folder = design / "board"
 
@@ -648,17 +649,19 @@ def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch,
     try:
         code, out, err = run("build", "ulx3s", str(design))
         assert said in " ".join((out + err).split())
-        assert code == (2 if clock is None else 0) and (folder / "gradloom.bit").exists() == (clock is not None)
+        assert code == (0 if divided else 2) and (folder / "gradloom.bit").exists() == bool(divided)
         assert asked == ["rough", "placed", "routed", *(f"timed{aim}" for aim in later)]
-        if clock is not None:
+        if divided:
+            multiple, divider = divided
+            clock = round(25 * multiple / divider, 3)
             found = json.loads((design / "report.json").read_text())["place_and_route"]
             assert found["clock_mhz"] == 75 and found["bitstream"] == {"clock_mhz": clock, "baud": baud}
             reached = {"routed": first} | {f"timed{aim}": mhz for aim, mhz in later.items() if mhz != MISSED}
             better = max(reached, key=lambda name: reached[name])
             assert found["fmax_mhz"] == round(reached[better], 2)
-            divider = round(600 / clock)
             assert packed == [
-                f"word: CLKOP_DIV 0010111\nword: CLKOS_DIV {divider - 1:07b}\nword: CLKOS_CPHASE {divider // 2:07b}\n"
+                f"word: CLKOP_CPHASE {multiple // 2:07b}\nword: CLKOP_DIV {multiple - 1:07b}\n"
+                f"word: CLKOS_CPHASE {divider // 2:07b}\nword: CLKOS_DIV {divider - 1:07b}\n"
                 f"word: CLKOS2_DIV 0000111\n# {better}\n"
             ]
     finally:
