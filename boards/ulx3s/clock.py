@@ -35,7 +35,7 @@ def _clocks(asked: int) -> dict[Fraction, tuple[int, int]]:
 
 
 def next_clock(*, asked: int, reached: float) -> float:
-    """The slowest of the PLL's clocks that is some per cent above ``reached`` MHz.
+    """The slowest clock of the PLL 3 % or more above ``reached`` MHz.
 
     It is at most ``asked``; in MHz, rounded up to 10 kHz.
     """
