@@ -271,7 +271,7 @@ def _monitor_verb(
         str | None, usual_option(metavar="TTY", help="Serial port of the board.", usual="the only one on USB")
     ] = None,
     baud: Annotated[
-        int, typer.Option(metavar="N", help="Bits a second: 1000000 for the ULX3S, 115200 for the others.")
+        int, typer.Option(metavar="N", help="Bits a second: of the ULX3S what build said, else 115200.")
     ] = 115_200,
 ) -> None:
     """Show what the board says on its UART, until Ctrl-C.
