@@ -25,8 +25,8 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
     handled : collection of str
         Keys that the reader reads and checks itself.
     harmless : mapping of str to tuple
-        Values with which a key changes nothing, beside the empty ones (:func:`is_empty`); :data:`ANY` for a key that
-        never does. The first value is the one that the message names.
+        Values with which a key changes nothing, beside null; :data:`ANY` for a key that never does. The first value
+        is the one that the message names. A key that is in neither list must be empty (:func:`is_empty`).
 
     Raises
     ------
@@ -34,14 +34,16 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
         Naming the key, its value and, where one is known, the value that it must have.
     """
     for key, value in raw.items():
-        if key in handled or is_empty(value):
+        if key in handled or value is None:
             continue
-        values = harmless.get(key)
-        if values is None:
+        if key not in harmless:
+            if is_empty(value):
+                continue
             raise ValueError(
                 f"{key}={shown(value)}: this key is not known, and may change what the model computes: remove it from "
                 "the file if it does not"
             )
+        values = harmless[key]
         if values and not any(_same(value, each) for each in values):
             raise ValueError(f"{key}={shown(value)}: must be {values[0]!r}; other values are not supported")
 
