@@ -11,9 +11,12 @@ __all__ = ["FOLDED", "Constants", "RefusedNode", "attributes_of", "layer_name", 
 
 #: Nodes that are computed at import if their inputs are constants; shapes are.
 FOLDED = frozenset(
-    "Add Cast Concat Constant ConstantOfShape Div Gather Identity Mul Neg Range Reshape Shape Slice Sqrt "
-    "Squeeze Sub Transpose Unsqueeze".split()
+    "Abs Add And Cast Ceil Concat Constant ConstantOfShape Div Equal Exp Expand Flatten Floor Gather Greater Identity "
+    "Less Max Min Mul Neg Not Or Pow Range Reciprocal Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze "
+    "Where".split()
 )
+#: Those whose result has the shape that their inputs broadcast to.
+_BROADCAST = ("Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where")
 #: Elements of all constants that an import computes; a small file can ask for any number.
 _MOST_FOLDED = 1 << 26
 
@@ -199,6 +202,8 @@ def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
     if kind == "Gather":
         axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
         return inputs[0].size // max(inputs[0].shape[axis], 1) * inputs[1].size
-    if kind in ("Add", "Sub", "Mul", "Div"):
+    if kind == "Expand":
+        return prod(np.broadcast_shapes(inputs[0].shape, tuple(inputs[1].ravel().tolist())))
+    if kind in _BROADCAST:
         return prod(np.broadcast_shapes(*(each.shape for each in inputs)))
     return sum(each.size for each in inputs)
