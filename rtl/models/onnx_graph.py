@@ -398,7 +398,12 @@ class _Walk:
                 schema, proto, types, input_data=data, opset_imports=list(self.graph.model.opset_import)
             )
         except Exception as error:  # the library raises whatever its C++ does
-            raise RefusedNode(f"its shapes do not fit: {(str(error).splitlines() or ['?'])[0]}") from None
+            shapes = [
+                list(data[name].dims) if name in data else [self.open_sizes.get(n, n) for n in self.shapes[name]]
+                for name in names
+            ]
+            said = (str(error).splitlines() or ["?"])[0].removeprefix("[ShapeInferenceError] ")
+            raise RefusedNode(f"its inputs of {', '.join(map(str, shapes))} do not fit: {said}") from None
         for name, kind in found.items():
             sizes = [dim.dim_value for dim in kind.tensor_type.shape.dim]
             if kind.HasField("tensor_type") and kind.tensor_type.HasField("shape") and all(sizes):
