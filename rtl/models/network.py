@@ -1,6 +1,6 @@
 """A network: convolutions and dense layers, with derived shapes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -246,7 +246,8 @@ class PixelMap:
 class Network:
     """Layers in a row; the outputs of the last are the logits.
 
-    The last one is a :class:`Dense`.
+    The last one is a :class:`Dense`. Where it has one output ``z``, it gets a first one that is always 0: cross-entropy
+    of ``(0, z)`` is binary cross-entropy of ``z``, and the larger of both is class 1 where ``z`` is above 0.
 
     Parameters
     ----------
@@ -256,12 +257,18 @@ class Network:
         Nameless layers are given ``conv1, conv2, …`` and ``fc1, fc2, …``. Names must differ.
     pixel_map : :class:`~PixelMap`
         What makes the first layer's input of an image.
+
+    Attributes
+    ----------
+    one_logit : bool
+        Whether the last layer had one output.
     """
 
     name: str
     input_shape: tuple[int, int, int]
     layers: tuple[Conv | Dense, ...] = field(repr=False)
     pixel_map: PixelMap = field(default=PixelMap(), repr=False)
+    one_logit: bool = field(init=False, default=False)
 
     def __post_init__(self):
         put = object.__setattr__
@@ -280,6 +287,10 @@ class Network:
         last = self.layers[-1]
         if not isinstance(last, Dense) or last.relu:
             raise ValueError("the last layer gives the logits: it must be a Dense without ReLU")
+        if last.outputs == 1:
+            put(self, "one_logit", True)
+            weight, bias = (np.concatenate([np.zeros_like(each), each]) for each in (last.weight, last.bias))
+            put(self, "layers", (*self.layers[:-1], replace(last, weight=weight, bias=bias)))
         names = self.layer_names
         for name in names:
             if names.count(name) > 1:
