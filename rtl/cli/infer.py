@@ -11,7 +11,7 @@ import typer
 from ..machines.presets import find_preset
 from .app import app
 from .arguments import Json
-from .output import print_json, progress_bar, say, working
+from .output import ONE_LOGIT, print_json, progress_bar, say, working
 
 __all__ = ["compare", "fetch", "generate_text", "infer"]
 
@@ -75,7 +75,8 @@ def infer(
     Returns
     -------
     dict
-        ``labels``, and ``accuracy`` (a share) where labels are given. Of a recurrent network also ``sequences``,
+        ``labels``, and ``accuracy`` (a share) where labels are given; ``one_logit``, true, of a network with one, which
+        labels images 1 where it is above 0. Of a recurrent network also ``sequences``,
         ``steps``, and ``saturated``, the share of input values beyond the input's codes; of ``rtl`` also ``cycles``,
         ``forecast``, ``cycles_a_step`` and ``setup_cycles``, and of a stream ``cycles_an_answer``, the most.
 
@@ -276,6 +277,8 @@ def _infer_verb(
             file=sys.stderr,
         )
         return
+    if result.get("one_logit"):
+        say(ONE_LOGIT)
     accuracy, steps = result.get("accuracy"), result.get("steps")
     if steps is None:
         text = f"{len(result['labels'])} images labelled"

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["print_json", "progress_bar", "say", "say_card", "table", "working"]
+__all__ = ["ONE_LOGIT", "print_json", "progress_bar", "say", "say_card", "table", "working"]
+
+#: Of a network for images with one logit.
+ONE_LOGIT = "one logit: class 1 where it is above 0"
 
 
 def say(text: str) -> None:

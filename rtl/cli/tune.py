@@ -14,7 +14,7 @@ from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName
 from .options import given, parameters
-from .output import print_json, progress_bar, say, say_card
+from .output import ONE_LOGIT, print_json, progress_bar, say, say_card
 
 __all__ = ["finetune", "take_plugins"]
 
@@ -159,6 +159,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
             f"{output / 'job.json'}"
         )
         return
+    if metrics.get("one_logit"):
+        say(ONE_LOGIT)
     if "accuracy_before" in metrics:
         say(
             f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "

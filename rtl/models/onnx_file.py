@@ -1,13 +1,15 @@
 """ONNX files: reading, attributes, constants, nodes on constants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["FOLDED", "Constants", "RefusedNode", "attributes_of", "layer_name", "pads_of", "read_onnx", "vector_of"]
+from .file_kinds import what_is
+
+__all__ = ["FOLDED", "Constants", "RefusedNode", "attributes_of", "read_onnx"]
 
 #: Nodes that are computed at import if their inputs are constants; shapes are.
 FOLDED = frozenset(
@@ -37,6 +39,8 @@ def read_onnx(path: Path) -> Any:
         raise ValueError("the package onnx is missing: pip install onnx") from None
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
+    if (kind := what_is(path)) not in (None, "an ONNX model"):
+        raise ValueError(f"{path}: expected an ONNX model; it is {kind}")
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, ValueError, RuntimeError) as error:
@@ -64,56 +68,6 @@ def attributes_of(node: Any) -> dict[str, Any]:
     import onnx
 
     return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-
-
-def layer_name(node: Any, weight: str) -> str:
-    """Name of a layer by its weight or its node."""
-    if weight.endswith(".weight"):
-        return weight.removesuffix(".weight")
-    parts = node.name.strip("/").split("/")
-    if len(parts) > 1:  # "/features/0/Conv": the old exporter's path of modules
-        return ".".join(parts[:-1])
-    return ""
-
-
-def pads_of(
-    attributes: Mapping[str, Any], sides: Sequence[int], kernel: Sequence[int], stride: Sequence[int]
-) -> tuple[int, int, int, int]:
-    """Pads of a convolution: above, left, below, right.
-
-    ``sides``: height and width of its input.
-    """
-    auto = attributes.get("auto_pad", b"NOTSET").decode()
-    if auto == "NOTSET":
-        pads = list(attributes.get("pads", (0, 0, 0, 0)))
-        if len(pads) != 4 or min(pads) < 0:
-            raise RefusedNode(f"pads={pads}: expected 4 values of at least 0")
-        top, left, bottom, right = pads
-        return (top, left, bottom, right)
-    if auto == "VALID":
-        return (0, 0, 0, 0)
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        raise RefusedNode(f"auto_pad={auto!r}: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    first, second = [], []
-    for side, k, s in zip(sides, kernel, stride):
-        total = max((-(-side // s) - 1) * s + k - side, 0)
-        small, large = total // 2, total - total // 2
-        first.append(small if auto == "SAME_UPPER" else large)
-        second.append(large if auto == "SAME_UPPER" else small)
-    return (first[0], first[1], second[0], second[1])
-
-
-def vector_of(bias: np.ndarray, outputs: int, behind: int) -> np.ndarray:
-    """``bias`` as one value an output.
-
-    It may be broadcast over ``behind`` dimensions behind it.
-    """
-    shape = bias.shape
-    while behind and shape and shape[-1] == 1:
-        shape, behind = shape[:-1], behind - 1
-    if (behind and shape) or any(n != 1 for n in shape[:-1]) or shape and shape[-1] not in (1, outputs):
-        raise RefusedNode(f"its bias has shape {list(bias.shape)}: expected one value for each of {outputs} outputs")
-    return np.broadcast_to(bias.reshape(-1), (outputs,))
 
 
 class Constants:

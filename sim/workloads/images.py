@@ -80,7 +80,9 @@ def shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
 def check_shape(name: str, images: np.ndarray, network: Network) -> None:
     """Refuses images that the network does not take."""
     if images.shape[1:] != network.input_shape:
-        raise ValueError(f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}")
+        raise ValueError(
+            f"{name} has images of {images.shape[1:]}: {network.name} takes {network.input_shape}, channels first"
+        )
 
 
 def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
@@ -160,6 +162,7 @@ class ImageTask:
             "epochs": settings.epochs,
             "seed": each.seed,
             "clock_mhz": self.job.config.clock_mhz,
+            **({"one_logit": True} if self.network.one_logit else {}),
         }
 
     def compared(self, ran: Outcome) -> Outcome:

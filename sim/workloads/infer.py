@@ -38,7 +38,8 @@ def infer(
     ``generate``.
 
     ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
-    there are labels to compare with, ``accuracy``. ``output`` gets ``labels`` and ``logits``.
+    there are labels to compare with, ``accuracy``; ``one_logit`` of a network with one. ``output`` gets ``labels`` and
+    ``logits``.
 
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
@@ -87,6 +88,8 @@ def infer(
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
     told: dict[str, Any] = {"labels": labels.tolist()}
+    if network.one_logit:
+        told["one_logit"] = True
     if given is not None:
         told["accuracy"] = float((labels == given[: len(labels)]).mean())
     return told
