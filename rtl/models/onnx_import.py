@@ -195,7 +195,7 @@ class _Reader:
         shape = self.graph.shapes.get(node.outputs[0])
         if shape is None:
             raise RefusedNode("the shape of its result does not follow from the file: export it with fixed sizes")
-        if shape[:1] != (self.batch,):
+        if shape[:1] != (self.batch,) or len(shape) < 2:
             sizes = [self.graph.open_sizes.get(size, size) for size in shape]
             raise RefusedNode(
                 f"its result has shape {sizes} of an input {[self._batch_name, *self.shape]}: the first dimension must "
@@ -219,10 +219,17 @@ class _Reader:
     def _in_image(self) -> None:
         """Refuses a sample that is not an image in the network's order.
 
-        Before the first layer, the sample's shape becomes the image's.
+        Before the first layer, the sample's shape becomes the image's, also where the graph's input is channels-last.
         """
-        if not self.drafts and self.order is None and len(self.shape) == 3:
-            self.own = self.image = self.shape
+        if not self.drafts and len(self.shape) == 3:
+            if self.order is not None and len(self.own) == 3:
+                first = np.arange(prod(self.own)).reshape(self.own).transpose(2, 0, 1)
+                if np.array_equal(self.order, first):
+                    pixels = (self.pixel_map.scale, self.pixel_map.shift)
+                    scale, shift = (each if each.ndim == 0 else each[first.reshape(-1)] for each in pixels)
+                    self.pixel_map, self.order = PixelMap(scale=scale, shift=shift), None
+            if self.order is None:
+                self.own = self.image = self.shape
         if self.order is not None:
             raise RefusedNode(
                 "its input's axes are exchanged: channels last is supported where the network begins with a Transpose "
@@ -394,15 +401,7 @@ class _Reader:
         axes = [axis - 1 for axis in perm[1:]]
         order = np.arange(prod(self.shape)).reshape(self.shape) if self.order is None else self.order
         order = order.transpose(axes)
-        if not self.drafts and self.order is None and axes == [2, 0, 1]:
-            # The network is channels-last; its images are not.
-            flat = order.reshape(-1)
-            pair = (self.pixel_map.scale, self.pixel_map.shift)
-            scale, shift = (each if each.ndim == 0 else each[flat] for each in pair)
-            self.pixel_map = PixelMap(scale=scale, shift=shift)
-            self.own = self.image = order.shape
-        else:
-            self.order = None if (np.diff(order.reshape(-1)) == 1).all() else order
+        self.order = None if (np.diff(order.reshape(-1)) == 1).all() else order
 
     def _dense(self, node: Node, weight: np.ndarray, bias: np.ndarray | None) -> None:
         if weight.ndim != 2:
