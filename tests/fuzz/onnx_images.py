@@ -429,11 +429,12 @@ class _Maker:
         self.scaled()
         self.spoil("last")
         tail = self.one_of("", "", "Sigmoid") if classes == 1 else self.one_of("", "", "Softmax", "LogSoftmax")
+        several = self.chance(0.04) and not self.place
         axis = {"axis": self.one_of(1, -1)} if "max" in tail and self.opset >= 13 else {}
         if tail and not self.absolute:
             self.chain(tail, **axis)
         outputs = [self.tensor]
-        if not self.place and self.chance(0.04):
+        if several:
             outputs.append(self.node("Identity", self.nodes[0].output[0]))
             self.harmful = "outputs"
         return Drawn(

@@ -5,6 +5,7 @@ import pytest
 
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.models.onnx_import import load_pretrained
+from gradloom.sim.workloads.mathematics import cross_entropy, forward
 
 
 def conv(o=2, i=1, k=3, **more):
@@ -49,6 +50,19 @@ def test_nameless_layers_are_named_by_kind_and_place():
         "fc1",
         "fc2",
     )
+
+
+def test_one_logit_becomes_two_with_the_same_loss():
+    """Cross-entropy of (0, z) is binary cross-entropy of z, and its gradient that of z."""
+    net = Network(name="n", input_shape=(1, 1, 3), layers=(dense(1, 3, weight=[[1.0, -2.0, 0.5]], bias=[0.25]),))
+    assert net.one_logit and net.classes == 2 and not load_pretrained().one_logit
+    x, labels = np.random.default_rng(1).standard_normal((8, 1, 1, 3)), np.arange(8) % 2
+    logits = forward(net, x)[1]
+    z = x[:, 0, 0] @ [1, -2, 0.5] + 0.25
+    np.testing.assert_array_equal(logits, np.stack([0 * z, z], axis=1))
+    losses, gradients = cross_entropy(logits, labels)
+    np.testing.assert_allclose(losses, np.log1p(np.exp(z)) - labels * z)
+    np.testing.assert_allclose(gradients[:, 1], 1 / (1 + np.exp(-z)) - labels)
 
 
 @pytest.mark.parametrize(

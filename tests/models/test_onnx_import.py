@@ -182,6 +182,95 @@ def test_transposed_weights_are_computed_at_import(tmp_path):
     agrees(g.save(tmp_path), load_onnx(g.save(tmp_path)), (16,))
 
 
+def flat_gemm(g, o, i):
+    return g("Flatten").gemm(o, i)
+
+
+def test_scale_and_shift_go_into_the_layer_before_them(tmp_path):
+    g = Graph(2, 5, 5).conv(3, 2, 3, 3)
+    g("Mul", g.constant(1, 3, 1, 1))("Add", g.constant(3, 1, 1))("Sub", first=[g.constant()])("Relu")("Flatten")
+    g.gemm(4, 27)("Div", g.constant(4))("Mul", g.constant(1, 1))("Sub", g.constant(1, 4))
+    net = load_onnx(g.save(tmp_path))
+    assert len(net.layers) == 2
+    agrees(tmp_path / "m.onnx", net)
+
+
+def test_zeros_around_the_image_are_the_convolutions(tmp_path):
+    g = Graph(2, 5, 5)
+    g("Pad", g.constant(value=[0, 0, 1, 0, 0, 0, 0, 2], dtype=np.int64), g.constant(value=0))
+    g.conv(3, 2, 3, 3, pads=[1, 1, 0, 0])
+    net = load_onnx(flat_gemm(g, 4, 3 * 5 * 6).save(tmp_path))
+    assert net.layers[0].pads == (2, 1, 0, 2)
+    agrees(tmp_path / "m.onnx", net)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_last_is_channels_first_with_other_weights(tmp_path, channels):
+    """As tf2onnx writes what Keras flattens: only the images are not exchanged."""
+    g = Graph(6, 5, channels)
+    g("Mul", g.constant(channels))("Transpose", perm=[0, 3, 1, 2]).conv(4, channels, 3, 3, auto_pad="SAME_UPPER")
+    g("Transpose", perm=[0, 2, 3, 1])("Add", g.constant(4))("Reshape", g.constant(value=[-1, 120], dtype=np.int64))
+    g.gemm(4, 120)
+    net = load_onnx(g.save(tmp_path))
+    assert net.input_shape == (channels, 6, 5)
+    x = np.random.default_rng(3).random((4, channels, 6, 5), np.float32)
+    want = runtime(tmp_path / "m.onnx", np.ascontiguousarray(x.transpose(0, 2, 3, 1)))
+    np.testing.assert_allclose(forward(net, net.pixel_map(x))[1], want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_flattened_by_its_own_size_is_read(tmp_path):
+    """``view(x.size(0), -1)``, with a node beside it that nobody needs."""
+    g = Graph(2, 5, 5).conv(3, 2, 3, 3)
+    g.nodes += [
+        helper.make_node("Sigmoid", ["t0"], ["unused"]),
+        helper.make_node("Shape", ["image"], ["size"]),
+        helper.make_node("Gather", ["size", g.constant(value=[0], dtype=np.int64)], ["n"]),
+        helper.make_node("Concat", ["n", g.constant(value=[-1], dtype=np.int64)], ["target"], axis=0),
+    ]
+    net = load_onnx(g("Reshape", "target").gemm(4, 27).save(tmp_path))
+    agrees(tmp_path / "m.onnx", net)
+
+
+@pytest.mark.parametrize("tail", ["Softmax", "LogSoftmax"])
+def test_a_softmax_at_the_end_is_left_out(tmp_path, tail):
+    bare = load_onnx(Graph(6).gemm(3, 6).save(tmp_path))
+    net = load_onnx(Graph(6).gemm(3, 6)(tail, axis=1)("Identity").save(tmp_path))
+    np.testing.assert_array_equal(net.layers[0].weight, bare.layers[0].weight)
+
+
+@pytest.mark.parametrize("tail", [None, "Sigmoid"])
+def test_one_logit_is_a_threshold(tmp_path, tail):
+    g = Graph(6).gemm(1, 6)
+    net = load_onnx((g(tail) if tail else g).save(tmp_path))
+    x = np.random.default_rng(3).standard_normal((20, *net.input_shape)).astype(np.float32)
+    want = runtime(tmp_path / "m.onnx", x.reshape(20, 6))[:, 0] > (0.5 if tail else 0)
+    assert net.one_logit and 0 < want.sum() < 20
+    np.testing.assert_array_equal(forward(net, x)[1].argmax(axis=1), want)
+
+
+def test_an_older_opset_is_refused(tmp_path):
+    """In opset 6 this Sub has its constant along the rows."""
+    g = Graph(1, 5, 5)
+    g("Sub", g.constant(5), axis=2, broadcast=1)
+    with pytest.raises(ValueError, match=r"m.onnx: opset 6: must be from 7 to"):
+        load_onnx(flat_gemm(g, 3, 25).save(tmp_path, opset=6))
+
+
+def test_a_graph_with_several_answers_is_refused(tmp_path):
+    path = Graph(6).gemm(3, 6)("Softmax", axis=1).save(tmp_path)
+    model = onnx.load(path)
+    model.graph.output.append(helper.make_tensor_value_info("t0", TensorProto.FLOAT, None))
+    onnx.save(model, path)
+    with pytest.raises(ValueError, match=r"2 outputs \('t1', 't0'\): expected one"):
+        load_onnx(path)
+
+
+def test_a_recurrent_network_is_refused_by_what_takes_it():
+    path = FIXTURES.parents[1] / "golden" / "recurrent" / "spar_convlstm64_W8A6C8IO6.onnx"
+    with pytest.raises(ValueError, match=r"\(Scan\): it is of a recurrent network: gradloom infer .* lstm-kv260"):
+        load_onnx(path)
+
+
 def image_then(*steps):
     def build():
         g = Graph(2, 8, 8)
@@ -206,6 +295,10 @@ def node(op, *shapes, **attributes):
 
 def normalised(g):
     g("BatchNormalization", *(g.constant(4) for _ in range(3)), g.constant(value=[1, 2, 3, 4]))
+
+
+def padded(*pads, value=0, **attributes):
+    return lambda g: g("Pad", g.constant(value=pads, dtype=np.int64), g.constant(value=value), **attributes)
 
 
 def nan(g):
@@ -275,6 +368,24 @@ def integer(g):
         (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (2, 3))), r"its bias has shape \[2, 3\]"),
         (image_then(conv, node("Add", (4, 6, 6))), "differs within a channel"),
         (image_then(conv, relu, node("Add", (4, 1, 1))), "follows a ReLU"),
+        (image_then(conv, node("Clip", (), ())), r"operator Clip \(ReLU6 .* ReLU alone"),
+        (image_then(padded(0, 0, 1, 1, 0, 0, 0, 0), relu), r"\(Relu\): it follows a Pad"),
+        (image_then(padded(0, 0, 1, 1, 0, 0, 0, 0)), "not computed from the input by any layer"),
+        (image_then(conv, padded(0, 0, 1, 1, 0, 0, 0, 0)), r"\(Pad\): no Conv follows it"),
+        (image_then(padded(0, 1, 0, 0, 0, 0, 0, 0)), r"pads=\[0, 1, .* only zeros around the image"),
+        (image_then(padded(0, 0, -1, 0, 0, 0, 0, 0)), r"pads=\[0, 0, -1, .* only zeros around"),
+        (image_then(padded(0, 0, 1, 0, 0, 0, 0, 0, value=0.5)), r"it pads with 0.5: only 0"),
+        (image_then(padded(0, 0, 1, 0, 0, 0, 0, 0, mode="edge")), r"mode='edge': only constant"),
+        (image_then(node("Conv", (4, 2, 3, 3), auto_pad="VALID", pads=[1, 0, 0, 0])), "one of them must be left out"),
+        (image_then(node("Transpose", perm=[0, 1, 3, 2]), conv), r"\(Conv\): its input's axes .* channels last"),
+        (image_then(node("Transpose", perm=[1, 0, 2, 3])), r"perm=\[1, 0, 2, 3\]: the first .* the batch"),
+        (image_then(node("Flatten"), node("Gemm", (128, 3), (3,)), node("Sigmoid")), "behind one logit"),
+        (image_then(node("Flatten"), node("Gemm", (128, 1), (1,)), node("Softmax")), "one logit, .* the same"),
+        (image_then(node("Flatten"), node("Gemm", (128, 3), (3,)), node("Softmax", axis=0)), "axis=0"),
+        (
+            image_then(node("Flatten"), node("Gemm", (128, 3), (3,)), node("Softmax"), node("Gemm", (3, 3), (3,))),
+            r"\(Gemm\): it follows node 'the_Softmax' \(Softmax\): only changes of the shape",
+        ),
         (image_then(conv), "must be a Dense"),
         (image_then(conv, node("Flatten"), node("Gemm", (144, 3), (3,)), relu), "without ReLU"),
     ],
@@ -314,6 +425,10 @@ def test_other_files_are_refused(tmp_path):
         load_onnx(tmp_path / "none.onnx")
     (tmp_path / "m.onnx").write_text("certainly not a protocol buffer")
     with pytest.raises(ValueError, match="m.onnx"):
+        load_onnx(tmp_path / "m.onnx")
+    np.savez(tmp_path / "a.npz", x=1)
+    (tmp_path / "m.onnx").write_bytes((tmp_path / "a.npz").read_bytes())
+    with pytest.raises(ValueError, match=r"m.onnx: expected an ONNX model; it is an archive of NumPy"):
         load_onnx(tmp_path / "m.onnx")
 
 
