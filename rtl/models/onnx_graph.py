@@ -81,9 +81,10 @@ class Node:
         return self._graph.schema(self)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute; what the operator's definition has, else ``default``, where the node has none.
+        """An attribute, its default where the node has none.
 
-        Texts come as :class:`str`, numbers and lists as ONNX has them.
+        The default is that of the operator's definition, else ``default``. Texts come as
+        :class:`str`, numbers and lists as ONNX has them.
         """
         self._unread.discard(name)
         value = self._given.get(name)
@@ -108,7 +109,7 @@ class Node:
         return name in self._given
 
     def check_read(self) -> None:
-        """Refuses an attribute that nobody has read, unless it says what is so anyway."""
+        """Refuses an attribute that nobody has read and is no default."""
         for name in sorted(self._unread):
             value = self._given[name]
             if value != self._default(name, None):
@@ -147,7 +148,7 @@ class Node:
         return self._graph.constants.weights(self.source(at))
 
     def integers(self, at: int, attribute: str, what: str, default: Sequence[int] | None = None) -> list[int] | None:
-        """Integers of an input, or of the attribute that older opsets have in its place."""
+        """Integers of an input, or of an older opset's attribute."""
         if self.optional(at) is not None:
             return [int(each) for each in self.constant(at, what).reshape(-1)]
         given = self.attribute(attribute)
@@ -158,14 +159,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Value:
-    """An input of a graph, and its sizes; None where the file leaves one open."""
+    """An input of a graph and its sizes, None where one is left open."""
 
     name: str
     sizes: tuple[int | None, ...]
 
 
 class OnnxGraph:
-    """A graph without what no output needs, with constants folded and shapes known.
+    """A graph of needed nodes, with constants folded and shapes known.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ class OnnxGraph:
             return None
 
     def each(self, handle: Callable[[Node], None]) -> None:
-        """Calls ``handle`` for each node; a refusal gets the node's label in front.
+        """Calls ``handle`` for each node, whose refusals it labels.
 
         What the node says and ``handle`` has not read is refused.
         """
@@ -411,7 +412,7 @@ class _Walk:
 
 
 def _reads(node: Any, inputs: Sequence[str] | None = None) -> list[str]:
-    """Values that a node, and graphs within it, take from the graph around them."""
+    """Values that a node and graphs within it take from around them."""
     names = list(filter(None, node.input if inputs is None else inputs))
     for attribute in node.attribute:
         for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
