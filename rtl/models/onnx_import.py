@@ -307,9 +307,9 @@ class _Reader:
         self._fold(scale, beta - mean * scale)
 
     def _fold(self, scale: np.ndarray | float, shift: np.ndarray | float) -> None:
-        """Puts ``scale * x + shift`` into the layer before it, or into the map of the pixels.
+        """Puts ``scale * x + shift`` into the layer before it.
 
-        Both broadcast to a sample.
+        Before the first layer, into the map of the pixels. Both broadcast to a sample.
         """
         pair = [np.broadcast_to(each, self.shape).reshape(-1) for each in (scale, shift)]
         if self.order is not None:
@@ -387,7 +387,7 @@ class _Reader:
         draft.layer = replace(draft.layer, pool=draft.layer.pool * k)
 
     def _layout(self, node: Node) -> None:
-        """Reads a node that keeps elements and their order; its shape is the graph's."""
+        """Reads a node that keeps elements and their order."""
         self._data_first(node)
         for name in ("axis", "axes", "allowzero"):  # they say what the graph's shapes say
             node.attribute(name)
