@@ -4,11 +4,13 @@ import json
 import re
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from gradloom import finetune
 from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.datasets import default_split
+from gradloom.rtl.models.datasets import DATA, default_split
 from gradloom.sim.workloads.infer import infer
 
 PRESET = next(iter(PRESETS.values()))
@@ -86,3 +88,29 @@ def test_an_adapter_says_which_codes_it_learnt_from(engine, cache, codes, digits
     (tmp_path / "adapter_config.json").write_text(json.dumps(config | {"gradloom_codes": other}))
     infer(PRESET, data=digits, adapter=tmp_path, engine=engine, output=tmp_path / "labels.npz")
     assert not np.array_equal(before, np.load(tmp_path / "labels.npz")["logits"])
+
+
+def test_one_logit_labels_images_and_learns(run, tmp_path):
+    """1 or 0 on upright digits, by the difference of LeNet's own logits; then 0 or 1."""
+    model = onnx.load(DATA / "lenet5.onnx")
+    last = model.graph.node[-1]
+    for name in last.input[1:]:
+        (held,) = (each for each in model.graph.initializer if each.name == name)
+        both = numpy_helper.to_array(held)
+        held.CopyFrom(numpy_helper.from_array(both[1:2] - both[:1], name))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    onnx.save(model, tmp_path / "m.onnx")
+    data = default_split()
+    few = {part: getattr(data, f"y_{part}") < 2 for part in ("train", "test")}
+    arrays = {f"{x}_{part}": getattr(data, f"{x}_{part}")[few[part]][:60] for x in "xy" for part in few}
+    np.savez(tmp_path / "same.npz", **arrays)
+    np.savez(tmp_path / "swapped.npz", **arrays | {name: 1 - arrays[name] for name in ("y_train", "y_test")})
+    code, said, _ = run("infer", PRESET.name, "--model", tmp_path / "m.onnx", "--data", tmp_path / "same.npz")
+    assert code == 0 and said.startswith("one logit: class 1 where it is above 0\n60 images labelled")
+    told = infer(PRESET, data=tmp_path / "same.npz", model=tmp_path / "m.onnx")
+    assert told["one_logit"] and told["accuracy"] > 0.95 and set(told["labels"]) == {0, 1}
+    metrics = finetune(
+        PRESET.name, output=tmp_path, data=tmp_path / "swapped.npz", model=tmp_path / "m.onnx", engine="reference"
+    )
+    assert metrics["one_logit"] and metrics["accuracy_before"] < 0.1 < 0.9 < metrics["accuracy_after"]
+    assert metrics["first_epoch"]["loss"] > 2 * metrics["last_epoch"]["loss"] > 0
