@@ -391,6 +391,7 @@ class _Walk:
         }
         if len(types) < len(names):
             return
+        _check_windows(node, {name: len(kind.tensor_type.shape.dim) for name, kind in types.items()})
         proto = type(node.proto)()
         proto.CopyFrom(node.proto)
         proto.input[:] = node.inputs
@@ -421,3 +422,21 @@ def _reads(node: Any, inputs: Sequence[str] | None = None) -> list[str]:
             names += [name for each in inner.node for name in _reads(each) if name not in own]
             names += [each.name for each in inner.output if each.name not in own]
     return names
+
+
+def _check_windows(node: Node, ranks: Mapping[str, int]) -> None:
+    """Refuses windows of other dimensions than the input has.
+
+    The library of onnx reads beyond its lists for them, which may end the process. ``ranks``: of the inputs.
+    """
+    if "Conv" not in node.kind and "Pool" not in node.kind:
+        return
+    edges = ranks[node.inputs[0]] - 2
+    if "Conv" in node.kind and "Integer" not in node.kind and ranks[node.source(1)] != edges + 2:
+        raise RefusedNode(
+            f"its weights have {ranks[node.source(1)]} dimensions, its input has {edges + 2}: not the same"
+        )
+    for name, count in (("kernel_shape", edges), ("strides", edges), ("dilations", edges), ("pads", 2 * edges)):
+        given = node._given.get(name)
+        if given is not None and (len(given) != count or name != "pads" and min(given) < 1):
+            raise RefusedNode(f"{name}={list(given)}: expected {count} values{'' if name == 'pads' else ' above 0'}")

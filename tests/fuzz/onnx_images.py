@@ -65,7 +65,7 @@ class _Maker:
 
     def __init__(self, seed: int, absolute: bool) -> None:
         self.rng = np.random.default_rng([seed, 46])
-        self.absolute = absolute
+        self.seed, self.absolute = seed, absolute
         self.opset = int(self.rng.integers(7, 26))
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
@@ -374,7 +374,7 @@ class _Maker:
         if place == "last":  # there they are harmless
             for kind in ("Softmax", *(["Sigmoid"] if self.shape == (1,) else [])):
                 del choices[kind]
-        kind = self.one_of(*sorted(choices))
+        kind = sorted(choices)[self.seed % len(choices)]  # each in turn
         choices[kind]()
         if kind == "axes":
             self.shape = (channels, self.shape[2], self.shape[1])
