@@ -195,12 +195,19 @@ def test_scale_and_shift_go_into_the_layer_before_them(tmp_path):
     agrees(tmp_path / "m.onnx", net)
 
 
-def test_zeros_around_the_image_are_the_convolutions(tmp_path):
+@pytest.mark.parametrize(
+    "own, pads, outputs",
+    [
+        ({"pads": [1, 1, 0, 0]}, (2, 1, 0, 1), 3 * 5 * 5),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2]}, (1, 0, 1, 2), 3 * 3 * 3),
+    ],
+)
+def test_zeros_around_the_image_are_the_convolutions(tmp_path, own, pads, outputs):
     g = Graph(2, 5, 5)
-    g("Pad", g.constant(value=[0, 0, 1, 0, 0, 0, 0, 2], dtype=np.int64), g.constant(value=0))
-    g.conv(3, 2, 3, 3, pads=[1, 1, 0, 0])
-    net = load_onnx(flat_gemm(g, 4, 3 * 5 * 6).save(tmp_path))
-    assert net.layers[0].pads == (2, 1, 0, 2)
+    g("Pad", g.constant(value=[0, 0, 1, 0, 0, 0, 0, 1], dtype=np.int64), g.constant(value=0))
+    g.conv(3, 2, 3, 3, **own)
+    net = load_onnx(flat_gemm(g, 4, outputs).save(tmp_path))
+    assert net.layers[0].pads == pads
     agrees(tmp_path / "m.onnx", net)
 
 
@@ -297,6 +304,10 @@ def normalised(g):
     g("BatchNormalization", *(g.constant(4) for _ in range(3)), g.constant(value=[1, 2, 3, 4]))
 
 
+def conv_of(channels):
+    return lambda g: g.conv(4, channels, 2, 2)
+
+
 def padded(*pads, value=0, **attributes):
     return lambda g: g("Pad", g.constant(value=pads, dtype=np.int64), g.constant(value=value), **attributes)
 
@@ -324,7 +335,7 @@ def integer(g):
         (image_then(node("Conv", (4, 2, 3, 3), dilations=[2, 2])), r"dilations=\[2, 2\]"),
         (image_then(node("Conv", (4, 1, 3, 3), group=2)), "group=2"),
         (image_then(node("Conv", (4, 2, 3, 3), kernel_shape=[5, 3])), r"kernel_shape=\[5, 3\]"),
-        (image_then(node("Conv", (4, 2, 3))), "only 2-D"),
+        (image_then(node("Conv", (4, 2, 3))), "its weights have 3 dimensions, its input has 4"),
         (image_then(node("Conv", (4, 3, 3, 3))), "2 channels: the weight expects 3"),
         (image_then(node("Conv", (4, 2, 3, 3), pads=[3, 0, 0, 0])), r"\(Conv\).*top=3 must be less"),
         (image_then(node("Conv", (4, 2, 3, 3), pads=[0, -1, 0, 0])), r"pads=\[0, -1, 0, 0\]: expected 4"),
@@ -378,6 +389,7 @@ def integer(g):
         (image_then(padded(0, 0, 1, 0, 0, 0, 0, 0, mode="edge")), r"mode='edge': only constant"),
         (image_then(node("Conv", (4, 2, 3, 3), auto_pad="VALID", pads=[1, 0, 0, 0])), "one of them must be left out"),
         (image_then(node("Transpose", perm=[0, 1, 3, 2]), conv), r"\(Conv\): its input's axes .* channels last"),
+        (image_then(node("Transpose", perm=[0, 3, 2, 1]), conv_of(8)), r"\(Conv\): its input's axes are exchanged"),
         (image_then(node("Transpose", perm=[1, 0, 2, 3])), r"perm=\[1, 0, 2, 3\]: the first .* the batch"),
         (image_then(node("Flatten"), node("Gemm", (128, 3), (3,)), node("Sigmoid")), "behind one logit"),
         (image_then(node("Flatten"), node("Gemm", (128, 1), (1,)), node("Softmax")), "one logit, .* the same"),
