@@ -77,8 +77,8 @@ class _Reader:
     ----------
     tensor : str
         The chain's end, a value of the graph.
-    shape : tuple of int
-        Shape of a sample of it.
+    asked, shape : tuple of int
+        Shapes of a sample of the input and of ``tensor``.
     own : tuple of int
         Shape of the same sample in the network's order of elements, ``(c, h, w)`` or ``(outputs,)``.
     order : array of int or None
@@ -119,7 +119,7 @@ class _Reader:
                 "all but the batch fixed"
             )
         self.batch, *rest = self.graph.shapes[self.tensor]
-        self.shape = tuple(rest)
+        self.shape = self.asked = tuple(rest)
         n = prod(self.shape)
         if n > _MOST:
             raise ValueError(f"input {self.tensor!r} has {n:,} elements a sample: at most {_MOST:,}")
@@ -222,8 +222,8 @@ class _Reader:
         Before the first layer, the sample's shape becomes the image's, also where the graph's input is channels-last.
         """
         if not self.drafts and len(self.shape) == 3:
-            if self.order is not None and len(self.own) == 3:
-                first = np.arange(prod(self.own)).reshape(self.own).transpose(2, 0, 1)
+            if self.order is not None and len(self.asked) == 3:
+                first = np.arange(prod(self.asked)).reshape(self.asked).transpose(2, 0, 1)
                 if np.array_equal(self.order, first):
                     pixels = (self.pixel_map.scale, self.pixel_map.shift)
                     scale, shift = (each if each.ndim == 0 else each[first.reshape(-1)] for each in pixels)
@@ -450,7 +450,8 @@ class _Reader:
         self.end = node.label
 
     def _sigmoid(self, node: Node) -> None:
-        if self._last(node) and prod(self.shape) != 1:
+        self._last(node)
+        if prod(self.shape) != 1:
             raise RefusedNode(
                 "it is supported behind one logit at the end only: of several it gives labels that do not exclude each "
                 "other, and the loss is of one label an image"

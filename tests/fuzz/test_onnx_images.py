@@ -11,7 +11,7 @@ from gradloom.sim.workloads.mathematics import forward
 from .looks import DEEP
 from .onnx_images import damage, draw, error_of, runtime
 
-COUNT = 4000 if DEEP else 100
+COUNT = 2000 if DEEP else 100
 #: What onnxruntime's kernels of exp and log may be off by.
 _KERNEL = 2.0**-20
 
