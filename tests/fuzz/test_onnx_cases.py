@@ -83,7 +83,10 @@ def test_a_case_is_read_or_refused_in_a_line(reader, cases, tmp_path):
 
 def within_a_network(case):
     """The case between two layers, its further inputs constants; None where it does not go there."""
-    (x, *rest), (want, *_) = case.data_sets[0]
+    given, (want, *_) = case.data_sets[0]
+    if not given:
+        return None
+    x, *rest = given
     if not all(isinstance(each, np.ndarray) for each in (x, want, *rest)):
         return None
     if x.dtype != np.float32 or want.dtype != np.float32 or x.ndim not in (2, 4) or not x.size or not want.size:
@@ -91,13 +94,13 @@ def within_a_network(case):
     if want.ndim < 2 or want.shape[0] != x.shape[0]:
         return None
     graph, random = case.model.graph, np.random.default_rng(x.size)
-    given, *others = [each.name for each in graph.input]
+    first, *others = [each.name for each in graph.input]
     weights = [numpy_helper.from_array(value, name) for name, value in zip(others, rest)]
     channels = x.shape[1]
     for name, shape in (("front", (channels, channels) + (1,) * (x.ndim - 2)), ("head", (want[0].size, 3))):
         weights.append(numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name))
     nodes = [
-        helper.make_node("Conv" if x.ndim == 4 else "MatMul", ["image", "front"], [given]),
+        helper.make_node("Conv" if x.ndim == 4 else "MatMul", ["image", "front"], [first]),
         *graph.node,
         helper.make_node("Flatten", [graph.output[0].name], ["flat"], axis=1),
         helper.make_node("MatMul", ["flat", "head"], ["logits"]),
