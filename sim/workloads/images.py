@@ -49,7 +49,7 @@ def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:
 def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Dataset]:
     network = network_of(asked.model, workload)
     if asked.data is None:
-        dataset = shipped(workload, asked.seed, asked.angle)
+        dataset = shipped(workload, network, asked.seed, asked.angle)
     else:
         dataset = load_npz(Path(asked.data), classes=network.classes)
         if asked.angle:
@@ -67,14 +67,23 @@ def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
     return load_pretrained(workload.network) if model is None else load_onnx(Path(model))
 
 
-def shipped(workload: ImageWorkload, seed: int, angle: float | None) -> Dataset:
-    """The workload's images; ``angle``: in place of its own."""
+def shipped(workload: ImageWorkload, network: Network, seed: int, angle: float | None) -> Dataset:
+    """The workload's images; ``angle``: in place of its own.
+
+    Refused where ``network`` has fewer classes.
+    """
     degrees = workload.degrees if angle is None else angle
-    return (
+    dataset = (
         digits_split(workload.samples, workload.judged, degrees=degrees)
         if _is_digits(workload)
         else default_split(seed, degrees=degrees)
     )
+    if network.classes < dataset.classes:
+        raise ValueError(
+            f"data: must be given, the shipped images have {dataset.classes} classes and {network.name} has "
+            f"{network.classes}"
+        )
+    return dataset
 
 
 def check_shape(name: str, images: np.ndarray, network: Network) -> None:

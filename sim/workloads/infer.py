@@ -51,7 +51,7 @@ def infer(
     network = network_of(model, preset.workload)
     given: np.ndarray | None
     if data is None:
-        own = shipped(preset.workload if model else held_by(preset), 0, angle)
+        own = shipped(preset.workload if model else held_by(preset), network, 0, angle)
         images, given = own.x_test, own.y_test
     else:
         images, given = load_images(data, classes=network.classes)

@@ -100,6 +100,9 @@ def test_one_logit_labels_images_and_learns(run, tmp_path):
         held.CopyFrom(numpy_helper.from_array(both[1:2] - both[:1], name))
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     onnx.save(model, tmp_path / "m.onnx")
+    for verb in ("infer", "finetune"):  # not by digits of ten classes
+        code, _, said = run(verb, PRESET.name, "--model", tmp_path / "m.onnx", "--engine", "reference", "-o", "o.npz")
+        assert code == 2 and "data: must be given, the shipped images have 10 classes and m has 2" in said
     data = default_split()
     few = {part: getattr(data, f"y_{part}") < 2 for part in ("train", "test")}
     arrays = {f"{x}_{part}": getattr(data, f"{x}_{part}")[few[part]][:60] for x in "xy" for part in few}
