@@ -389,7 +389,7 @@ def integer(g):
         (image_then(padded(0, 0, 1, 0, 0, 0, 0, 0, mode="edge")), r"mode='edge': only constant"),
         (image_then(node("Conv", (4, 2, 3, 3), auto_pad="VALID", pads=[1, 0, 0, 0])), "one of them must be left out"),
         (image_then(node("Transpose", perm=[0, 1, 3, 2]), conv), r"\(Conv\): its input's axes .* channels last"),
-        (image_then(node("Transpose", perm=[0, 3, 2, 1]), conv_of(8)), r"\(Conv\): its input's axes are exchanged"),
+        (image_then(node("Transpose", perm=[0, 2, 1, 3]), conv_of(8)), r"\(Conv\): its input's axes are exchanged"),
         (image_then(node("Transpose", perm=[1, 0, 2, 3])), r"perm=\[1, 0, 2, 3\]: the first .* the batch"),
         (image_then(node("Flatten"), node("Gemm", (128, 3), (3,)), node("Sigmoid")), "behind one logit"),
         (image_then(node("Flatten"), node("Gemm", (128, 1), (1,)), node("Softmax")), "one logit, .* the same"),
