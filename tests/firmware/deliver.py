@@ -19,7 +19,7 @@ def fresh_card(words):
     sections = [
         Section(name="words", parts=(np.asarray(words, "<i4").tobytes(),), offset=AT),
         Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=2048),
-        Section(name="signed", parts=(), offset=AT, kind=DELIVERY, capacity=4 * COUNT),
+        Section(name="signed", parts=(), offset=AT, kind=DELIVERY, capacity=4 * len(words)),
     ]
     write_card(file, sections, memory_bytes=MEMORY)
     return file.getvalue()
@@ -35,6 +35,8 @@ class Receiver:
     def __init__(self, program, folder, content):
         self.program, self.card, self.memory = program, folder / "card", folder / "memory"
         self.card.write_bytes(content)
+        with self.card.open("rb") as file:
+            self.words = Area.of(file).entry.capacity // 4
 
     def ask(self, package=b"", *, number=1, request=Request.INSTALL):
         """A request, as the verbs put it onto the card."""
@@ -54,7 +56,7 @@ class Receiver:
         cut, written, stored, violations, *_ = map(int, end.split()[1:])
         assert violations == 0
         said = [line[2:] for line in lines if line.startswith(("u install", "u rollback", "u card: error"))]
-        words = np.frombuffer(self.memory.read_bytes()[AT : AT + 4 * COUNT], "<i4")
+        words = np.frombuffer(self.memory.read_bytes()[AT : AT + 4 * self.words], "<i4")
         return said, words, (bool(cut), written, stored)
 
     def state(self):

@@ -1,5 +1,6 @@
 """The board's firmware, on this machine, installs what is signed for it, and nothing else."""
 
+import hashlib
 import os
 import random
 import shutil
@@ -10,7 +11,9 @@ import pytest
 from gradloom.firmware.delivered import Request
 from gradloom.rtl.delivery.board import make_board_package
 from gradloom.rtl.delivery.keys import Signer, write_keys
-from gradloom.rtl.delivery.package import key_list_package
+from gradloom.rtl.delivery.manifest import WORDS
+from gradloom.rtl.delivery.package import key_list_package, signed_package
+from gradloom.rtl.delivery.words import GROUP, encode
 
 from ..workloads.power import compiled
 from .deliver import COUNT, MEMORY, Receiver, base_of, fresh_card
@@ -88,6 +91,14 @@ def cases(make, signers):
     yield key_list_package(keys, signers[1], version=2), "the key is not trusted"
     yield make(THIRD[:144], 4)[0], "the payload has other words than this card"
     yield make(np.tile(THIRD, 2), 4)[0], "the payload has other words than this card"
+    payload = encode(THIRD, 8)
+    yield (
+        signed_package(
+            payload, signers[0], kind=WORDS, version=4, bound=0.0, bits=8, block=GROUP, base=base_of(fresh_card(FIRST)),
+            parent=bytes(32), result=hashlib.sha256(payload).digest(),
+        ),
+        "the words' hash does not hold",
+    )  # fmt: skip
     whole = make(THIRD, 4)[0]
     yield whole[:511], "the package is shorter than a manifest"
     for length in (512, len(whole) - 1, len(whole) + 1):
@@ -102,6 +113,23 @@ def test_what_does_not_hold_is_refused_in_one_line(board, make, signers):
         said, found, _ = board.start()
         assert said == [f"install: error: {why}"], why
         assert np.array_equal(found, words) and board.state() == before
+
+
+@pytest.mark.parametrize("zeros", [4, 3])
+def test_a_payload_takes_a_quarter_of_the_memory_at_most(program, tmp_path, signers, zeros):
+    """Groups of zeros take a byte and not 257, so one fewer is too many."""
+    words = np.arange(1, MEMORY // 16 + 1, dtype=np.int32)
+    words[: GROUP * zeros] = 0
+    card = fresh_card(FIRST[:1].repeat(len(words)))
+    package, _ = make_board_package(words, signers[0], base=base_of(card), version=1, bits=32, exact=0)
+    assert (len(package) - 512 > MEMORY // 4) == (zeros == 3)
+    board = Receiver(program, tmp_path, card)
+    board.ask(package, number=1)
+    said, found, _ = board.start()
+    if zeros == 4:
+        assert said[0].startswith("install: version 1") and np.array_equal(found, words)
+    else:
+        assert said == ["install: error: the package does not fit into memory"] and np.all(found == FIRST[0])
 
 
 def test_a_list_of_keys_trusts_and_revokes(board, make, signers):

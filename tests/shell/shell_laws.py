@@ -315,15 +315,17 @@ async def a_bus_error_names_its_address(dut):
 async def a_bad_program_is_refused(dut):
     host = await Host(dut).begin()
     assert await host.run(end(), count=0) is Error.PROGRAM_LENGTH
-    for name, value, error in (
-        ("PROGRAM_OFFSET", PROGRAM + 16, Error.PROGRAM_ALIGNMENT),
-        ("PROGRAM_OFFSET", SIZE - 32, Error.PROGRAM_WINDOW),
-        ("WINDOW_BASE_LO", 0x800, Error.BASE_ALIGNMENT),
-        ("WINDOW_SIZE", 0, Error.PROGRAM_WINDOW),
+    assert await host.get64("ERROR_ADDRESS") == 0
+    for name, value, error, address in (
+        ("PROGRAM_OFFSET", PROGRAM + 16, Error.PROGRAM_ALIGNMENT, BASE + PROGRAM + 16),
+        ("PROGRAM_OFFSET", SIZE - 32, Error.PROGRAM_WINDOW, BASE + SIZE - 32),
+        ("WINDOW_BASE_LO", 0x800, Error.BASE_ALIGNMENT, BASE + 0x800),
+        ("WINDOW_SIZE", 0, Error.PROGRAM_WINDOW, BASE + PROGRAM),
     ):
         before = await host.get(name)
         await host.set(name, value)
         assert await host.run(end(), end()) is error
+        assert await host.get64("ERROR_ADDRESS") == address
         await host.set(name, before)
         await host.works()
     await host.fails(fence(), fence(), error=Error.PROGRAM_UNENDED, at=2, address=None)

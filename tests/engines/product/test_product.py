@@ -169,8 +169,21 @@ def exposed(play):
         play.store(o, rows, 41)
 
 
+def late(play):
+    """Products that begin behind the first rows of an array that takes a tile in parts: alone, and in two tiles."""
+    play.load("x", 0, count=2).load("w", 0, count=2).load("bias", 0, rows=1).fence()
+    two = {"x_step": 1, "w_step": 1, "tiles": 1, "k_from": 33, "k_to": 9}
+    for o, operands in enumerate(({"k_from": 32, "k_to": 36}, {"k_from": 40}, two)):
+        play.run(SCAN, fresh=1, o=o, **operands).run(SCAN, bias=0, last=1, o=o)
+        play.run(BIAS, bias=0, start=1, o=o).run(PRODUCT, last=1, o=o, **operands)
+    for o in range(3):
+        play.store(o)
+
+
 CASES = {
     "plain": plain,
+    "late": late,
+    
     "exposed": exposed,
     "transposed": transposed,
     "several": several,

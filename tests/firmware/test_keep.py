@@ -1,0 +1,44 @@
+"""What a job keeps on its card, in the firmware's C on this machine: the words, and a record for each run."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import gradloom.firmware
+
+FOLDER = Path(gradloom.firmware.__file__).parent
+HEADER = """
+#include <stdint.h>
+extern uintptr_t host_memory;
+#define GL_MEMORY host_memory
+#define GL_MEMORY_BYTES 262144u
+#define GL_BOARD_CARD 1
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    folder = tmp_path_factory.mktemp("keep")
+    (folder / "board.h").write_text(HEADER)
+    sources = [
+        Path(__file__).with_name("keep_host.c"),
+        *(FOLDER / f"{name}.c" for name in ("soc_keep", "gradloom_sum")),
+    ]
+    command = ["gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", f"-I{FOLDER}"]
+    command += [f'-DGL_BOARD_HEADER="{folder / "board.h"}"', *map(str, sources), "-o", str(folder / "keep")]
+    subprocess.run(command, check=True)
+    return folder / "keep"
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("words", [1, 127, 128, 160])
+@pytest.mark.parametrize(
+    "runs", [(1, 2, 3), (31, 32, 33, 64, 65, 66), range(1, 103), (40, 50, 100, 101, 250, 251), (5, 40, 100)], ids=str
+)
+def test_words_and_records_come_back(program, words, runs, every):
+    """A block has 32 records, and blocks of them that a copy has already are not written again."""
+    subprocess.run([program, str(words), "100", str(every), *map(str, runs)], check=True)
