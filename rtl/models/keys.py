@@ -1,4 +1,4 @@
-"""Keys of configuration files: what a reader does not know is refused by name.
+"""Refuses keys of configuration files that no reader knows.
 
 A key that is ignored can change what a model computes. So each reader lists the keys that it reads, and those that
 change nothing, with the values for which that holds.
@@ -49,9 +49,9 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing: null, false, or an empty text, list or object.
+    """Whether a value says nothing.
 
-    The number 0 is not empty: it can be a setting.
+    It is null, false, or an empty text, list or object. The number 0 is not empty: it can be a setting.
     """
     return value is None or value is False or (isinstance(value, str | list | dict | tuple) and not value)
 
