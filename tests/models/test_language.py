@@ -167,10 +167,11 @@ def test_a_gguf_header_with_any_byte_changed_reads_or_is_refused(small, tmp_path
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"PK\3\4" + bytes(60), "begins with b'PK"),
+        (b"PK\3\4" + bytes(60), "is a ZIP archive"),
+        (b"junk", "begins with b'junk'"),
         (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "no field general.architecture"),
-        (b"", "begins with b''"),
+        (b"", "is empty"),
     ],
 )
 def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
