@@ -133,9 +133,9 @@ class GgufFile:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
         if magic != MAGIC:
-            kind = what_is(path)
-            if kind:
-                raise ValueError(f"{path}: is {kind}")
+            other = what_is(path)
+            if other:
+                raise ValueError(f"{path}: is {other}")
             raise ValueError(f"{path}: begins with {magic!r}: a GGUF file begins with {MAGIC!r}")
         self._data = np.memmap(path, np.uint8, mode="r")
         self._at = len(MAGIC)
@@ -335,8 +335,8 @@ def _check_family(file: GgufFile) -> None:
     parts = file.get("split.count", int, 0)
     if parts > 1:
         raise ValueError(
-            f"{path}: is part {file.get('split.no', int, 0) + 1} of {parts} of a model (split.count={parts}): join them "
-            f"by llama.cpp's llama-gguf-split --merge"
+            f"{path}: is part {file.get('split.no', int, 0) + 1} of {parts} of a model (split.count={parts}): join "
+            f"them by llama.cpp's llama-gguf-split --merge"
         )
     for key, wanted in (("general.architecture", "llama"), ("general.type", "model")):
         value = file.get(key, str, "model" if key == "general.type" else None)
