@@ -4,8 +4,9 @@ A maintainer's tool: nothing imports it. It needs transformers 5.24.0, diffusers
 
     python make_language.py > language.json
 
-``keys``: every key of a configuration with its default. ``logits``: of models with the weights of ``weights.py``. ``tokens``: a vocabulary of 256 bytes and merges, learnt from this folder's neighbour
-``qlora_smollm2/text.txt``, and what each family's own class makes of odd texts.
+``keys``: every key of a configuration with its default. ``logits``: of models with the weights of ``weights.py``.
+``tokens``: a vocabulary of 256 bytes and merges, learnt from ``qlora_smollm2/text.txt`` beside this folder, and what
+each family's own class makes of odd texts.
 """
 
 import inspect
