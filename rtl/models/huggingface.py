@@ -154,6 +154,9 @@ def _instead(folder: Path) -> str:
     """What a folder has in place of the weights, with a remedy."""
     if any(_PART.fullmatch(file.name) for file in folder.iterdir()):
         return f"; its parts are there, but not {INDEX}, which says which belong together: download it"
+    other = next(iter(sorted(folder.glob("*.gguf"))), None)
+    if other is not None:
+        return f"; name the file {other} to read that"
     pickled = next((file for pattern in _PICKLED for file in sorted(folder.glob(pattern))), None)
     if pickled is not None:
         return f"; {pickled.name} can run code when it is read: save the model as safetensors"

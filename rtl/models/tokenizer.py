@@ -139,7 +139,7 @@ def open_tokenizer(path: Path | str, *, model_size: int | None = None) -> Tokeni
 
 def _from_json(tokenizers: Any, path: Path) -> Any:
     if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file; transformers writes it by AutoTokenizer's save_pretrained")
     try:
         backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8-sig"))
     except Exception as error:  # the library raises nothing more special

@@ -313,6 +313,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
     [
         (lambda f: (f / "config.json").write_text(POINTER), r"config\.json: is a Git LFS pointer"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin can run code"),
+        (lambda f: (f / "model.safetensors").rename(f / "m.gguf"), r"no such file; name the file .*m\.gguf"),
         (
             lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00002.safetensors"),
             "but not model.safetensors.index.json, which says",
