@@ -1,4 +1,4 @@
-"""Keys of configuration files: what a reader does not know is refused by name.
+"""Refuses keys of configuration files that a reader does not know.
 
 A key that is ignored can change what a model computes. So each reader lists the keys that it reads, and those that
 change nothing, with the values for which that holds.
@@ -49,7 +49,7 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing: null, false, or an empty text, list or object.
+    """Whether a value is null, false or empty.
 
     The number 0 is not empty: it can be a setting.
     """

@@ -35,7 +35,7 @@ def read_text(path: Path, option: str = "text") -> str:
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is an object or a list of JSON, or begins with a line that is an object."""
+    """Whether a text, or its first line, is records of JSON."""
     start = text.lstrip()
     if start[:1] not in ("{", "["):
         return False

@@ -154,7 +154,7 @@ def _from_json(tokenizers: Any, path: Path) -> Any:
 
 
 def _check_same(path: Path, backend: Any, file: GgufFile) -> None:
-    """Refuses a tokenizer whose normal tokens are not those of the model's file."""
+    """Refuses a tokenizer whose normal tokens are not the file's."""
     tokens = _texts(file, "tokens", [])
     kinds = file.get("tokenizer.ggml.token_type", list, [_NORMAL] * len(tokens))
     for number, (token, kind) in enumerate(zip(tokens, kinds)):
