@@ -161,8 +161,8 @@ def test_tokens_that_only_pad_a_model_have_no_text(needed, tmp_path):
 
 
 def test_llama_3_has_a_token_before_each_text(needed, tmp_path):
-    path = write(tmp_path / "m.gguf", [("bos_token_id", "UINT32", 380)], pre="llama-bpe", more=[("<|begin|>", CONTROL)])
-    assert open_tokenizer(path).encode("") == [380]
+    path = write(tmp_path / "m.gguf", [("bos_token_id", "UINT32", 421)], pre="llama-bpe", more=[("<|begin|>", CONTROL)])
+    assert open_tokenizer(path).encode("") == [421]
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_llama_3_has_a_token_before_each_text(needed, tmp_path):
         ({"fields": [("a_new_key", "UINT32", 0)]}, "a_new_key=0"),
         ({"fields": [("add_bos_token", "BOOL", True)]}, "no field tokenizer.ggml.bos_token_id"),
         ({"fields": [("add_eos_token", "BOOL", True), ("eos_token_id", "UINT32", 999)]}, "eos_token_id=999"),
-        ({"more": [("x", BYTE)]}, r"token_type\[380\]=6"),
-        ({"more": [("!", NORMAL)]}, r"tokens\[380\]='!': is token 0, too"),
+        ({"more": [("x", BYTE)]}, r"token_type\[421\]=6"),
+        ({"more": [("!", NORMAL)]}, r"tokens\[421\]='!': is token 0, too"),
         ({"merges": ["a b c"]}, "is damaged"),
         ({"merges": ["z z"]}, "a merge needs token 'zz'"),
         ({"merges": ["q ŝŝ"]}, "a merge needs token"),
