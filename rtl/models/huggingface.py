@@ -62,9 +62,23 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 } | dict.fromkeys(
     # Of files, training, other heads, and of how tokens are drawn.
     ("_name_or_path", "name_or_path", "transformers_version", "transformers.js_config", "is_llama_config", "dtype")
-    + ("torch_dtype", "torchscript", "use_bfloat16", "tf_legacy_loss", "_attn_implementation_autoset")
-    + ("unsloth_fixed", "unsloth_version", "max_sequence_length", "original_max_position_embeddings")
+    + (
+        "torch_dtype",
+        "torchscript",
+        "use_bfloat16",
+        "tf_legacy_loss",
+        "_attn_implementation_autoset",
+        "_flash_attn_2_enabled",
+    )
+    + (
+        "unsloth_fixed",
+        "unsloth_version",
+        "max_sequence_length",
+        "model_max_length",
+        "original_max_position_embeddings",
+    )
     + ("pretraining_tp", "initializer_range", "use_cache", "cache_implementation", "attn_implementation")
+    + ("_attn_implementation_autoset", "original_max_position_embeddings")
     + ("_attn_implementation", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id")
     + ("decoder_start_token_id", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict")
     + ("tie_last_hidden_states", "tie_encoder_decoder", "chunk_size_feed_forward", "is_decoder", "id2label")

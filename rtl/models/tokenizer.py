@@ -194,7 +194,9 @@ def _from_gguf(tokenizers: Any, file: GgufFile, model_size: int | None) -> Token
         if each not in (_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED):
             raise ValueError(f"tokenizer.ggml.token_type[{number}]={each}: must be from {_NORMAL} to {_UNUSED}")
         first = vocabulary.setdefault(token, number)
-        if first != number and _UNUSED not in (each, kinds[first]):
+        if kinds[first] == _UNUSED:
+            vocabulary[token] = number
+        elif first != number and each != _UNUSED:
             raise ValueError(f"tokenizer.ggml.tokens[{number}]={token!r}: is token {first}, too")
     merged = {"".join(pair) for pair in merges}
     # The library ends without an exception where a merge makes no token.

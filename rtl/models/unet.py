@@ -207,7 +207,7 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
         raise ValueError(f"norm_eps={shown(eps)}: must be a number from 0 to {1 << 16}")
     if isinstance(shift, bool) or shift not in (0, 1):
         raise ValueError(f"freq_shift={shown(shift)}: must be 0 or 1")
-    sides = raw.get("sample_size", 64)
+    sides = raw.get("sample_size")
     sides = _counts("sample_size", sides if isinstance(sides, list) else [sides])
     if len(set(sides)) != 1 or len(sides) > 2:
         raise ValueError(f"sample_size={shown(list(sides))}: must be one side, or two that are equal")

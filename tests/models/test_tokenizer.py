@@ -158,6 +158,8 @@ def test_tokens_that_only_pad_a_model_have_no_text(needed, tmp_path):
     found = open_tokenizer(write(tmp_path / "m.gguf", more=MORE), model_size=500)
     assert found.size == 500 and found.decode([0, len(HELD["tokens"]) + 4, 499]) == HELD["tokens"][0]
     assert len(found.encode("[PAD1]")) > 1
+    path = write(tmp_path / "twice.gguf", more=[("<x>", UNUSED), ("<x>", CONTROL), ("<x>", UNUSED)])
+    assert open_tokenizer(path).encode("<x>") == [len(HELD["tokens"]) + 1]
 
 
 def test_llama_3_has_a_token_before_each_text(needed, tmp_path):
