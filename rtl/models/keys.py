@@ -7,7 +7,7 @@ change nothing, with the values for which that holds.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["ANY", "check_keys", "is_empty", "shown"]
+__all__ = ["ANY", "check_keys", "is_empty", "same", "shown"]
 
 #: Instead of a list of values: the key changes nothing, whatever its value is.
 ANY: tuple[Any, ...] = ()
@@ -44,7 +44,7 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
                 "the file if it does not"
             )
         values = harmless[key]
-        if values and not any(_same(value, each) for each in values):
+        if values and not any(same(value, each) for each in values):
             raise ValueError(f"{key}={shown(value)}: must be {values[0]!r}; other values are not supported")
 
 
@@ -62,6 +62,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _same(value: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Equality that tells true from 1."""
     return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)

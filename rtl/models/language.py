@@ -228,12 +228,14 @@ class Checkpoint(Protocol):
 def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[int, ...]]) -> None:
     """Refuses a file whose tensors are not those of the model.
 
-    It may lack a tensor, have one of another shape, or have one that this model cannot have.
+    It may lack a tensor, have one of another shape, or have one that this model cannot have. An embedding or head may
+    have rows behind the vocabulary's (:func:`of_vocabulary`).
     """
     for name, shape in model.tensors.items():
         if name not in found:
             raise ValueError(f"{path}: has no tensor {name} ({list(shape)} is needed)")
-        if found[name] != shape:
+        padded = name in (EMBEDDING, HEAD) and found[name][1:] == shape[1:] and found[name][0] >= shape[0]
+        if found[name] != shape and not padded:
             raise ValueError(f"{path}: tensor {name} has shape {list(found[name])}: {list(shape)} is needed")
     # A head beside a tied embedding is the embedding again; old files carry the angles of the positions.
     harmless = re.compile(r"lm_head\.weight|.*rotary_emb\.inv_freq")
@@ -242,6 +244,11 @@ def check_tensors(path: Path, model: LanguageModel, found: Mapping[str, tuple[in
         raise ValueError(
             f"{path}: tensor {strange[0]} (of {len(strange)} such) has no place in a LLaMA model without biases"
         )
+
+
+def of_vocabulary(model: LanguageModel, values: np.ndarray) -> np.ndarray:
+    """Rows of an embedding or head without those that only pad it."""
+    return values[: model.vocab]
 
 
 def finite(path: Path, name: str, values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..json_file import read_json
+from .file_kinds import what_is
+from .keys import ANY, check_keys, same, shown
 
 __all__ = ["MODELS", "RANKS", "UNet", "find_unet", "is_unet"]
 
@@ -21,6 +23,7 @@ FIXED: dict[str, Any] = {
     "only_cross_attention": False,
     "dual_cross_attention": False,
     "center_input_sample": False,
+    "encoder_hid_dim": None,
     "encoder_hid_dim_type": None,
     "class_embed_type": None,
     "addition_embed_type": None,
@@ -43,7 +46,22 @@ FIXED: dict[str, Any] = {
     "mid_block_scale_factor": 1,
     "num_attention_heads": None,
     "reverse_transformer_layers_per_block": None,
+    "dropout": 0.0,
 }
+#: Keys that are read and checked in :func:`parsed`.
+HANDLED = frozenset(
+    ("_class_name", "sample_size", "in_channels", "out_channels", "block_out_channels", "down_block_types")
+    + ("up_block_types", "attention_head_dim", "layers_per_block", "transformer_layers_per_block")
+    + ("cross_attention_dim", "norm_num_groups", "norm_eps", "use_linear_projection", "flip_sin_to_cos", "freq_shift")
+)
+#: Keys that change nothing: of the file, of averages over training, and of embeddings that :data:`FIXED` leaves out.
+HARMLESS = dict.fromkeys(
+    ("_diffusers_version", "_name_or_path", "_use_default_values", "upcast_attention", "addition_time_embed_dim")
+    + ("addition_embed_type_num_heads", "projection_class_embeddings_input_dim", "decay", "inv_gamma", "min_decay")
+    + ("optimization_step", "power", "update_after_step", "use_ema_warmup"),
+    ANY,
+)
+_CLASS = "UNet2DConditionModel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +151,10 @@ def find_unet(source: Path | str) -> UNet:
     try:
         raw = read_json(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read as a configuration: {error}") from None
+        kind = what_is(path)
+        raise ValueError(
+            f"{path}: is {kind}" if kind else f"{path}: cannot be read as a configuration: {error}"
+        ) from None
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: must be an object of JSON")
     try:
@@ -144,9 +165,13 @@ def find_unet(source: Path | str) -> UNet:
 
 def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
     """The UNet of a configuration's keys, with diffusers' defaults."""
+    if raw.get("_class_name", _CLASS) != _CLASS:
+        raise ValueError(f"_class_name={shown(raw['_class_name'])}: must be {_CLASS!r}")
+    # None is a value of its own here: a UNet without a middle, for one.
     for key, value in FIXED.items():
-        if raw.get(key, value) != value:
-            raise ValueError(f"{key}={raw[key]!r}: must be {value!r}; other values are not built")
+        if not same(raw.get(key, value), value):
+            raise ValueError(f"{key}={shown(raw[key])}: must be {value!r}; other values are not built")
+    check_keys(raw, handled=HANDLED | FIXED.keys(), harmless=HARMLESS)
     channels = _counts("block_out_channels", raw.get("block_out_channels", [320, 640, 1280, 1280]))
     if not 1 <= len(channels) <= 8:
         raise ValueError(f"block_out_channels: {len(channels)} levels, must be from 1 to 8")
@@ -155,10 +180,10 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
     def number(key: str, default: int) -> int:
         return _counts(key, [raw.get(key, default)])[0]
 
-    def real(key: str, default: float) -> float:
+    def flag(key: str, default: bool) -> bool:
         value = raw.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1 << 16:
-            raise ValueError(f"{key}={value!r}: must be a number from 0 to {1 << 16}")
+        if not isinstance(value, bool):
+            raise ValueError(f"{key}={shown(value)}: must be true or false")
         return value
 
     down = raw.get("down_block_types", ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"])
@@ -177,9 +202,18 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
             raise ValueError(f"{key}: {len(value)} values, must be {count}, one a level")
         return value
 
+    eps, shift = raw.get("norm_eps", 1e-5), raw.get("freq_shift", 0)
+    if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < 1 << 16:
+        raise ValueError(f"norm_eps={shown(eps)}: must be a number from 0 to {1 << 16}")
+    if isinstance(shift, bool) or shift not in (0, 1):
+        raise ValueError(f"freq_shift={shown(shift)}: must be 0 or 1")
+    sides = raw.get("sample_size")
+    sides = _counts("sample_size", sides if isinstance(sides, list) else [sides])
+    if len(set(sides)) != 1 or len(sides) > 2:
+        raise ValueError(f"sample_size={shown(list(sides))}: must be one side, or two that are equal")
     return UNet(
         name=name,
-        size=number("sample_size", 64),
+        size=sides[0],
         inputs=number("in_channels", 4),
         outputs=number("out_channels", 4),
         channels=channels,
@@ -190,10 +224,10 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
         blocks=a_level("transformer_layers_per_block", 1),
         text=number("cross_attention_dim", 1280),
         groups=number("norm_num_groups", 32),
-        eps=real("norm_eps", 1e-5),
-        linear_projection=bool(raw.get("use_linear_projection", False)),
-        flip=bool(raw.get("flip_sin_to_cos", True)),
-        shift=int(real("freq_shift", 0)),
+        eps=eps,
+        linear_projection=flag("use_linear_projection", False),
+        flip=flag("flip_sin_to_cos", True),
+        shift=int(shift),
     )
 
 

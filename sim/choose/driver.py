@@ -89,7 +89,7 @@ def choose(
     checkpoint = Quantized(open_checkpoint(weights))
     shapes = checkpoint.model
     seqs = _seqs(asked, shapes)
-    parts = split(asked.text, open_tokenizer(weights), seqs[0])
+    parts = split(asked.text, open_tokenizer(weights, model_size=checkpoint.model.vocab), seqs[0])
     found, left = candidates(shapes, asked.preset.config, seqs)
     if not found:
         raise DoesNotFit(list(dict.fromkeys(map(str, left))))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradloom.rtl.models.texts import read_text
 from gradloom.rtl.models.tokenizer import Tokenizer
 
 __all__ = ["Split", "split"]
@@ -28,10 +29,7 @@ def split(text: Path, tokenizer: Tokenizer, seq: int) -> Split:
 
     :class:`ValueError` where what is left is no window.
     """
-    try:
-        tokens = tokenizer.encode(text.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"text={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
+    tokens = tokenizer.encode(read_text(text))
     held = max(int(len(tokens) * _SHARE), seq)
     if len(tokens) - held < seq:
         most = len(tokens) // 2

@@ -75,7 +75,7 @@ def _about(card: SerialCard) -> dict[str, Any]:
 
 
 def _tokenizer(model: Path | str) -> Any:
-    from gradloom.rtl.models.checkpoint import find_weights
+    from gradloom.rtl.models.checkpoint import find_model, find_weights
     from gradloom.rtl.models.tokenizer import open_tokenizer
 
-    return open_tokenizer(find_weights(model))
+    return open_tokenizer(find_weights(model), model_size=find_model(str(model)).vocab)

@@ -73,7 +73,7 @@ def generate_text(
     checkpoint = Quantized(open_checkpoint(find_weights(model)))
     blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
     adapters = None if adapter is None or blocks is not None else learnt_of(adapter, checkpoint)
-    tokenizer = language.open_tokenizer(checkpoint.path)
+    tokenizer = language.open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
     given = tokenizer.encode(prompt)
     if not given:
         raise ValueError("prompt: has no tokens, at least 1 is needed")

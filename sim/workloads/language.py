@@ -15,6 +15,7 @@ from gradloom.rtl.models.lora import Adapter, Learnt, finite, lowest_layer
 from gradloom.rtl.models.lora_xs import CoreAdapter
 from gradloom.rtl.models.methods import LORA, LORA_XS, Method
 from gradloom.rtl.models.pack import QuantizedLinear, quantize_linear
+from gradloom.rtl.models.texts import read_text
 from gradloom.rtl.models.tokenizer import open_tokenizer
 from gradloom.rtl.plan.language.budget import Request, cached_texts
 from gradloom.rtl.plan.language.descent import AdamW as MachineAdamW
@@ -462,11 +463,8 @@ def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text"
     ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one
     window is refused.
     """
-    try:
-        words = text.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{option}={text}: is not UTF-8 ({error.reason} at byte {error.start})") from None
-    tokens = open_tokenizer(checkpoint.path).encode(words)
+    words = read_text(text, option)
+    tokens = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab).encode(words)
     if len(tokens) < seq:
         shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
         raise ValueError(

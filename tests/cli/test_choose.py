@@ -27,7 +27,7 @@ MEASURE = functools.cache(points.measure)
 @pytest.fixture
 def cloth(here, monkeypatch):  # noqa: F811
     """A text that is long enough to hold a part of it out."""
-    monkeypatch.setattr(driver, "open_tokenizer", lambda path: Letters())
+    monkeypatch.setattr(driver, "open_tokenizer", lambda path, **_: Letters())
     monkeypatch.setattr(points, "measure", MEASURE)
     (here / "text.txt").write_text(TEXT)
     return here

@@ -65,7 +65,7 @@ class Letters:
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A folder with ``small``, a model, and ``text.txt``, and the one we are in."""
-    monkeypatch.setattr(language, "open_tokenizer", lambda path: Letters())
+    monkeypatch.setattr(language, "open_tokenizer", lambda path, **_: Letters())
     random = np.random.default_rng(5)
     (tmp_path / "small").mkdir()
     save_file(

@@ -15,7 +15,7 @@ from .test_language_verbs import CONFIG, MODEL, PRESET, TEXT, Letters, here  # n
 @pytest.fixture
 def asked(run, here, monkeypatch):  # noqa: F811
     """Lines of verbs by name, with a text that is long enough to choose by."""
-    monkeypatch.setattr(driver, "open_tokenizer", lambda path: Letters())
+    monkeypatch.setattr(driver, "open_tokenizer", lambda path, **_: Letters())
     (here / "text.txt").write_text(TEXT * 3)
     (here / "bytes.npz").write_bytes(b"PK")
     random = np.random.default_rng(5)

@@ -133,6 +133,9 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "text.npz").write_text("hello, I am text")
     with pytest.raises(ValueError, match="not a readable .npz"):
         load_npz(tmp_path / "text.npz")
+    (tmp_path / "text.npz").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ValueError, match="text.npz: is a Git LFS pointer"):
+        load_npz(tmp_path / "text.npz")
 
 
 def test_limits_are_checked(good):

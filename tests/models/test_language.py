@@ -167,10 +167,11 @@ def test_a_gguf_header_with_any_byte_changed_reads_or_is_refused(small, tmp_path
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"PK\3\4" + bytes(60), "begins with b'PK"),
+        (b"PK\3\4" + bytes(60), "is a ZIP archive"),
+        (b"junk", "begins with b'junk'"),
         (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version 9"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "no field general.architecture"),
-        (b"", "begins with b''"),
+        (b"", "is empty"),
     ],
 )
 def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
@@ -279,3 +280,107 @@ def test_smollm2_is_the_model_that_is_built_in(smollm2):
     assert dataclasses.replace(checkpoint.model, name="smollm2-135m") == BUILT_IN["smollm2-135m"]
     w = checkpoint.tensor("model.layers.29.self_attn.q_proj.weight")
     assert w.shape == (576, 576) and w.dtype == np.float32
+
+
+def test_an_embedding_may_have_rows_behind_the_vocabulary(tiny, folder, config, tensors, tmp_path):
+    name = "model.embed_tokens.weight"
+    padded = tensors | {name: np.pad(tensors[name], ((0, 5), (0, 0)), constant_values=9)}
+    save_file(padded, folder / "model.safetensors")
+    for path in (folder, write_gguf(tmp_path / "tiny.gguf", padded, "F32")):
+        checkpoint = open_checkpoint(path)
+        assert checkpoint.model == tiny
+        np.testing.assert_array_equal(checkpoint.tensor(name), tensors[name])
+    save_file(tensors | {name: tensors[name][1:]}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"embed_tokens.* has shape \[95, 64\]: \[96, 64\] is needed"):
+        open_checkpoint(folder)
+
+
+def test_a_head_beside_a_tied_embedding_must_be_the_same(folder, tensors):
+    head = tensors["model.embed_tokens.weight"].copy()
+    save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors")
+    open_checkpoint(folder)
+    head[3, 4] += 1
+    save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"tie_word_embeddings=True, but lm_head\.weight differs"):
+        open_checkpoint(folder)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda f: (f / "config.json").write_text(POINTER), r"config\.json: is a Git LFS pointer"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin can run code"),
+        (lambda f: (f / "model.safetensors").rename(f / "m.gguf"), r"no such file; name the file .*m\.gguf"),
+        (
+            lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00002.safetensors"),
+            "but not model.safetensors.index.json, which says",
+        ),
+        (
+            lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}'),
+            r"b\.safetensors: no such file; it is one of 1 parts",
+        ),
+        (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "has adapter_config.json: is an adapter"),
+        (lambda f: (f / "config.json").rename(f / "model_index.json"), "is a pipeline of diffusers: name its folder"),
+        (lambda f: (f / "config.json").write_text('{"_class_name": "X"}'), "_class_name='X': is a model of diffusers"),
+        (lambda f: (f / "config.json").write_text('{"num_local_experts": 8}'), "num_local_experts=8: a mixture of"),
+    ],
+)
+def test_a_folder_of_another_kind_is_refused_by_what_it_is(folder, change, message):
+    change(folder)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(folder)
+
+
+def test_a_part_of_a_folders_weights_is_named(folder):
+    part = (folder / "model.safetensors").rename(folder / "model-00002-of-00003.safetensors")
+    with pytest.raises(ValueError, match=r"is part 2 of 3 of a model: name the folder"):
+        open_checkpoint(part)
+
+
+def test_a_split_gguf_file_is_named_with_the_remedy(tmp_path, tensors):
+    def parts(w):
+        w.add_uint16("split.no", 0)
+        w.add_uint16("split.count", 2)
+
+    path = write_gguf(tmp_path / "m-00001-of-00002.gguf", tensors, change=[parts])
+    for each in (path, tmp_path):
+        with pytest.raises(ValueError, match=r"is part 1 of 2 of a model.*llama-gguf-split --merge"):
+            open_checkpoint(each)
+        path.with_name("m-00002-of-00002.gguf").write_bytes(b"GGUF")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda w: w.add_type("adapter"), "is a LoRA adapter"),
+        (lambda w: w.add_expert_count(8), "expert_count=8: a mixture of experts"),
+        (lambda w: w.add_tensor("rope_freqs.weight", np.ones(16, np.float32)), "has scaled positions"),
+    ],
+)
+def test_a_gguf_file_of_another_kind_is_refused_by_what_it_is(tmp_path, tensors, change, message):
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(write_gguf(tmp_path / "m.gguf", tensors, change=[change]))
+
+
+@pytest.mark.parametrize(
+    "names", [(b"blk.0.ffn_norm.weight", b"blk.1.ffn_norm.weight"), (b"general.aaaa", b"general.bbbb")]
+)
+def test_what_is_twice_in_a_gguf_file_is_refused(tmp_path, tensors, names):
+    fields = [lambda w: w.add_uint32("general.aaaa", 1), lambda w: w.add_uint32("general.bbbb", 2)]
+    path = write_gguf(tmp_path / "m.gguf", tensors, change=fields)
+    path.write_bytes(path.read_bytes().replace(*names))
+    with pytest.raises(ValueError, match=rf"{names[1].decode()} is there twice"):
+        open_checkpoint(path)
+
+
+def test_a_tensor_that_does_not_follow_the_one_before_is_refused(tmp_path, small):
+    content = bytearray(small.read_bytes())
+    at = content.index(b"blk.0.attn_norm.weight") + len(b"blk.0.attn_norm.weight") + 4 + 8 + 4
+    offset = int.from_bytes(content[at : at + 8], "little")
+    content[at : at + 8] = (offset + 32).to_bytes(8, "little")
+    (tmp_path / "moved.gguf").write_bytes(content)
+    with pytest.raises(ValueError, match=r"blk\.0\.attn_norm\.weight begins at byte \d+, the one before it ends"):
+        open_checkpoint(tmp_path / "moved.gguf")

@@ -490,7 +490,7 @@ def _assumptions(request: Request, board: Target, counted: bool) -> list[str]:
         "kept for the backward pass: residuals, queries, keys, values, attention's result, gate and up; nothing else",
     ]
     if counted:
-        notes.append("memory is counted by shapes: no preset runs this, so there is no job to lay out")
+        notes.append("memory is counted by shapes, and not from the layout of a job")
         notes.append(f"{WORD} bytes a word of adapters, moments and logits; {ADAPTER_COPIES} copies of the adapters")
     odd = [name for name in PROJECTIONS if request.model.shape(name)[1] % TILE]
     if odd:
