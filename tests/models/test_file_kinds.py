@@ -1,0 +1,58 @@
+"""What a file is, where another one is needed."""
+
+import gzip
+import re
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from gradloom.rtl.models.file_kinds import what_is
+from gradloom.rtl.models.tensors import write_safetensors
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+
+def gguf(kind):
+    fields = text(b"general.architecture") + struct.pack("<I", 8) + text(b"llama")
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + fields + text(b"general.type") + struct.pack("<I", 8) + text(kind)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n", "Git LFS pointer .*git lfs pull"),
+        (gguf(b"adapter"), "GGUF file of a LoRA adapter"),
+        (gguf(b"model"), "a GGUF file$"),
+        (b"\n<!DOCTYPE html><html>", "HTML"),
+        (b"<html>", "HTML"),
+        (b"\x80\x02}q\x00.", "pickled PyTorch"),
+        (gzip.compress(b"a"), "gzip"),
+        (b"PK\x03\x04abc", "cut short"),
+        (b"\x08\x07\x12\x07pytorch", "ONNX"),
+        (b"", "empty"),
+    ],
+)
+def test_a_file_is_called_what_it_is(tmp_path, content, words):
+    (tmp_path / "f").write_bytes(content)
+    assert re.search(words, what_is(tmp_path / "f"))
+
+
+def test_archives_are_told_by_what_they_hold(tmp_path):
+    for name, words in (("model/data.pkl", "pickled PyTorch"), ("a.txt", "a ZIP archive")):
+        with zipfile.ZipFile(tmp_path / "f", "w") as archive:
+            archive.writestr(name, b"x")
+        assert words in what_is(tmp_path / "f")
+    np.savez(tmp_path / "a.npz", a=np.zeros(2))
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    assert ".npz" in what_is(tmp_path / "a.npz") and ".npy" in what_is(tmp_path / "a.npy")
+
+
+def test_safetensors_are_known_and_other_bytes_are_not(tmp_path):
+    write_safetensors(tmp_path / "a", {"x": (np.zeros(2, np.float32), "float32")})
+    assert what_is(tmp_path / "a") == "a safetensors file"
+    (tmp_path / "b").write_bytes(b"hello, world")
+    assert what_is(tmp_path / "b") is None and what_is(tmp_path) is None and what_is(tmp_path / "no") is None
