@@ -99,8 +99,9 @@ def test_all_linear_means_all(tiny, tmp_path):
     [
         ({"peft_type": "IA3"}, "peft_type='IA3'"),
         ({"use_dora": True}, "use_dora=True"),
-        ({"use_rslora": True}, "use_rslora=True"),
-        ({"rank_pattern": {"q": 4}}, "rank_pattern="),
+        ({"use_rslora": "yes"}, "use_rslora='yes': must be true or false"),
+        ({"rank_pattern": {"q_proj": 4}}, r"has shape \[2, 64\]: expected \[4, 64\]"),
+        ({"rank_pattern": {"(": 4}}, "rank_pattern=.* is no pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save="),
         ({"bias": "all"}, "bias='all'"),
         ({"r": 0}, "r=0: must be an integer of at least 1"),
