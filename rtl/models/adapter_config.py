@@ -265,21 +265,24 @@ def _inside(config: Mapping[str, Any], name: str) -> bool:
     return False
 
 
-def _pattern_of(config: Mapping[str, Any], key: str, module: str, default: Any) -> Any:
+def _pattern_of(config: Mapping[str, Any], key: str, module: str | None, default: Any) -> Any:
     """The value of the first pattern that a module's name ends with."""
     for pattern, value in (config.get(key) or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
+        if module is not None and re.match(rf"(.*\.)?({pattern})$", module):
             return value
     return default
 
 
-def rank_of(config: Mapping[str, Any], module: str) -> int:
-    """Rank of a module's adapter."""
+def rank_of(config: Mapping[str, Any], module: str | None = None) -> int:
+    """Rank of a module's adapter, or of all that no pattern names."""
     return int(_pattern_of(config, "rank_pattern", module, config["r"]))
 
 
-def scale_of(config: Mapping[str, Any], module: str) -> float:
-    """Factor of a module's ``B A``: alpha / r, or with rsLoRA alpha / √r."""
+def scale_of(config: Mapping[str, Any], module: str | None = None) -> float:
+    """Factor of ``B A`` of a module, or of all that no pattern names.
+
+    It is alpha / r, or with rsLoRA alpha / √r.
+    """
     rank = rank_of(config, module)
     alpha = _pattern_of(config, "alpha_pattern", module, config["lora_alpha"])
     return float(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))

@@ -98,7 +98,7 @@ def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None =
 def _adapters(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted: int | None
 ) -> dict[int, Adapter]:
-    rank, scale = config["r"], scale_of(config, "")
+    rank, scale = config["r"], scale_of(config)
     if wanted is not None and rank != wanted:
         raise ValueError(f"r={rank}: rank {wanted} is needed")
     layers = config.get("layers")

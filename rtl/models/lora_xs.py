@@ -181,5 +181,5 @@ def load_cores(
         for key in keys.values():
             check_array(key, tensors[key], (found, found))
     linears = [each for each in model.linears if each.name in keys]
-    made = _cores(linears, tensor, found, scale_of(config, ""), tell)
+    made = _cores(linears, tensor, found, scale_of(config), tell)
     return {own: made[own].taking({"r": tensors[key].astype(np.float32)}) for own, key in keys.items()}

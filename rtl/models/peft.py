@@ -112,6 +112,8 @@ def read_record(folder: str | Path) -> dict[str, Any] | None:
     try:
         told = read_json(path)
         hashes = {name: told["sha256"][name] for name in (WEIGHTS, CONFIG)}
+        if not all(isinstance(told.get(key, 0), int) for key in ("version", "keys_version")):
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: not a record of gradloom's; apply the package again") from None
     for name, expected in hashes.items():
@@ -186,6 +188,8 @@ def checked_tensors(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
                 f"has unknown {name}: names of a {config['peft_type']} adapter end in {', '.join(kind.ends)}"
             )
         named = f"{kind.prefix}{found[1].removeprefix(kind.prefix)}.{end}"
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} values that are NaN or infinite")
         if named in made:
             raise ValueError(f"{name}: is there by two names; leave one")
         made[named] = array

@@ -23,9 +23,9 @@ def client(tmp_path):
     """Writes an adapter; `a` or `b` may be shared."""
 
     def make(name, seed, *, shared="", config=None, size=24):
-        tensors = {}
+        tensors, rank = {}, (config or {}).get("r", 2)
         for each in NAMES:
-            for which, shape in (("A", (2, size)), ("B", (16, 2))):
+            for which, shape in (("A", (rank, size)), ("B", (16, rank))):
                 random = np.random.default_rng((7, which == "A") if which == shared else (seed, which == "A"))
                 tensors[f"{each}.lora_{which}.weight"] = random.normal(0, 1, shape).astype(np.float32)
         write_peft(tmp_path / name, tensors, CONFIG | (config or {}))
