@@ -18,7 +18,7 @@ __all__ = ["DIRECT", "KINDS", "Kind", "check_config", "kind_of", "matching", "ra
 #: Key of the configs of adapters that end at a network's logits, and its value.
 TOPOLOGY_KEY, DIRECT_TOPOLOGY = "gradloom_topology", "direct-to-output"
 #: Bounds of a rank, which a package holds in 16 bits, and of alpha.
-_RANKS, _ALPHA = 65535, 1e9
+_RANKS, ALPHA_MOST = 65535, 1e9
 #: What a PEFT config says of its origin.
 _ORIGIN: dict[str, tuple[Any, ...]] = {
     "auto_mapping": ANY,
@@ -166,8 +166,8 @@ def _checked(named: str, value: Any, whole: bool) -> None:
     if whole:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _RANKS:
             raise ValueError(f"{named}={shown(value)}: must be an integer of at least 1 and at most {_RANKS}")
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not 1 / _ALPHA <= value <= _ALPHA:
-        raise ValueError(f"{named}={shown(value)}: must be a number from {1 / _ALPHA:g} to {_ALPHA:g}")
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not 1 / ALPHA_MOST <= value <= ALPHA_MOST:
+        raise ValueError(f"{named}={shown(value)}: must be a number from {1 / ALPHA_MOST:g} to {ALPHA_MOST:g}")
 
 
 def _check_start(start: Any) -> None:

@@ -62,6 +62,8 @@ def adapter_of(
     a, b = (tensors[name(which)] for which in "AB")
     check_array(name("A"), a, (rank, inputs))
     check_array(name("B"), b, (outputs, rank))
+    if not representable(b * np.float32(scale)):
+        raise ValueError(f"{name('B')}: is beyond float32 times its scale {scale:g}; make lora_alpha smaller")
     return Adapter(a.astype(np.float32), b.astype(np.float32), scale)
 
 
