@@ -137,12 +137,13 @@ def kind_of(config: Mapping[str, Any]) -> Kind:
     return DIRECT if config["peft_type"] == "LORA" and TOPOLOGY_KEY in config else KINDS[config["peft_type"]]
 
 
-def check_config(config: Mapping[str, Any]) -> Kind:
+def check_config(config: Mapping[str, Any], kind: Kind | None = None) -> Kind:
     """The kind of a config that is understood whole.
 
-    :class:`ValueError` names the first key that is not, or has a value that does not hold.
+    ``kind``: the one that it must be. :class:`ValueError` names the first key that is not, or has a value that does
+    not hold.
     """
-    kind = kind_of(config)
+    kind = kind or kind_of(config)
     for key, value in config.items():
         try:
             json.dumps(value, allow_nan=False)

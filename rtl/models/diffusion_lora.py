@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .adapter_config import ALPHA_MOST, check_config, rank_of, scale_of, targeted
+from .adapter_config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
 from .lora import Adapter
 from .peft import about, representable
 from .tensors import as_float32, open_safetensors, read_metadata, write_safetensors
@@ -140,7 +140,7 @@ def _config(header: Mapping[str, str], named: bool) -> dict[str, Any] | None:
     with about(_METADATA):
         if config["peft_type"] != "LORA":
             raise ValueError(f"peft_type={config['peft_type']!r}: must be 'LORA'")
-        check_config(config)
+        check_config(config, KINDS["LORA"])
     return config
 
 
@@ -164,7 +164,7 @@ def _adapter(
     if config is not None and rank_of(config, layer) != rank:
         raise ValueError(f"{layer}: has rank {rank}, {_METADATA} says {rank_of(config, layer)}; they must agree")
     scale = _scale_of(layer, parts, rank, alpha, config, header)
-    if not representable(b * np.float32(scale)):
+    if not representable(np.multiply(b, scale, dtype=np.float64)):
         raise ValueError(f"{layer}: B times its scale {scale:g} is beyond float32; make alpha smaller")
     return Adapter(a, b, scale)
 

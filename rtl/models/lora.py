@@ -62,7 +62,7 @@ def adapter_of(
     a, b = (tensors[name(which)] for which in "AB")
     check_array(name("A"), a, (rank, inputs))
     check_array(name("B"), b, (outputs, rank))
-    if not representable(b * np.float32(scale)):
+    if not representable(np.multiply(b, scale, dtype=np.float64)):
         raise ValueError(f"{name('B')}: is beyond float32 times its scale {scale:g}; make lora_alpha smaller")
     return Adapter(a.astype(np.float32), b.astype(np.float32), scale)
 
