@@ -48,7 +48,7 @@ def load_diffusion_lora(
         Inputs and outputs of each layer that has an adapter; a file with fewer or more of them is refused.
     alphas : mapping, optional
         diffusers' ``network_alphas``, by layer. Without them alpha is the one of the file: of its header's
-        ``lora_adapter_metadata``, or a tensor ``.alpha``, which must not differ; else the rank.
+        ``lora_adapter_metadata``, or of kohya's tensors ``.alpha``, which must not differ; else the rank.
 
     Raises
     ------
@@ -77,8 +77,9 @@ def load_diffusion_lora(
             named = set(targeted(config, layers, layers))
             if beside := next((layer for layer in layers if layer not in named), None):
                 raise ValueError(f"{_METADATA}: target_modules names no {beside}, which has an adapter")
+        kohya = all(key.startswith(_KOHYA) for key in stored)
         return {
-            layer: _adapter(layer, parts[layer], layers[layer], (alphas or {}).get(layer), config, header)
+            layer: _adapter(layer, parts[layer], layers[layer], (alphas or {}).get(layer), config, header, kohya)
             for layer in layers
         }
 
@@ -151,6 +152,7 @@ def _adapter(
     alpha: float | None,
     config: Mapping[str, Any] | None,
     header: Mapping[str, str],
+    kohya: bool,
 ) -> Adapter:
     a, b = parts["a"], parts["b"]
     inputs, outputs = sizes
@@ -163,7 +165,7 @@ def _adapter(
         raise ValueError(f"{layer}: alpha has {np.size(parts['alpha'])} values, must have one")
     if config is not None and rank_of(config, layer) != rank:
         raise ValueError(f"{layer}: has rank {rank}, {_METADATA} says {rank_of(config, layer)}; they must agree")
-    scale = _scale_of(layer, parts, rank, alpha, config, header)
+    scale = _scale_of(layer, parts, rank, alpha, config, header, kohya)
     if not representable(np.multiply(b, scale, dtype=np.float64)):
         raise ValueError(f"{layer}: B times its scale {scale:g} is beyond float32; make alpha smaller")
     return Adapter(a, b, scale)
@@ -176,6 +178,7 @@ def _scale_of(
     alpha: float | None,
     config: Mapping[str, Any] | None,
     header: Mapping[str, str],
+    kohya: bool,
 ) -> float:
     """Factor of ``B A``: of the request, the header or the file's alpha."""
     if alpha is not None:
@@ -186,6 +189,11 @@ def _scale_of(
         if inside is not None and not np.isclose(inside, scale, rtol=1e-6):
             raise ValueError(f"{layer}: its alpha makes a scale of {inside:g}, {_METADATA} {scale:g}; give alpha")
         return scale
+    if inside not in (None, 1.0) and not kohya:
+        raise ValueError(
+            f"{layer}: its alpha makes a scale of {inside:g}, but diffusers reads alpha only of names that begin with "
+            f"{_KOHYA}; give alpha, which is {rank} for what diffusers makes of the file"
+        )
     if inside is None and header.get(_KOHYA_ALPHA, "None") != "None":
         raise ValueError(f"{layer}: has no alpha, but the header {_KOHYA_ALPHA}={header[_KOHYA_ALPHA]}; give alpha")
     return 1.0 if inside is None else inside

@@ -358,18 +358,20 @@ def drawn_unet(seed: int, layers: dict[str, tuple[int, int]]) -> tuple[Drawn, di
         "target_modules": _one(random, [["to_q", "to_k", "to_v", "to_out.0"], sorted(layers), r".*attn2\..*"]),
         "use_rslora": bool(random.random() < 0.4),
     }
-    alphas = not told and random.random() < 0.6
-    tensors, changes = {}, {}
+    # diffusers gives a layer of kohya's its own alpha only where all have the same.
+    alpha = None if told or style == "base_model.model." or random.random() < 0.4 else _one(random, [1.0, 4.0])
+    tensors, changes, odd = {}, {}, False
     for layer, (inputs, outputs) in layers.items():
         rank, scale = _rank_and_scale(config, layer)
         name = start + (layer.replace(".", "_") if style == "kohya" else layer)
         a, b = (random.normal(0, 0.3, shape).astype(np.float32) for shape in ((rank, inputs), (outputs, rank)))
         tensors[f"{name}.{down}.weight"], tensors[f"{name}.{up}.weight"] = a, b
-        if alphas:
-            scale = _one(random, [1.0, 4.0]) / rank
-            tensors[f"{name}.alpha"] = np.array(scale * rank, np.float32)
-        changes[layer] = (scale if told or alphas else 1.0) * b.astype(np.float64) @ a.astype(np.float64)
-    made = Drawn(config, tensors)
+        if alpha is not None:
+            tensors[f"{name}.alpha"] = np.array(alpha, np.float32)
+            scale = alpha / rank
+            odd = odd or (style != "kohya" and scale != 1)
+        changes[layer] = (scale if told or alpha is not None else 1.0) * b.astype(np.float64) @ a.astype(np.float64)
+    made = Drawn(config, tensors, fault="an alpha that diffusers does not read" if odd else "")
     if told:
         if random.random() < 0.3:
             key, value = _one(random, WRONG_KEYS)

@@ -2,6 +2,7 @@
 
 Run ``python tests/tools/peft_witness.py COUNT`` where torch, transformers and PEFT are installed (2.13, 5.24 and 0.21.2
 when this was written). Each adapter without a fault is loaded by PEFT and its changes of the weights are compared.
+``python tests/tools/peft_witness.py unets COUNT`` does so with diffusers (0.42.1) for those of a UNet.
 ``python tests/tools/peft_witness.py keys > tests/golden/peft_keys.json`` writes the keys of PEFT's configs, with their
 defaults.
 """
@@ -21,7 +22,7 @@ from peft.tuners.lora import LoraLayer
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
-from adapters import SHAPE, drawn, meaning, write  # noqa: E402
+from adapters import SHAPE, drawn, drawn_unet, meaning, write  # noqa: E402
 
 CONFIG = LlamaConfig(
     hidden_size=SHAPE["hidden"],
@@ -67,6 +68,52 @@ def keys():
     }
 
 
+def unets(count):
+    """Compares the first LoRAs of a UNet without a fault, as diffusers loads them."""
+    from diffusers import UNet2DConditionModel
+    from diffusers.loaders import StableDiffusionLoraLoaderMixin
+
+    def unet():
+        return UNet2DConditionModel(
+            sample_size=8,
+            block_out_channels=(8, 16),
+            layers_per_block=1,
+            norm_num_groups=4,
+            cross_attention_dim=12,
+            attention_head_dim=4,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        )
+
+    ends = (".attn2.to_q", ".attn2.to_k", ".attn2.to_v", ".attn2.to_out.0")
+    linears = {name: each for name, each in unet().named_modules() if name.endswith(ends)}
+    layers = {name: (each.in_features, each.out_features) for name, each in linears.items()}
+    seed = compared = 0
+    while compared < count:
+        made, expected = drawn_unet(seed, layers)
+        seed += 1
+        if made.fault or any(name.startswith("base_model") for name in made.tensors):  # PEFT's own names
+            continue
+        model = unet()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "pytorch_lora_weights.safetensors"
+            file.write_bytes(made.bytes())
+            if next(iter(made.tensors)).startswith(("unet.", "lora_unet_")):
+                held, alphas, told = StableDiffusionLoraLoaderMixin.lora_state_dict(
+                    folder, weight_name=file.name, unet_config=model.config, return_lora_metadata=True
+                )
+                model.load_lora_adapter(held, prefix="unet", network_alphas=alphas, metadata=told)
+            else:
+                model.load_lora_adapter(folder, weight_name=file.name, prefix=None)
+        found = {name: each for name, each in model.named_modules() if isinstance(each, LoraLayer)}
+        assert found.keys() == expected.keys(), seed - 1
+        for name, each in expected.items():
+            change = found[name].get_delta_weight(next(iter(found[name].r))).detach().numpy()
+            np.testing.assert_allclose(change, each, rtol=1e-4, atol=1e-5, err_msg=f"{seed - 1} {name} {made.config}")
+        compared += 1
+    print(f"{compared} LoRAs of a UNet of {seed} drawn mean to diffusers what the fuzzing says")
+
+
 def main(count):
     """Compares the first adapters without a fault."""
     warnings.simplefilter("ignore")
@@ -87,7 +134,9 @@ def main(count):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["keys"]:
+    if sys.argv[1:2] == ["unets"]:
+        unets(int(sys.argv[2]))
+    elif sys.argv[1:] == ["keys"]:
         print(json.dumps(keys(), indent=1, sort_keys=True, default=list))
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
