@@ -16,6 +16,7 @@ __all__ = [
     "Adapter",
     "Learnt",
     "adapter_of",
+    "check_uniform",
     "finite",
     "fresh_lora",
     "layer_of",
@@ -128,6 +129,42 @@ def finite(adapters: Mapping[Any, Learnt]) -> bool:
     return all(representable(array) for each in adapters.values() for array in each.parts.values())
 
 
+class _Ranked(Protocol):
+    """An adapter with a rank and a scale."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def scale(self) -> float: ...
+
+
+def _shape(adapter: _Ranked) -> tuple[int, float]:
+    return adapter.rank, adapter.scale
+
+
+def check_uniform(model: LanguageModel, adapters: Mapping[str, _Ranked]) -> tuple[list[str], list[int]]:
+    """Projections and layers of adapters that can learn together.
+
+    :class:`ValueError` unless they have one rank and one scale, and the same projections in each of their layers.
+    """
+    if not adapters:
+        raise ValueError("adapters has none: at least 1 is needed")
+    shapes = {_shape(each) for each in adapters.values()}
+    if len(shapes) > 1:
+        told = ", ".join(f"{rank} with {scale:g}" for rank, scale in sorted(shapes))
+        raise ValueError(f"adapters has different ranks or scales ({told}): a fine-tune has one; merge takes all")
+    projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
+    layers = sorted({layer_of(name) for name in adapters})
+    expected = {each.name for each in linears_of(model, projections, layers)}
+    if expected != set(adapters):
+        raise ValueError(
+            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "
+            f"{len(expected)}, and a fine-tune needs the same in each layer; merge takes all"
+        )
+    return projections, layers
+
+
 def save_lora(
     folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *, base: str | None = None
 ) -> tuple[Path, Path]:
@@ -136,19 +173,8 @@ def save_lora(
     They must have one rank and one scale, and the same projections in each of their layers. ``base`` is what
     the config calls the model, by default its name.
     """
-    if not adapters:
-        raise ValueError("adapters has none: at least 1 is needed")
-    shapes = {(each.rank, each.scale) for each in adapters.values()}
-    if len(shapes) > 1:
-        raise ValueError(f"adapters has {len(shapes)} different ranks or scales: PEFT's plain LoRA has one")
-    rank, scale = next(iter(shapes))
-    projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
-    layers = sorted({layer_of(name) for name in adapters})
-    linears = linears_of(model, projections, layers)
-    if {each.name for each in linears} != set(adapters):
-        raise ValueError(
-            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are {len(linears)}"
-        )
+    projections, layers = check_uniform(model, adapters)
+    linears, (rank, scale) = linears_of(model, projections, layers), _shape(next(iter(adapters.values())))
     tensors = {}
     for linear in linears:
         adapter = adapters[linear.name]

@@ -13,7 +13,7 @@ import numpy as np
 
 from .adapter_config import scale_of, targeted
 from .language import LanguageModel, Linear
-from .lora import Adapter, layer_of, linears_of
+from .lora import Adapter, check_uniform, linears_of
 from .methods import LORA_XS
 from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
 
@@ -131,11 +131,8 @@ def save_cores(
 
     They have one rank and one scale.
     """
-    if len({(each.rank, each.scale) for each in adapters.values()}) != 1:
-        raise ValueError(f"adapters has {len(adapters)}: at least 1 is needed, of one rank and scale")
+    targets, layers = check_uniform(model, adapters)
     first = next(iter(adapters.values()))
-    targets = [name for name in LORA_XS.targets if any(each.endswith(f".{name}") for each in adapters)]
-    layers = sorted({layer_of(name) for name in adapters})
     alpha = first.scale * first.rank
     config = LORA_XS.config(model, targets, layers, base=base) | {
         "layers_to_transform": None if len(layers) == model.layers else layers,

@@ -151,10 +151,10 @@ def read_config(folder: str | Path, *kinds: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{folder / CONFIG}: holds a {type(config).__name__}: expected an object")
     with about(folder / CONFIG):
-        kind = kind_of(config)
+        found = kind_of(config)
         if kinds and config["peft_type"] not in kinds:
             raise ValueError(f"peft_type={config['peft_type']!r}: must be {' or '.join(map(repr, kinds))}")
-        check_config(config, kind)
+        check_config(config, found)
     return config
 
 

@@ -3,7 +3,7 @@
 They are norms' weights and (IA)³'s factors.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from .lora import layer_of
 from .methods import IA3, LAYERNORM, METHODS, Method
 from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
 
-__all__ = ["Vector", "fresh_vectors", "load_vectors", "peft_method", "save_vectors"]
+__all__ = ["Vector", "check_alike", "fresh_vectors", "load_vectors", "peft_method", "save_vectors"]
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,10 @@ def peft_method(folder: str | Path) -> Method | None:
     return next((each for each in METHODS.values() if each.peft_type == kind), None)
 
 
-def save_vectors(
-    folder: str | Path, model: LanguageModel, method: Method, vectors: Mapping[str, Vector], *, base: str | None = None
-) -> tuple[Path, Path]:
-    """Writes the vectors as float32 for PEFT and returns both files' paths.
+def check_alike(model: LanguageModel, method: Method, vectors: Collection[str]) -> tuple[list[str], list[int]]:
+    """Targets and layers of vectors that can learn together.
 
-    They must be of the same targets in each of their layers. ``base`` is what the config calls the model, by default
-    its name.
+    :class:`ValueError` unless they are of the same targets in each of their layers.
     """
     if not vectors:
         raise ValueError("vectors has none: at least 1 is needed")
@@ -83,10 +80,23 @@ def save_vectors(
     modules = method.modules(model, targets, layers)
     if set(modules) != set(vectors):
         raise ValueError(
-            f"vectors has {len(vectors)} modules: {', '.join(targets)} in {len(layers)} layers are {len(modules)}"
+            f"vectors has {len(vectors)} modules: {', '.join(targets)} in {len(layers)} layers are {len(modules)}, and "
+            f"a fine-tune needs the same in each layer; merge takes all"
         )
+    return targets, layers
+
+
+def save_vectors(
+    folder: str | Path, model: LanguageModel, method: Method, vectors: Mapping[str, Vector], *, base: str | None = None
+) -> tuple[Path, Path]:
+    """Writes the vectors as float32 for PEFT and returns both files' paths.
+
+    They must be of the same targets in each of their layers. ``base`` is what the config calls the model, by default
+    its name.
+    """
+    targets, layers = check_alike(model, method, vectors)
     tensors = {}
-    for module in modules:
+    for module in method.modules(model, targets, layers):
         for name, shape in method.shapes(model, module, 1).items():
             values = np.asarray(vectors[module].values)
             check_array(name, values, (max(shape),))
