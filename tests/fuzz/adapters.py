@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-__all__ = ["SHAPE", "Drawn", "drawn", "drawn_unet", "meaning", "modules_of", "write"]
+__all__ = ["SHAPE", "Drawn", "drawn", "drawn_unet", "drawn_vectors", "meaning", "modules_of", "write"]
 
 #: A model of LLaMA's kind.
 SHAPE = {"hidden": 16, "inter": 24, "layers": 3, "heads": 2, "kv_heads": 1, "head_dim": 8, "vocab": 32}
@@ -341,6 +341,67 @@ def drawn(seed: int) -> Drawn:
     else:
         made.fault = _damage(random, made)
     return made
+
+
+_VECTOR_FAULTS = [
+    ("modules_to_save", ["lm_head"]),
+    ("use_magic", True),
+    ("r", 8),
+    ("target_modules", None),
+    ("target_modules", "("),
+    ("target_modules", ["nothing"]),
+    ("target_modules", ["q_proj"]),
+    ("exclude_modules", "["),
+    ("peft_type", "LORA"),
+    ("inference_mode", math.inf),
+]
+
+
+def drawn_vectors(seed: int) -> tuple[Drawn, dict[str, np.ndarray]]:
+    """Norms or factors of (IA)³ that a number names, and the vectors by module; some have a fault."""
+    random = np.random.default_rng(seed)
+    kind, start = _one(random, ["LN_TUNING", "IA3"]), _one(random, ["model.", "model.", ""])
+    layers = range(SHAPE["layers"])
+    if kind == "IA3":
+        ends = ["self_attn.k_proj", "self_attn.v_proj", "mlp.down_proj"]
+        sizes = {f"{start}layers.{n}.{end}": LINEARS[end] for n in layers for end in ends}
+        shapes = {name: (1, size[1]) if "down" in name else (size[0], 1) for name, size in sizes.items()}
+    else:
+        ends = ["input_layernorm", "post_attention_layernorm"]
+        shapes = {f"{start}layers.{n}.{end}": (SHAPE["hidden"],) for n in layers for end in ends}
+        shapes[f"{start}norm"] = (SHAPE["hidden"],)
+        ends.append("norm")
+    while True:
+        some = _some(random, ends)
+        regular = "|".join(each.rsplit(".", 1)[-1] for each in some)
+        wanted = _one(random, [some, _some(random, shapes), rf".*({regular})", rf".*\.[01]\..*({regular})"])
+        config: dict[str, Any] = {"peft_type": kind, "target_modules": wanted, "task_type": "CAUSAL_LM"}
+        if random.random() < 0.3:
+            config["exclude_modules"] = _one(random, [[next(iter(shapes))], r".*layers\.1\..*", None, []])
+        if names := [name for name in shapes if _adapted(config, name)]:
+            break
+    if kind == "IA3":
+        forward = [name for name in names if "down" in name]
+        config["feedforward_modules"] = _one(random, [forward, r".*down_proj"])
+        if isinstance(wanted, list):
+            config["target_modules"] = [*wanted, *(each for each in forward if each not in wanted)]
+    prefix, adapter = _one(random, ["base_model.model.", ""]), _one(random, ["", ".default"])
+    end = f".ia3_l{adapter}" if kind == "IA3" else f".ln_tuning_layers{adapter}.weight"
+    tensors = {f"{prefix}{name}{end}": random.normal(1, 0.3, shapes[name]).astype(np.float32) for name in names}
+    expected = {name: tensors[f"{prefix}{name}{end}"].reshape(-1) for name in names}
+    made = Drawn(config, tensors, start)
+    if random.random() < 0.3:
+        key, value = _one(random, _VECTOR_FAULTS)
+        config[key], made.fault = value, f"{key}={value!r}"
+    elif random.random() < 0.2:
+        made.fault = "no tensor" if len(tensors) > 1 else "no tensors"
+        del tensors[_one(random, sorted(tensors))]
+    elif kind == "IA3" and random.random() < 0.2:
+        config["feedforward_modules"] = _one(random, [None, "nothing", r".*k_proj"])
+        made.fault = "feedforward_modules"
+        if config["feedforward_modules"] == "nothing" and not forward:
+            made.fault = ""
+    return made, expected
 
 
 def drawn_unet(seed: int, layers: dict[str, tuple[int, int]]) -> tuple[Drawn, dict[str, np.ndarray]]:

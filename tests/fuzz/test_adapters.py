@@ -12,8 +12,10 @@ from gradloom.rtl.delivery.installed import read_content
 from gradloom.rtl.models.diffusion_lora import FILE, adapted_layers, load_diffusion_lora
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.lora import load_lora
+from gradloom.rtl.models.methods import IA3, LAYERNORM
+from gradloom.rtl.models.vectors import load_vectors, peft_method
 
-from .adapters import SHAPE, WRONG_KEYS, drawn, drawn_unet, meaning, write
+from .adapters import SHAPE, WRONG_KEYS, drawn, drawn_unet, drawn_vectors, meaning, write
 from .looks import looks
 
 MODEL = LanguageModel(name="tiny", **SHAPE, context=64, rope_theta=1e4, norm_eps=1e-5, tied=True)
@@ -69,6 +71,24 @@ def test_each_wrong_key_is_refused_by_its_name_everywhere(key, value, tmp_path):
     # A model is needed to know whether a name stands for anything.
     if key not in ("target_modules", "exclude_modules", "gradloom_topology"):
         assert refused(key, lambda: read_content(folder)) == said
+
+
+@looks(40, 1500)
+@given(st.integers(0, 1 << 40))
+def test_drawn_vectors_are_right_or_refused_in_a_line(seed):
+    made, expected = drawn_vectors(seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder = write(Path(place), made)
+        method = LAYERNORM if any("norm" in name for name in expected) else IA3
+        if made.fault:
+            refused(made.fault, lambda: load_vectors(folder, MODEL, method))
+            return
+        assert peft_method(folder) is method
+        found = {name.removeprefix("model."): each.values for name, each in load_vectors(folder, MODEL, method).items()}
+        assert found.keys() == {name.removeprefix("model.") for name in expected}
+        for name, each in expected.items():
+            np.testing.assert_array_equal(found[name.removeprefix("model.")], each)
+        assert read_content(folder).tensors
 
 
 @looks(40, 1500)

@@ -2,7 +2,8 @@
 
 Run ``python tests/tools/peft_witness.py COUNT`` where torch, transformers and PEFT are installed (2.13, 5.24 and 0.21.2
 when this was written). Each adapter without a fault is loaded by PEFT and its changes of the weights are compared.
-``python tests/tools/peft_witness.py unets COUNT`` does so with diffusers (0.42.1) for those of a UNet.
+``vectors COUNT`` in place of COUNT does so for norms and (IA)³, ``unets COUNT`` with diffusers (0.42.1)
+for the LoRA of a UNet.
 ``python tests/tools/peft_witness.py keys > tests/golden/peft_keys.json`` writes the keys of PEFT's configs, with their
 defaults.
 """
@@ -18,11 +19,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from peft import IA3Config, LNTuningConfig, LoraConfig, PeftModel
+from peft.tuners.ia3 import IA3Layer
+from peft.tuners.ln_tuning.layer import LNTuningLayer
 from peft.tuners.lora import LoraLayer
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
-from adapters import SHAPE, drawn, drawn_unet, meaning, write  # noqa: E402
+from adapters import SHAPE, drawn, drawn_unet, drawn_vectors, meaning, write  # noqa: E402
 
 CONFIG = LlamaConfig(
     hidden_size=SHAPE["hidden"],
@@ -66,6 +69,34 @@ def keys():
         }
         for name, kind in kinds.items()
     }
+
+
+def vectors(count):
+    """Compares the first norms and factors of (IA)³ without a fault."""
+    seed = compared = 0
+    while compared < count:
+        made, expected = drawn_vectors(seed)
+        seed += 1
+        if made.fault:
+            continue
+        made.tensors = {"base_model.model." + n.removeprefix("base_model.model."): t for n, t in made.tensors.items()}
+        made.config = {**made.config, "task_type": None}
+        with tempfile.TemporaryDirectory() as folder:
+            base = (LlamaForCausalLM if made.start else LlamaModel)(CONFIG)
+            model = PeftModel.from_pretrained(base, write(Path(folder), made))
+        found = {}
+        for name, each in model.named_modules():
+            name = name.removeprefix("base_model.model.")
+            if isinstance(each, IA3Layer):
+                assert each.is_feedforward == name.endswith("down_proj")
+                found[name] = each.ia3_l["default"].detach().numpy().reshape(-1)
+            elif isinstance(each, LNTuningLayer):
+                found[name] = each.ln_tuning_layers["default"].weight.detach().numpy()
+        assert found.keys() == expected.keys(), (seed - 1, made.config)
+        for name, each in expected.items():
+            np.testing.assert_array_equal(found[name], each)
+        compared += 1
+    print(f"{compared} norms and (IA)³ of {seed} drawn are to PEFT what the fuzzing says")
 
 
 def unets(count):
@@ -134,7 +165,9 @@ def main(count):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["unets"]:
+    if sys.argv[1:2] == ["vectors"]:
+        vectors(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["unets"]:
         unets(int(sys.argv[2]))
     elif sys.argv[1:] == ["keys"]:
         print(json.dumps(keys(), indent=1, sort_keys=True, default=list))
