@@ -82,7 +82,8 @@ def _shares(count: int, weights: Sequence[float]) -> list[float]:
 
 def _check(kind: Kind, first_name: str, first: Content, name: str, each: Content) -> None:
     # What is read of a config, and the base, must be one for all clients.
-    for field in ("base_model_name_or_path", *sorted(kind.handled - {"init_lora_weights"})):
+    told = ("base_model_name_or_path", "peft_type", "r", "lora_alpha")
+    for field in (*told, *sorted(kind.handled - {"init_lora_weights", *told})):
         ours, theirs = (_plain(content.config.get(field)) for content in (first, each))
         if ours != theirs:
             raise ValueError(

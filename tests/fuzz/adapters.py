@@ -397,10 +397,9 @@ def drawn_vectors(seed: int) -> tuple[Drawn, dict[str, np.ndarray]]:
         made.fault = "no tensor" if len(tensors) > 1 else "no tensors"
         del tensors[_one(random, sorted(tensors))]
     elif kind == "IA3" and random.random() < 0.2:
-        config["feedforward_modules"] = _one(random, [None, "nothing", r".*k_proj"])
-        made.fault = "feedforward_modules"
-        if config["feedforward_modules"] == "nothing" and not forward:
-            made.fault = ""
+        config["feedforward_modules"] = _one(random, [None, r".*k_proj"])
+        odd = forward or any("k_proj" in name for name in names) or config["feedforward_modules"] is None
+        made.fault = "feedforward_modules" if odd else ""
     return made, expected
 
 
