@@ -52,7 +52,7 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
     except (SafetensorError, OSError) as error:
         kind = what_is(path)
         if kind is not None and kind != "a safetensors file":
-            raise ValueError(f"{path}: is {kind}") from None
+            raise ValueError(f"{path}: cannot be read as a safetensors file: it is {kind}") from None
         raise ValueError(f"{path}: cannot be read as a safetensors file ({error}); is it truncated?") from None
     header, length = _header(path)
     tensors = {}
