@@ -136,3 +136,13 @@ def test_ranks_of_patterns_are_kept(client, tmp_path):
     other = client("c3", 3, config=config | {"alpha_pattern": {"q_proj": 1}})
     with pytest.raises(ValueError, match="has alpha_pattern="):
         gradloom.aggregate([clients[0], other], tmp_path / "more")
+
+
+def test_a_value_that_is_not_finite_is_refused(client, tmp_path):
+    clients = [client(f"c{n}", n) for n in range(2)]
+    file = clients[1] / "adapter_model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{NAMES[1]}.lora_B.weight"][3, 0] = np.nan
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match="c1/.*has 1 values that are NaN or infinite"):
+        gradloom.aggregate(clients, tmp_path / "out")
