@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,13 @@ def load_diffusion_lora(
             raise ValueError(f"layer {missing[0]} has no adapter, or half of one; {len(missing)} such layers")
         header = read_metadata(path)
         config = _config(header, any(key.startswith(PREFIX) for key in stored))
+        told = _Told(config, header.get(_KOHYA_ALPHA, "None"), all(key.startswith(_KOHYA) for key in stored))
         if config is not None and config.get("target_modules") is not None:
             named = set(targeted(config, layers, layers))
             if beside := next((layer for layer in layers if layer not in named), None):
                 raise ValueError(f"{_METADATA}: target_modules names no {beside}, which has an adapter")
-        kohya = all(key.startswith(_KOHYA) for key in stored)
         return {
-            layer: _adapter(layer, parts[layer], layers[layer], (alphas or {}).get(layer), config, header, kohya)
-            for layer in layers
+            layer: _adapter(layer, parts[layer], layers[layer], (alphas or {}).get(layer), told) for layer in layers
         }
 
 
@@ -145,14 +145,20 @@ def _config(header: Mapping[str, str], named: bool) -> dict[str, Any] | None:
     return config
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a file says of all its layers.
+
+    ``config`` and ``alpha`` of its header, the second as kohya writes it; ``kohya``: whether all names are kohya's.
+    """
+
+    config: Mapping[str, Any] | None
+    alpha: str
+    kohya: bool
+
+
 def _adapter(
-    layer: str,
-    parts: Mapping[str, np.ndarray],
-    sizes: tuple[int, int],
-    alpha: float | None,
-    config: Mapping[str, Any] | None,
-    header: Mapping[str, str],
-    kohya: bool,
+    layer: str, parts: Mapping[str, np.ndarray], sizes: tuple[int, int], alpha: float | None, told: _Told
 ) -> Adapter:
     a, b = parts["a"], parts["b"]
     inputs, outputs = sizes
@@ -163,39 +169,29 @@ def _adapter(
         raise ValueError(f"{layer}: shapes {a.shape} and {b.shape}, must be {(rank, inputs)} and {(outputs, rank)}")
     if "alpha" in parts and np.size(parts["alpha"]) != 1:
         raise ValueError(f"{layer}: alpha has {np.size(parts['alpha'])} values, must have one")
-    if config is not None and rank_of(config, layer) != rank:
-        raise ValueError(f"{layer}: has rank {rank}, {_METADATA} says {rank_of(config, layer)}; they must agree")
-    scale = _scale_of(layer, parts, rank, alpha, config, header, kohya)
+    if told.config is not None and rank_of(told.config, layer) != rank:
+        raise ValueError(f"{layer}: has rank {rank}, {_METADATA} says {rank_of(told.config, layer)}; they must agree")
+    scale = _scale_of(layer, parts, rank, told) if alpha is None else _scale(layer, alpha, rank)
     if not representable(np.multiply(b, scale, dtype=np.float64)):
         raise ValueError(f"{layer}: B times its scale {scale:g} is beyond float32; make alpha smaller")
     return Adapter(a, b, scale)
 
 
-def _scale_of(
-    layer: str,
-    parts: Mapping[str, np.ndarray],
-    rank: int,
-    alpha: float | None,
-    config: Mapping[str, Any] | None,
-    header: Mapping[str, str],
-    kohya: bool,
-) -> float:
-    """Factor of ``B A``: of the request, the header or the file's alpha."""
-    if alpha is not None:
-        return _scale(layer, alpha, rank)
+def _scale_of(layer: str, parts: Mapping[str, np.ndarray], rank: int, told: _Told) -> float:
+    """Factor of ``B A``: of the header, of the layer's alpha, or 1."""
     inside = _scale(layer, float(np.ravel(parts["alpha"])[0]), rank) if "alpha" in parts else None
-    if config is not None:
-        scale = scale_of(config, layer)
+    if told.config is not None:
+        scale = scale_of(told.config, layer)
         if inside is not None and not np.isclose(inside, scale, rtol=1e-6):
             raise ValueError(f"{layer}: its alpha makes a scale of {inside:g}, {_METADATA} {scale:g}; give alpha")
         return scale
-    if inside not in (None, 1.0) and not kohya:
+    if inside not in (None, 1.0) and not told.kohya:
         raise ValueError(
             f"{layer}: its alpha makes a scale of {inside:g}, but diffusers reads alpha only of names that begin with "
             f"{_KOHYA}; give alpha, which is {rank} for what diffusers makes of the file"
         )
-    if inside is None and header.get(_KOHYA_ALPHA, "None") != "None":
-        raise ValueError(f"{layer}: has no alpha, but the header {_KOHYA_ALPHA}={header[_KOHYA_ALPHA]}; give alpha")
+    if inside is None and told.alpha != "None":
+        raise ValueError(f"{layer}: has no alpha, but the header {_KOHYA_ALPHA}={told.alpha}; give alpha")
     return 1.0 if inside is None else inside
 
 

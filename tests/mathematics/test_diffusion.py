@@ -164,10 +164,7 @@ def _put(name, value):
         (_put("lora.down.weight", np.zeros((8, 65))), "shapes"),
         (_put("lora_A.weight", np.zeros((8, 64))), "two names"),
         (_put("weight", np.zeros(1)), "no key of an adapter"),
-        (
-            _put("alpha", [4.0]),
-            "reads alpha only of names that begin with lora_unet_; give alpha, which is 8",
-        ),
+        (_put("alpha", [4.0]), "reads alpha only of names that begin with lora_unet_; give alpha, which is 8"),
         (lambda t: t.__setitem__("text_encoder.q.lora_A.weight", np.zeros((8, 4))), "is of the text encoder"),
         (lambda t: t.__setitem__("lora_te1_q.alpha", np.zeros(1)), "is of the text encoder"),
         (lambda t: t.pop(f"unet.{LAYER}.lora.up.weight"), "half of one"),
