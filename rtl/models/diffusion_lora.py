@@ -90,8 +90,9 @@ def adapted_layers(source: Path | str, layers: Iterable[str]) -> set[str]:
     ``layers``: all that there may be.
     """
     path = _file(source)
+    stored = open_safetensors(path)
     with about(path):
-        return {layer for layer, _ in _places(open_safetensors(path), layers).values()}
+        return {layer for layer, _ in _places(stored, layers).values()}
 
 
 def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -190,7 +191,7 @@ def _scale_of(layer: str, parts: Mapping[str, np.ndarray], rank: int, told: _Tol
             f"{layer}: its alpha makes a scale of {inside:g}, but diffusers reads alpha only of names that begin with "
             f"{_KOHYA}; give alpha, which is {rank} for what diffusers makes of the file"
         )
-    if inside is None and told.alpha != "None":
+    if inside is None and told.alpha not in ("None", str(rank), str(float(rank))):
         raise ValueError(f"{layer}: has no alpha, but the header {_KOHYA_ALPHA}={told.alpha}; give alpha")
     return 1.0 if inside is None else inside
 

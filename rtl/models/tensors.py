@@ -50,6 +50,8 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
         with safe_open(path, framework="np"):
             pass
     except (SafetensorError, OSError) as error:
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file") from None
         kind = what_is(path)
         if kind is not None and kind != "a safetensors file":
             raise ValueError(f"{path}: cannot be read as a safetensors file: it is {kind}") from None
