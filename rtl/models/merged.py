@@ -72,7 +72,10 @@ class Merged:
 
 
 def _with(base: np.ndarray, each: Learnt, *, before: bool) -> np.ndarray:
-    """A tensor with what was learnt in it; factors stand before a linear or behind it."""
+    """A tensor with what was learnt in it.
+
+    Factors stand before a linear, or behind it.
+    """
     if isinstance(each, Adapter):
         return np.asarray(base + np.float32(each.scale) * (each.b @ each.a))
     factors = each.parts["w"]
