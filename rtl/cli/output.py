@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -27,13 +28,24 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """``value`` as JSON and nothing else; arrays as lists."""
+    """``value`` as JSON and nothing else; arrays as lists.
+
+    A number that is not finite, which JSON does not have, is null.
+    """
     # Plain print: rich would wrap and colour what a program is to read.
-    print(json.dumps(value, indent=2, default=_plain))
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, str | int | None):
+        return value
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
 def table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:

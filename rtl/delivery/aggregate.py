@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..models.adapter_config import Kind, check_config
+from ..models.keys import is_empty
 from .content import Content
 
 __all__ = ["Average", "average"]
-
-#: What a config says of the base and of the adapter's form, which must be one for all clients.
-_SAME = ("base_model_name_or_path", "peft_type", "r", "lora_alpha", "target_modules", "use_rslora", "use_dora")
-_A, _B = ".lora_A.weight", ".lora_B.weight"
 
 
 @dataclass(frozen=True)
@@ -45,25 +43,26 @@ def average(clients: Mapping[str, Content], *, weights: Sequence[float] = (), ra
         raise ValueError(f"clients: at least 2 are needed, not {len(clients)}")
     share = _shares(len(clients), weights)
     first_name, first = next(iter(clients.items()))
+    kind = check_config(first.config)
     for name, each in clients.items():
-        _check(first_name, first, name, each)
+        _check(kind, first_name, first, name, each)
     config, tensors, errors = dict(first.config), {}, {}
-    own = int(config.get("r") or 0)
+    own, (end_a, end_b) = config.get("r", 0), kind.product or (None, None)
     if rank is not None and (
-        not own or config.get("use_rslora") or not any(name.endswith(_A) for name in first.tensors)
+        end_a is None or any(config.get(key) for key in ("use_rslora", "rank_pattern", "alpha_pattern"))
     ):
         raise ValueError(f"rank={rank}: must be left out, these adapters have no rank or another scale for each")
     if rank is not None and not 1 <= rank <= own * len(clients):
         raise ValueError(f"rank={rank}: must be from 1 to {own * len(clients)}, the rank of all clients together")
-    kept = rank or own
     for name in first.tensors:
         parts = [each.tensors[name].astype(np.float64) for each in clients.values()]
-        if name.endswith(_A):
-            other = name.removesuffix(_A) + _B
+        if end_a is not None and name.endswith(f".{end_a}"):
+            module = name.removesuffix(f".{end_a}")
+            other = f"{module}.{end_b}"
             others = [each.tensors[other].astype(np.float64) for each in clients.values()]
-            a, b, errors[name.removesuffix(_A)] = _product(parts, others, share, kept)
+            a, b, errors[module] = _product(parts, others, share, rank or len(parts[0]))
             tensors[name], tensors[other] = a.astype(np.float32), b.astype(np.float32)
-        elif not name.endswith(_B):
+        elif end_b is None or not name.endswith(f".{end_b}"):
             tensors[name] = sum(w * part for w, part in zip(share, parts)).astype(np.float32)  # type: ignore[union-attr]
     if rank is not None:
         alpha = config["lora_alpha"] * rank / own
@@ -81,8 +80,10 @@ def _shares(count: int, weights: Sequence[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def _check(first_name: str, first: Content, name: str, each: Content) -> None:
-    for field in _SAME:
+def _check(kind: Kind, first_name: str, first: Content, name: str, each: Content) -> None:
+    # What is read of a config, and the base, must be one for all clients.
+    told = ("base_model_name_or_path", "peft_type", "r", "lora_alpha")
+    for field in (*told, *sorted(kind.handled - {"init_lora_weights", *told})):
         ours, theirs = (_plain(content.config.get(field)) for content in (first, each))
         if ours != theirs:
             raise ValueError(
@@ -97,7 +98,9 @@ def _check(first_name: str, first: Content, name: str, each: Content) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, list) else value
+    if is_empty(value):
+        return None
+    return sorted(value, key=str) if isinstance(value, list) else value
 
 
 def _product(

@@ -19,7 +19,7 @@ _MOST = 1 << 30
 def read_content(folder: Path | str) -> Content:
     """An adapter in PEFT's format; its files are those of its record."""
     config, tensors = read_peft(folder)
-    return Content(config, {name: array.astype("float32") for name, array in tensors.items()})
+    return Content(config, tensors)
 
 
 def _read(path: Path | str) -> bytes:
@@ -66,6 +66,7 @@ def check(
     trusted, revoked, keys_version = _trusted(read_public(trust), keys, record)
     opened = open_package(_read(package), trusted, revoked)
     manifest = opened.manifest
+    opened.check_config()
     if manifest.kind == KEYS or (manifest.kind == WORDS and base is None and installed is None):
         return opened, None, keys_version
     version = int(record.get("version", 0))

@@ -4,6 +4,7 @@ All numbers are little-endian; unused bytes are zero. The last 64 bytes are the 
 """
 
 import dataclasses
+import math
 import struct
 from dataclasses import dataclass
 
@@ -118,6 +119,8 @@ class Manifest:
             scale=scale,
             bound=bound,
         )
+        if not (math.isfinite(scale) and math.isfinite(bound)):
+            raise ValueError(f"manifest: scale={scale}, bound={bound}: must be finite; get the package again")
         if found.signed() != signed:
             raise ValueError("manifest: unused bytes are not zero; get the package again")
         return found

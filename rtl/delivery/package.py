@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..models.adapter_config import check_config, rank_of, scale_of
+from ..models.peft import CONFIG, about, checked_tensors
 from . import codes
 from .content import Content, exponent_of, parse_table
 from .keys import Signer, check_signature, key_id
@@ -36,7 +38,7 @@ class Package:
             raise ValueError("package: is a key list, an adapter is needed; give it by --keys")
         if manifest.kind == WORDS:
             raise ValueError("package: is for a board; gradloom install puts it onto the board's card")
-        config, shapes, at = parse_table(self.payload)
+        config, shapes, at = self._table()
         if manifest.kind == DELTA:
             parent = self._parent(parent, config, shapes)
         tensors: dict[str, np.ndarray] = {}
@@ -49,7 +51,20 @@ class Package:
         content = Content(config, tensors)
         if at != len(self.payload) or content.hash != manifest.result:
             raise ValueError("payload: does not make the adapter that was signed; get the package again")
+        with about("payload"):
+            checked_tensors(config, tensors)
         return content
+
+    def check_config(self) -> None:
+        """Refuses an adapter whose configuration no reader takes."""
+        if self.manifest.kind in (FULL, DELTA):
+            self._table()
+
+    def _table(self) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], int]:
+        found = parse_table(self.payload)
+        with about(f"payload: {CONFIG}"):
+            check_config(found[0])
+        return found
 
     def _parent(self, parent: Content | None, config: dict, shapes: dict[str, tuple[int, ...]]) -> Content:
         wanted = self.manifest.parent.hex()[:16]
@@ -119,9 +134,7 @@ def make_package(
     result, payload = Content(content.config, tensors), b"".join(chunks)
     if not all(np.isfinite(array).all() for array in tensors.values()):
         raise ValueError("adapter: a value is beyond float32 with its difference; sign it in full")
-    rank, alpha = (content.config.get(name, 0) for name in ("r", "lora_alpha"))
-    if not isinstance(rank, int) or not 0 <= rank < 1 << 16 or not isinstance(alpha, (int, float)):
-        raise ValueError(f"r={rank!r}, lora_alpha={alpha!r}: must be an integer to 65535 and a number")
+    ranked = check_config(content.config).ranked
     package = signed_package(
         payload,
         signer,
@@ -129,7 +142,7 @@ def make_package(
         version=version,
         least=least,
         bits=bits,
-        rank=rank,
+        rank=rank_of(content.config) if ranked else 0,
         layers=content.layers,
         tensors=len(tensors),
         exponent=exponent_of(result),
@@ -137,7 +150,7 @@ def make_package(
         base=base,
         parent=bytes(32) if parent is None else parent.hash,
         result=result.hash,
-        scale=alpha / rank if rank else 0.0,
+        scale=scale_of(content.config) if ranked else 0.0,
         bound=bound,
     )
     return package, result

@@ -1,28 +1,40 @@
 """Reads and writes LoRA adapters of diffusion models, as diffusers does."""
 
-import re
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from .adapter_config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
 from .lora import Adapter
-from .tensors import as_float32, open_safetensors, write_safetensors
+from .peft import about, representable
+from .tensors import as_float32, open_safetensors, read_metadata, write_safetensors
 from .unet import RANKS
 
 __all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "save_diffusion_lora"]
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
-#: Endings of diffusers' own naming and of PEFT's, with what they are.
+#: Ends of diffusers' own names, PEFT's and kohya's, with what they are.
 ENDINGS = {
     ".lora.down.weight": "a",
     ".lora.up.weight": "b",
     ".lora_A.weight": "a",
     ".lora_B.weight": "b",
+    ".lora_A.default.weight": "a",
+    ".lora_B.default.weight": "b",
+    ".lora_down.weight": "a",
+    ".lora_up.weight": "b",
     ".alpha": "alpha",
 }
-PREFIX = "unet."
+#: Starts of names: diffusers' pipelines, PEFT, and kohya, who has _ for each point.
+PREFIX, _PEFT, _KOHYA = "unet.", "base_model.model.", "lora_unet_"
+_TEXT_ENCODERS = ("text_encoder.", "text_encoder_2.", "lora_te_", "lora_te1_", "lora_te2_")
+#: Where diffusers keeps the adapter's config in a file's header, and kohya alpha.
+_METADATA, _KOHYA_ALPHA = "lora_adapter_metadata", "ss_network_alpha"
 
 
 def load_diffusion_lora(
@@ -36,37 +48,72 @@ def load_diffusion_lora(
     layers : mapping
         Inputs and outputs of each layer that has an adapter; a file with fewer or more of them is refused.
     alphas : mapping, optional
-        diffusers' ``network_alphas``, by layer. Where neither they nor the file has an alpha, it is the rank.
+        diffusers' ``network_alphas``, by layer. Without them alpha is the one of the file: of its header's
+        ``lora_adapter_metadata``, or of kohya's tensors ``.alpha``, which must not differ; else the rank.
 
     Raises
     ------
     ValueError
-        In one line, for any file that is not of these layers, or has a value that is not finite.
+        In one line, for any file that is not of these layers, has a value that is not finite, or has a header that is
+        not understood whole.
     """
     path = _file(source)
     parts: dict[str, dict[str, np.ndarray]] = {}
-    for key, stored in open_safetensors(path).items():
+    stored = open_safetensors(path)
+    with about(path):
+        for key, (layer, part) in _places(stored, layers).items():
+            if layer not in layers:
+                raise ValueError(f"{key}: no adapter of layer {layer} is asked for; choose targets that have it")
+            value = as_float32(stored[key].read(), stored[key].dtype)
+            if not np.isfinite(value).all():
+                raise ValueError(f"{key}: has a value that is NaN, infinite or beyond float32")
+            if parts.setdefault(layer, {}).setdefault(part, value) is not value:
+                raise ValueError(f"{key}: layer {layer} has it by two names; leave one")
+        missing = [layer for layer in layers if not {"a", "b"} <= parts.get(layer, {}).keys()]
+        if missing:
+            raise ValueError(f"layer {missing[0]} has no adapter, or half of one; {len(missing)} such layers")
+        header = read_metadata(path)
+        config = _config(header, any(key.startswith(PREFIX) for key in stored))
+        told = _Told(config, header.get(_KOHYA_ALPHA, "None"), all(key.startswith(_KOHYA) for key in stored))
+        if config is not None and config.get("target_modules") is not None:
+            named = set(targeted(config, layers, layers))
+            if beside := next((layer for layer in layers if layer not in named), None):
+                raise ValueError(f"{_METADATA}: target_modules names no {beside}, which has an adapter")
+        return {
+            layer: _adapter(layer, parts[layer], layers[layer], (alphas or {}).get(layer), told) for layer in layers
+        }
+
+
+def adapted_layers(source: Path | str, layers: Iterable[str]) -> set[str]:
+    """Layers that have an adapter in a file, or in a folder's.
+
+    ``layers``: all that there may be.
+    """
+    path = _file(source)
+    stored = open_safetensors(path)
+    with about(path):
+        return {layer for layer, _ in _places(stored, layers).values()}
+
+
+def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Layer and part of each key of a file."""
+    kohya, made = {layer.replace(".", "_"): layer for layer in layers}, {}
+    for key in keys:
+        if key.startswith(_TEXT_ENCODERS):
+            raise ValueError(
+                f"{key}: is of the text encoder, which has no adapter here; keep the keys of the UNet alone, or save "
+                f"the file again without text_encoder_lora_layers"
+            )
         ending = next((each for each in ENDINGS if key.endswith(each)), None)
-        layer = key.removeprefix(PREFIX).removesuffix(ending or "")
-        if ending is None or not key.startswith(PREFIX):
-            raise ValueError(f"{path}: {key}: is no key of an adapter; must be {PREFIX}LAYER with .lora.down.weight")
-        if layer not in layers:
-            raise ValueError(f"{path}: {key}: no adapter of layer {layer} is asked for; choose targets that have it")
-        value = as_float32(stored.read(), stored.dtype)
-        if not np.isfinite(value).all():
-            raise ValueError(f"{path}: {key}: has a value that is NaN, infinite or beyond float32")
-        if parts.setdefault(layer, {}).setdefault(ENDINGS[ending], value) is not value:
-            raise ValueError(f"{path}: {key}: layer {layer} has it by two names; leave one")
-    missing = [layer for layer in layers if not {"a", "b"} <= parts.get(layer, {}).keys()]
-    if missing:
-        raise ValueError(f"{path}: layer {missing[0]} has no adapter, or half of one; {len(missing)} such layers")
-    return {layer: _adapter(path, layer, parts[layer], layers[layer], alphas or {}) for layer in layers}
-
-
-def adapted_layers(source: Path | str) -> set[str]:
-    """Layers that have an adapter in a file, or in a folder's."""
-    ends = "|".join(map(re.escape, ENDINGS))
-    return {re.sub(f"({ends})$", "", key).removeprefix(PREFIX) for key in open_safetensors(_file(source))}
+        if ending is None:
+            raise ValueError(f"{key}: is no key of an adapter; must be {PREFIX}LAYER with .lora.down.weight")
+        layer = key.removesuffix(ending)
+        if layer.startswith(_KOHYA):
+            layer = layer.removeprefix(_KOHYA)
+            made[key] = (kohya.get(layer, layer), ENDINGS[ending])
+        else:
+            made[key] = (layer.removeprefix(_PEFT).removeprefix(PREFIX), ENDINGS[ending])
+    return made
 
 
 def _file(source: Path | str) -> Path:
@@ -74,25 +121,85 @@ def _file(source: Path | str) -> Path:
     return path / FILE if path.is_dir() else path
 
 
+def _config(header: Mapping[str, str], named: bool) -> dict[str, Any] | None:
+    """The adapter's config in a file's header; None without one.
+
+    ``named``: whether the file's keys, and so the config's, begin with ``unet.``.
+    """
+    if _METADATA not in header:
+        return None
+    try:
+        held = json.loads(header[_METADATA])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{_METADATA}: is not JSON; remove it from the file's header and give alpha") from None
+    if not isinstance(held, dict):
+        raise ValueError(f"{_METADATA}: holds a {type(held).__name__}: expected an object")
+    if named:
+        config = {key.removeprefix(PREFIX): value for key, value in held.items() if key.startswith(PREFIX)}
+    else:
+        config = {key: value for key, value in held.items() if "." not in key}
+    config = {"peft_type": "LORA", **config}
+    with about(_METADATA):
+        if config["peft_type"] != "LORA":
+            raise ValueError(f"peft_type={config['peft_type']!r}: must be 'LORA'")
+        check_config(config, KINDS["LORA"])
+    return config
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a file says of all its layers.
+
+    ``config`` and ``alpha`` of its header, the second as kohya writes it; ``kohya``: whether all names are kohya's.
+    """
+
+    config: Mapping[str, Any] | None
+    alpha: str
+    kohya: bool
+
+
 def _adapter(
-    path: Path, layer: str, parts: Mapping[str, np.ndarray], sizes: tuple[int, int], alphas: Mapping[str, float]
+    layer: str, parts: Mapping[str, np.ndarray], sizes: tuple[int, int], alpha: float | None, told: _Told
 ) -> Adapter:
     a, b = parts["a"], parts["b"]
     inputs, outputs = sizes
     rank = len(a) if a.ndim else 0
     if rank not in RANKS:
-        raise ValueError(f"{path}: {layer}: rank={rank}: must be one of {', '.join(map(str, RANKS))}")
+        raise ValueError(f"{layer}: rank={rank}: must be one of {', '.join(map(str, RANKS))}")
     if a.shape != (rank, inputs) or b.shape != (outputs, rank):
+        raise ValueError(f"{layer}: shapes {a.shape} and {b.shape}, must be {(rank, inputs)} and {(outputs, rank)}")
+    if "alpha" in parts and np.size(parts["alpha"]) != 1:
+        raise ValueError(f"{layer}: alpha has {np.size(parts['alpha'])} values, must have one")
+    if told.config is not None and rank_of(told.config, layer) != rank:
+        raise ValueError(f"{layer}: has rank {rank}, {_METADATA} says {rank_of(told.config, layer)}; they must agree")
+    scale = _scale_of(layer, parts, rank, told) if alpha is None else _scale(layer, alpha, rank)
+    if not representable(np.multiply(b, scale, dtype=np.float64)):
+        raise ValueError(f"{layer}: B times its scale {scale:g} is beyond float32; make alpha smaller")
+    return Adapter(a, b, scale)
+
+
+def _scale_of(layer: str, parts: Mapping[str, np.ndarray], rank: int, told: _Told) -> float:
+    """Factor of ``B A``: of the header, of the layer's alpha, or 1."""
+    inside = _scale(layer, float(np.ravel(parts["alpha"])[0]), rank) if "alpha" in parts else None
+    if told.config is not None:
+        scale = scale_of(told.config, layer)
+        if inside is not None and not np.isclose(inside, scale, rtol=1e-6):
+            raise ValueError(f"{layer}: its alpha makes a scale of {inside:g}, {_METADATA} {scale:g}; give alpha")
+        return scale
+    if inside not in (None, 1.0) and not told.kohya:
         raise ValueError(
-            f"{path}: {layer}: shapes {a.shape} and {b.shape}, must be {(rank, inputs)} and {(outputs, rank)}"
+            f"{layer}: its alpha makes a scale of {inside:g}, but diffusers reads alpha only of names that begin with "
+            f"{_KOHYA}; give alpha, which is {rank} for what diffusers makes of the file"
         )
-    inside = parts.get("alpha", np.float32(rank))
-    if np.size(inside) != 1:
-        raise ValueError(f"{path}: {layer}: alpha has {np.size(inside)} values, must have one")
-    alpha = float(alphas.get(layer, np.ravel(inside)[0]))
-    if not (np.isfinite(alpha) and alpha > 0):
-        raise ValueError(f"{path}: {layer}: alpha={alpha:g}: must be above 0")
-    return Adapter(a, b, alpha / rank)
+    if inside is None and told.alpha not in ("None", str(rank), str(float(rank))):
+        raise ValueError(f"{layer}: has no alpha, but the header {_KOHYA_ALPHA}={told.alpha}; give alpha")
+    return 1.0 if inside is None else inside
+
+
+def _scale(layer: str, alpha: float, rank: int) -> float:
+    if not 0 < alpha <= ALPHA_MOST:
+        raise ValueError(f"{layer}: alpha={alpha:g}: must be above 0 and at most {ALPHA_MOST:g}")
+    return alpha / rank
 
 
 def save_diffusion_lora(folder: Path | str, adapters: Mapping[str, Adapter] | Iterable[tuple[str, Adapter]]) -> Path:

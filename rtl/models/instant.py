@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from .adapter_config import scale_of
 from .language import LanguageModel
 from .lora import Adapter, adapter_of
-from .peft import CONFIG, WEIGHTS, about, check_array, rank_and_alpha, read_peft, write_peft
+from .peft import CONFIG, WEIGHTS, about, check_array, read_config, read_peft, write_peft
 
 __all__ = ["KIND", "fresh_instant", "holds_instant", "key", "load_instant", "save_instant"]
 
@@ -78,7 +79,7 @@ def save_instant(folder: str | Path, model: LanguageModel, adapters: Mapping[int
 def holds_instant(folder: str | Path) -> bool:
     """Whether a folder has an adapter that says it is of this kind."""
     try:
-        return read_peft(folder)[0].get("peft_type") == KIND
+        return bool(read_config(folder)["peft_type"] == KIND)
     except ValueError:
         return False
 
@@ -89,7 +90,7 @@ def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None =
     :class:`ValueError` if they are of another kind, as PEFT's are, of another model or, where ``rank`` is given, of
     another rank.
     """
-    config, tensors = read_peft(folder)
+    config, tensors = read_peft(folder, KIND)
     with about(folder):
         return _adapters(config, tensors, model, rank)
 
@@ -97,9 +98,9 @@ def load_instant(folder: str | Path, model: LanguageModel, *, rank: int | None =
 def _adapters(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted: int | None
 ) -> dict[int, Adapter]:
-    if config.get("peft_type") != KIND:
-        raise ValueError(f"{CONFIG}: peft_type={config.get('peft_type')!r}: must be {KIND!r}")
-    rank, alpha = rank_and_alpha(config, wanted)
+    rank, scale = config["r"], scale_of(config)
+    if wanted is not None and rank != wanted:
+        raise ValueError(f"r={rank}: rank {wanted} is needed")
     layers = config.get("layers")
     if not isinstance(layers, list) or not layers or layers != list(range(len(layers))) or len(layers) > model.layers:
         raise ValueError(f"{CONFIG}: layers={layers!r}: must be the first of {model.layers}, in order")
@@ -110,6 +111,5 @@ def _adapters(
             f"{WEIGHTS}: has {len(tensors)} tensors, {len(expected)} are expected; {strange[0]} is not in both"
         )
     return {
-        layer: adapter_of(tensors, partial(key, layer), rank, model.hidden, model.hidden, alpha / rank)
-        for layer in layers
+        layer: adapter_of(tensors, partial(key, layer), rank, model.hidden, model.hidden, scale) for layer in layers
     }

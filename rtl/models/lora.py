@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .adapter_config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
 from .language import PROJECTIONS, LanguageModel, Linear
-from .peft import CONFIG, WEIGHTS, about, check_array, key, rank_and_alpha, read_peft, representable, write_peft
+from .peft import CONFIG, about, check_array, check_names, in_file, key, read_peft, representable, write_peft
 
 __all__ = [
     "Adapter",
     "Learnt",
     "adapter_of",
+    "check_uniform",
     "finite",
     "fresh_lora",
     "layer_of",
@@ -29,7 +31,7 @@ __all__ = [
 class Adapter:
     """Adds ``scale · B A`` to a linear.
 
-    ``a [rank, inputs]``, ``b [outputs, rank]``, ``scale`` alpha / rank.
+    ``a [rank, inputs]``, ``b [outputs, rank]``, ``scale`` alpha / rank or, with rsLoRA, alpha / √rank.
     """
 
     a: np.ndarray
@@ -61,26 +63,9 @@ def adapter_of(
     a, b = (tensors[name(which)] for which in "AB")
     check_array(name("A"), a, (rank, inputs))
     check_array(name("B"), b, (outputs, rank))
+    if not representable(np.multiply(b, scale, dtype=np.float64)):
+        raise ValueError(f"{name('B')}: is beyond float32 times its scale {scale:g}; make lora_alpha smaller")
     return Adapter(a.astype(np.float32), b.astype(np.float32), scale)
-
-
-#: What a config may ask for that would be another adapter, with what it says otherwise.
-_PLAIN: dict[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "fan_in_fan_out": (False,),
-    "use_rslora": (False,),
-    "use_dora": (False,),
-    "rank_pattern": ({}, None),
-    "alpha_pattern": ({}, None),
-    "modules_to_save": (None, []),
-    "exclude_modules": (None, []),
-    "lora_bias": (False,),
-    "trainable_token_indices": (None,),
-    "layer_replication": (None,),
-    "target_parameters": (None, []),
-    "megatron_config": (None,),
-}
 
 
 def linears_of(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[Linear]:
@@ -144,6 +129,42 @@ def finite(adapters: Mapping[Any, Learnt]) -> bool:
     return all(representable(array) for each in adapters.values() for array in each.parts.values())
 
 
+class _Ranked(Protocol):
+    """An adapter with a rank and a scale."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def scale(self) -> float: ...
+
+
+def _shape(adapter: _Ranked) -> tuple[int, float]:
+    return adapter.rank, adapter.scale
+
+
+def check_uniform(model: LanguageModel, adapters: Mapping[str, _Ranked]) -> tuple[list[str], list[int]]:
+    """Projections and layers of adapters that can learn together.
+
+    :class:`ValueError` unless they have one rank and one scale, and the same projections in each of their layers.
+    """
+    if not adapters:
+        raise ValueError("adapters has none: at least 1 is needed")
+    shapes = {_shape(each) for each in adapters.values()}
+    if len(shapes) > 1:
+        told = ", ".join(f"{rank} with {scale:g}" for rank, scale in sorted(shapes))
+        raise ValueError(f"adapters has different ranks or scales ({told}): a fine-tune has one; merge takes all")
+    projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
+    layers = sorted({layer_of(name) for name in adapters})
+    expected = {each.name for each in linears_of(model, projections, layers)}
+    if expected != set(adapters):
+        raise ValueError(
+            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "
+            f"{len(expected)}, and a fine-tune needs the same in each layer; merge takes all"
+        )
+    return projections, layers
+
+
 def save_lora(
     folder: str | Path, model: LanguageModel, adapters: Mapping[str, Adapter], *, base: str | None = None
 ) -> tuple[Path, Path]:
@@ -152,19 +173,8 @@ def save_lora(
     They must have one rank and one scale, and the same projections in each of their layers. ``base`` is what
     the config calls the model, by default its name.
     """
-    if not adapters:
-        raise ValueError("adapters has none: at least 1 is needed")
-    shapes = {(each.rank, each.scale) for each in adapters.values()}
-    if len(shapes) > 1:
-        raise ValueError(f"adapters has {len(shapes)} different ranks or scales: PEFT's plain LoRA has one")
-    rank, scale = next(iter(shapes))
-    projections = [name for name in PROJECTIONS if any(each.endswith(f".{name}") for each in adapters)]
-    layers = sorted({layer_of(name) for name in adapters})
-    linears = linears_of(model, projections, layers)
-    if {each.name for each in linears} != set(adapters):
-        raise ValueError(
-            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are {len(linears)}"
-        )
+    projections, layers = check_uniform(model, adapters)
+    linears, (rank, scale) = linears_of(model, projections, layers), _shape(next(iter(adapters.values())))
     tensors = {}
     for linear in linears:
         adapter = adapters[linear.name]
@@ -198,36 +208,31 @@ def load_lora(folder: str | Path, model: LanguageModel, *, rank: int | None = No
     :class:`ValueError` if they are of another model or, where ``rank`` is given, of another rank; or if the
     config asks for something that plain LoRA is not.
     """
-    config, tensors = read_peft(folder)
+    config, tensors = read_peft(folder, "LORA")
     with about(folder):
         return _adapters(config, tensors, model, rank)
 
 
 def _adapters(
-    config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted_rank: int | None
+    config: dict[str, Any], tensors: Mapping[str, np.ndarray], model: LanguageModel, wanted: int | None
 ) -> dict[str, Adapter]:
-    for field, plain in _PLAIN.items():
-        if config.get(field, plain[0]) not in plain:
-            raise ValueError(f"{CONFIG}: {field}={config[field]!r}: must be {plain[0]!r}")
-    rank, alpha = rank_and_alpha(config, wanted_rank)
-    targets = config.get("target_modules")
-    if targets == "all-linear":
-        targets = list(PROJECTIONS)
-    if not isinstance(targets, list) or not targets or set(targets) - set(PROJECTIONS):
-        raise ValueError(f"target_modules={targets!r}: must be a list of {', '.join(PROJECTIONS)}")
-    layers = config.get("layers_to_transform")
-    if layers is None:
-        layers = list(range(model.layers))
-    elif isinstance(layers, int):
-        layers = [layers]
-    linears = linears_of(model, targets, layers)
-    expected = {key(linear.name, which) for linear in linears for which in "AB"}
-    missing, further = sorted(expected - set(tensors)), sorted(set(tensors) - expected)
-    if missing:
-        raise ValueError(f"{WEIGHTS} has no {missing[0]} ({len(missing)} are missing)")
-    if further:
-        raise ValueError(f"{WEIGHTS} has {further[0]} ({len(further)} that {model.name} has no place for)")
-    return {
-        each.name: adapter_of(tensors, partial(key, each.name), rank, each.inputs, each.outputs, alpha / rank)
-        for each in linears
-    }
+    if kind_of(config) is DIRECT:
+        raise ValueError(
+            f"{CONFIG}: {TOPOLOGY_KEY}={config[TOPOLOGY_KEY]!r}: is of a network of images, not of {model.name}"
+        )
+    names = in_file(tensors, [each.name for each in model.linears])
+    modules = targeted(config, [*names.values(), "lm_head"], names.values())
+    if "lm_head" in modules:
+        raise ValueError(f"target_modules={config.get('target_modules')!r}: names lm_head, which has no adapter here")
+    check_names(tensors, (key(name, which) for name in modules for which in "AB"), model.name)
+    made = {}
+    for linear in model.linears:
+        name = names[linear.name]
+        if name in modules:
+            rank = rank_of(config, name)
+            if wanted is not None and rank != wanted:
+                raise ValueError(f"r={rank}: rank {wanted} is needed")
+            made[linear.name] = adapter_of(
+                tensors, partial(key, name), rank, linear.inputs, linear.outputs, scale_of(config, name)
+            )
+    return made

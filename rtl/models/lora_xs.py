@@ -5,16 +5,17 @@ has the left ones. Both follow from the weight, so an adapter is R alone. PEFT d
 written as plain LoRA with B R in place of B, and R in files of its own.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from .adapter_config import scale_of, targeted
 from .language import LanguageModel, Linear
-from .lora import Adapter, layer_of, linears_of
+from .lora import Adapter, check_uniform, linears_of
 from .methods import LORA_XS
-from .peft import CONFIG, WEIGHTS, about, check_array, rank_and_alpha, read_peft, write_peft
+from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
 
 __all__ = ["CORE", "CoreAdapter", "fresh_cores", "is_core", "load_cores", "plain_adapters", "save_cores"]
 
@@ -94,9 +95,19 @@ def fresh_cores(
     """
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
-    scale, factors = (2 * rank if alpha is None else alpha) / rank, _Factors(tensor, rank)
     linears = linears_of(model, targets, range(model.layers) if layers is None else layers)
-    made = {}
+    return _cores(linears, tensor, rank, (2 * rank if alpha is None else alpha) / rank, tell)
+
+
+def _cores(
+    linears: Sequence[Linear],
+    tensor: Callable[[str], np.ndarray],
+    rank: int,
+    scale: float,
+    tell: Callable[[int, int, str], None] | None,
+) -> dict[str, CoreAdapter]:
+    """Adapters of linears, with R of 0."""
+    factors, made = _Factors(tensor, rank), {}
     for at, linear in enumerate(linears):
         if tell is not None:
             tell(at, len(linears), "singular values")
@@ -120,11 +131,8 @@ def save_cores(
 
     They have one rank and one scale.
     """
-    if len({(each.rank, each.scale) for each in adapters.values()}) != 1:
-        raise ValueError(f"adapters has {len(adapters)}: at least 1 is needed, of one rank and scale")
+    targets, layers = check_uniform(model, adapters)
     first = next(iter(adapters.values()))
-    targets = [name for name in LORA_XS.targets if any(each.endswith(f".{name}") for each in adapters)]
-    layers = sorted({layer_of(name) for name in adapters})
     alpha = first.scale * first.rank
     config = LORA_XS.config(model, targets, layers, base=base) | {
         "layers_to_transform": None if len(layers) == model.layers else layers,
@@ -137,7 +145,7 @@ def save_cores(
 
 def is_core(folder: str | Path) -> bool:
     """Whether a folder's adapter is R alone."""
-    return read_peft(folder)[0].get("peft_type") == LORA_XS.peft_type
+    return bool(read_config(folder)["peft_type"] == LORA_XS.peft_type)
 
 
 def load_cores(
@@ -152,23 +160,23 @@ def load_cores(
 
     :class:`ValueError` if they are of another method, model or rank.
     """
+    kind = read_config(folder)["peft_type"]
+    if kind != LORA_XS.peft_type:
+        raise ValueError(
+            f"{folder}: peft_type={kind!r}: must be {LORA_XS.peft_type!r} for {LORA_XS.name}; name the folder {CORE} "
+            f"of its output"
+        )
     config, tensors = read_peft(folder)
     with about(folder):
-        if config.get("peft_type") != LORA_XS.peft_type:
-            raise ValueError(
-                f"peft_type={config.get('peft_type')!r}: must be {LORA_XS.peft_type!r} for {LORA_XS.name}; name the "
-                f"folder {CORE} of its output"
-            )
-        found, alpha = rank_and_alpha(config, rank)
-        targets, layers = config.get("target_modules"), config.get("layers_to_transform")
-        if not isinstance(targets, list) or not targets or set(targets) - set(LORA_XS.targets):
-            raise ValueError(f"target_modules={targets!r}: must be a list of {', '.join(LORA_XS.targets)}")
-        inside = range(model.layers) if layers is None else layers
-        names = {_key(linear.name): linear.name for linear in linears_of(model, targets, inside)}
-        odd = sorted(names.keys() ^ tensors.keys())
-        if odd:
-            raise ValueError(f"{WEIGHTS} has {'' if odd[0] in tensors else 'no '}{odd[0]}, against {CONFIG}")
-        for key, array in tensors.items():
-            check_array(key, array, (found, found))
-    made = fresh_cores(model, tensor, rank=found, alpha=alpha, targets=targets, layers=inside, tell=tell)
-    return {name: made[name].taking({"r": tensors[_key(name)].astype(np.float32)}) for name in made}
+        found = config["r"]
+        if rank is not None and rank != found:
+            raise ValueError(f"r={found}: rank {rank} is needed")
+        names = in_file(tensors, [each.name for each in model.linears])
+        modules = targeted(config, names.values())
+        keys = {own: f"base_model.model.{name}.lora_R.weight" for own, name in names.items() if name in modules}
+        check_names(tensors, keys.values(), model.name)
+        for key in keys.values():
+            check_array(key, tensors[key], (found, found))
+    linears = [each for each in model.linears if each.name in keys]
+    made = _cores(linears, tensor, found, scale_of(config), tell)
+    return {own: made[own].taking({"r": tensors[key].astype(np.float32)}) for own, key in keys.items()}

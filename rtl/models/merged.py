@@ -64,12 +64,24 @@ class Merged:
             each = each.plain
         if each is None:
             return base
-        if isinstance(each, Adapter):
-            return base + np.float32(each.scale) * (each.b @ each.a)
-        factors = each.parts["w"]
-        if base.ndim == 1:
-            return factors
-        return base * factors if module.endswith(".down_proj") else base * factors[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = _with(base, each, before=module.endswith(".down_proj"))
+        if not np.isfinite(made).all():
+            raise ValueError(f"{name}: is beyond float32 with the adapter merged; make its values or alpha smaller")
+        return made
+
+
+def _with(base: np.ndarray, each: Learnt, *, before: bool) -> np.ndarray:
+    """A tensor with what was learnt in it.
+
+    Factors stand before a linear, or behind it.
+    """
+    if isinstance(each, Adapter):
+        return np.asarray(base + np.float32(each.scale) * (each.b @ each.a))
+    factors = each.parts["w"]
+    if base.ndim == 1:
+        return factors
+    return base * factors if before else base * factors[:, None]
 
 
 def write_gguf(file: BinaryIO, source: GgufCheckpoint, merged: Merged, weights: str, tell: Tell) -> None:

@@ -12,7 +12,8 @@ the layer's own outputs. ``gradloom_codes``: what activations went through befor
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import numpy as np
 
 from gradloom.rtl.json_file import read_json
 
+from .adapter_config import DIRECT_TOPOLOGY as TOPOLOGY
+from .adapter_config import TOPOLOGY_KEY, Kind, check_config, kind_of, rank_of, scale_of
+from .file_kinds import what_is
 from .network import Network
 from .tensors import as_float32, open_safetensors
 
@@ -31,10 +35,12 @@ __all__ = [
     "WEIGHTS",
     "about",
     "check_array",
+    "check_names",
+    "checked_tensors",
+    "in_file",
     "key",
     "load_adapters",
-    "number",
-    "rank_and_alpha",
+    "read_config",
     "read_peft",
     "read_record",
     "representable",
@@ -43,7 +49,6 @@ __all__ = [
     "write_record",
 ]
 
-TOPOLOGY = "direct-to-output"
 CODES = ("nf4", "int8", "none")
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 #: What came with an adapter that was delivered, and SHA-256 of its files.
@@ -107,6 +112,8 @@ def read_record(folder: str | Path) -> dict[str, Any] | None:
     try:
         told = read_json(path)
         hashes = {name: told["sha256"][name] for name in (WEIGHTS, CONFIG)}
+        if not all(isinstance(told.get(key, 0), int) for key in ("version", "keys_version")):
+            raise ValueError
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path}: not a record of gradloom's; apply the package again") from None
     for name, expected in hashes.items():
@@ -116,54 +123,122 @@ def read_record(folder: str | Path) -> dict[str, Any] | None:
     return dict(told)
 
 
-def read_peft(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Configuration and tensors of an adapter.
+def read_peft(folder: str | Path, *kinds: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Configuration and tensors of an adapter that is understood whole.
 
-    :class:`ValueError` names the file that is missing or damaged, or that is another than its record says.
+    Tensors have the names that PEFT saves them by, whatever tool wrote them. ``kinds``: values of ``peft_type`` that
+    are asked for; all that there are, without. :class:`ValueError` names the file that is missing or damaged, or that
+    is another than its record says, and what in it does not hold.
     """
-    read_record(folder)
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
+    folder, config = Path(folder), read_config(folder, *kinds)
+    stored = open_safetensors(folder / WEIGHTS)
+    tensors = {name: as_float32(each.read(), each.dtype) for name, each in stored.items()}
+    with about(folder / WEIGHTS):
+        return config, checked_tensors(config, tensors)
 
+
+def read_config(folder: str | Path, *kinds: str) -> dict[str, Any]:
+    """Configuration of an adapter, as :func:`read_peft` gives it."""
     folder = Path(folder)
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder / name}: no such file")
+    _check_files(folder)
+    read_record(folder)
     try:
         config = read_json(folder / CONFIG)
     except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: not JSON ({error}); is it truncated?") from None
+        kind = what_is(folder / CONFIG)
+        said = f"not JSON ({error}); is it truncated?" if kind is None else f"is {kind}"
+        raise ValueError(f"{folder / CONFIG}: {said}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{folder / CONFIG}: holds a {type(config).__name__}: expected an object")
-    try:
-        tensors = load((folder / WEIGHTS).read_bytes())
-    except SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS}: not readable ({error}); is it truncated?") from None
-    except KeyError:  # the library's numpy side does not know bfloat16
-        stored = open_safetensors(folder / WEIGHTS)
-        tensors = {name: as_float32(each.read(), each.dtype) for name, each in stored.items()}
-    return config, tensors
+    with about(folder / CONFIG):
+        found = kind_of(config)
+        if kinds and config["peft_type"] not in kinds:
+            raise ValueError(f"peft_type={config['peft_type']!r}: must be {' or '.join(map(repr, kinds))}")
+        check_config(config, found)
+    return config
 
 
-def number(config: Mapping[str, Any], field: str, *, whole: bool = False) -> Any:
-    """A number of the config: finite, or an integer of at least 1."""
-    value = config.get(field)
-    if whole and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError(f"{field}={value!r}: must be an integer of at least 1")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise ValueError(f"{field}={value!r}: must be a number")
-    return value
+def _check_files(folder: Path) -> None:
+    """Refuses a folder without both files, by what is there instead."""
+    if folder.is_file():
+        kind = what_is(folder)
+        raise ValueError(f"{folder}: is {kind or 'a file'}: an adapter is a folder with {CONFIG} and {WEIGHTS}")
+    for name in (CONFIG, WEIGHTS):
+        if (folder / name).is_file():
+            continue
+        for other in sorted(folder.glob("*")) if folder.is_dir() else ():
+            if other.suffix in (".gguf", ".bin", ".pt", ".pth") and (kind := what_is(other)):
+                raise ValueError(f"{folder / name}: no such file; {other.name} beside it is {kind}")
+        raise ValueError(f"{folder / name}: no such file")
 
 
-def rank_and_alpha(config: Mapping[str, Any], wanted: int | None = None) -> tuple[int, float]:
-    """``r`` and ``lora_alpha`` of the config.
+def checked_tensors(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors of a checked config by the names that PEFT saves them by.
 
-    Refuses another rank than ``wanted``.
+    :class:`ValueError` names the first that is no tensor of this kind of adapter, or has another rank.
     """
-    rank, alpha = number(config, "r", whole=True), number(config, "lora_alpha")
-    if wanted is not None and rank != wanted:
-        raise ValueError(f"r={rank}: rank {wanted} is needed")
-    return rank, alpha
+    kind, made, adapters = kind_of(config), dict[str, np.ndarray](), set[str]()
+    for name, array in tensors.items():
+        for end in kind.ends:
+            part, dot, last = end.partition(".")
+            found = re.fullmatch(rf"(.+)\.{part}(?:\.([^.]+))?{re.escape(dot + last)}", name)
+            if found is not None:
+                break
+        else:
+            raise ValueError(
+                f"has unknown {name}: names of a {config['peft_type']} adapter end in {', '.join(kind.ends)}"
+            )
+        named = f"{kind.prefix}{found[1].removeprefix(kind.prefix)}.{end}"
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has {int((~np.isfinite(array)).sum())} values that are NaN or infinite")
+        if named in made:
+            raise ValueError(f"{name}: is there by two names; leave one")
+        made[named] = array
+        adapters |= {found[2]} - {None}
+    if len(adapters) > 1:
+        raise ValueError(f"has tensors of the adapters {', '.join(sorted(adapters))}: must be of one")
+    if kind.ranked:
+        _check_ranks(kind, config, made)
+    return made
+
+
+def _check_ranks(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """Refuses matrices of another rank than the config has, and halves."""
+    for name, array in tensors.items():
+        end = next(each for each in kind.ends if name.endswith(f".{each}"))
+        module = name.removesuffix(f".{end}").removeprefix(kind.prefix)
+        rank, shape = rank_of(config, module), list(array.shape)
+        if len(shape) != 2:
+            raise ValueError(f"{name} has shape {shape}: expected a matrix")
+        if kind.product is None:
+            expected = [rank, rank]
+        else:
+            expected = [rank, shape[1]] if end == kind.product[0] else [shape[0], rank]
+        if shape != expected:
+            raise ValueError(f"{name} has shape {shape}: expected {expected}, the rank of {CONFIG}")
+        for other in kind.product or ():
+            if f"{name.removesuffix(end)}{other}" not in tensors:
+                raise ValueError(f"has no {name.removesuffix(end)}{other}, but its other half")
+
+
+def in_file(tensors: Iterable[str], modules: Iterable[str]) -> dict[str, str]:
+    """Names of a language model's modules in a file, by their own names.
+
+    A file that was learnt on the model without its head has no ``model.`` before ``layers``.
+    """
+    found = (re.match(r"base_model\.model\.((?:model\.)*)(?:layers|norm)\.", name) for name in tensors)
+    start = next((each[1] for each in found if each), "model.")
+    return {name: start + name.removeprefix("model.") for name in modules}
+
+
+def check_names(tensors: Iterable[str], expected: Iterable[str], model: str) -> None:
+    """Refuses a file that has not all of the expected tensors, or others."""
+    held, wanted = set(tensors), set(expected)
+    missing, further = sorted(wanted - held), sorted(held - wanted)
+    if missing:
+        raise ValueError(f"{WEIGHTS} has no {missing[0]} ({len(missing)} are missing)")
+    if further:
+        raise ValueError(f"{WEIGHTS} has {further[0]} ({len(further)} that {CONFIG} or {model} has no place for)")
 
 
 @contextlib.contextmanager
@@ -204,7 +279,7 @@ def save_adapters(
         "bias": "none",
         "fan_in_fan_out": False,
         "gradloom_codes": codes,
-        "gradloom_topology": TOPOLOGY,
+        TOPOLOGY_KEY: TOPOLOGY,
         "inference_mode": True,
         "lora_alpha": rank,
         "lora_dropout": 0.0,
@@ -222,7 +297,7 @@ def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.n
     An adapter is ``(A [rank, n], B [classes, rank])``, B times ``lora_alpha / r``. The codes, one of :data:`CODES`, are
     those from which they learnt.
     """
-    config, tensors = read_peft(folder)
+    config, tensors = read_peft(folder, "LORA")
     with about(folder):
         return _adapters(config, tensors, network), config["gradloom_codes"]
 
@@ -230,11 +305,10 @@ def load_adapters(folder: str | Path, network: Network) -> tuple[list[tuple[np.n
 def _adapters(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], network: Network
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    if config.get("gradloom_topology") != TOPOLOGY:
-        raise ValueError(f"gradloom_topology={config.get('gradloom_topology')!r}: expected {TOPOLOGY!r}")
+    if config.get(TOPOLOGY_KEY) != TOPOLOGY:
+        raise ValueError(f"{TOPOLOGY_KEY}={config.get(TOPOLOGY_KEY)!r}: expected {TOPOLOGY!r}")
     if config.get("gradloom_codes") not in CODES:
         raise ValueError(f"gradloom_codes={config.get('gradloom_codes')!r}: must be one of {', '.join(CODES)}")
-    rank, alpha = rank_and_alpha(config)
     if config.get("target_modules") != list(network.layer_names):
         raise ValueError(
             f"target_modules={config.get('target_modules')!r}: {network.name} has {list(network.layer_names)}"
@@ -253,7 +327,8 @@ def _adapters(
     adapters = []
     for name, n in zip(network.layer_names, network.taps):
         a, b = tensors[key(name, "A")], tensors[key(name, "B")]
+        rank = rank_of(config, name)
         check_array(key(name, "A"), a, (rank, n))
         check_array(key(name, "B"), b, (network.classes, rank))
-        adapters.append((a.astype(np.float64), b.astype(np.float64) * (alpha / rank)))
+        adapters.append((a.astype(np.float64), b.astype(np.float64) * scale_of(config, name)))
     return adapters

@@ -3,12 +3,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..output import staged_file
+from .file_kinds import what_is
 
-__all__ = ["FLOATS", "StoredTensor", "as_float32", "open_safetensors", "write_safetensors"]
+__all__ = ["FLOATS", "StoredTensor", "as_float32", "open_safetensors", "read_metadata", "write_safetensors"]
 
 #: safetensors' names of the float types, with numpy's type of the bytes and torch's name.
 FLOATS = {"F64": ("<f8", "float64"), "F32": ("<f4", "float32"), "F16": ("<f2", "float16"), "BF16": ("<u2", "bfloat16")}
@@ -48,10 +50,13 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
         with safe_open(path, framework="np"):
             pass
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: cannot be read as a safetensors file: {error}") from None
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file") from None
+        kind = what_is(path)
+        if kind is not None and kind != "a safetensors file":
+            raise ValueError(f"{path}: cannot be read as a safetensors file: it is {kind}") from None
+        raise ValueError(f"{path}: cannot be read as a safetensors file ({error}); is it truncated?") from None
+    header, length = _header(path)
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -61,6 +66,18 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
         storage, dtype = FLOATS[entry["dtype"]]
         tensors[name] = StoredTensor(path, tuple(entry["shape"]), dtype, storage, 8 + length + entry["data_offsets"][0])
     return tensors
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Texts by name of a file that :func:`open_safetensors` has taken."""
+    return dict(_header(path)[0].get("__metadata__", {}))
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """Header of a file, and its bytes."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return json.loads(file.read(length)), length
 
 
 def as_float32(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -54,7 +54,7 @@ def generate_images(
     adapters: dict[str, Adapter] = {}
     listed = with_rank(shapes, 0, "all")
     if adapter is not None:
-        targets = targets_of(adapted_layers(adapter))
+        targets = targets_of(adapted_layers(adapter, layers_of(with_rank(shapes, 1, "all"))))
         layers = layers_of(with_rank(shapes, 1, targets))
         adapters = load_diffusion_lora(adapter, layers, alphas=None if alpha is None else dict.fromkeys(layers, alpha))
         listed = with_rank(shapes, next(iter(adapters.values())).rank, targets)

@@ -15,10 +15,20 @@ from gradloom import boards
 from gradloom.firmware.soc import Limits
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, Learnt, fresh_lora, layer_of, load_lora, lowest_layer, save_lora
+from gradloom.rtl.models.lora import (
+    Adapter,
+    Learnt,
+    check_uniform,
+    fresh_lora,
+    layer_of,
+    load_lora,
+    lowest_layer,
+    save_lora,
+)
 from gradloom.rtl.models.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
 from gradloom.rtl.models.methods import LORA, LORA_XS, METHODS, Method
-from gradloom.rtl.models.vectors import fresh_vectors, load_vectors, save_vectors
+from gradloom.rtl.models.peft import about
+from gradloom.rtl.models.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.rtl.plan.language.budget import check_from_layer, memory, parse_targets
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.packed import STORES
@@ -266,6 +276,8 @@ def _vectors(checkpoint: Quantized, asked: QLoraOptions, method: Method, layers:
         inner = range(asked.from_layer or 0, layers)
         return dict(fresh_vectors(model, method, checkpoint.tensor, targets=wanted, layers=inner))
     found = load_vectors(asked.adapter, model, method)
+    with about(asked.adapter):
+        check_alike(model, method, found)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if asked.targets is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {asked.adapter} has {', '.join(sorted(has))}")
@@ -286,6 +298,8 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
             seed=asked.seed,
         )
     found = load_lora(folder, model, rank=asked.rank)
+    with about(folder):
+        check_uniform(model, found)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if wanted is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
@@ -308,6 +322,8 @@ def _cores(
     found = load_cores(
         beside if beside.is_dir() else asked.adapter, model, checkpoint.tensor, rank=asked.rank, tell=tell
     )
+    with about(asked.adapter):
+        check_uniform(model, found)
     has = {name.rsplit(".", 1)[-1] for name in found}
     if asked.targets is not None and set(wanted) != has:
         raise ValueError(f"targets={asked.targets}: {asked.adapter} has adapters on {', '.join(sorted(has))}")

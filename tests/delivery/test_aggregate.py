@@ -4,8 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import gradloom
+from gradloom.rtl.models.adapter_config import rank_of
+from gradloom.rtl.models.instant import load_instant, save_instant
+from gradloom.rtl.models.language import BUILT_IN
+from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.peft import read_peft, write_peft
 
 NAMES = [f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]
@@ -23,9 +28,9 @@ def client(tmp_path):
     """Writes an adapter; `a` or `b` may be shared."""
 
     def make(name, seed, *, shared="", config=None, size=24):
-        tensors = {}
+        tensors, rank = {}, rank_of(CONFIG | (config or {}), "q_proj")
         for each in NAMES:
-            for which, shape in (("A", (2, size)), ("B", (16, 2))):
+            for which, shape in (("A", (rank, size)), ("B", (16, rank))):
                 random = np.random.default_rng((7, which == "A") if which == shared else (seed, which == "A"))
                 tensors[f"{each}.lora_{which}.weight"] = random.normal(0, 1, shape).astype(np.float32)
         write_peft(tmp_path / name, tensors, CONFIG | (config or {}))
@@ -93,3 +98,51 @@ def test_clients_that_do_not_fit_are_one_line(client, tmp_path, run, other, more
     clients = [client("a", 1)] + ([] if other is None else [client("b", 2, **other)])
     code, out, err = run("aggregate", *clients, "-o", tmp_path / "out", *more)
     assert code == 2 and not out and said in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_adapters_to_the_head_are_averaged_as_products(tmp_path):
+    """A and B of each block, which are no linears of LoRA's, have a product too."""
+    model = BUILT_IN["smollm2-135m"]
+    parts = {}
+    for n in range(2):
+        random = np.random.default_rng(n)
+        made = {0: Adapter(*(random.normal(0, 1, size).astype(np.float32) for size in ((2, 576), (576, 2))), 2.0)}
+        save_instant(tmp_path / f"c{n}", model, made)
+        parts[n] = made[0].b.astype(float) @ made[0].a
+    gradloom.aggregate([tmp_path / "c0", tmp_path / "c1"], tmp_path / "out", rank=4)
+    found = load_instant(tmp_path / "out", model)[0]
+    assert np.allclose(found.b.astype(float) @ found.a, (parts[0] + parts[1]) / 2, atol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [".default.weight", ".mine.weight"])
+def test_names_with_an_adapter_s_name_are_averaged_as_products(client, tmp_path, ends):
+    clients = [client(f"c{n}", n) for n in range(2)]
+    gradloom.aggregate(clients, tmp_path / "plain")
+    for each in clients:
+        file = each / "adapter_model.safetensors"
+        save_file({name.replace(".weight", ends): array for name, array in load_file(file).items()}, file)
+    gradloom.aggregate(clients, tmp_path / "out")
+    for one, other in zip(changes(tmp_path / "plain"), changes(tmp_path / "out"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_ranks_of_patterns_are_kept(client, tmp_path):
+    config = {"r": 5, "rank_pattern": {"q_proj": 2}}
+    clients = [client(f"c{n}", n, config=config) for n in range(2)]
+    gradloom.aggregate(clients, tmp_path / "out")
+    assert all(min(each.shape) == 2 for each in read_peft(tmp_path / "out")[1].values())
+    with pytest.raises(ValueError, match="rank=4: must be left out"):
+        gradloom.aggregate(clients, tmp_path / "more", rank=4)
+    other = client("c3", 3, config=config | {"alpha_pattern": {"q_proj": 1}})
+    with pytest.raises(ValueError, match="has alpha_pattern="):
+        gradloom.aggregate([clients[0], other], tmp_path / "more")
+
+
+def test_a_value_that_is_not_finite_is_refused(client, tmp_path):
+    clients = [client(f"c{n}", n) for n in range(2)]
+    file = clients[1] / "adapter_model.safetensors"
+    tensors = load_file(file)
+    tensors[f"{NAMES[1]}.lora_B.weight"][3, 0] = np.nan
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match="c1/.*has 1 values that are NaN or infinite"):
+        gradloom.aggregate(clients, tmp_path / "out")

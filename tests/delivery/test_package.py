@@ -11,8 +11,12 @@ from safetensors.numpy import load_file
 
 import gradloom
 from gradloom.rtl.cli.main import main
-from gradloom.rtl.delivery.keys import read_public
-from gradloom.rtl.delivery.package import base_hash, open_package
+from gradloom.rtl.delivery import codes
+from gradloom.rtl.delivery.content import Content
+from gradloom.rtl.delivery.keys import read_public, read_signer
+from gradloom.rtl.delivery.manifest import FULL
+from gradloom.rtl.delivery.package import base_hash, open_package, signed_package
+from gradloom.rtl.models.peft import read_peft
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -159,3 +163,53 @@ def test_parameters_of_a_package_have_bounds(place, tmp_path, capsys):
     ):
         assert words in refused(capsys, "sign", place / "one", *common, *options)
     assert not (tmp_path / "a.pkg").exists()
+
+
+def signed(place, config, scale=2.0):
+    """A package of an adapter with another config, signed as it is."""
+    _, tensors = read_peft(place / "one")
+    content = Content({**config}, tensors)
+    coded = [codes.encode(array, 32) for _, array in content.ordered()]
+    return signed_package(
+        b"".join([content.table(), *coded]),
+        read_signer(place / "root"),
+        kind=FULL,
+        version=5,
+        bits=32,
+        base=base_hash(place / "base"),
+        result=content.hash,
+        scale=scale,
+    )
+
+
+@pytest.mark.parametrize(
+    "key, value, said",
+    [
+        ("lora_alpha", float("nan"), "lora_alpha=nan: must be a finite number"),
+        ("lora_alpha", -5, "lora_alpha=-5: must be a number from"),
+        ("init_lora_weights", "olora", "init_lora_weights='olora'"),
+        ("use_magic", True, "use_magic=True: this key is not known"),
+        ("r", 3, "has shape [2, 65]: expected [3, 65]"),
+    ],
+)
+def test_a_signed_adapter_that_no_reader_takes_is_refused(place, tmp_path, capsys, key, value, said):
+    config, _ = read_peft(place / "one")
+    (tmp_path / "a.pkg").write_bytes(signed(place, config))
+    more = ["--trust", place / "root.pub", "--base", place / "base"]
+    main_ends(["verify", tmp_path / "a.pkg", *more])
+    (tmp_path / "a.pkg").write_bytes(signed(place, {**config, key: value}))
+    for words in (["verify", tmp_path / "a.pkg"], ["apply", tmp_path / "a.pkg", "-o", tmp_path / "out"]):
+        assert said in refused(capsys, *words, *more)
+    assert not (tmp_path / "out").exists()
+
+
+def main_ends(words):
+    with pytest.raises(SystemExit) as stop:
+        main(list(map(str, words)))
+    assert stop.value.code == 0
+
+
+def test_a_manifest_has_finite_numbers(place, tmp_path, capsys):
+    config, _ = read_peft(place / "one")
+    (tmp_path / "a.pkg").write_bytes(signed(place, config, scale=float("nan")))
+    assert "scale=nan" in refused(capsys, "verify", tmp_path / "a.pkg", "--trust", place / "root.pub")

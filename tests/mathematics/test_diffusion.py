@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from gradloom.rtl.models.datasets import DATA
-from gradloom.rtl.models.diffusion_lora import FILE, load_diffusion_lora, save_diffusion_lora
+from gradloom.rtl.models.diffusion_lora import FILE, adapted_layers, load_diffusion_lora, save_diffusion_lora
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.models.unet import find_unet, parsed
 from gradloom.rtl.plan.diffusion.operations import adapted
@@ -164,6 +164,9 @@ def _put(name, value):
         (_put("lora.down.weight", np.zeros((8, 65))), "shapes"),
         (_put("lora_A.weight", np.zeros((8, 64))), "two names"),
         (_put("weight", np.zeros(1)), "no key of an adapter"),
+        (_put("alpha", [4.0]), "reads alpha only of names that begin with lora_unet_; give alpha, which is 8"),
+        (lambda t: t.__setitem__("text_encoder.q.lora_A.weight", np.zeros((8, 4))), "is of the text encoder"),
+        (lambda t: t.__setitem__("lora_te1_q.alpha", np.zeros(1)), "is of the text encoder"),
         (lambda t: t.pop(f"unet.{LAYER}.lora.up.weight"), "half of one"),
         (lambda t: t.__setitem__("unet.conv_in.lora.up.weight", np.zeros((4, 8), np.float32)), "layer conv_in"),
     ],
@@ -175,6 +178,23 @@ def test_files_that_are_refused_say_why_in_one_line(tmp_path, spoil, says):
     with pytest.raises(ValueError) as error:
         load_diffusion_lora(tmp_path, LAYERS)
     assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_refused_by_its_name(tmp_path):
+    with pytest.raises(ValueError, match=f"^{tmp_path / FILE}: no such file$"):
+        adapted_layers(tmp_path, LAYERS)
+
+
+@pytest.mark.parametrize("alpha, taken", [("None", True), ("8", True), ("8.0", True), ("4", False)])
+def test_an_alpha_of_kohya_s_header_without_its_tensors(tmp_path, alpha, taken):
+    save_file(load_file(GOLDEN / "init" / FILE), tmp_path / FILE, metadata={"ss_network_alpha": alpha})
+    if taken:
+        assert {each.scale for each in load_diffusion_lora(tmp_path, LAYERS).values()} == {1.0}
+    else:
+        with pytest.raises(ValueError, match="has no alpha, but the header ss_network_alpha=4; give alpha"):
+            load_diffusion_lora(tmp_path, LAYERS)
+    again = load_diffusion_lora(tmp_path, LAYERS, alphas=dict.fromkeys(LAYERS, 4.0))
+    assert {each.scale for each in again.values()} == {0.5}
 
 
 def test_a_truncated_file_is_refused(tmp_path):

@@ -11,6 +11,8 @@ from gradloom.rtl.models.language import BUILT_IN
 from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.rtl.models.tensors import write_safetensors
 
+from .test_file_kinds import gguf
+
 INIT = Path(__file__).parents[1] / "golden" / "qlora_smollm2" / "init"
 SMOLLM2 = BUILT_IN["smollm2-135m"]
 
@@ -99,8 +101,9 @@ def test_all_linear_means_all(tiny, tmp_path):
     [
         ({"peft_type": "IA3"}, "peft_type='IA3'"),
         ({"use_dora": True}, "use_dora=True"),
-        ({"use_rslora": True}, "use_rslora=True"),
-        ({"rank_pattern": {"q": 4}}, "rank_pattern="),
+        ({"use_rslora": "yes"}, "use_rslora='yes': must be true or false"),
+        ({"rank_pattern": {"q_proj": 4}}, r"has shape \[2, 64\]: expected \[4, 64\]"),
+        ({"rank_pattern": {"(": 4}}, "rank_pattern=.* is no pattern"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save="),
         ({"bias": "all"}, "bias='all'"),
         ({"r": 0}, "r=0: must be an integer of at least 1"),
@@ -160,3 +163,48 @@ def test_what_pefts_plain_lora_cannot_hold_is_not_written(tiny, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="rank=0"):
         fresh_lora(tiny, rank=0)
+
+
+def test_what_is_there_instead_of_an_adapter_is_named(tiny, saved):
+    folder = saved()
+    weights, config = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+    lfs = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    for file, content, said in (
+        (weights, lfs, "adapter_model.safetensors: .* it is a Git LFS pointer .*git lfs pull"),
+        (weights, b"<!DOCTYPE html><html>", "adapter_model.safetensors: .* it is a page of HTML"),
+        (config, lfs, "adapter_config.json: is a Git LFS pointer"),
+        (config, b"", "adapter_config.json: is empty"),
+    ):
+        held = file.read_bytes()
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=said):
+            load_lora(folder, tiny)
+        file.write_bytes(held)
+    assert load_lora(folder, tiny)
+    weights.rename(folder / "lora.gguf")
+    (folder / "lora.gguf").write_bytes(gguf(b"adapter"))
+    for place in (folder, folder / "lora.gguf"):
+        with pytest.raises(ValueError, match="is a GGUF file of a LoRA adapter"):
+            load_lora(place, tiny)
+    (folder / "lora.gguf").unlink()
+    (folder / "adapter_model.bin").write_bytes(b"\x80\x02}q\x00.")
+    with pytest.raises(ValueError, match="adapter_model.bin beside it is a pickled PyTorch file"):
+        load_lora(folder, tiny)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        (".weight", ".default.weight"),
+        ("base_model.model.", ""),
+        ("base_model.model.model.", ""),
+        ("base_model.model.model.", "base_model.model."),
+        ("base_model.model.model.", "base_model.model.model.model."),
+    ],
+)
+def test_names_of_other_tools_are_taken(tiny, saved, old, new):
+    wanted = load_lora(saved(), tiny)
+    found = load_lora(saved(lambda tensors: {name.replace(old, new): each for name, each in tensors.items()}), tiny)
+    assert found.keys() == wanted.keys()
+    for name, each in wanted.items():
+        np.testing.assert_array_equal(found[name].a, each.a)

@@ -50,7 +50,7 @@ def test_files_go_round(tmp_path):
         ({"r": 3}, "shape"),
         ({"peft_type": "LORA"}, "peft_type='LORA': must be 'LORA_XS'"),
         ({"target_modules": ["norm"]}, "target_modules="),
-        ({"layers_to_transform": [0]}, "against adapter_config.json"),
+        ({"layers_to_transform": [0]}, "has no .*layers.0.self_attn"),
     ):
         path.write_text(json.dumps(config | change))
         with pytest.raises(ValueError, match=named):

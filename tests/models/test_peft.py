@@ -73,7 +73,7 @@ def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
 @pytest.mark.parametrize(
     "field, value, message",
     [
-        ("r", 3, r"lora_A.weight has shape \[2, 16\]: expected \[3, 16\]"),
+        ("r", 3, r"has shape .*: expected \[3, 8\], the rank"),
         ("r", 0, "r=0: must be"),
         ("r", True, "r=True"),
         ("r", None, "r=None"),
@@ -96,7 +96,7 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, v
         ({"base_model.model.fc1.lora_A.weight": None}, "has no base_model.model.fc1.lora_A.weight"),
         ({"extra": np.zeros(1, np.float32)}, "unknown extra"),
         ({"base_model.model.fc1.lora_B.weight": np.zeros((4, 2), np.float32)}, r"shape \[4, 2\]: expected \[3, 2\]"),
-        ({"base_model.model.fc1.lora_B.weight": np.zeros((3, 2), np.int32)}, "dtype int32"),
+        ({"base_model.model.fc1.lora_B.weight": np.zeros((3, 2), np.int32)}, "is I32, must be F16"),
         ({"base_model.model.fc1.lora_B.weight": np.full((3, 2), np.nan, np.float32)}, "6 values that are NaN"),
     ],
 )
@@ -112,7 +112,7 @@ def test_missing_and_truncated_files_are_refused(tmp_path, net, adapters):
         load_adapters(tmp_path, net)
     weights, config = save_adapters(tmp_path, net, adapters)
     weights.write_bytes(weights.read_bytes()[:-5])
-    with pytest.raises(ValueError, match="adapter_model.safetensors: not readable"):
+    with pytest.raises(ValueError, match="adapter_model.safetensors: cannot be read .* truncated"):
         load_adapters(tmp_path, net)
     config.write_text(config.read_text()[:30])
     with pytest.raises(ValueError, match="adapter_config.json: not JSON"):

@@ -168,7 +168,7 @@ BAD = {
     "another size": (("--data", "SMALL"), "x_train has images of 1x20x20: must be 1x28x28"),
     "no such digit": (("--data", "DATA", "--prompt", "a sks 5 ."), "has no image of 5"),
     "a truncated file": (("--data", "BROKEN"), "not a readable .npz file; is it truncated?"),
-    "no such adapter": (("--adapter", "nothing"), "cannot be read"),
+    "no such adapter": (("--adapter", "nothing"), "nothing: no such file"),
 }
 
 
