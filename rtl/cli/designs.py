@@ -63,6 +63,7 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
     found = boards.find(board or own)
     budget = _budget(summary) if found.name == own else None
     result = boards.measure(found, directory, unit=unit)
+    result["clock_mhz"] = summary.get("parameters", {}).get("clock_mhz")
     if budget is not None:
         for name, entry in result["units"].items():
             entry["budget"] = allowed(budget, name)
@@ -218,6 +219,8 @@ def _show_report(result: dict[str, Any]) -> None:
             f"slowest path by estimate, without placement ({slowest['grade']}): {slowest['ns']} ns, "
             f"{slowest['wires_ns']} of it wires: {slowest['mhz']} MHz"
         )
+        if (result["clock_mhz"] or 0) > slowest["mhz"]:
+            say(f"clock_mhz={result['clock_mhz']} is asked for: more than this estimate; no vendor's tool has timed it")
 
 
 @app.command("selftest", epilog="Example: gradloom selftest instantft-kv260 --design design")

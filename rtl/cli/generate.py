@@ -130,6 +130,7 @@ def _generate_preset(
     target: str, settings: dict[str, object], stage: Path, *, asked: "SizesFor | None"
 ) -> dict[str, Any]:
     from gradloom import boards
+    from gradloom.boards.clocks import reached
 
     from ..emit.verilog import convert
     from ..machines.accelerator import Accelerator
@@ -173,6 +174,8 @@ def _generate_preset(
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     )
+    if (clock := reached(target, config.clock_mhz)) is not None:
+        summary["clock"] = clock
     summary["testbench"] = _machine_bench(config, summary, stage)
     if sizes is not None:
         _check_window(summary, sizes, preset, board)
@@ -397,5 +400,7 @@ def _generate_verb(
             if forecast
             else f"no forecast: {report['reason']}"
         )
+    if report.get("clock", {}).get("short"):
+        say(report["clock"]["short"])
     if "project" in report:
         say(report["project"]["reason"])

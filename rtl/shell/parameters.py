@@ -152,7 +152,7 @@ class ShellParameters(Parameters):
     forwards : int
         1: STORE may send records to load ports, too, which take them as LOAD's.
     clock_mhz : int
-        Clock for which forecasts in seconds are made.
+        Clock of the board's project, and of forecasts in seconds.
     """
 
     address_bits: int = parameter(32, 32, 64)
