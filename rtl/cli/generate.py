@@ -6,7 +6,6 @@ Modules above this room are imported only when used.
 import contextlib
 import dataclasses
 import functools
-import gc
 import json
 import pickle
 import shutil
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["REPORT", "configured", "generate"]
 
 REPORT = "report.json"
+#: Bytes of a large design, twice.
+_NEEDS = 8 << 20
 
 
 def generate(
@@ -72,7 +73,7 @@ def generate(
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in KNOWN:
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
-    with staged(directory) as stage:
+    with staged(directory, verb="generate", needs=_NEEDS) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         if root is not None:
             from gradloom.boards.trusted import trust as put_key
@@ -358,8 +359,6 @@ def _generate_verb(
     with uncollected(), working(f"generating {target}", as_json):
         asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust}
         report = generate(target, output, settings=parse_settings(settings), model=model, **asked)
-        # The process ends soon: nobody is to look through the design for garbage then, either.
-        gc.freeze()
     if as_json:
         print_json(report)
         return

@@ -18,7 +18,7 @@ from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.language.fit import DoesNotFit, machine_misfits, refuse
 
 from ..reference.llama import FloatModel
@@ -83,7 +83,6 @@ def choose(
     Returns what ``choose.json`` holds.
     """
     tell = progress or (lambda done, total, text: None)
-    check_folder(output)
     asked = _request(model, board, text, time, memory, update, steps, seq, seed, output)
     weights = find_weights(model)
     checkpoint = Quantized(open_checkpoint(weights))

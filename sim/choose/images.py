@@ -18,7 +18,7 @@ from gradloom import __version__, boards
 from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
 from gradloom.rtl.models.datasets import Dataset, load_npz
 from gradloom.rtl.models.network import Network
-from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
@@ -128,7 +128,6 @@ def choose_images(
     Returns what ``choose.json`` holds.
     """
     tell = progress or (lambda done, total, text: None)
-    check_folder(output)
     asked = _request(model, board, data, time, memory, update, seed)
     state = State(Path(output), _identity(asked))
     offers = _offers(asked, tell)
