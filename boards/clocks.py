@@ -7,7 +7,7 @@ __all__ = ["REACHED", "asked_hz", "reached"]
 
 _ESTIMATE = "open synthesis, without placement"
 _ROUTED = "place-and-route by open tools"
-_FREQUENCIES = {
+_FREQUENCIES: Mapping[str, Mapping[str, float]] = {
     _ESTIMATE: {
         "instantft-kv260": 206,
         "lstm-kv260": 206,
