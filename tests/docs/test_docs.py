@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import skipped
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -71,6 +73,21 @@ def test_every_verb_is_on_the_page_of_the_command_line():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_the_readme_has_the_two_commands_with_their_times_and_what_is_skipped():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("make demo", "make test"):
+        assert re.search(rf"^\$ {command} +# \d+ minutes", text, re.MULTILINE), command
+        assert re.search(rf"^{command.removeprefix('make ')}:", rules, re.MULTILINE), command
+    assert "counts what is skipped, by reason" in text
+
+
+def test_skipped_tests_are_counted_by_reason():
+    assert skipped(
+        ["Skipped: gcc is not installed", "Skipped: minutes: GRADLOOM_DEEP=1", "Skipped: GRADLOOM_DEEP=1"]
+    ) == ["skipped 2: takes minutes, make evidence runs it", "skipped 1: gcc is not installed"]
 
 
 def test_python_of_the_readme_runs(tmp_path):
