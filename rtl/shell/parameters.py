@@ -142,11 +142,13 @@ class ShellParameters(Parameters):
     Parameters
     ----------
     address_bits : int
-        Of the AXI4 manager.
+        Bits of an address of the AXI4 manager.
     cache_slots : int
         Valid bits, one a kept sample.
-    queue_depth, outstanding : int
-        Commands that wait at an engine; bursts in flight.
+    queue_depth : int
+        Commands that wait at an engine.
+    outstanding : int
+        Bursts in flight: more of them hide more of the memory's latency.
     requests : int
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int

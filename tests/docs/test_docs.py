@@ -1,5 +1,6 @@
 """What documents say of the code is so."""
 
+import dataclasses
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+
+from gradloom.rtl.machines.presets import PRESETS
 
 from ..conftest import skipped
 
@@ -32,9 +35,27 @@ def test_the_ports_of_the_language_machine_are_current(renew):
     assert text == renew["linear_layer"](text)
 
 
+def test_the_machines_of_the_architecture_are_current(renew):
+    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    assert text == renew["architecture"](text) and text.count("| `lstm-kv260` |") == 1
+
+
 def test_the_program_page_is_current(renew):
     text = (DOCS / "reference" / "program.md").read_text(encoding="utf-8")
     assert text == renew["program"](text)
+
+
+def test_the_page_of_parameters_is_current_and_explains_all(renew):
+    text = (DOCS / "reference" / "parameters.md").read_text(encoding="utf-8")
+    assert text == renew["parameters"](text)
+    free = {
+        field.name
+        for preset in PRESETS.values()
+        for field in dataclasses.fields(preset.config)
+        if field.metadata["low"] < field.metadata["high"]
+    }
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", text, re.MULTILINE)
+    assert {name for name, _ in rows} == free and all(meaning.endswith(".") for _, meaning in rows)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
