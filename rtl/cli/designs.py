@@ -252,6 +252,10 @@ def _build_verb(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:
     """Make the bitstream and the bundle that the board loads."""
+    from gradloom.boards import find
+
+    if not dry_run and (usual := find(board).build_time):
+        print(f"{board}: a build takes {usual}", file=sys.stderr)
     build(board, directory, saif=saif, dry_run=dry_run, echo=print)
 
 
