@@ -176,7 +176,7 @@ def _report_verb(
     Levels of a preset's units are held to their budgets: exit with 3 if a unit has more.
     """
     shares = parse_shares(max_share or [])
-    with working(f"synthesising {directory}", as_json):
+    with working(f"synthesising {directory}, {_synthesis_time(directory, unit)}", as_json):
         result = report(directory, board=board, unit=unit)
     if as_json:
         print_json(result)
@@ -194,6 +194,12 @@ def _report_verb(
         typer.echo(line, err=True)
     if beyond:
         raise typer.Exit(3)
+
+
+def _synthesis_time(directory: Path, unit: str | None) -> str:
+    """How long synthesis takes, by the Verilog's size: a preset has a megabyte."""
+    size = sum(each.stat().st_size for each in (directory / "rtl").glob("*.v"))
+    return "some minutes" if unit is None and size > 300_000 else "some seconds"
 
 
 def _show_report(result: dict[str, Any]) -> None:
@@ -254,9 +260,17 @@ def _build_verb(
     """Make the bitstream and the bundle that the board loads."""
     from gradloom.boards import find
 
-    if not dry_run and (usual := find(board).build_time):
-        print(f"{board}: a build takes {usual}", file=sys.stderr)
-    build(board, directory, saif=saif, dry_run=dry_run, echo=print)
+    usual = "" if dry_run else find(board).build_time
+
+    def echo(line: str) -> None:
+        nonlocal usual
+        if usual:
+            # With the first command: what is refused is one line.
+            print(f"{board}: a build takes {usual}", file=sys.stderr)
+            usual = ""
+        print(line)
+
+    build(board, directory, saif=saif, dry_run=dry_run, echo=echo)
 
 
 @app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")
