@@ -116,7 +116,7 @@ def _parameter_rows(kind: type, presets: list[Any]) -> Iterator[str]:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """What the docstrings of a configuration and of what it inherits say of each parameter."""
+    """What docstrings say of each parameter, also inherited ones."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         text = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("Parameters\n----------\n")[2]

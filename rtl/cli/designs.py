@@ -197,7 +197,7 @@ def _report_verb(
 
 
 def _synthesis_time(directory: Path, unit: str | None) -> str:
-    """How long synthesis takes, by the Verilog's size: a preset has a megabyte."""
+    """How long synthesis takes, by the Verilog's size."""
     size = sum(each.stat().st_size for each in (directory / "rtl").glob("*.v"))
     return "some minutes" if unit is None and size > 300_000 else "some seconds"
 

@@ -174,7 +174,9 @@ def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, A
 
 
 def _refuse_early(asked: Request, model: LanguageModel, found: Sequence[Candidate], parts: Split, longest: int) -> None:
-    """Refuses by arithmetic what no candidate can meet, before any cost is measured.
+    """Refuses by arithmetic what no candidate can meet.
+
+    No cost is measured yet.
 
     Of the time: each text goes once through all linear layers, and each update's texts through the head and back, with
     all multipliers busy in each cycle.

@@ -51,7 +51,10 @@ class Offer:
 
 
 def wanted_updates(candidate: Candidate, steps: int, longest: int) -> int:
-    """Updates of a candidate that see as many tokens as ``steps`` windows of ``longest``."""
+    """Updates of a candidate on the tokens that are asked for.
+
+    They are those of ``steps`` windows of ``longest``.
+    """
     return max(round(steps * longest / (candidate.seq * candidate.accumulate)), 1)
 
 
