@@ -61,7 +61,7 @@ def claimed(path: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterator[No
     """
     check_folder(path, verb=verb, needs=needs)
     target = Path(path).absolute()
-    lock = _nearest(target.parent) / f".{target.name[:32]}.lock"
+    lock = _nearest(target.parent) / f".{target.name[:200]}.lock"
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(_locked(lock))
@@ -111,7 +111,7 @@ def _room(path: Path | str, stage: Path) -> Iterator[None]:
     except OSError as error:
         if not is_full(error):
             raise
-        written = sum(each.stat().st_size for each in stage.rglob("*") if each.is_file()) if stage.is_dir() else 0
+        written = sum(each.stat().st_size for each in (stage, *stage.rglob("*")) if each.is_file())
         free = shutil.disk_usage(_nearest(stage)).free
         at = path if error.filename is None else error.filename
         raise OutputError(
