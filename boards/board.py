@@ -33,6 +33,8 @@ class Board:
         The processor that rings the bell.
     register_base : :class:`int`
         Physical address of the register block, as the host sees it.
+    build_time : :class:`str`
+        Time of ``gradloom build``, where it was measured.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Board:
     port_bits: int
     host: str
     register_base: int = 0
+    build_time: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

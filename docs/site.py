@@ -60,6 +60,25 @@ def _prose(text: str | None) -> str:
     return re.sub(r"``(.+?)``", r"`\1`", re.sub(r":\w+:`~?([^`]+)`", r"`\1`", inspect.cleandoc(text or "")))
 
 
+def _sections(text: str | None) -> Iterator[str]:
+    """A docstring with numpydoc's sections as headed lists.
+
+    An entry is its first line, and what is indented below it; words without an entry stay a paragraph.
+    """
+    lines = _prose(text).splitlines()
+    at, inside = 0, False
+    while at < len(lines):
+        line = lines[at]
+        if at + 1 < len(lines) and line and re.fullmatch(r"-{3,}", lines[at + 1]):
+            yield from (f"**{line}**", "")
+            inside, at = True, at + 2
+            continue
+        entry = inside and line[:1].strip() and (" : " in line or lines[at + 1 : at + 2] and lines[at + 1][:1] == " ")
+        name, colon, rest = line.partition(" : ")
+        yield f"- `{name}`{colon}{rest}  " if entry else line
+        at += 1
+
+
 def command_line() -> Iterator[str]:
     """Every verb: its purpose, its options, an example."""
     import typer
@@ -95,7 +114,7 @@ def python_api() -> Iterator[str]:
         found = getattr(gradloom, name)
         if inspect.isfunction(found):
             yield from _function(f"gradloom.{name}", found, "###")
-    yield from ("### gradloom.firmware.host.Accelerator", "", _prose(Accelerator.__doc__), "")
+    yield from ("### gradloom.firmware.host.Accelerator", "", *_sections(Accelerator.__doc__), "")
     for name, found in vars(Accelerator).items():
         if inspect.isfunction(found) and not name.startswith("_"):
             yield from _function(name, found, "####")
@@ -110,7 +129,7 @@ def _function(name: str, found: Any, heading: str) -> Iterator[str]:
             arguments.append("*")
         arguments.append(f"{star}{each.name}{default}")
     yield from (f"{heading} {name}", "", "```python", f"{name.split('.')[-1]}({', '.join(arguments)})", "```", "")
-    yield from (_prose(found.__doc__), "")
+    yield from (*_sections(found.__doc__), "")
 
 
 def instructions() -> Iterator[str]:
@@ -279,7 +298,7 @@ def _component(name: str, summary: str, made: Any) -> Iterator[str]:
         shown = type(shape).__name__ if " object at " in repr(shape) else repr(shape)
         copies = f" x {member.dimensions}" if member.dimensions else ""
         yield f"| `{port}` | {member.flow.name.lower()} | `{_cell(shown)}`{copies} |"
-    yield from ("", _prose(found.__doc__), "")
+    yield from ("", *_sections(found.__doc__), "")
 
 
 PARTS = {

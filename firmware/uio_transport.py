@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 from .barrier import memory_barrier
+from .machine import own_design
 from .transport import Transport
 
 UIO_NAME = "gradloom"
@@ -30,7 +31,7 @@ class UioTransport(Transport):
     uio_name, buffer_name : :class:`str`
         As the overlay calls them.
     clock_hz : :class:`float` or ``None``
-        For seconds beside cycles.
+        For seconds beside cycles. None: the clock of the design that the host came with, if it came with one.
     sys, dev : :class:`str`
         Where sysfs and the device files are; tests give others.
     """
@@ -40,7 +41,7 @@ class UioTransport(Transport):
         *,
         uio_name: str = UIO_NAME,
         buffer_name: str = BUFFER_NAME,
-        clock_hz: float | None = 200e6,
+        clock_hz: float | None = None,
         sys: str = "/sys",
         dev: str = "/dev",
     ):
@@ -55,7 +56,8 @@ class UioTransport(Transport):
         register_bytes = int((device / "maps" / "map0" / "size").read_text(), 0)
         self.window_base = int((buffer / "phys_addr").read_text(), 0)
         self.window_size = int((buffer / "size").read_text(), 0)
-        self.clock_hz = clock_hz
+        own = own_design() if clock_hz is None else None
+        self.clock_hz = own.clock_mhz * 1e6 if own is not None and own.clock_mhz is not None else clock_hz
 
         self._uio = _open(Path(dev) / device.name)
         try:

@@ -1,6 +1,8 @@
 """Outputs: checked before the work, whole or not there after it."""
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -11,28 +13,111 @@ from typing import BinaryIO
 
 from .json_file import read_json
 
-__all__ = ["OutputError", "check_file", "check_folder", "grouped", "staged", "staged_file"]
+__all__ = ["OutputError", "check_file", "check_folder", "claimed", "grouped", "is_full", "staged", "staged_file"]
 
-#: What marks a folder as ours to write in; its content lists our entries.
+#: What marks a folder as ours to write in; its content names the verb and lists our entries.
 MARKER = ".gradloom"
+#: A write that finds no room: on the disk, in the user's share of it, in the largest file that is allowed.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(ValueError):
     """A place where results cannot go."""
 
 
-def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20) -> None:
+def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20, verb: str | None = None) -> None:
     """Refuses a folder that cannot be written, before the work begins.
 
     Raises :class:`OutputError`.
 
     The folder need not exist. A file is made in it, or in the nearest folder above it that exists, and removed.
-    ``needs``: bytes that must be free there.
+    ``needs``: bytes that must be free there. ``verb``: a folder that another verb made is refused.
     """
     target = Path(path).absolute()
     if _exists(target, path, name) and not target.is_dir():
         raise OutputError(f"{name}={path}: is a file, a directory is needed: name another one")
+    maker = _marked(target)[0] if (target / MARKER).is_file() else verb
+    if verb is not None and maker != verb:
+        raise OutputError(f"{name}={path}: holds what gradloom {maker} made: name another directory")
     _check_writable(target, path, name, needs)
+
+
+def _marked(target: Path) -> tuple[str, list[str]]:
+    """The verb that made a folder, and its entries there."""
+    try:
+        found = read_json(target / MARKER)
+        # Earlier versions listed the entries alone; most of their folders are designs.
+        verb, entries = ("generate", found) if isinstance(found, list) else (found["verb"], found["entries"])
+        return str(verb), [str(each) for each in entries]
+    except (ValueError, KeyError, TypeError):
+        raise OutputError(f"{target / MARKER}: is damaged: remove it, or name another directory") from None
+
+
+@contextlib.contextmanager
+def claimed(path: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterator[None]:
+    """A folder that no other process writes while the block runs.
+
+    :func:`check_folder` comes first. :class:`OutputError` where another process has it.
+    """
+    check_folder(path, verb=verb, needs=needs)
+    target = Path(path).absolute()
+    lock = _nearest(target.parent) / f".{target.name[:200]}.lock"
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(_locked(lock))
+        except BlockingIOError:
+            raise OutputError(
+                f"output={path}: another run of gradloom writes there now: wait for its end, or name another directory"
+            ) from None
+        except OSError:
+            pass  # A place beside the folder that cannot be written, or a disk without locks.
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """A lock file that is there while the block runs.
+
+    The lock ends with the process, however it ends.
+    """
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have removed it in between.
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                break
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write found no room."""
+    return error.errno in _FULL
+
+
+@contextlib.contextmanager
+def _room(path: Path | str, stage: Path) -> Iterator[None]:
+    """Says of a disk that fills whose it is and what was written."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        written = sum(each.stat().st_size for each in (stage, *stage.rglob("*")) if each.is_file())
+        free = shutil.disk_usage(_nearest(stage)).free
+        at = path if error.filename is None else error.filename
+        raise OutputError(
+            f"output={path}: no room to write {at} ({error.strerror}): {written:,} bytes were written and removed, "
+            f"{free:,} are free in {_nearest(stage.parent)}, more are needed: make room, or name another place"
+        ) from error
 
 
 def check_file(path: Path | str, *, name: str = "output", suffix: str = "", needs: int = 1 << 20) -> None:
@@ -95,39 +180,41 @@ def _scratch(directory: Path) -> Iterator[Path]:
     """
     made = Path(tempfile.mkdtemp(prefix=f".{directory.name[:32]}.", dir=_nearest(directory.parent)))
     try:
-        yield made
+        with _room(directory, made):
+            yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def staged(directory: Path | str) -> Iterator[Path]:
+def staged(directory: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterator[Path]:
     """A new folder that replaces ``directory`` when the block ends well.
 
     Otherwise it is removed.
 
-    Output of an earlier run there is replaced; other files that somebody put there since stay. A directory with content
-    that no earlier run made is refused with :class:`OutputError`.
+    Output of an earlier run of ``verb`` there is replaced; other files that somebody put there since stay. A directory
+    with content that no earlier run made is refused with :class:`OutputError`.
     """
-    check_folder(directory)
     target = Path(directory).absolute()
-    marker = target / MARKER
-    if target.is_dir() and not marker.exists() and any(target.iterdir()):
-        raise OutputError(f"{directory} is not empty and was not made by gradloom: name another directory")
-    with _scratch(target) as stage:
-        yield stage
-        entries = sorted(entry.name for entry in stage.iterdir())
-        (stage / MARKER).write_text(json.dumps(entries) + "\n", encoding="utf-8")
-        if not target.is_dir():
-            _take_place(stage, target)
-            return
-        before = set(read_json(marker)) if marker.exists() else set()
-        for entry in sorted(before | set(entries)):
-            # Only names: a marker that was tampered with must not reach outside.
-            if Path(entry).name == entry:
-                _remove(target / entry)
-        for entry in [*entries, MARKER]:
-            os.replace(stage / entry, target / entry)
+    with claimed(directory, verb=verb, needs=needs):
+        marker = target / MARKER
+        if target.is_dir() and not marker.exists() and any(target.iterdir()):
+            raise OutputError(f"{directory} is not empty and was not made by gradloom: name another directory")
+        with _scratch(target) as stage:
+            yield stage
+            entries = sorted(entry.name for entry in stage.iterdir())
+            text = json.dumps({"verb": verb, "entries": entries})
+            (stage / MARKER).write_text(text + "\n", encoding="utf-8")
+            if not target.is_dir():
+                _take_place(stage, target)
+                return
+            before = set(_marked(target)[1]) if marker.exists() else set()
+            for entry in sorted(before | set(entries)):
+                # Only names: a marker that was tampered with must not reach outside.
+                if Path(entry).name == entry:
+                    _remove(target / entry)
+            for entry in [*entries, MARKER]:
+                os.replace(stage / entry, target / entry)
 
 
 @contextlib.contextmanager
@@ -166,7 +253,7 @@ def staged_file(path: Path | str) -> Iterator[BinaryIO]:
     target = Path(path).absolute()
     number, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=_nearest(target.parent))
     try:
-        with os.fdopen(number, "w+b") as file:
+        with _room(path, Path(name)), os.fdopen(number, "w+b") as file:
             yield file
         os.chmod(name, 0o666 & ~_umask())
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,8 @@
 """What tests of several rooms share."""
 
+import re
+from collections import Counter
+
 import pytest
 
 from gradloom.rtl.cli.main import main
@@ -8,6 +11,21 @@ from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
 
 from .laws import verdicts
+
+
+def skipped(reasons):
+    """Lines that count skipped tests by reason, the most frequent first; all that take minutes are one reason."""
+    found = Counter(
+        "takes minutes, make evidence runs it" if "GRADLOOM_DEEP" in each else re.sub(r"^Skipped: ", "", each)
+        for each in reasons
+    )
+    return [f"skipped {count}: {reason}" for reason, count in found.most_common()]
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = terminalreporter.stats.get("skipped", [])
+    for line in skipped([each.longrepr[2] if isinstance(each.longrepr, tuple) else "" for each in reports]):
+        terminalreporter.write_line(line)
 
 
 class Bench:

@@ -3,6 +3,6 @@
 from .checks import checks
 from .facts import GENESYS2 as BOARD
 from .flash import build, flash
-from .project import project_files
+from .project import check, project_files
 
-__all__ = ["BOARD", "build", "checks", "flash", "project_files"]
+__all__ = ["BOARD", "build", "check", "checks", "flash", "project_files"]

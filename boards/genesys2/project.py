@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gradloom.firmware.soc_image import memory_text
+from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.soc import soc_sources
 
 from ..board import Board
+from ..clocks import asked_hz
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
@@ -28,6 +30,22 @@ CARD_WAKES_S = 0.5
 _COMMAND_BITS = 8 * 17
 
 
+def check(board: Board, preset: Preset) -> None:
+    """Refuses a clock that is not the memory controller's.
+
+    See :func:`gradloom.boards.check`.
+    """
+    _check_clock(board, preset.config.clock_mhz * 1_000_000)
+
+
+def _check_clock(board: Board, clock_hz: int) -> None:
+    if clock_hz != CLOCK_HZ:
+        raise ValueError(
+            f"clock_mhz={clock_hz / 1e6:g}: must be {CLOCK_HZ / 1e6:g} on {board.name}, whose memory controller "
+            f"clocks the whole design"
+        )
+
+
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """Content of every project file, by its path in the design's folder.
 
@@ -35,6 +53,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """
     name = design_name(report)
     ports = TopPorts.of(report)
+    _check_clock(board, asked_hz(report, CLOCK_HZ))
     if ports.memory_bits not in (32, 64, 128, DATA_BITS):
         raise ValueError(
             f"report: m_axi_wdata must be 32, 64, 128 or {DATA_BITS} bits wide on {board.name}, not {ports.memory_bits}"

@@ -4,6 +4,6 @@ from .checks import checks
 from .facts import KV260 as BOARD
 from .flash import build, flash
 from .measured import measured
-from .project import project_files
+from .project import check, project_files
 
-__all__ = ["BOARD", "build", "checks", "flash", "measured", "project_files"]
+__all__ = ["BOARD", "build", "check", "checks", "flash", "measured", "project_files"]

@@ -53,8 +53,10 @@ if [ -n "$made" ]; then
     tell "reserved memory" ok "udmabuf-gradloom, $made bytes" ""
 elif [ "${free:-0}" -ge $((buffer / 1024)) ]; then
     tell "reserved memory" ok "CMA: $free of $have kB are free" ""
+elif [ "${have:-0}" -ge $((buffer / 1024)) ]; then
+    tell "reserved memory" fault "CMA: ${free:-0} of $have kB are free" "the buffer needs $((buffer / 1024)) kB: others hold it; unload their overlays, close the desktop, or start again"
 else
-    tell "reserved memory" fault "CMA: ${free:-0} of ${have:-0} kB are free" "the buffer needs $((buffer / 1024)) kB: boot with cma=256M"
+    tell "reserved memory" fault "CMA: ${free:-0} of ${have:-0} kB are free" "the buffer needs $((buffer / 1024)) kB: boot with cma=1000M, as Kria's Ubuntu 22.04 does by itself"
 fi
 
 if [ -d "$root/sys/class/u-dma-buf" ] || modinfo u-dma-buf >/dev/null 2>&1; then

@@ -11,15 +11,32 @@ shorter way to DDR.
 from collections.abc import Mapping
 from pathlib import Path
 
+from gradloom.rtl.machines.presets import Preset
+
 from ..board import Board
+from ..clocks import asked_hz
 from ..firmware_files import firmware_files
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
+
+__all__ = ["check", "project_files"]
 
 _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
+#: What the ports of the processing system take.
+_MOST_MHZ = 333
+
+
+def check(board: Board, preset: Preset) -> None:
+    """Refuses a clock that the processing system's ports do not take.
+
+    See :func:`gradloom.boards.check`.
+    """
+    mhz = preset.config.clock_mhz
+    if mhz > _MOST_MHZ:
+        raise ValueError(f"clock_mhz={mhz}: must be at most {_MOST_MHZ} on {board.name}, as its memory port's clock")
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -39,6 +56,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not {window_bytes}"
         )
     register_range = max(_PAGE, 1 << ports.register_address_bits)
+    clock_hz = asked_hz(report, board.clock_hz)
 
     settings = tcl_settings(
         {
@@ -46,7 +64,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "module": ports.module,
             "part": board.part.lower(),
             "ip_family": "zynquplus",
-            "clock_mhz": f"{board.clock_hz / 1e6:g}",
+            "clock_mhz": f"{clock_hz / 1e6:g}",
             "clock_port": ports.clock,
             "reset_port": ports.reset,
             "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
@@ -59,8 +77,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         }
     )
     clock = (
-        f"# Period of {board.clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
-        f"create_clock -name {ports.clock} -period {1e9 / board.clock_hz:.3f} "
+        f"# Period of {clock_hz / 1e6:g} MHz, for the core on its own (out of context).\n"
+        f"create_clock -name {ports.clock} -period {1e9 / clock_hz:.3f} "
         f"[get_ports {ports.clock}]\n"
     )
 
@@ -73,12 +91,12 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         name=name,
         register_base=board.register_base,
         register_range=register_range,
-        clock_hz=board.clock_hz,
+        clock_hz=clock_hz,
         memory_bits=ports.memory_bits,
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()
     machine = report.get("machine")
-    design = None if machine is None else {"name": name, **machine}
+    design = None if machine is None else {"name": name, **machine, "clock_mhz": clock_hz // 1_000_000}
     files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
     return files

@@ -25,4 +25,5 @@ ULX3S = Board(
     port_bits=128,
     host="soft core, RISC-V",
     register_base=0x2000_0000,
+    build_time="40 to 60 minutes on one core",
 )

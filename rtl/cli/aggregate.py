@@ -26,11 +26,11 @@ def aggregate(
     from ..models.peft import write_peft
     from ..output import check_folder, staged
 
-    check_folder(output)
+    check_folder(output, verb="aggregate")
     if len({str(each) for each in clients}) != len(clients):
         raise ValueError("clients: one of them is named twice")
     made = average({str(each): read_content(each) for each in clients}, weights=weights, rank=rank)
-    with staged(output) as stage:
+    with staged(output, verb="aggregate") as stage:
         write_peft(stage, made.content.tensors, made.content.config)
     return {
         "output": str(output),

@@ -13,5 +13,5 @@ app = typer.Typer(
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
     "Example: gradloom finetune instantft-kv260 --design design\n\n"
     "Exit codes: 0 done; 1 a fault of gradloom's; 2 of the request; 3 hardware differs from its reference or is beyond "
-    "a budget; 4 the fine-tune diverged, its results are saved; 130 interrupted.",
+    "a budget; 4 the fine-tune diverged, its results are saved; 130 interrupted; 143 terminated.",
 )

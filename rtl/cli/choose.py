@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..output import claimed
 from .app import app
 from .arguments import Json
 from .output import print_json, progress_bar, say, table
@@ -86,37 +87,39 @@ def choose(
         for name, value in (("steps", steps), ("seq", seq), ("jobs", jobs)):
             if value is not None:
                 raise ValueError(f"{name}={value}: must be left out with data, it is for text")
-        from gradloom.sim.choose.images import choose_images
+    with claimed(output, verb="choose"):
+        if data is not None:
+            from gradloom.sim.choose.images import choose_images
 
-        return choose_images(
+            return choose_images(
+                model,
+                board=board or "kv260",
+                data=data,
+                time=time,
+                memory=memory,
+                update=update,
+                seed=seed,
+                output=output,
+                progress=progress,
+            )
+        assert text is not None
+        from gradloom.sim.choose.driver import choose as run
+        from gradloom.sim.workloads.sweep import cores
+
+        return run(
             model,
-            board=board or "kv260",
-            data=data,
+            board=board or "genesys2",
+            text=text,
             time=time,
             memory=memory,
             update=update,
+            steps=steps,
+            seq=seq,
             seed=seed,
+            jobs=jobs or cores(),
             output=output,
             progress=progress,
         )
-    assert text is not None
-    from gradloom.sim.choose.driver import choose as run
-    from gradloom.sim.workloads.sweep import cores
-
-    return run(
-        model,
-        board=board or "genesys2",
-        text=text,
-        time=time,
-        memory=memory,
-        update=update,
-        steps=steps,
-        seq=seq,
-        seed=seed,
-        jobs=jobs or cores(),
-        output=output,
-        progress=progress,
-    )
 
 
 def _numbers(text: str | None) -> list[int] | None:

@@ -35,7 +35,7 @@ def collect(
 
     from ..output import check_folder, staged
 
-    check_folder(output)
+    check_folder(output, verb="collect")
     named = name_of(card, port)
     if host is not None and card is None:
         raise ValueError("host: needs card, the device of the card's reader there, or an image")
@@ -44,7 +44,7 @@ def collect(
             found = read_collected(file)
         except (OSError, ValueError) as error:
             raise ValueError(f"{named}: {_why(error)}") from None
-    with staged(output) as stage:
+    with staged(output, verb="collect") as stage:
         log = collected_files(found, stage)
     return {"output": str(output), "model": found.about["model"], **log}
 

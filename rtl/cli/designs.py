@@ -63,6 +63,7 @@ def report(directory: Path | str, *, board: str | None = None, unit: str | None 
     found = boards.find(board or own)
     budget = _budget(summary) if found.name == own else None
     result = boards.measure(found, directory, unit=unit)
+    result["clock_mhz"] = summary.get("parameters", {}).get("clock_mhz")
     if budget is not None:
         for name, entry in result["units"].items():
             entry["budget"] = allowed(budget, name)
@@ -175,7 +176,7 @@ def _report_verb(
     Levels of a preset's units are held to their budgets: exit with 3 if a unit has more.
     """
     shares = parse_shares(max_share or [])
-    with working(f"synthesising {directory}", as_json):
+    with working(f"synthesising {directory}, {_synthesis_time(directory, unit)}", as_json):
         result = report(directory, board=board, unit=unit)
     if as_json:
         print_json(result)
@@ -193,6 +194,12 @@ def _report_verb(
         typer.echo(line, err=True)
     if beyond:
         raise typer.Exit(3)
+
+
+def _synthesis_time(directory: Path, unit: str | None) -> str:
+    """How long synthesis takes, by the Verilog's size."""
+    size = sum(each.stat().st_size for each in (directory / "rtl").glob("*.v"))
+    return "some minutes" if unit is None and size > 300_000 else "some seconds"
 
 
 def _show_report(result: dict[str, Any]) -> None:
@@ -218,6 +225,8 @@ def _show_report(result: dict[str, Any]) -> None:
             f"slowest path by estimate, without placement ({slowest['grade']}): {slowest['ns']} ns, "
             f"{slowest['wires_ns']} of it wires: {slowest['mhz']} MHz"
         )
+        if (result["clock_mhz"] or 0) > slowest["mhz"]:
+            say(f"clock_mhz={result['clock_mhz']} is asked for: more than this estimate; no vendor's tool has timed it")
 
 
 @app.command("selftest", epilog="Example: gradloom selftest instantft-kv260 --design design")
@@ -249,7 +258,19 @@ def _build_verb(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the commands.")] = False,
 ) -> None:
     """Make the bitstream and the bundle that the board loads."""
-    build(board, directory, saif=saif, dry_run=dry_run, echo=print)
+    from gradloom.boards import find
+
+    usual = "" if dry_run else find(board).build_time
+
+    def echo(line: str) -> None:
+        nonlocal usual
+        if usual:
+            # With the first command: what is refused is one line.
+            print(f"{board}: a build takes {usual}", file=sys.stderr)
+            usual = ""
+        print(line)
+
+    build(board, directory, saif=saif, dry_run=dry_run, echo=echo)
 
 
 @app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")

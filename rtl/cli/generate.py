@@ -6,7 +6,6 @@ Modules above this room are imported only when used.
 import contextlib
 import dataclasses
 import functools
-import gc
 import json
 import pickle
 import shutil
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["REPORT", "configured", "generate"]
 
 REPORT = "report.json"
+#: Bytes of a large design, twice.
+_NEEDS = 8 << 20
 
 
 def generate(
@@ -72,7 +73,7 @@ def generate(
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in KNOWN:
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
-    with staged(directory) as stage:
+    with staged(directory, verb="generate", needs=_NEEDS) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         if root is not None:
             from gradloom.boards.trusted import trust as put_key
@@ -130,6 +131,7 @@ def _generate_preset(
     target: str, settings: dict[str, object], stage: Path, *, asked: "SizesFor | None"
 ) -> dict[str, Any]:
     from gradloom import boards
+    from gradloom.boards.clocks import reached
 
     from ..emit.verilog import convert
     from ..machines.accelerator import Accelerator
@@ -173,6 +175,8 @@ def _generate_preset(
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     )
+    if (clock := reached(target, config.clock_mhz)) is not None:
+        summary["clock"] = clock
     summary["testbench"] = _machine_bench(config, summary, stage)
     if sizes is not None:
         _check_window(summary, sizes, preset, board)
@@ -355,8 +359,6 @@ def _generate_verb(
     with uncollected(), working(f"generating {target}", as_json):
         asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust}
         report = generate(target, output, settings=parse_settings(settings), model=model, **asked)
-        # The process ends soon: nobody is to look through the design for garbage then, either.
-        gc.freeze()
     if as_json:
         print_json(report)
         return
@@ -397,5 +399,7 @@ def _generate_verb(
             if forecast
             else f"no forecast: {report['reason']}"
         )
+    if report.get("clock", {}).get("short"):
+        say(report["clock"]["short"])
     if "project" in report:
         say(report["project"]["reason"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from ..machines.presets import find_preset
 from .app import app
 from .arguments import Json
-from .output import ONE_LOGIT, print_json, progress_bar, say, working
+from .output import ONE_LOGIT, print_json, progress_bar, say, table, working
 
 __all__ = ["compare", "fetch", "generate_text", "infer"]
 
@@ -285,6 +286,8 @@ def _infer_verb(
     else:
         text = f"{result['sequences']:,} sequences of {steps:,} steps {'labelled' if 'labels' in result else 'run'}"
     say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
+    if "labels" in result and output is None:
+        _say_labels(result["labels"])
     if result.get("saturated"):
         say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
     if result.get("cycles"):
@@ -294,6 +297,17 @@ def _infer_verb(
         )
     if result.get("cycles_an_answer"):
         say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
+
+
+def _say_labels(found: Any, shown: int = 20) -> None:
+    """The first labels, and how often each was given."""
+    import numpy as np
+
+    labels = np.ravel(found).tolist()
+    more = "" if len(labels) <= shown else f", and {len(labels) - shown:,} more: -o OUT.npz writes all"
+    say(f"labels: {' '.join(map(str, labels[:shown]))}{more}")
+    counts = sorted(Counter(labels).items())
+    table([{"label": str(label), "times": count} for label, count in counts], ("label", "times"), False)
 
 
 @app.command("compare", epilog="Example: gradloom compare --limit 200 --test 1000 --epochs 2")

@@ -30,9 +30,9 @@ def pack(
     from ..models.pack import write_pack
     from ..output import check_folder, staged
 
-    check_folder(output)
+    check_folder(output, verb="pack")
     checkpoint = open_checkpoint(find_weights(source))
-    with staged(output) as stage:
+    with staged(output, verb="pack") as stage:
         manifest = write_pack(checkpoint, stage, bits=bits, head=head, progress=progress)
     parameters = checkpoint.model.linear_parameters
     return {

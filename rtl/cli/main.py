@@ -3,15 +3,22 @@
 This room alone imports upwards, and only when a verb runs.
 """
 
+import contextlib
 import os
+import signal
 import sys
+import tempfile
+import threading
 import warnings
+from collections.abc import Iterator
+from types import FrameType
 from typing import Annotated
 
 import typer
 
 from gradloom.__main__ import say_version
 
+from ..output import is_full
 from . import (
     aggregate,
     choose,
@@ -73,29 +80,56 @@ def _whole(
     pass
 
 
+class _Terminated(BaseException):
+    """A request to end, by SIGTERM: what is unfinished is removed."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Within the block SIGTERM raises, once, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; the exit code says whose fault an error was.
 
     An error becomes one message.
 
     0: done. 1: a fault of ours. 2: of the request. 3: hardware differs from its reference, or is beyond a budget.
-    4: the fine-tune diverged, and its results are saved. 130: interrupted.
+    4: the fine-tune diverged, and its results are saved. 130: interrupted. 143: terminated.
     """
     traceback = "--traceback" in (arguments if arguments is not None else sys.argv[1:])
     given = [each for each in (sys.argv[1:] if arguments is None else arguments) if each != "--traceback"]
     # Asking a unit for its shape leaves it unused.
     warnings.filterwarnings("ignore", message=".*created but never used")
     try:
-        if given[:1] == ["finetune"]:
-            tune.take_plugins(given)
-        code = app(given, prog_name="gradloom", standalone_mode=False)
+        with _terminable():
+            if given[:1] == ["finetune"]:
+                tune.take_plugins(given)
+            code = app(given, prog_name="gradloom", standalone_mode=False)
+            sys.stdout.flush()
     except typer.Exit as done:
         code = done.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except _Terminated:
+        code = 143
+    except SystemExit as ended:
+        # Where the reader has gone, rich and typer end with 1.
+        code = 0 if isinstance(ended.__context__, BrokenPipeError) else ended.code
     except BrokenPipeError:
-        # The reader has gone, as with `| head`: nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except (ValueError, OSError) as error:
         if traceback:
@@ -117,14 +151,21 @@ def main(arguments: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         code = 1
-    if code == 130:  # typer's own word for an interrupt, too
-        print("interrupted", file=sys.stderr)
+    if code in (130, 143):  # 130 is typer's own word for an interrupt, too
+        print("interrupted" if code == 130 else "terminated", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone, as with `| head`: nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and is_full(error):
+        return f"no room to write ({error.strerror}): make room where the output and {tempfile.gettempdir()} are"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -48,7 +48,7 @@ def merge(
     if one:
         check_file(output, needs=needs)
     else:
-        check_folder(output, needs=needs)
+        check_folder(output, needs=needs, verb="merge")
     learnt = learnt_of(Path(adapter), checkpoint)
     merged, tell = Merged(checkpoint.model, checkpoint.tensor, learnt), progress or silent
     if one:
@@ -57,7 +57,7 @@ def merge(
             write_gguf(file, source, merged, weights, tell)
             size = file.tell()
     else:
-        with staged(output) as stage:
+        with staged(output, verb="merge") as stage:
             write_folder(Path(stage), merged, tell)
             size = sum(each.stat().st_size for each in Path(stage).iterdir() if each.is_file())
     return {

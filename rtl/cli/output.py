@@ -5,6 +5,7 @@ import json
 import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,8 @@ def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[st
 def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
     """``progress(done, total, text)`` on the error stream.
 
-    It is a bar on a terminal, a line a tenth elsewhere, and dots where nothing is reported for some seconds.
+    It is a bar on a terminal, a line a tenth elsewhere, and dots where nothing is reported for some seconds. Both
+    estimate the time that is left from the time of what is done.
 
     A ``total`` of 0: nobody knows.
     """
@@ -146,13 +148,17 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None
         return
     if not sys.stderr.isatty():
         last: tuple[str, int] = ("", -1)
+        begun: dict[str, tuple[float, int]] = {}
 
         def lines(done: int, total: int, text: str) -> None:
             nonlocal last
             tenth = 10 * done // total if total else -1
             if (text, tenth) != last:
                 last = text, tenth
-                pulse.line(text if tenth < 0 else f"{text}: {done:,} of {total:,}")
+                now = time.monotonic()
+                since, first = begun.setdefault(text, (now, done))
+                left = _left((now - since) * (total - done) / (done - first)) if done > first else ""
+                pulse.line(text if tenth < 0 else f"{text}: {done:,} of {total:,}{left}")
 
         with _Pulse() as pulse:
             yield lines
@@ -168,6 +174,13 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None
             bar.update(task, completed=done, total=total or None, description=text)
 
         yield update
+
+
+def _left(seconds: float) -> str:
+    """The time that is left, in words; nothing for a few seconds."""
+    if seconds < 10:
+        return ""
+    return f", about {seconds:.0f} s left" if seconds < 90 else f", about {seconds / 60:.0f} min left"
 
 
 @contextlib.contextmanager

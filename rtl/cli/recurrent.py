@@ -49,7 +49,7 @@ def import_model(
     from gradloom.rtl.output import check_folder
 
     if output is not None:
-        check_folder(output)
+        check_folder(output, verb="import")
     if calibrate is not None:
         network = _calibrated(Path(model), Path(calibrate), bits)
     elif bits is not None:

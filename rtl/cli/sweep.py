@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from ..machines.presets import Preset, find_preset
-from ..output import check_folder, staged_file
+from ..output import claimed, staged_file
 from .app import app
 from .generate import configured
 from .output import print_json, progress_bar, say, table
@@ -236,12 +236,12 @@ def sweep(
         data=data,
     )
     folder = Path(output)
-    check_folder(folder)
-    kept = Table(folder / "sweep.csv", KEYS, FIGURES)
-    run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
-    rows = [row for row in map(kept.row, points) if row is not None]
-    with staged_file(folder / "pareto.png") as file:
-        plot_pareto(file, rows)
+    with claimed(folder, verb="sweep"):
+        kept = Table(folder / "sweep.csv", KEYS, FIGURES)
+        run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
+        rows = [row for row in map(kept.row, points) if row is not None]
+        with staged_file(folder / "pareto.png") as file:
+            plot_pareto(file, rows)
     return [{name: _number(value) for name, value in row.items()} for row in rows]
 
 

@@ -96,7 +96,7 @@ def install_files(
 
     Returns the record: ``version``, ``least``, ``keys_version``, and hashes as hexadecimal digits.
     """
-    check_folder(output)
+    check_folder(output, verb="install")
     opened, content, keys_version = check(package, trust, keys, base, output, parent)
     if content is None:
         content = opened.content(None)

@@ -80,7 +80,7 @@ def emit(
     :func:`~gradloom.rtl.output.staged`.
     """
     emission = convert(component, name=name, prefix=prefix, family=family)
-    with staged(directory) as stage:
+    with staged(directory, verb="generate") as stage:
         emission.write(stage)
     return list(emission.ports)
 

@@ -47,7 +47,7 @@ class RecurrentConfig(CellParameters, ShellParameters):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceConfig(CellParameters, ImageConfig):
-    """Configuration of the machine that runs a recurrent network and learns.
+    """Configuration of the machine for recurrent networks that learn.
 
     The cell engine makes taps, from which the engines of the image machine learn an adapter.
     """

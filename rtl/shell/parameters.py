@@ -142,17 +142,19 @@ class ShellParameters(Parameters):
     Parameters
     ----------
     address_bits : int
-        Of the AXI4 manager.
+        Bits of an address of the AXI4 manager.
     cache_slots : int
         Valid bits, one a kept sample.
-    queue_depth, outstanding : int
-        Commands that wait at an engine; bursts in flight.
+    queue_depth : int
+        Commands that wait at an engine.
+    outstanding : int
+        Bursts in flight: more of them hide more of the memory's latency.
     requests : int
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int
         1: STORE may send records to load ports, too, which take them as LOAD's.
     clock_mhz : int
-        Clock for which forecasts in seconds are made.
+        Clock of the board's project, and of forecasts in seconds.
     """
 
     address_bits: int = parameter(32, 32, 64)

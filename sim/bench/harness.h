@@ -8,10 +8,15 @@
 //                                                  rst, or one of its own
 //   q                                              ends
 // The rest is the bench's own.
+// A simulation ends with who asks: when nobody can write to its standard input any more, also in the middle of a request.
 #pragma once
+#include <poll.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "verilated.h"
 
@@ -42,6 +47,14 @@ template <class Top> bool set_shared(Top *top, const char *name, uint64_t value)
     return true;
 }
 
+inline void end_with_writer() {
+    std::thread([] {
+        struct pollfd input = {STDIN_FILENO, 0, 0};
+        while (poll(&input, 1, -1) < 0 || !(input.revents & POLLHUP)) {}
+        _exit(1);
+    }).detach();
+}
+
 // Answers requests up to the last one; returns what main does. `answer(line)` and `set(name, value)` are asked for what
 // is the bench's own, and say whether there is such a thing.
 template <class Top, class Memory, class Answer, class Set>
@@ -49,6 +62,7 @@ int serve(Top *top, Memory &memory, Answer answer, Set set) {
     uint8_t *bytes = reinterpret_cast<uint8_t *>(&memory[0]);
     const uint64_t size = sizeof(memory);
     char line[256];
+    end_with_writer();
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0, b = 0;
         char name[32] = "";

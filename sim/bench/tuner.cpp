@@ -12,7 +12,7 @@
 #include <string>
 
 #include "Vtuner.h"
-#include "verilated.h"
+#include "harness.h"
 
 static Vtuner *top;
 
@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
 
     char line[256], name[32];
     bool late = false;
+    end_with_writer();
     while (fgets(line, sizeof line, stdin)) {
         unsigned long long a = 0;
         switch (line[0]) {

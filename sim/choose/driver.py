@@ -18,7 +18,7 @@ from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
 from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
 from gradloom.rtl.models.language import LanguageModel
 from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.language.fit import DoesNotFit, machine_misfits, refuse
 
 from ..reference.llama import FloatModel
@@ -29,7 +29,7 @@ from ..workloads.language import Quantized, build_quickest
 from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates
 from .costs import Costs
-from .finalists import Offer, finalists, nearest, offer, ranked, told
+from .finalists import Offer, fewest, finalists, nearest, offer, ranked, told, wanted_updates
 from .quality import Slopes, Tensors
 from .runs import short_runs
 from .state import State
@@ -83,7 +83,6 @@ def choose(
     Returns what ``choose.json`` holds.
     """
     tell = progress or (lambda done, total, text: None)
-    check_folder(output)
     asked = _request(model, board, text, time, memory, update, steps, seq, seed, output)
     weights = find_weights(model)
     checkpoint = Quantized(open_checkpoint(weights))
@@ -93,6 +92,7 @@ def choose(
     found, left = candidates(shapes, asked.preset.config, seqs)
     if not found:
         raise DoesNotFit(list(dict.fromkeys(map(str, left))))
+    _refuse_early(asked, shapes, found, parts, seqs[0])
     state = State(asked.output, _identity(asked, weights, seqs))
     costs = Costs(
         shapes, asked.preset.config, found, jobs=jobs, progress=tell, known=state.points, keep=state.keep_points
@@ -173,8 +173,46 @@ def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, A
     }
 
 
+def _refuse_early(asked: Request, model: LanguageModel, found: Sequence[Candidate], parts: Split, longest: int) -> None:
+    """Refuses by arithmetic what no candidate can meet.
+
+    No cost is measured yet.
+
+    Of the time: each text goes once through all linear layers, and each update's texts through the head and back, with
+    all multipliers busy in each cycle.
+    """
+    tokens, config = len(parts.learnt), asked.preset.config
+    if asked.budget.update is not None:
+        least = min(found, key=lambda each: each.parameters(model))
+        size = 4 * least.parameters(model)
+        if size > asked.budget.update:
+            raise ValueError(
+                f"update={asked.budget.update:g} B: no candidate of {len(found)} meets it; the smallest ({least}) "
+                f"ships {size:,} bytes; give --update {math.ceil(size / 1e3)}kB"
+            )
+    if asked.budget.seconds is not None:
+        macs = math.inf
+        for each in found:
+            wanted = wanted_updates(each, _steps(asked, tokens, longest), longest)
+            texts = fewest(wanted) * each.accumulate
+            new = min(max(tokens // each.seq, 1), texts)
+            macs = min(macs, each.seq * (2 * texts * model.vocab * model.hidden + new * model.linear_parameters))
+        seconds = macs / (config.edge * config.columns) / (1e6 * config.clock_mhz)
+        if seconds > asked.budget.seconds:
+            raise ValueError(
+                f"time={asked.budget.seconds:g} s: no candidate of {len(found)} can meet it; the products of the "
+                f"fewest updates take {math.ceil(1e3 * seconds)} ms with all multipliers busy; give --time "
+                f"{math.ceil(2e3 * seconds)}ms or more, or a shorter --seq"
+            )
+
+
+def _steps(asked: Request, tokens: int, longest: int) -> int:
+    """Updates of a longest window each that are asked for."""
+    return asked.steps or min(_PASSES * (tokens // longest), _STEPS)
+
+
 def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Split, longest: int) -> list[Offer]:
-    steps = asked.steps or min(_PASSES * (len(parts.learnt) // longest), _STEPS)
+    steps = _steps(asked, len(parts.learnt), longest)
     return [
         offer(
             each,

@@ -10,7 +10,7 @@ from .budgets import Budget, shortfalls
 from .candidates import Candidate
 from .costs import Cost, beside_frozen
 
-__all__ = ["MOST", "Offer", "finalists", "nearest", "offer", "ranked", "told"]
+__all__ = ["MOST", "Offer", "fewest", "finalists", "nearest", "offer", "ranked", "told", "wanted_updates"]
 
 Run = TypeVar("Run")
 
@@ -50,6 +50,19 @@ class Offer:
         return self.steps / self.wanted
 
 
+def wanted_updates(candidate: Candidate, steps: int, longest: int) -> int:
+    """Updates of a candidate on the tokens that are asked for.
+
+    They are those of ``steps`` windows of ``longest``.
+    """
+    return max(round(steps * longest / (candidate.seq * candidate.accumulate)), 1)
+
+
+def fewest(wanted: int) -> int:
+    """The fewest updates of a fine-tune, however short its time is."""
+    return min(_LEAST, wanted)
+
+
 def offer(
     candidate: Candidate, cost: Cost, *, tokens: int, steps: int, longest: int, clock_hz: float, seconds: float | None
 ) -> Offer:
@@ -58,13 +71,13 @@ def offer(
     It learns from as many of them as ``steps`` windows of ``longest`` tokens have, or as ``seconds`` are enough for.
     """
     each = candidate.accumulate
-    wanted = max(round(steps * longest / (candidate.seq * each)), 1)
+    wanted = wanted_updates(candidate, steps, longest)
     windows = max(tokens // candidate.seq, 1)
     count = wanted
     if seconds is not None:
         count = min(wanted, cost.steps(int(seconds * clock_hz), each, windows))
     # What takes too long is shown with the fewest updates that it may have.
-    count = max(count, min(_LEAST, wanted))
+    count = max(count, fewest(wanted))
     seen = min(windows, count * each)
     memory = cost.classes(count, each, seen)
     return Offer(

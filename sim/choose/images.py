@@ -4,6 +4,7 @@ Costs are forecasts of whole programs. What a rank learns comes from runs in flo
 images; the rest of them is held out. ``x_test`` is left for the fine-tune that is chosen.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from gradloom import __version__, boards
 from gradloom.rtl.machines.presets import PRESETS, Preset, find_workload
 from gradloom.rtl.models.datasets import Dataset, load_npz
 from gradloom.rtl.models.network import Network
-from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.output import grouped
 from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
@@ -128,7 +129,6 @@ def choose_images(
     Returns what ``choose.json`` holds.
     """
     tell = progress or (lambda done, total, text: None)
-    check_folder(output)
     asked = _request(model, board, data, time, memory, update, seed)
     state = State(Path(output), _identity(asked))
     offers = _offers(asked, tell)
@@ -198,6 +198,8 @@ def _identity(asked: _Request) -> dict[str, Any]:
 def _offers(asked: _Request, tell: Progress) -> list[ImageOffer]:
     """All that the preset's design holds, with the epochs of the time."""
     made, left = [], []
+    if asked.budget.seconds is not None:
+        _refuse_short(asked, tell)
     for number, rank in enumerate(_RANKS):
         for cache in _CACHES:
             tell(len(_CACHES) * number + _CACHES.index(cache), len(_RANKS) * len(_CACHES), "costs")
@@ -210,10 +212,30 @@ def _offers(asked: _Request, tell: Progress) -> list[ImageOffer]:
     return made
 
 
-def _offer(asked: _Request, rank: int, cache: str) -> ImageOffer:
-    """A candidate with the forecast of the program that would run."""
+def _refuse_short(asked: _Request, tell: Progress) -> None:
+    """Refuses a time in which not even an epoch of the least rank ends.
+
+    A higher rank takes no fewer cycles.
+    """
+    quickest = []
+    for cache in _CACHES:
+        tell(_CACHES.index(cache), len(_CACHES), "shortest fine-tune")
+        with contextlib.suppress(SizeError):
+            quickest.append(_offer(asked, _RANKS[0], cache, epochs=1))
+    if quickest and all("time" in shortfalls(each, asked.budget) for each in quickest):
+        raise ValueError(_nothing(asked, quickest))
+
+
+def _offer(asked: _Request, rank: int, cache: str, epochs: int | None = None) -> ImageOffer:
+    """A candidate with the forecast of the program that would run.
+
+    ``epochs``: else as many as the time is enough for.
+    """
     clock = asked.preset.config.clock_mhz * 1e6
-    epochs, found = _longest(asked, rank, cache, clock)
+    if epochs is None:
+        epochs, found = _longest(asked, rank, cache, clock)
+    else:
+        found = _planned(asked, rank, cache, epochs)
     cycles, memory, frozen = found
     network = asked.network
     return ImageOffer(
@@ -269,7 +291,7 @@ def _nothing(asked: _Request, offers: Sequence[ImageOffer]) -> str:
     """Why no candidate is left, and the nearest one."""
     near = min(offers, key=lambda each: (max(shortfalls(each, asked.budget).values()), each.seconds))
     what = f"{near.learns}, epochs={near.epochs}"
-    return refusal(near, what, len(offers), asked.budget, time="us", memory="kB")
+    return refusal(near, what, len(_RANKS) * len(_CACHES), asked.budget, time="us", memory="kB")
 
 
 def _finalists(within: Sequence[ImageOffer]) -> list[ImageOffer]:

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,16 +121,27 @@ def build_harness(
             *map(str, files),
             str(_BENCH / f"{name}.cpp"),
         ]
-        done = subprocess.run(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-        (where / "build.log").write_text(done.stdout)
-        if done.returncode:
-            lines = [line for line in done.stdout.splitlines() if "rror" in line][:5]
+        code, said = _run_whole(command, env)
+        (where / "build.log").write_text(said)
+        if code:
+            lines = [line for line in said.splitlines() if "rror" in line][:5]
             raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
         keep_objects(where / "obj", kept)
         (where / "built").touch()
     return program
+
+
+def _run_whole(command: list[str], env: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code and output of a program that ends with all that it starts."""
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+    ) as process:
+        try:
+            said = process.communicate()[0]
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, said
 
 
 def build_device(
@@ -189,6 +201,7 @@ class Harness:
 
     def __init__(self, program: Path, *, directory: Path | None = None, arguments: Iterable[str] = ()) -> None:
         self._messages = tempfile.TemporaryFile()
+        self._answering = False
         self._process = subprocess.Popen(
             [str(program), *arguments],
             stdin=subprocess.PIPE,
@@ -219,6 +232,7 @@ class Harness:
         pipe = self._process.stdin
         assert pipe is not None
         try:
+            self._answering = True
             pipe.write(line.encode() + b"\n" + payload)
             pipe.flush()
         except BrokenPipeError:
@@ -229,6 +243,7 @@ class Harness:
         data = self._process.stdout.read(length)
         if len(data) != length:
             raise self._ended()
+        self._answering = False
         return data
 
     def _answer(self) -> list[int]:
@@ -236,7 +251,9 @@ class Harness:
         line = self._process.stdout.readline().decode()
         try:
             if line:
-                return [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+                words = [] if line == "ok\n" else [int(word, 16) for word in line.split()]
+                self._answering = False
+                return words
         except ValueError:
             pass  # Verilator's own words on a simulation that stops
         raise self._ended()
@@ -259,9 +276,15 @@ class Harness:
         self._ask(f"s {name} {value:x}")
         self._answer()
 
+    def _alive(self) -> bool:
+        return self._process.poll() is None
+
     def close(self) -> None:
-        """Ends the simulation."""
-        if self._process.poll() is None:
+        """Ends the simulation; at once where it has not answered yet."""
+        if self._answering:
+            self._process.kill()
+            self._process.wait()
+        if self._alive():
             try:
                 self._ask("q")
                 self._process.wait(timeout=5)
@@ -346,7 +369,7 @@ class SimulatedDevice(Harness, Transport):
         return True
 
     def close(self) -> None:
-        if self._recording is not None and self._recording.cycles is None and self._process.poll() is None:
+        if not self._answering and self._recording is not None and self._recording.cycles is None and self._alive():
             self._ask("e")
             (self._recording.cycles,) = self._answer()
         super().close()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gradloom import __version__
 from gradloom.rtl.machines.presets import Preset
-from gradloom.rtl.output import check_folder, grouped
+from gradloom.rtl.output import claimed, grouped
 from gradloom.rtl.workloads import Options
 
 from ..run.designs import Design
@@ -165,12 +165,16 @@ def finetune(
 
     ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.sim.workloads.metrics`.
     """
-    check_folder(output)
+    with claimed(output, verb="finetune"):
+        return _finetune(preset, options, Path(output), progress or _silent)
+
+
+def _finetune(preset: Preset, options: Options, output: Path, tell: Progress) -> dict[str, Any]:
     options.check()
     design = Design(preset, options.design)
     if options.engine == "rtl":
         design.check()
-    job = Job(preset=design.preset, options=options, design=design, output=Path(output), tell=progress or _silent)
+    job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell)
     task: Task = preset.workload.function("prepare")(job)
     packaged = task.package()
     if packaged is not None:

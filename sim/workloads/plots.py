@@ -1,5 +1,6 @@
 """Pictures of results."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,6 +12,8 @@ from .sweep import pareto
 __all__ = ["plot_loss", "plot_pareto", "plot_steps"]
 
 _INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#777777"
+#: Colours of phases; where there are more phases, the colours come again with a pattern.
+_PHASES = ("#1f6f8b", "#63a4b8", "#9fc5d1", "#c9dfe6", "#d9b382", "#c98b5a", "#8f8f8f", "#c4c4c4")
 #: Points of a sweep that may all be named.
 _NAMED = 40
 
@@ -44,7 +47,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
         )
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, len(loss) + 1))
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylim(bottom=0)
+    _from_zero(axes, loss)
     axes.legend(frameon=False)
     axes.set_title(
         f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} samples: accuracy "
@@ -58,10 +61,9 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
         bar = grid[1, 0]
         left = 0.0
         parts = [(name, count) for name, count in cycles.items() if name != "total" and count]
-        colours = ("#1f6f8b", "#63a4b8", "#9fc5d1", "#c9dfe6", "#d9b382", "#c98b5a", "#8f8f8f", "#c4c4c4")
-        for (name, count), colour in zip(parts, colours):
+        for (name, count), (hatch, colour) in zip(parts, itertools.product(("", "///", "..."), _PHASES)):
             share = 100 * count / cycles["total"]
-            bar.barh(0, share, left=left, color=colour, edgecolor="white", label=f"{name} {share:.0f} %")
+            bar.barh(0, share, left=left, color=colour, edgecolor="white", hatch=hatch, label=f"{name} {share:.0f} %")
             left += share
         bar.set(xlim=(0, 100), yticks=[], xlabel=f"share of {cycles['total']:,} cycles, in %")
         bar.legend(ncols=4, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 2.1))
@@ -83,7 +85,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylim(bottom=0)
+    _from_zero(axes, loss)
     axes.set_title(
         f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
         fontsize=10,
@@ -91,6 +93,14 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
         loc="left",
     )
     _save(figure, path)
+
+
+def _from_zero(axes: Any, values: np.ndarray) -> None:
+    """An axis from 0, with room for a marker above the largest value."""
+    axes.set_ylim(bottom=0)
+    finite = values[np.isfinite(values)]
+    if finite.size and finite.max() > 0:
+        axes.set_ylim(top=1.08 * finite.max())
 
 
 def _loss(value: float | None) -> str:
@@ -141,7 +151,7 @@ def _front(
     cycles = [float(row["cycles_a_unit"]) for row in rows]
     millions = max(cycles, default=0) >= 1e7
     pairs = [(each / 1e6 if millions else each, factor * float(row[name])) for each, row in zip(cycles, rows)]
-    for codes, marker in zip(dict.fromkeys(row["codes"] for row in rows), "osD^"):
+    for codes, marker in zip(dict.fromkeys(row["codes"] for row in rows), itertools.cycle("osD^")):
         chosen = [pair for pair, row in zip(pairs, rows) if row["codes"] == codes]
         axes.scatter(*zip(*chosen), color=_SOFT, edgecolor=_LINE, marker=marker, label=codes, zorder=2)
     best = pareto((each, sign * value) for each, value in pairs)

@@ -116,6 +116,7 @@ class QLoraTask(TextTask):
         each = self.asked
         adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
         board = boards.find(self.job.preset.board)
+        clock_hz = self.job.config.clock_mhz * 1_000_000
         made = board_job(
             self.frozen(),
             self.windows,
@@ -126,10 +127,8 @@ class QLoraTask(TextTask):
             self.job.config,
             self.job.tell,
             every=each.card_steps,
-            cycles=round(each.card_seconds * board.clock_hz),
-            limits=Limits(
-                runs=each.stop_steps, cycles=round(each.stop_seconds * board.clock_hz), celsius=each.pause_celsius
-            ),
+            cycles=round(each.card_seconds * clock_hz),
+            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
             answer=each.answer,
             held_out=self.judged[0] if self.judged else None,
         )

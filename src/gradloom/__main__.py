@@ -3,6 +3,7 @@
 ``--version`` needs no further import; all else is the command line's.
 """
 
+import gc
 import sys
 
 from gradloom import __version__
@@ -17,7 +18,11 @@ def main() -> None:
         return
     from gradloom.rtl.cli.main import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        # The process ends: nobody is to look through a large design for garbage.
+        gc.freeze()
 
 
 def say_version() -> None:

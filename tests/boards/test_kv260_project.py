@@ -1,14 +1,18 @@
 """The Tcl that makes a bitstream runs in a real interpreter; Vivado's own commands are recorded."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+import gradloom
 from gradloom import boards
+from gradloom.boards.clocks import REACHED, reached
 
 BOARD = boards.find("kv260")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def ps_config(journal):
@@ -67,6 +71,43 @@ def test_one_clock_of_200_mhz_drives_everything(journal):
         "reset/slowest_sync_clk",
         "registers/aclk",
     }
+
+
+def test_another_clock_reaches_everything_that_is_timed(design, make_report, vivado):
+    boards.write_project(
+        BOARD, design, make_report(parameters={"clock_mhz": 150}, machine={"table": "", "data_bits": 128})
+    )
+    journal, error = vivado(design)
+    assert error is None
+    assert ps_config(journal)["CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ"] == "150"
+    assert "-period 6.667 " in (design / "board" / "clock.xdc").read_text()
+    assert "assigned-clock-rates = <150000000>;" in (design / "board" / "instantft-kv260.dtso").read_text()
+    assert json.loads((design / "firmware/gradloom_host/design.json").read_text())["clock_mhz"] == 150
+
+
+@pytest.mark.parametrize(
+    "name, mhz, bound",
+    [("instantft-kv260", 334, "must be at most 333"), ("edge-qlora-genesys2", 250, "must be 200 on genesys2")],
+)
+def test_a_clock_that_the_board_does_not_make_is_refused(tmp_path, name, mhz, bound):
+    with pytest.raises(ValueError, match=f"^clock_mhz={mhz}: {bound}"):
+        gradloom.generate(name, tmp_path / "out", settings={"clock_mhz": mhz})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("preset, mhz", [(name, mhz) for name, (mhz, _) in REACHED.items()])
+def test_clocks_that_presets_reach_are_those_of_the_documents(preset, mhz):
+    pages = [DOCS / "evidence/timing.md", DOCS / "evidence/recurrent.md"]
+    like = {"instantft-llm-genesys2": "edge-qlora-genesys2"}.get(preset, preset)
+    rows = [row for page in pages for row in page.read_text().splitlines() if f"`{like}`" in row]
+    assert any(f"{mhz:g} MHz" in row for row in rows), rows
+
+
+def test_more_than_a_preset_reaches_is_said():
+    assert reached("instantft-kv260", 206)["short"] is None and reached("lstm-zcu104", 900) is None
+    assert reached("instantft-kv260", 207)["short"].startswith(
+        "clock_mhz=207: instantft-kv260 as it comes reaches 206 MHz"
+    )
 
 
 @pytest.mark.parametrize(

@@ -161,8 +161,12 @@ def test_less_time_means_fewer_steps(run, cloth):
         "nothing": (("--update", "0kB"), "update=0kB: must be above 0"),
         "nothing that small": (
             ("--update", "100B", "--steps", "9"),
-            "update=100 B: no candidate of 64 meets it; the nearest (lora-xs q,v from layer 1, rank 8, words, 32 "
-            "tokens x 1, 9 steps) takes update 1kB; give --update 1kB",
+            "update=100 B: no candidate of 64 meets it; the smallest (lora-xs q,v from layer 1, rank 8, words, 32 "
+            "tokens x 1) ships 512 bytes; give --update 1kB",
+        ),
+        "nothing that short": (
+            ("--time", "1us", "--steps", "9"),
+            "time=1e-06 s: no candidate of 64 can meet it; the products of the fewest updates take 1 ms",
         ),
         "a short text": (
             ("--seq", "64", "--text", "short.txt"),

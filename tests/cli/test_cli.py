@@ -414,6 +414,18 @@ def test_no_silence_is_long(monkeypatch, capsys):
         progress(1, 2, "second")
     lines = capsys.readouterr().err.splitlines()
     assert (lines[0], lines[2:]) == ("first", ["second: 1 of 2"]) and 2 <= len(lines[1]) == lines[1].count(".")
+    clock = iter([0.0, 60.0, 90.0])
+    monkeypatch.setattr(cli_output.time, "monotonic", lambda: next(clock))
+    with cli_output.progress_bar(quiet=False) as progress:
+        for done in (0, 2, 9):
+            progress(done, 10, "costs")
+    monkeypatch.undo()
+    monkeypatch.setattr(cli_output._Pulse, "seconds", 0.2)
+    assert capsys.readouterr().err.splitlines() == [
+        "costs: 0 of 10",
+        "costs: 2 of 10, about 4 min left",
+        "costs: 9 of 10, about 10 s left",
+    ]
     with cli_output.working("weaving", quiet=False):
         time.sleep(0.5)
     assert capsys.readouterr().err.startswith("weaving")

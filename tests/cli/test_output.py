@@ -1,5 +1,7 @@
 """Outputs are refused before the work, and are whole or not there after it."""
 
+import errno
+import gc
 import json
 import os
 import signal
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.output import OutputError, check_folder, grouped, staged_file
+from gradloom.rtl.output import OutputError, check_folder, claimed, grouped, staged, staged_file
 
 #: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
 FOLDERS = {
@@ -184,7 +186,10 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
     assert (tmp_path / "adapter_model.safetensors").read_bytes() != before["adapter_model.safetensors"]
 
 
-def test_ctrl_c_leaves_no_folder(digits, tmp_path):
+@pytest.mark.parametrize(
+    "number, code, word", [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_leaves_no_folder(digits, tmp_path, number, code, word):
     with subprocess.Popen(
         [
             sys.executable,
@@ -209,6 +214,77 @@ def test_ctrl_c_leaves_no_folder(digits, tmp_path):
         for line in process.stderr:
             if line.startswith("reference steps"):
                 break
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read().splitlines()[-1] == "interrupted"
-    assert process.returncode == 130 and list(tmp_path.iterdir()) == []
+        process.send_signal(number)
+        said = process.stderr.read().splitlines()
+    assert said[-1] == word and not any("Traceback" in line for line in said)
+    assert process.returncode == code and list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_do_not_write_one_folder(tmp_path):
+    with staged(tmp_path / "out", verb="generate") as stage:
+        (stage / "first").write_text("first")
+        with pytest.raises(OutputError, match="another run of gradloom writes there now"):
+            with claimed(tmp_path / "out", verb="finetune"):
+                pass
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    with staged(tmp_path / "out", verb="generate") as stage:
+        (stage / "second").write_text("second")
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [".gradloom", "second"]
+
+
+@pytest.mark.parametrize("made, verb", [("generate", "finetune"), ("import", "generate")])
+def test_a_folder_of_another_verb_is_refused(tmp_path, made, verb):
+    with staged(tmp_path / "out", verb=made) as stage:
+        (stage / "mine").write_text("mine")
+    with pytest.raises(OutputError, match=f"out: holds what gradloom {made} made: name another directory"):
+        with claimed(tmp_path / "out", verb=verb):
+            pass
+    assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+def test_a_folder_that_an_earlier_version_marked_is_a_designs(tmp_path):
+    (tmp_path / ".gradloom").write_text('["rtl"]\n')
+    with pytest.raises(OutputError, match="holds what gradloom generate made"):
+        check_folder(tmp_path, verb="finetune")
+    check_folder(tmp_path, verb="generate")
+    (tmp_path / ".gradloom").write_text("{")
+    with pytest.raises(OutputError, match="is damaged"):
+        check_folder(tmp_path, verb="generate")
+
+
+def test_a_disk_that_fills_is_one_line_and_leaves_nothing(run, tmp_path, monkeypatch):
+    def full(path, *rest, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gradloom.boards.write_project", full)
+    code, out, err = run("generate", "digits-ulx3s", "-o", tmp_path / "out")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "Errno" not in err
+    assert err.startswith(f"gradloom: output={tmp_path / 'out'}: no room to write") and "make room" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_finds_no_room_elsewhere_says_where_to_make_some(run, monkeypatch):
+    def full(*_, **more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("gradloom.boards.all_boards", full)
+    code, _, err = run("boards")
+    assert (code, err.count("\n")) == (2, 1) and err.startswith("gradloom: no room to write (No space left on device)")
+
+
+@pytest.mark.parametrize("verb", [("presets",), ("presets", "--json"), ("units",), ("boards",), ("generate", "--help")])
+def test_a_reader_who_leaves_ends_it_quietly(verb):
+    # The reader's end is closed before the first word.
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "gradloom", *verb], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_verb_leaves_the_collector_to_its_process(run, tmp_path):
+    """Frozen objects outlive the process's modules, and bindings of other libraries print what they call leaks."""
+    assert run("generate", "nf4-decode", "-o", tmp_path / "out")[0] == 0
+    assert gc.get_freeze_count() == 0

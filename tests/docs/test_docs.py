@@ -1,5 +1,6 @@
 """What documents say of the code is so."""
 
+import dataclasses
 import json
 import os
 import re
@@ -10,6 +11,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+
+from gradloom.rtl.machines.presets import PRESETS
+
+from ..conftest import skipped
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,9 +35,27 @@ def test_the_ports_of_the_language_machine_are_current(renew):
     assert text == renew["linear_layer"](text)
 
 
+def test_the_machines_of_the_architecture_are_current(renew):
+    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    assert text == renew["architecture"](text) and text.count("| `lstm-kv260` |") == 1
+
+
 def test_the_program_page_is_current(renew):
     text = (DOCS / "reference" / "program.md").read_text(encoding="utf-8")
     assert text == renew["program"](text)
+
+
+def test_the_page_of_parameters_is_current_and_explains_all(renew):
+    text = (DOCS / "reference" / "parameters.md").read_text(encoding="utf-8")
+    assert text == renew["parameters"](text)
+    free = {
+        field.name
+        for preset in PRESETS.values()
+        for field in dataclasses.fields(preset.config)
+        if field.metadata["low"] < field.metadata["high"]
+    }
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", text, re.MULTILINE)
+    assert {name for name, _ in rows} == free and all(meaning.endswith(".") for _, meaning in rows)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -71,6 +94,21 @@ def test_every_verb_is_on_the_page_of_the_command_line():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def test_the_readme_has_the_two_commands_with_their_times_and_what_is_skipped():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("make demo", "make test"):
+        assert re.search(rf"^\$ {command} +# \d+ minutes", text, re.MULTILINE), command
+        assert re.search(rf"^{command.removeprefix('make ')}:", rules, re.MULTILINE), command
+    assert "counts what is skipped, by reason" in text
+
+
+def test_skipped_tests_are_counted_by_reason():
+    assert skipped(
+        ["Skipped: gcc is not installed", "Skipped: minutes: GRADLOOM_DEEP=1", "Skipped: GRADLOOM_DEEP=1"]
+    ) == ["skipped 2: takes minutes, make evidence runs it", "skipped 1: gcc is not installed"]
 
 
 def test_python_of_the_readme_runs(tmp_path):

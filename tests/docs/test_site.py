@@ -52,6 +52,14 @@ def test_pages_made_from_code_have_it(site):
     assert not any("made by make docs" in each for each in text.values())
 
 
+def test_entries_of_the_python_api_stand_apart(site):
+    text = (site[0] / "reference" / "python.html").read_text(encoding="utf-8")
+    assert "-----" not in text
+    finetune = text[text.index('id="gradloomfinetune"') :]
+    entries = re.findall(r"<li><code>(\w+)</code> : ", finetune[: finetune.index("<strong>Returns</strong>")])
+    assert entries == ["preset", "request", "output", "progress"]
+
+
 def test_nothing_is_fetched(site):
     for page in site[0].rglob("*.html"):
         fetched = re.findall(

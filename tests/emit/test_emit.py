@@ -304,7 +304,7 @@ def test_signals_may_be_called_like_arguments_of_functions(tmp_path):
 def test_nothing_is_left_of_a_failed_run(tmp_path):
     with pytest.raises(EmitError):
         emit(Store(transparent=True), tmp_path / "out", name="store")
-    with pytest.raises(RuntimeError), staged(tmp_path / "out") as stage:
+    with pytest.raises(RuntimeError), staged(tmp_path / "out", verb="generate") as stage:
         (stage / "half").write_text("written")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

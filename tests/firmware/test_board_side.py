@@ -19,7 +19,7 @@ from gradloom.boards.firmware_files import firmware_files
 from gradloom.firmware import barrier, registers
 from gradloom.firmware.barrier import memory_barrier
 from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
-from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT
+from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT, Design
 from gradloom.firmware.pynq_transport import PynqTransport
 from gradloom.firmware.uio_transport import UioTransport
 
@@ -57,6 +57,15 @@ def test_uio_finds_registers_by_name_and_the_buffer(linux):
         assert file.read(4) == struct.pack("<I", 0xDEADBEEF)
     with open(linux["dev"] + "/udmabuf-gradloom", "rb") as file:
         assert file.read()[100:105] == b"hello"
+
+
+def test_seconds_are_those_of_the_designs_own_clock(linux, monkeypatch):
+    with UioTransport(**linux) as transport:
+        assert transport.clock_hz is None
+    own = Design(name="mine", table="", data_bits=128, clock_mhz=150)
+    monkeypatch.setattr("gradloom.firmware.uio_transport.own_design", lambda: own)
+    with UioTransport(**linux) as transport:
+        assert transport.clock_hz == 150e6
 
 
 @pytest.fixture

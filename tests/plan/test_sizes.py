@@ -16,7 +16,8 @@ from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models import onnx_import
 from gradloom.rtl.models.network import Conv, Dense, Network
 from gradloom.rtl.plan.images.choose import SizesFor, choose
-from gradloom.rtl.plan.images.lowering import MAXIMA, SizeError, lower
+from gradloom.rtl.plan.images.lowered import BLOCK
+from gradloom.rtl.plan.images.lowering import FIRST_BLOCK, LEAST_POSITIONS, MAXIMA, SizeError, lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.program.assembler import most
 from gradloom.sim.time.forecast import forecast
@@ -200,6 +201,14 @@ def test_the_page_says_the_maxima():
     rows = dict(re.findall(r"^ *\| ([^|]+?) \| ([\d,]+) \|$", table, re.M))
     said = {name: int(number.replace(",", "")) for name, number in rows.items()}
     assert said == MAXIMA
+    words = " ".join(text.split())
+    for bound in (
+        f"at least {LEAST_POSITIONS} outputs a channel",
+        f"at most {ImageConfig.largest('rows')} elements",
+        f"in blocks of {BLOCK} and",
+        f"at most {FIRST_BLOCK} blocks before those of the last layer",
+    ):
+        assert bound in words
 
 
 # -- what is chosen ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,12 @@
 # amaranth: UnusedElaboratable=no
 """Checks of simulated Verilog: a slice that is asked for two sums, a word that is read as it is written."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -116,3 +121,46 @@ def test_text_of_an_unknown_kind_is_not_left_unchecked(old, new, message):
     assert count
     with pytest.raises(ValueError, match=message):
         checked(changed)
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """A simulation of an accelerator that never answers the bell."""
+    file = tmp_path_factory.mktemp("quiet") / "gradloom.sv"
+    file.write_text(QUIET.read_text(encoding="utf-8"))
+    return build_device([file], memory_bytes=1 << 12, data_bits=64, address_bits=32)
+
+
+_ASKS = """\
+import sys
+from pathlib import Path
+from gradloom.sim.run.device import SimulatedDevice
+device = SimulatedDevice(Path(sys.argv[1]), memory_bytes=1 << 12)
+print(device._process.pid, flush=True)
+device.advance(1 << 60)
+"""
+
+
+def test_a_simulation_ends_with_who_started_it(endless):
+    """Also where that one is killed in the middle of a request, and cleans up nothing."""
+    with subprocess.Popen([sys.executable, "-c", _ASKS, endless], stdout=subprocess.PIPE, text=True) as starter:
+        simulation = int(starter.stdout.readline())
+        time.sleep(0.5)
+        assert starter.poll() is None
+        starter.kill()
+    for _ in range(100):
+        state = Path(f"/proc/{simulation}/stat")
+        # Where nobody waits for orphans, the process stays as a zombie.
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(simulation, signal.SIGKILL)
+    raise AssertionError("the simulation runs on")
+
+
+def test_a_simulation_that_has_not_answered_is_ended_at_once(endless):
+    with SimulatedDevice(endless, memory_bytes=1 << 12) as other:
+        other._ask(f"g {1 << 60:x}")
+        began = time.monotonic()
+        other.close()
+    assert time.monotonic() - began < 2

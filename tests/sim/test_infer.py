@@ -35,6 +35,8 @@ def test_images_alone_are_labelled_and_judged_only_where_labels_are_given(digits
     assert told.get("accuracy") == (whole["accuracy"] if names[1:] == (names[0].replace("x", "y"),) else None)
     said = run("infer", PRESET.name, "--data", tmp_path / "some.npz", "--limit", 7)[1]
     assert ("% as given" in said) == ("accuracy" in told) and said.startswith("7 images labelled")
+    assert f"labels: {' '.join(map(str, told['labels'][:7]))}\n" in said and "more" not in said
+    assert re.search(rf"^{told['labels'][0]} +{told['labels'][:7].count(told['labels'][0])}$", said, re.MULTILINE)
 
 
 _IMAGES = np.zeros((4, 28, 28), np.uint8)

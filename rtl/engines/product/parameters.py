@@ -21,9 +21,11 @@ class ProductParameters(Parameters):
     Parameters
     ----------
     array_rows, array_columns : int
-        Of the array; a tile has 64 of each.
-    x_slots, w_slots : int
-        Tiles of the stream and of what is kept that have room.
+        Size of the array; a tile has 64 rows and columns.
+    x_slots : int
+        Tiles of the streamed operand that have room.
+    w_slots : int
+        Tiles of the kept operand that have room.
     apart : int
         Bits between both products of a slice: 19 for a DSP48E2, 17 for a DSP48E1.
     """

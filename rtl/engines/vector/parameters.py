@@ -18,8 +18,10 @@ class VectorParameters(TileParameters):
     ----------
     tokens : int
         Largest number of tokens.
-    features, head : int
-        Largest row of a norm, and of what ROPE turns; at least a beat's words twice.
+    features : int
+        Largest row of a norm; at least a beat's words twice.
+    head : int
+        Largest row that ROPE turns; at least a beat's words twice.
     """
 
     tokens: int = parameter(64, 2, 256, power=True, known=True)

@@ -1,0 +1,48 @@
+"""Clocks that presets reach by open tools, beside what is asked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["REACHED", "asked_hz", "reached"]
+
+_ESTIMATE = "open synthesis, without placement"
+_ROUTED = "place-and-route by open tools"
+_FREQUENCIES: Mapping[str, Mapping[str, float]] = {
+    _ESTIMATE: {
+        "instantft-kv260": 206,
+        "lstm-kv260": 206,
+        "cdm-qta-kv260": 192,
+        "edge-qlora-genesys2": 177,
+        "instantft-llm-genesys2": 177,
+    },
+    _ROUTED: {"digits-ulx3s": 72.36, "lstm-ulx3s": 68.18},
+}
+#: MHz that a preset reaches as it comes, and the kind of evidence. The commands are in docs/evidence/timing.md and
+#: docs/guides/ulx3s.md; a test compares the figures.
+REACHED: Mapping[str, tuple[float, str]] = {
+    preset: (mhz, kind) for kind, found in _FREQUENCIES.items() for preset, mhz in found.items()
+}
+
+
+def reached(preset: str, clock_mhz: int) -> dict[str, Any] | None:
+    """A preset's asked clock beside the one that it reaches.
+
+    ``asked_mhz``, ``reached_mhz``, ``evidence`` (its kind), and ``short``, a sentence if more is asked than is reached,
+    else None. None for a preset whose clock is not known.
+    """
+    if preset not in REACHED:
+        return None
+    mhz, kind = REACHED[preset]
+    short = (
+        f"clock_mhz={clock_mhz}: {preset} as it comes reaches {mhz:g} MHz by {kind}; no vendor's tool has timed it "
+        f"(docs/evidence/timing.md)"
+    )
+    return {"asked_mhz": clock_mhz, "reached_mhz": mhz, "evidence": kind, "short": short if clock_mhz > mhz else None}
+
+
+def asked_hz(report: Mapping[str, Any], usual: int) -> int:
+    """Clock of a design in Hz, from its report.
+
+    ``usual`` where the report has no parameters.
+    """
+    return int(report.get("parameters", {}).get("clock_mhz", usual / 1e6) * 1_000_000)
