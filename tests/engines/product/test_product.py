@@ -183,7 +183,6 @@ def late(play):
 CASES = {
     "plain": plain,
     "late": late,
-    
     "exposed": exposed,
     "transposed": transposed,
     "several": several,
