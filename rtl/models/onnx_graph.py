@@ -189,6 +189,8 @@ class OnnxGraph:
         :attr:`open_sizes`), which stands in the shapes of all values that have this size.
     open_sizes : dict of int to str
         Those numbers, with the names of the sizes.
+    fixed : dict of str to tuple of int
+        :attr:`shapes`, with 0 for each size that depends on one that the file leaves open.
     varying : set of str
         Folded values that depend on a size that the file leaves open.
     """
@@ -205,6 +207,10 @@ class OnnxGraph:
         first, second = (_Walk(self, pins, outer) for pins in _PINS)
         self.inputs, self.outputs, self.nodes = first.inputs, first.outputs, first.nodes
         self.constants, self.shapes, self.open_sizes = first.constants, first.shapes, first.open_sizes
+        self.fixed = {
+            name: tuple(a if a == b else 0 for a, b in zip(sizes, second.shapes.get(name, sizes)))
+            for name, sizes in first.shapes.items()
+        }
         self.varying = {
             name
             for name, value in first.constants.values.items()

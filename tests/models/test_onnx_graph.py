@@ -110,6 +110,7 @@ def test_shapes_go_through_computed_shapes():
     graph = OnnxGraph(model(nodes, sizes=("n", 3, 4), constants=constants))
     assert kinds(graph) == ["Reshape"]
     assert graph.shapes["y"] == (*graph.open_sizes, 12)
+    assert graph.fixed["y"] == (0, 12)
 
 
 def test_nodes_come_after_their_inputs_in_any_file():
