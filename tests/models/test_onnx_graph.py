@@ -137,6 +137,7 @@ def test_other_opsets_are_refused(opset):
         node("Gemm", "x", "y"),
         node("Relu", "nowhere", "y"),
         node("Conv", "x w", "y", kernel_shape=[7, 7]),
+        node("Conv", "x w", "y", strides=[0, 1]),
     ],
 )
 def test_a_node_that_is_not_of_its_opset_is_refused_by_name(wrong):
@@ -193,3 +194,8 @@ def test_what_an_inner_graph_reads_is_needed():
     assert kinds(graph) == ["Sigmoid", "Scan"]
     inner = OnnxGraph(graph.model, body, {"outside": np.ones(4, np.float32)})
     assert kinds(inner) == ["Add"] and inner.outputs == ["next", "next"]
+
+
+def test_a_split_into_no_number_of_parts_does_not_end_the_process():
+    with pytest.raises(ValueError, match=r"\(Split\): .*neither num_outputs nor sizes"):
+        OnnxGraph(model([node("Split", "x", "y z")], outputs=("y", "z"), opset=21))
