@@ -382,6 +382,14 @@ class _Walk:
                 self.types[node.outputs[0]] = self.types[node.inputs[0]]
                 self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             return
+        if any(each.HasField("g") for each in node.proto.attribute):
+            # Inference within inner graphs divides by 0 in some, which ends the process.
+            if node.kind == "Scan":
+                steps = next((each.i for each in node.proto.attribute if each.name == "num_scan_inputs"), 0)
+                for name, state in zip(node.outputs, node.inputs[: len(node.inputs) - steps]):
+                    if name and state in self.shapes:
+                        self.types[name], self.shapes[name] = self.types[state], self.shapes[state]
+            return
         schema = self.graph.schema(node)
         if schema is None:
             return
