@@ -193,8 +193,8 @@ def _other_hidden(model):
         (1, 2, lambda model: _exchange(_joined(model).input), "only the channels of the forward and the backward node"),
         (1, 2, _other_hidden, "the hidden state of two directions is quantised twice"),
         (2, 2, lambda model: _scans(model)[2].input.__setitem__(2, "h_all_0"), "its input is one direction of"),
-        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 6 channels, node"),
-        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "its input is not the hidden"),
+        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 4 channels, node"),
+        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "is of recurrent layer 0"),
     ],
     ids=["direction", "order", "scale", "one", "input", "head"],
 )

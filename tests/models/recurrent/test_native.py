@@ -133,8 +133,6 @@ def changed(kind, **attributes):
 
 BAD = {
     "reversed": (("LSTM", {"direction": "reverse"}), "direction=reverse: only forward"),
-    "bidirectional": (("GRU", {"direction": "bidirectional"}), "expected two directions"),
-    "batch first": (("GRU", {"layout": 1}), "layout=1: only 0"),
     "clip": (("LSTM", {"clip": 3.0}), "clip=3 is not supported"),
     "coupled": (("LSTM", {"input_forget": 1}), "input_forget=1"),
     "relu": (("RNN", {"activations": ["Relu"]}), "activations=Relu: must be Tanh"),
@@ -166,7 +164,7 @@ def with_input(at, name, value):
         (4, "lengths", np.full(1, 9, np.int32), "sequence_lens='lengths': sequences of varying length"),
         (7, "holes", np.ones((1, 24), np.float32), "peepholes \\(P\\) are not supported"),
         (1, "wide", np.ones((2, 32, 16), np.float32), "expected one direction"),
-        (5, "begin", np.ones((1, 1, 8), np.float32), "its start state 'begin' is not 0"),
+        (5, "begin", np.ones((1, 1, 8), np.float32), "its start state 'begin' is 1, not 0"),
     ],
 )
 def test_optional_inputs_are_refused_by_their_node(at, name, value, said, tmp_path):
