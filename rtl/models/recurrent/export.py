@@ -23,8 +23,9 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
 
     onnxruntime runs it to the same codes if it does not fuse quantisers.
 
-    Inputs: ``x`` ``[n, steps, channels]``, or tokens ``[n, steps]``, ``h_init`` and ``c_init`` ``[n, hidden]``. Outputs:
-    ``logits`` where the network has a head, or ``answer`` where the host computes more behind it, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. States of a network of several cells
+    Inputs: ``x`` ``[n, steps, channels]``, or tokens ``[n, steps]``, ``h_init`` and ``c_init`` ``[n, hidden]``.
+    Outputs: ``logits`` where the network has a head, or ``answer`` where the host computes more behind it, ``h_last``,
+    ``c_last``, ``h_all`` ``[steps, n, hidden]``. States of a network of several cells
     end in ``_0``, ``_1``, from the input on, a layer's backward cell behind its forward one; ``h_all`` is of the last
     layer, both directions side by side. Quantisers by thresholds, codes of more than 16 bits, and cells that are no
     LSTM are a :class:`ValueError`.
@@ -99,7 +100,7 @@ class _Writer:
         value = "x"
         for number, step in enumerate(network.before):
             held = nodes.constant(f"before{number}_value", step.value)
-            value = nodes(step.kind, [held, value] if step.kind == "Gather" else [value, held], f"before{number}")
+            value = nodes(step.op, [held, value] if step.op == "Gather" else [value, held], f"before{number}")
         value = nodes.coded(value, "x_quantized", network.input)
         if network.front:
             value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
@@ -203,7 +204,7 @@ class _Writer:
         for number, each in enumerate(network.tail):
             source = self._host(nodes, source, each, f"tail{number}")
             width = len(each.bias) if isinstance(each, FloatDense) else width
-            steps = steps and getattr(each, "kind", "") not in ("last", "mean", "max")
+            steps = steps and getattr(each, "op", "") not in ("last", "mean", "max")
         if network.tail or head is None:
             source = nodes("Identity", [source], "answer")
         return self._info(source, ["steps", "n", width] if steps else ["n", width])
@@ -214,16 +215,16 @@ class _Writer:
         if isinstance(step, FloatDense):
             total = nodes("MatMul", [value, nodes.constant(f"{name}_w", step.weight.T)], f"{name}_sum")
             return nodes("Add", [total, nodes.constant(f"{name}_b", step.bias)], name)
-        if step.kind == "clip":
+        if step.op == "clip":
             ends = [nodes.constant(f"{name}_{what}", each) for what, each in (("lo", step.lo), ("hi", step.hi))]
             return nodes("Clip", [value, *ends], name)
-        if step.kind == "last":
+        if step.op == "last":
             return nodes("Gather", [value, nodes.constant(f"{name}_at", -1, np.int64)], name, axis=0)
-        if step.kind in ("mean", "max"):
+        if step.op in ("mean", "max"):
             axes = nodes.constant(f"{name}_axes", [0], np.int64)
-            return nodes({"mean": "ReduceMean", "max": "ReduceMax"}[step.kind], [value, axes], name, keepdims=0)
+            return nodes({"mean": "ReduceMean", "max": "ReduceMax"}[step.op], [value, axes], name, keepdims=0)
         kind = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softmax": "Softmax", "log_softmax": "LogSoftmax"}
-        return nodes(kind[step.kind], [value], name)
+        return nodes(kind[step.op], [value], name)
 
     def _body(self, cell: LstmCell) -> Any:
         """One step of a cell."""

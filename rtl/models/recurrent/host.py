@@ -30,11 +30,11 @@ class FloatDense:
 class Function:
     """A function of a value ``[..., channels]``.
 
-    ``kind``: ``relu``, ``sigmoid``, ``tanh``, ``clip`` from ``lo`` to ``hi``, ``softmax`` or ``log_softmax`` over the
+    ``op``: ``relu``, ``sigmoid``, ``tanh``, ``clip`` from ``lo`` to ``hi``, ``softmax`` or ``log_softmax`` over the
     channels; ``last``, ``mean`` or ``max`` over the steps of ``[n, steps, channels]``.
     """
 
-    kind: str
+    op: str
     name: str
     lo: float = -np.inf
     hi: float = np.inf
@@ -44,11 +44,11 @@ class Function:
 class HostStep:
     """A step from given numbers to what a network sees, in float32.
 
-    ``kind``: ``Add``, ``Sub``, ``Mul`` or ``Div`` with ``value``, one or one a channel; ``Gather``: rows of ``value``
+    ``op``: ``Add``, ``Sub``, ``Mul`` or ``Div`` with ``value``, one or one a channel; ``Gather``: rows of ``value``
     for tokens.
     """
 
-    kind: str
+    op: str
     value: np.ndarray
     name: str
 
@@ -56,10 +56,10 @@ class HostStep:
 def seen(before: Sequence[HostStep], x: np.ndarray) -> np.ndarray:
     """What a network sees of ``x``, in float32 as an interpreter of ONNX has it."""
     for step in before:
-        if step.kind == "Gather":
+        if step.op == "Gather":
             x = step.value[np.asarray(x, np.int64)]
         else:
-            operation = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[step.kind]
+            operation = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}[step.op]
             x = operation(np.asarray(x, np.float32), step.value.astype(np.float32))
     return x
 
@@ -113,10 +113,10 @@ def _applied(steps: Sequence[FloatDense | Function], value: np.ndarray) -> np.nd
     for step in steps:
         if isinstance(step, FloatDense):
             value = value @ step.weight.T + step.bias
-        elif step.kind == "clip":
+        elif step.op == "clip":
             value = np.clip(value, step.lo, step.hi)
         else:
-            value = _FUNCTIONS[step.kind](value)
+            value = _FUNCTIONS[step.op](value)
     return value
 
 
@@ -138,7 +138,7 @@ class Answering:
     @property
     def tokens(self) -> int:
         """Rows of a table with which the network begins; 0: it takes numbers."""
-        return len(self.before[0].value) if self.before and self.before[0].kind == "Gather" else 0
+        return len(self.before[0].value) if self.before and self.before[0].op == "Gather" else 0
 
     @property
     def answers(self) -> bool:
@@ -155,7 +155,7 @@ class Answering:
     def _orderly(self) -> int:
         """Steps of the tail in front of functions that change no order."""
         count = len(self.tail)
-        while count and isinstance(step := self.tail[count - 1], Function) and step.kind in _ORDERLY:
+        while count and isinstance(step := self.tail[count - 1], Function) and step.op in _ORDERLY:
             count -= 1
         return count
 
@@ -170,7 +170,7 @@ class Answering:
         ``every``: steps stay, also where the network takes the last.
         """
         body = self.tail[: self._orderly]
-        return _applied([each for each in body if not every or getattr(each, "kind", "") != "last"], value)
+        return _applied([each for each in body if not every or getattr(each, "op", "") != "last"], value)
 
     def answer(self, scores: np.ndarray) -> np.ndarray:
         """The graph's own answer."""
@@ -179,15 +179,15 @@ class Answering:
     @property
     def waits(self) -> bool:
         """Whether the answer needs all steps at once."""
-        over = {self.pick, *(each.kind for each in self.tail if isinstance(each, Function))}
+        over = {self.pick, *(each.op for each in self.tail if isinstance(each, Function))}
         return bool(over & {"mean", "max"})
 
     def check_logits(self, what: str) -> None:
         """Refuses what has no logits of one dense layer that a softmax may follow."""
         for step in self.tail:
-            kind = step.kind if isinstance(step, Function) else "dense layer"
-            if kind not in ("softmax", "log_softmax"):
+            what_is = step.op if isinstance(step, Function) else "dense layer"
+            if what_is not in ("softmax", "log_softmax"):
                 raise ValueError(
-                    f"{self.name}: has a {kind} ({step.name!r}) behind its dense layer: {what} of a dense layer's "
+                    f"{self.name}: has a {what_is} ({step.name!r}) behind its dense layer: {what} of a dense layer's "
                     "logits, which a softmax may follow; gradloom infer --engine reference runs it"
                 )

@@ -258,7 +258,7 @@ class Layouts:
     ) -> tuple[Expression, tuple[str, ...]]:
         """``source`` from ``start`` to ``end`` along an axis."""
         label, last = labels[at], self._last_of(node, at)
-        if start == 0 and (end >= _FAR or end - 1 == last and last >= 0):
+        if start == 0 and (end >= _FAR or end - 1 == last):
             return source, labels
         if label == self.time:
             if start in (-1, last) and (end >= _FAR or end - 1 == last):
@@ -277,12 +277,12 @@ class Layouts:
             return [int(each) for each in self.graph.constants.values[name].reshape(-1)]
         return node.integers(at, "", what) or []
 
-    def _last_of(self, node: Node, at: int) -> int:
-        """Index of the last element of an axis, -2 where no constant of the node can be it."""
+    def _last_of(self, node: Node, at: int) -> int | None:
+        """Index of the last element of an axis, None where no constant of the node can be it."""
         name = node.source(0)
         sizes, fixed = self.graph.shapes.get(name, ()), self.graph.fixed.get(name, ())
         varying = any(each in self.graph.varying for each in node.inputs[1:])
-        return sizes[at] - 1 if at < len(sizes) and (fixed[at] or varying) else -2
+        return sizes[at] - 1 if at < len(sizes) and (fixed[at] or varying) else None
 
     def _of_gather(self, node: Node) -> Expression:
         if node.source(0) not in self.values:

@@ -314,7 +314,8 @@ def _check_attributes(node: Node) -> int:
         raise RefusedNode(f"clip={node.attribute('clip'):g} is not supported")
     if node.attribute("input_forget", 0):
         raise RefusedNode("input_forget=1 is not supported in a native node")
-    names = node.attribute("activations") or list(_ACTIVATIONS[kind]) * directions
+    # An RNN's definition has a default of two directions, also for one.
+    names = (node.has("activations") and node.attribute("activations")) or list(_ACTIVATIONS[kind]) * directions
     if [each.lower() for each in names] != [each.lower() for each in _ACTIVATIONS[kind]] * directions:
         expected = list(_ACTIVATIONS[kind]) * directions
         raise RefusedNode(f"activations={', '.join(names)}: must be {', '.join(expected)}")

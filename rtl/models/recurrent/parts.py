@@ -151,7 +151,7 @@ def host_steps(value: Expression) -> tuple[HostStep, ...]:
     """What the host makes of an input, in its order."""
     steps = []
     while isinstance(value, Mapped):
-        steps.append(HostStep(kind=value.kind, value=value.value, name=value.name))
+        steps.append(HostStep(op=value.kind, value=value.value, name=value.name))
         value = value.source
     return tuple(steps[::-1])
 

@@ -103,8 +103,8 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
         "hidden": cell.units,
         "classes": network.classes,
         "host": {
-            "before": [step.kind for step in network.before],
-            "behind": [step.kind if isinstance(step, Function) else "dense" for step in network.tail],
+            "before": [step.op for step in network.before],
+            "behind": [step.op if isinstance(step, Function) else "dense" for step in network.tail],
         },
         "pick": network.pick,
         "coupled_gates": isinstance(cell, LstmCell) and len(cell.gates) < len(GATES),

@@ -94,24 +94,18 @@ def steps_of(expressions: Iterable[Expression]) -> list[FloatDense | Function]:
                 made.pop()
             made.append(FloatDense(weight=weight, bias=bias, name=each.name))
         elif isinstance(each, Clipped):
-            made.append(Function(kind="clip", name=each.name, lo=each.lo, hi=each.hi))
+            made.append(Function(op="clip", name=each.name, lo=each.lo, hi=each.hi))
         elif isinstance(each, Rectified):
-            made.append(Function(kind="relu", name=each.name))
+            made.append(Function(op="relu", name=each.name))
         elif isinstance(each, (Activated, Reduced)):
-            made.append(Function(kind=each.kind, name=each.name))
+            made.append(Function(op=each.kind, name=each.name))
     return made
 
 
 def commuted(pick: str, head: object, tail: list[FloatDense | Function]) -> tuple[str, list[FloatDense | Function]]:
     """A dense layer of all steps, of which the last or the mean is taken, is one of the last or of the mean."""
-    if (
-        head is not None
-        and pick == "all"
-        and tail
-        and isinstance(tail[0], Function)
-        and tail[0].kind in ("last", "mean")
-    ):
-        return tail[0].kind, tail[1:]
+    if head is not None and pick == "all" and tail and isinstance(tail[0], Function) and tail[0].op in ("last", "mean"):
+        return tail[0].op, tail[1:]
     return pick, tail
 
 
@@ -125,8 +119,8 @@ def with_two_logits(rows: int | None, tail: list[FloatDense | Function]) -> tupl
     after = [each for each in tail[at + 1 :] if isinstance(each, Function)]
     last = tail[at] if at >= 0 else None
     count = len(last.bias) if isinstance(last, FloatDense) else rows
-    picks = after[:-1] if after and after[-1].kind == "sigmoid" else after
-    if count != 1 or any(each.kind not in ("last", "mean", "max") for each in picks):
+    picks = after[:-1] if after and after[-1].op == "sigmoid" else after
+    if count != 1 or any(each.op not in ("last", "mean", "max") for each in picks):
         return False, tail
     if not isinstance(last, FloatDense):
         return True, [*picks]
