@@ -304,8 +304,10 @@ class _Maker:
 
     def picked(self, value: _Value, layers: list[_Value]) -> _Value:
         """Hidden states that reach the answer."""
-        forms = ["gather", "slice", "mean", "max", "all", "pool"] + (["h"] if self.ways == 1 else ["ends", "joined"])
-        if self.ways == 1 and len({each.width for each in layers}) == 1 < len(layers):
+        forms = ["gather", "slice", "mean", "max", "all", "pool"] + (
+            ["h"] if self.ways == 1 else ["ends", "joined", "way", "part"]
+        )
+        if len({each.width for each in layers}) == 1 < len(layers):
             forms.append("stacked")
         form = self.one(*forms)
         width = value.width
@@ -336,8 +338,21 @@ class _Maker:
             return _Value(self.one(*ways)(), "nc", width)
         if form == "stacked":
             joined = self.node("Concat", [each.extra["h"] for each in layers], axis=0)
-            index = self.one(-1, len(layers) - 1)
+            index = self.one(-1, len(layers) * self.ways - 1, *([-2] if self.ways == 2 else []))
+            width = width // self.ways
             return _Value(self.node("Gather", [joined, self.held_as(np.int64(index))], axis=0), "nc", width)
+        if form == "way":
+            width = width // 2
+            return _Value(self.node("Gather", [last, self.held_as(np.int64(self.one(0, -1)))], axis=0), "nc", width)
+        if form == "part":
+            # As PyTorch users take the ends of both directions, or one.
+            value, half = self.to(value, "ntc"), width // 2
+            made = []
+            for index, start in self.one(((-1, 0), (0, half)), ((-1, 0),), ((-1, half),)):
+                step = self.node("Gather", [value.name, self.held_as(np.int64(index))], axis=1)
+                made.append(self.slice(step, 1, start, self.one(start + half, 1 << 40) if start else half))
+            joined = made[0] if len(made) == 1 else self.node("Concat", made, axis=1)
+            return _Value(joined, "nc", half * len(made))
         if form == "joined":
             parts = [
                 self.node("Gather", [last, self.held_as(np.int64(at))], axis=0) for at in self.one((0, 1), (-2, -1))

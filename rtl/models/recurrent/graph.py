@@ -32,7 +32,7 @@ from .expressions import (
 from .layers import Layers
 from .layouts import CHANNELS, Labels
 
-__all__ = ["KNOWN", "Graph"]
+__all__ = ["KNOWN", "Graph", "is_behind"]
 
 _RANGES = {
     np.dtype(np.int8): (-128, 127),
@@ -439,8 +439,8 @@ class Graph(Layers):
     def _by_host(self, value: Expression, factor: np.ndarray, offset: np.ndarray, node: Node) -> Expression:
         """A dense layer of one weight a channel."""
         count = channels(value)
-        if not count:
-            raise RefusedNode("the number of its channels is not known")
+        if not count or (self.time is None and len(self.labels[node.outputs[0]] or ()) != 3):
+            raise RefusedNode("only values [n, steps, channels] of known channels can be scaled and shifted here")
         weight = np.diag(np.broadcast_to(factor, (count,)))
         return Affine(
             ((value, weight, np.ones(count)),), np.broadcast_to(offset, (count,)).astype(np.float64), node.name
@@ -448,10 +448,10 @@ class Graph(Layers):
 
     def free(self, value: Expression) -> bool:
         """Whether a value may go through real weights."""
-        return self.time is not None and _is_behind(value)
+        return self.time is not None and is_behind(value)
 
 
-def _is_behind(value: Expression) -> bool:
+def is_behind(value: Expression) -> bool:
     """Whether a value comes from recurrent nodes."""
     while not isinstance(value, Result):
         if isinstance(value, Affine):

@@ -31,6 +31,8 @@ class Layers(Layouts):
 
     #: Axes that layers in front take for the channels' and the sequences', with the layer's name.
     claims: list[tuple[str, str, str]]
+    #: Whether weights must be multiples of powers of two.
+    exact = True
     #: Reads a recurrent node; None in the body of one.
     inner: Callable[..., list[tuple[Expression, Labels]]] | None
 
@@ -160,7 +162,7 @@ class Layers(Layouts):
         kernel, count = self._pool(node)
         axes, sizes, strides, pads = self._kernel(node, kernel)
         size = int(np.prod(kernel))
-        if size & (size - 1):
+        if size & (size - 1) and self.exact:
             raise RefusedNode(f"its kernel has {size} elements: their number must be a power of two, for an exact mean")
         if any(map(any, pads)) and not node.attribute("count_include_pad", 0):
             raise RefusedNode("it has pads that the mean leaves out: only count_include_pad=1 is supported")

@@ -12,12 +12,12 @@ from ..onnx_file import RefusedNode, read_onnx
 from ..onnx_graph import Node, OnnxGraph
 from .expressions import Convolved, Expression, Mapped, Pooled, Rectified, Result, Variable, Weights
 from .front import Kernels, Pooling
-from .graph import Graph
+from .graph import Graph, is_behind
 from .host import Answering, FloatDense, Function, HostStep, seen
 from .layouts import CHANNELS, WAYS, Labels
 from .parts import check_start, check_variables, host_steps, pool_of, refuse_without
 from .planes import over_steps
-from .tails import answer_of, behind_results, commuted, pick_of, steps_of, with_two_logits
+from .tails import answer_of, behind_results, commuted, pick_of, steps_of, whole, with_two_logits
 
 __all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "load_native"]
 
@@ -115,6 +115,8 @@ def load_native(path: Path | str) -> FloatNetwork:
 class _FloatGraph(Graph):
     """A graph whose weights are real: a weight's code is itself."""
 
+    exact = False
+
     def quantized(self, node: Node, at: int) -> Weights:
         """See :class:`Graph`."""
         return Weights(node.weights(at), np.ones(1))
@@ -142,16 +144,18 @@ class _Reader:
             raise ValueError(
                 f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {front[-1].outputs}"
             )
-        head, pick, tail = None, "last", steps_of(steps)
+        head: FloatDense | None = None
+        pick, tail = "last", steps_of(steps)
         *below, (cell, backward) = self.layers
         if source is not None:
             if source.layer != len(self.layers) - 1:
                 raise ValueError(f"its answer is of recurrent layer {source.layer}: must be of the last layer")
+            source, steps = whole(source, steps, 1 if backward is None else 2)
             pick = pick_of(source, steps, 1 if backward is None else 2)
-            _, tail = with_two_logits(None, tail)
-            if pick != "max" and tail and isinstance(tail[0], FloatDense):
-                head, tail = tail[0], tail[1:]
-                pick, tail = commuted(pick, head, tail)
+            _, tail = with_two_logits(None, steps_of(steps))
+            if pick != "max" and tail and isinstance(first_step := tail[0], FloatDense):
+                head = first_step
+                pick, tail = commuted(pick, head, tail[1:])
         return FloatNetwork(
             name=self.name,
             front=front,
@@ -220,12 +224,15 @@ class _Reader:
         self, cells: list[FloatCell], source: Expression, labels: tuple[str, ...], axes: tuple[str, str]
     ) -> list[FloatCell]:
         """Cells of a further layer; dense layers between it and the layer before become part of its weights."""
+        second = "a second recurrent node whose input is not all hidden states of the node before it"
+        if not is_behind(source):
+            raise RefusedNode(second)
         result, steps = behind_results(source, "its input")
         before, backward = self.layers[-1]
         ways = 1 if backward is None else 2
         wanted = isinstance(result, Result) and (result.what, result.layer) == ("all", len(self.layers) - 1)
         if not wanted or axes != (self.graph.time, self.graph.batch) or labels[2] != CHANNELS:
-            raise RefusedNode("a second recurrent node whose input is not all hidden states of the node before it")
+            raise RefusedNode(second)
         assert isinstance(result, Result)
         if len(result.ways) != ways:
             raise RefusedNode("its input is one direction of the recurrent node before it: must be both")

@@ -37,7 +37,7 @@ from .parts import (
 )
 from .planes import over_steps
 from .stack import Stack
-from .tails import answer_of, commuted, pick_of, steps_of, with_two_logits, with_zero
+from .tails import answer_of, commuted, pick_of, steps_of, whole, with_two_logits, with_zero
 
 __all__ = ["load_recurrent"]
 
@@ -265,6 +265,7 @@ class _Reader:
         last = self.stack.layers[-1]
         if source.layer != len(self.stack.layers) - 1:
             raise ValueError(f"its answer is of recurrent layer {source.layer}: must be of the last layer")
+        source, steps = whole(source, steps, len(last.cells))
         pick = pick_of(source, steps, len(last.cells))
         first, head = steps[0] if steps else None, None
         if isinstance(first, Affine) and pick != "max":

@@ -1,6 +1,7 @@
 """What a graph makes of hidden states, as steps of the host."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from ..onnx_graph import OnnxGraph
 from .expressions import Activated, Affine, Clipped, Coded, Expression, Rectified, Reduced, Result, Stacked
 from .host import FloatDense, Function
 
-__all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "with_two_logits", "with_zero"]
+__all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "whole", "with_two_logits", "with_zero"]
 
 #: Results that recurrent nodes give themselves.
 _STATES = ("all", "end", "last", "first", "state", "states")
@@ -64,11 +65,24 @@ def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[Result |
     return source, steps
 
 
+def whole(source: Result, steps: list[Expression], ways: int) -> tuple[Result, list[Expression]]:
+    """One direction of two as both, with weights of 0 for the other."""
+    if len(source.ways) == ways or ways != 2:
+        return source, steps
+    (way,), both = source.ways, replace(source, ways=(0, 1))
+    if steps and isinstance(first := steps[0], Affine):
+        _, codes, scale = first.terms[0]
+        rest = steps[1:]
+    else:
+        codes, scale, rest = np.eye(source.units), np.ones(source.units), steps
+        first = Affine((), np.zeros(source.units), "direction")
+    parts = [codes, np.zeros_like(codes)]
+    wide = np.concatenate(parts if way == 0 else parts[::-1], axis=1)
+    return both, [replace(first, terms=((both, wide, scale),)), *rest]
+
+
 def pick_of(source: Result, steps: list[Expression], ways: int) -> str:
     """Name of the hidden states that reach the answer; ``ways``: directions of the last layer."""
-    if len(source.ways) != ways:
-        way = "backward" if source.ways == (1,) else "forward"
-        raise ValueError(f"{_first(steps)}: its input is the {way} direction alone: must be both")
     if source.what in ("all", "mean", "max"):
         return source.what
     if source.what == "last" or (source.what == "end" and ways == 1):
