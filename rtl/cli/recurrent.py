@@ -168,6 +168,9 @@ def _import_verb(
         for each in told["quantizers"]
     ]
     table(rows, ("quantizer", "becomes", "from", "codes", "exact"), False)
+    for where, steps in told["host"].items():
+        if steps:
+            say(f"the host computes {', '.join(steps)} {'in front' if where == 'before' else where}")
     say(told["fits"])
     if output is not None:
         say(f"the network in integers is in {output}")

@@ -1,6 +1,7 @@
 """Recurrent networks from the command line: what is told, the same codes on every way, one line for a fault."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -8,6 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gradloom.rtl.models.recurrent.example import example_codes, example_network
+from gradloom.rtl.models.recurrent.host import FloatDense, Function
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.models.recurrent.stored import save_network
 from gradloom.sim.reference import cell
@@ -108,23 +110,27 @@ def test_a_stream_keeps_its_state_and_answers_after_each_step(run, tmp_path):
 
 
 def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
-    """Convolution, cell and dense layer; window by window, and as a stream."""
+    """Convolution, cell and dense layer; window by window, and as a stream. The host computes what is behind them."""
     made = example_network(4, 13, 3, kernel=4, stride=2, outputs=6, classes=5)
+    more = FloatDense(weight=np.random.default_rng(2).normal(size=(3, 5)), bias=np.ones(3), name="more")
+    made = replace(made, tail=(Function(op="relu", name="relu"), more, Function(op="softmax", name="softmax")))
     save_network(made, tmp_path / "net")
+    headless = replace(made, head=None, pick="max", tail=(replace(more, weight=np.ones((3, 13))),))
+    save_network(headless, tmp_path / "headless")
     x = example_codes(made, np.random.default_rng(1), 3, 12) * made.input.scale
     np.savez(tmp_path / "x.npz", x=x)
     sizes = {"hidden": 16, "inputs": 8, "parallel": 8, "sequences": 4, "products": 1}
     changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
     assert run("generate", "lstm-zcu104", *changes, "-o", tmp_path / "design")[0] == 0
-    for more in ([], ["--stream"]):
-        asked = ["--model", tmp_path / "net", "--data", tmp_path / "x.npz", *more]
+    for net, *more in (("net",), ("net", "--stream"), ("headless",)):
+        asked = ["--model", tmp_path / net, "--data", tmp_path / "x.npz", *more]
         where = ["lstm-zcu104", "--design", tmp_path / "design", "--engine", "rtl"]
         code, out, _ = run("infer", *where, *asked, "-o", tmp_path / "rtl.npz", "--json")
         told = json.loads(out)
         assert code == 0 and told["cycles"] == told["forecast"] and ("cycles_an_answer" in told) == bool(more)
         assert run("infer", *asked, "-o", tmp_path / "reference.npz")[0] == 0
         with np.load(tmp_path / "rtl.npz") as rtl, np.load(tmp_path / "reference.npz") as reference:
-            assert set(rtl) == set(reference)
+            assert set(rtl) == set(reference) and ("answers" in rtl) == (net == "net")
             for name in rtl:
                 np.testing.assert_array_equal(rtl[name], reference[name])
 

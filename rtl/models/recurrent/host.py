@@ -188,6 +188,6 @@ class Answering:
             what_is = step.op if isinstance(step, Function) else "dense layer"
             if what_is not in ("softmax", "log_softmax"):
                 raise ValueError(
-                    f"{self.name}: has a {what_is} ({step.name!r}) behind its dense layer: {what} of a dense layer's "
+                    f"{self.name}: has a {what_is} ({step.name!r}) behind its dense layer: {what} a dense layer's "
                     "logits, which a softmax may follow; gradloom infer --engine reference runs it"
                 )

@@ -141,7 +141,7 @@ def integer_biases(network: RecurrentNetwork) -> np.ndarray:
     head = network.head
     if head is None or network.pick != "last":
         raise ValueError(f"{network.name}: must have a dense layer behind its last state")
-    network.check_logits("the machine answers by the greatest")
+    network.check_logits("the machine takes the greatest of")
     units = head.scale * network.cell.hidden.scale
     biases = head.bias / units[0]
     if np.any(units != units[0]) or np.any(biases != np.rint(biases)) or np.abs(biases).max() >= 1 << 30:
