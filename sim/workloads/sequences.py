@@ -95,7 +95,8 @@ def infer_sequences(
     -------
     dict
         ``sequences``, ``steps``, ``saturated`` (share of input values beyond the codes), ``labels`` where the network
-        has classes, ``accuracy`` where they are given. A network of one logit has two classes, 1 where it is above 0.
+        has classes, ``accuracy`` where they are given; ``one_logit``, true, of a network with one, which has two
+        classes, 1 where it is above 0.
     """
     if output is not None:
         check_file(output, suffix=".npz")
@@ -132,6 +133,8 @@ def infer_sequences(
     if network.answers:
         scores = network.scores(value, every=every)
         held |= _answers(network, scores)
+    if network.one_logit:
+        told["one_logit"] = True
     if "labels" in held:
         labels = held["labels"]
         told["labels"] = labels.tolist()

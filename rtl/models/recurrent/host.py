@@ -148,8 +148,17 @@ class Answering:
     @property
     def classes(self) -> int | None:
         """Outputs of the last dense layer; None where there is none."""
-        last = next((each for each in reversed(self.tail) if isinstance(each, FloatDense)), self.head)
-        return None if last is None else len(last.bias)
+        return None if self._last_dense is None else len(self._last_dense.bias)
+
+    @property
+    def one_logit(self) -> bool:
+        """Whether the network has one logit of its own; the other, the first, is 0."""
+        last = self._last_dense
+        return last is not None and len(last.bias) == 2 and not (np.any(last.weight[0]) or last.bias[0])
+
+    @property
+    def _last_dense(self) -> Any:
+        return next((each for each in reversed(self.tail) if isinstance(each, FloatDense)), self.head)
 
     @property
     def _orderly(self) -> int:
