@@ -73,7 +73,10 @@ class SequenceSet:
 
 
 def check_sequences(name: str, x: np.ndarray, channels: int, tokens: int = 0) -> None:
-    """Refuses what is not ``[n, steps, channels]`` of finite numbers, or ``[n, steps]`` of ``tokens`` tokens."""
+    """Refuses what is not ``[n, steps, channels]`` of finite numbers.
+
+    With ``tokens`` it must be ``[n, steps]`` of so many tokens.
+    """
     if tokens:
         if x.dtype.kind not in "iu" or x.ndim != 2 or not x.size:
             raise ValueError(

@@ -148,7 +148,10 @@ def infer_sequences(
 
 
 def _answers(network: RecurrentNetwork, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """Labels and logits of a network with classes, and the graph's own output where it is something else."""
+    """Labels and logits of a network with classes, and its answers.
+
+    These are the graph's own output, where it is something else.
+    """
     classes, made = network.classes or 0, {}
     if classes > 1:
         made = {"labels": scores.argmax(axis=-1), "logits": scores}

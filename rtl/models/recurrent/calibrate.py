@@ -185,7 +185,10 @@ def in_float(network: RecurrentNetwork) -> FloatNetwork:
 
 
 def float_states(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
-    """Hidden states of the last layer in float64, ``[n, steps, hidden]``, both directions side by side."""
+    """Hidden states of the last layer in float64, ``[n, steps, hidden]``.
+
+    Those of both directions are side by side.
+    """
     value = np.asarray(network.seen(x), np.float64)
     for layer in network.front:
         value = layer.greatest(value, -np.inf) if isinstance(layer, Pooling) else convolved(layer, value)
@@ -195,7 +198,10 @@ def float_states(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
 
 
 def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
-    """Scores in float64, whose greatest is the label: ``[n, classes]``, or ``[n, steps, classes]``."""
+    """Scores in float64, whose greatest is the label.
+
+    They are ``[n, classes]``, or ``[n, steps, classes]``.
+    """
     value = picked(network.pick, float_states(network, x), network.cell.units)
     if network.head is not None:
         value = value @ network.head.weight.T + network.head.bias

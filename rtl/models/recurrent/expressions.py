@@ -103,7 +103,7 @@ class Part(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Mapped(Expression):
-    """A value as the host maps it, see :class:`~.host.HostStep`: ``kind`` with ``value``."""
+    """A value as the host maps it; see :class:`~.host.HostStep`."""
 
     source: Expression
     kind: str
@@ -113,9 +113,9 @@ class Mapped(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Result(Expression):
-    """Hidden states of recurrent nodes: ``all``, ``last``, ``first``, ``mean`` or ``max`` of the steps.
+    """States of recurrent nodes.
 
-    ``end``: those that each direction ends with; ``state``: the cell states that each ends with; ``states``: all cell
+    ``what``: hidden states of ``all`` steps, of the ``last`` or ``first``, their ``mean`` or ``max``. ``end``: those that each direction ends with; ``state``: the cell states that each ends with; ``states``: all cell
     states.
 
     ``layer``: number of the layer; ``ways``: directions side by side, 0 forward and 1 backward; ``units``: elements of
@@ -242,7 +242,7 @@ class Rectified(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Reduced(Expression):
-    """``last``, ``mean`` or ``max`` over the steps of what is no hidden state any more."""
+    """``last``, ``mean`` or ``max`` over the steps of other values."""
 
     kind: str
     source: Expression
@@ -251,7 +251,7 @@ class Reduced(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Activated(Expression):
-    """``sigmoid``, ``tanh``, or over the channels ``softmax`` or ``log_softmax``."""
+    """``sigmoid`` or ``tanh``; ``softmax`` or ``log_softmax`` of channels."""
 
     kind: str
     source: Expression

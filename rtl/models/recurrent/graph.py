@@ -370,7 +370,10 @@ class Graph(Layers):
         return product(self.values[node.source(value)], codes, scale, node.name)
 
     def _weights(self, node: Node, at: int, source: Expression) -> Weights:
-        """Weights of a product with ``source``; behind the recurrent nodes the host has real ones."""
+        """Weights of a product with ``source``.
+
+        Behind the recurrent nodes the host has real ones.
+        """
         if self.time is None or node.source(at) in self.weights:
             return self.quantized(node, at)
         try:
@@ -425,7 +428,10 @@ class Graph(Layers):
         return self.mapped(node, a, "Div", b) or self.scaled(node, a, 1 / b)
 
     def scaled(self, node: Node, value: Expression, factor: np.ndarray) -> Expression:
-        """See :class:`Layers`; what has no weights gets some, if the host or a layer can have them."""
+        """See :class:`Layers`.
+
+        What has no weights gets some, if the host or a layer can have them.
+        """
         if isinstance(value, (Affine, Convolved, Coded)) or not self.free(value):
             return scaled(value, factor, node.name)
         return self._by_host(value, factor, np.zeros(1), node)

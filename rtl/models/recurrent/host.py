@@ -19,7 +19,7 @@ _OVER_TIME = ("last", "mean", "max")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatDense:
-    """A dense layer: ``weight [outputs, inputs]`` times a value, and ``bias``."""
+    """A dense layer: ``weight`` ``[outputs, inputs]`` and ``bias``."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -54,7 +54,7 @@ class HostStep:
 
 
 def seen(before: Sequence[HostStep], x: np.ndarray) -> np.ndarray:
-    """What a network sees of ``x``, in float32 as an interpreter of ONNX has it."""
+    """What a network sees of ``x``, in an ONNX interpreter's float32."""
     for step in before:
         if step.op == "Gather":
             x = step.value[np.asarray(x, np.int64)]
@@ -152,7 +152,7 @@ class Answering:
 
     @property
     def one_logit(self) -> bool:
-        """Whether the network has one logit of its own; the other, the first, is 0."""
+        """Whether it has one logit of its own; the other, the first, is 0."""
         last = self._last_dense
         return last is not None and len(last.bias) == 2 and not (np.any(last.weight[0]) or last.bias[0])
 
@@ -192,7 +192,7 @@ class Answering:
         return bool(over & {"mean", "max"})
 
     def check_logits(self, what: str) -> None:
-        """Refuses what has no logits of one dense layer that a softmax may follow."""
+        """Refuses other than logits of one dense layer, and a softmax."""
         for step in self.tail:
             what_is = step.op if isinstance(step, Function) else "dense layer"
             if what_is not in ("softmax", "log_softmax"):

@@ -55,7 +55,10 @@ class Layers(Layouts):
                 )
 
     def by_channel(self, node: Node, value: int, at: int, what: str) -> np.ndarray:
-        """Constant input ``at`` as one number, or one for each channel of input ``value``."""
+        """Constant input ``at``: one number, or one a channel of a value.
+
+        ``value``: the input that is this value.
+        """
         array, labels = self.real(node, at, what), self.labels.get(node.source(value))
         if array.ndim > max(len(labels or ()), 1 if array.size == 1 else 0):
             raise RefusedNode(f"its {what} has {array.ndim} dimensions, more than its input")

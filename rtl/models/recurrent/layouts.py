@@ -278,7 +278,10 @@ class Layouts:
         return node.integers(at, "", what) or []
 
     def _last_of(self, node: Node, at: int) -> int | None:
-        """Index of the last element of an axis, None where no constant of the node can be it."""
+        """Index of the last element of an axis.
+
+        None where no constant of the node can be it.
+        """
         name = node.source(0)
         sizes, fixed = self.graph.shapes.get(name, ()), self.graph.fixed.get(name, ())
         varying = any(each in self.graph.varying for each in node.inputs[1:])

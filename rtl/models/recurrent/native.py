@@ -68,7 +68,7 @@ class FloatCell:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatNetwork(Answering):
-    """Convolutions over time, recurrent nodes and what makes an answer of their hidden states.
+    """Layers over time, recurrent nodes, and an answer of their states.
 
     ``pick``, ``below``, ``backward``, ``before`` and ``tail``: see
     :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
@@ -223,7 +223,10 @@ class _Reader:
     def _stacked(
         self, cells: list[FloatCell], source: Expression, labels: tuple[str, ...], axes: tuple[str, str]
     ) -> list[FloatCell]:
-        """Cells of a further layer; dense layers between it and the layer before become part of its weights."""
+        """Cells of a further layer.
+
+        Dense layers between it and the layer before become part of its weights.
+        """
         second = "a second recurrent node whose input is not all hidden states of the node before it"
         if not is_behind(source):
             raise RefusedNode(second)

@@ -92,7 +92,7 @@ class RecurrentNetwork(Answering):
     tail: tuple[FloatDense | Function, ...] = ()
 
     def codes(self, x: np.ndarray) -> np.ndarray:
-        """Codes of real numbers ``[n, steps, channels]``, or of tokens ``[n, steps]``."""
+        """Codes of numbers ``[n, steps, channels]``, or tokens ``[n, steps]``."""
         return self.input.codes(seen(self.before, x))
 
     @property

@@ -258,7 +258,7 @@ class _Reader:
             value = value.source
 
     def _head(self) -> tuple[Dense | None, str, list[FloatDense | Function]]:
-        """The machine's dense layer, the hidden states that reach it, and what the host computes behind it."""
+        """The machine's dense layer, what reaches it, and what follows it."""
         source, steps = answer_of(self.graph.graph, self.graph.values)
         if source is None:
             return None, "last", []

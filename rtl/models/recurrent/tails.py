@@ -82,7 +82,10 @@ def whole(source: Result, steps: list[Expression], ways: int) -> tuple[Result, l
 
 
 def pick_of(source: Result, steps: list[Expression], ways: int) -> str:
-    """Name of the hidden states that reach the answer; ``ways``: directions of the last layer."""
+    """Name of the hidden states that reach the answer.
+
+    ``ways``: directions of the last layer.
+    """
     if source.what in ("all", "mean", "max"):
         return source.what
     if source.what == "last" or (source.what == "end" and ways == 1):
@@ -117,16 +120,16 @@ def steps_of(expressions: Iterable[Expression]) -> list[FloatDense | Function]:
 
 
 def commuted(pick: str, head: object, tail: list[FloatDense | Function]) -> tuple[str, list[FloatDense | Function]]:
-    """A dense layer of all steps, of which the last or the mean is taken, is one of the last or of the mean."""
+    """A dense layer in front of the last or the mean of steps is behind it."""
     if head is not None and pick == "all" and tail and isinstance(tail[0], Function) and tail[0].op in ("last", "mean"):
         return tail[0].op, tail[1:]
     return pick, tail
 
 
 def with_two_logits(rows: int | None, tail: list[FloatDense | Function]) -> tuple[bool, list[FloatDense | Function]]:
-    """One logit of two classes as two, of which the first is 0; a Sigmoid behind it is part of that.
+    """One logit of two classes as two, of which the first is 0.
 
-    ``rows``: outputs of the head, None where there is none. Returns whether the head is to get a row of zeros in front,
+    A Sigmoid behind it is part of that. ``rows``: outputs of the head, None where there is none. Returns whether the head is to get a row of zeros in front,
     and the tail.
     """
     at = max((n for n, each in enumerate(tail) if isinstance(each, FloatDense)), default=-1)
