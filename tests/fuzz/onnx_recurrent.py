@@ -36,6 +36,7 @@ HARMFUL = (
     "bias of steps",
     "reset first",
     "batches for steps",
+    "front axes",
 )
 
 
@@ -208,7 +209,24 @@ class _Maker:
         self.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, [sizes[each] for each in order]))
         return _Value("x", order, self.channels)
 
+    def turned(self, value: _Value) -> _Value:
+        """Numbers of each step where those of each channel should be."""
+        form = self.one("vector", "weights", "batch")
+        if form == "batch":
+            value = self.to(value, "ntc")
+            held = [self.weights(self.steps), self.weights(self.steps), self.weights(self.steps), np.ones(self.steps)]
+            inputs = [value.name, *(self.held_as(each.astype(np.float32)) for each in held)]
+            return _Value(self.node("BatchNormalization", inputs), "ntc", value.width)
+        value = self.to(value, "nct")
+        if form == "vector":
+            made = self.node("Mul", [value.name, self.held_as(self.weights(self.steps))])
+        else:
+            made = self.node("MatMul", [value.name, self.held_as(self.weights(self.steps, self.steps))])
+        return _Value(made, "nct", value.width)
+
     def fronts(self, value: _Value) -> _Value:
+        if self.harmful == "front axes":
+            return self.turned(value)
         for each in self.front.split():
             if each == "normal":
                 value = self.normal(value)

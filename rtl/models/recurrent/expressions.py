@@ -115,8 +115,8 @@ class Mapped(Expression):
 class Result(Expression):
     """States of recurrent nodes.
 
-    ``what``: hidden states of ``all`` steps, of the ``last`` or ``first``, their ``mean`` or ``max``. ``end``: those that each direction ends with; ``state``: the cell states that each ends with; ``states``: all cell
-    states.
+    ``what``: hidden states of ``all`` steps, of the ``last`` or ``first``, their ``mean`` or ``max``; ``end``: those
+    that each direction ends with; ``state``: the cell states that each ends with; ``states``: all cell states.
 
     ``layer``: number of the layer; ``ways``: directions side by side, 0 forward and 1 backward; ``units``: elements of
     each.

@@ -447,6 +447,7 @@ class Graph(Layers):
         count = channels(value)
         if not count or (self.time is None and len(self.labels[node.outputs[0]] or ()) != 3):
             raise RefusedNode("only values [n, steps, channels] of known channels can be scaled and shifted here")
+        self.check_square(count)
         weight = np.diag(np.broadcast_to(factor, (count,)))
         return Affine(
             ((value, weight, np.ones(count)),), np.broadcast_to(offset, (count,)).astype(np.float64), node.name

@@ -23,6 +23,8 @@ from .layouts import CHANNELS, Labels, Layouts
 
 __all__ = ["Layers"]
 
+#: Channels of a layer of each channel with itself alone, which gets a square of weights.
+_MOST_CHANNELS = 1 << 12
 _DIMENSIONS = {3: "over time", 4: "over steps and features"}
 
 
@@ -170,6 +172,7 @@ class Layers(Layouts):
         if any(map(any, pads)) and not node.attribute("count_include_pad", 0):
             raise RefusedNode("it has pads that the mean leaves out: only count_include_pad=1 is supported")
         node.attribute("count_include_pad")
+        self.check_square(count)
         codes = np.broadcast_to(
             np.eye(count, dtype=np.int64).reshape(count, count, *[1] * len(kernel)), (count, count, *kernel)
         )
@@ -185,6 +188,12 @@ class Layers(Layouts):
             node.name,
             self._labels(node)[1],
         )
+
+    @staticmethod
+    def check_square(count: int) -> None:
+        """Refuses weights of ``count`` channels with themselves that fill memory."""
+        if count > _MOST_CHANNELS:
+            raise RefusedNode(f"it has {count} channels: at most {_MOST_CHANNELS:,} here")
 
     def _channels(self, node: Node) -> int:
         """Channels of a layer's input; 0 where they are not known."""

@@ -129,8 +129,8 @@ def commuted(pick: str, head: object, tail: list[FloatDense | Function]) -> tupl
 def with_two_logits(rows: int | None, tail: list[FloatDense | Function]) -> tuple[bool, list[FloatDense | Function]]:
     """One logit of two classes as two, of which the first is 0.
 
-    A Sigmoid behind it is part of that. ``rows``: outputs of the head, None where there is none. Returns whether the head is to get a row of zeros in front,
-    and the tail.
+    A Sigmoid behind it is part of that. ``rows``: outputs of the head, None where there is none. Returns whether the
+    head is to get a row of zeros in front, and the tail.
     """
     at = max((n for n, each in enumerate(tail) if isinstance(each, FloatDense)), default=-1)
     after = [each for each in tail[at + 1 :] if isinstance(each, Function)]
