@@ -191,6 +191,8 @@ class _Maker:
 
     def input(self) -> _Value:
         open_batch, open_steps = self.rng.random(2) < 0.5
+        if self.harmful in ("bias of steps", "flattened", "front axes"):
+            open_steps = False
         order = self.one("ntc", "tnc")
         sizes = {"n": "batch" if open_batch else self.n, "t": "length" if open_steps else self.steps}
         self.fixed = not open_batch, not open_steps
@@ -478,14 +480,15 @@ class _Maker:
             self.kind = "LSTM"
         if self.harmful == "reset first":
             self.kind = "GRU"
-        if self.harmful == "reverse":
+        if self.harmful in ("reverse", "bias of steps"):
             self.ways = 1
         value = self.fronts(self.input())
         seen, layers = value, []
         for number in range(self.one(1, 1, 2, 3)):
             if number and self.rng.random() < 0.25:
                 value = self.dense(value, int(self.rng.integers(2, 6)))
-            value = self.recurrent(value, int(self.rng.integers(2, 6)))
+            units = self.steps if self.harmful == "bias of steps" else int(self.rng.integers(2, 6))
+            value = self.recurrent(value, units)
             layers.append(value)
         every = value
         if self.harmful == "skip":

@@ -191,7 +191,7 @@ class Layers(Layouts):
 
     @staticmethod
     def check_square(count: int) -> None:
-        """Refuses weights of ``count`` channels with themselves that fill memory."""
+        """Refuses a square of ``count`` weights that fills memory."""
         if count > _MOST_CHANNELS:
             raise RefusedNode(f"it has {count} channels: at most {_MOST_CHANNELS:,} here")
 
