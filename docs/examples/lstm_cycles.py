@@ -76,7 +76,7 @@ def spar(parallel, *, stream, rtl):
     """
     network, config = load_network(spar_model(0)), RecurrentConfig(parallel=parallel)
     image = CellImage(network, config)
-    rows = image.windows(network.input.codes(spar_person(1).x_test[:1]))
+    rows = image.windows(network.codes(spar_person(1).x_test[:1]))
     steps = range(rows.shape[1])
     parts = [rows[:, at : at + 1] for at in steps] if stream else [rows]
     programs = [

@@ -99,7 +99,7 @@ def main() -> None:
                 torch.onnx.export(model, (torch.from_numpy(x[:2]),), path, dynamo=False)
                 source = load_native(path)
                 network = quantized(source, x, Bits.of(BITS))
-                z = cell.logits(network, cell.run(network, network.input.codes(x_test)))
+                z = cell.logits(network, cell.run(network, network.codes(x_test)))
                 before, after = (100 * (each.argmax(1) == y_test).mean() for each in (float_logits(source, x_test), z))
                 rows.append({"data": name, "network": kind, "float": round(before, 1), BITS: round(after, 1)})
     table(rows, tuple(rows[0]), asked.json)

@@ -173,7 +173,7 @@ def checked(model, network, persons):
     told = {}
     for person in persons:
         x, y = spar_windows((person,))
-        trace = reference.run(network, network.input.codes(x))
+        trace = reference.run(network, network.codes(x))
         with torch.no_grad():
             h, z = model(torch.from_numpy(x))
         if not np.array_equal(np.rint(h.numpy() / STATES[0]), trace.state.h):

@@ -24,8 +24,8 @@ def import_model(
     model : path
         ``.onnx``, or the folder of an earlier import.
     calibrate : path, optional
-        .npz with sequences ``x``, ``[n, steps, channels]``: the model is a native LSTM, GRU or RNN in floating point,
-        and is quantised by them.
+        .npz with sequences ``x``, ``[n, steps, channels]``, or tokens ``[n, steps]``: the model is a native LSTM, GRU
+        or RNN in floating point, and is quantised by them.
     bits : str, optional
         Widths of codes for that, ``W8A6C8`` by default: of weights, of activations and gates, and of what the cell
         remembers.
@@ -90,7 +90,7 @@ def _calibrated(model: Path, data: Path, bits: str | None) -> Any:
     network = load_native(model)
     x = read_npz(data, ["x"])["x"]
     try:
-        check_sequences("x", x, network.channels)
+        check_sequences("x", x, network.channels, network.tokens)
         return quantized(network, x, widths)
     except ValueError as error:
         raise ValueError(f"calibrate={data}: {error}") from None
@@ -168,6 +168,9 @@ def _import_verb(
         for each in told["quantizers"]
     ]
     table(rows, ("quantizer", "becomes", "from", "codes", "exact"), False)
+    for where, steps in told["host"].items():
+        if steps:
+            say(f"the host computes {', '.join(steps)} {'in front' if where == 'before' else where}")
     say(told["fits"])
     if output is not None:
         say(f"the network in integers is in {output}")

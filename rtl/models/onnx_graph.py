@@ -190,6 +190,8 @@ class OnnxGraph:
         :attr:`open_sizes`), which stands in the shapes of all values that have this size.
     open_sizes : dict of int to str
         Those numbers, with the names of the sizes.
+    fixed : dict of str to tuple of int
+        :attr:`shapes`, with 0 for each size that depends on one that the file leaves open.
     varying : set of str
         Folded values that depend on a size that the file leaves open.
     """
@@ -206,6 +208,10 @@ class OnnxGraph:
         first, second = (_Walk(self, pins, outer) for pins in _PINS)
         self.inputs, self.outputs, self.nodes = first.inputs, first.outputs, first.nodes
         self.constants, self.shapes, self.open_sizes = first.constants, first.shapes, first.open_sizes
+        self.fixed = {
+            name: tuple(a if a == b else 0 for a, b in zip(sizes, second.shapes.get(name, sizes)))
+            for name, sizes in first.shapes.items()
+        }
         self.varying = {
             name
             for name, value in first.constants.values.items()
@@ -329,6 +335,10 @@ class _Walk:
         for name in filter(None, node.inputs):
             if name not in self.constants and name not in self.made:
                 raise RefusedNode(f"its input {name!r} comes from nowhere")
+        if node.kind == "Split" and not node.domain and not any(node.inputs[1:]) and not node.has("num_outputs"):
+            # The library of onnx would divide by 0 for it, which ends the process.
+            if self.graph.schema(node).since_version >= 18:
+                raise RefusedNode("has neither num_outputs nor sizes of its parts, of which this opset needs one")
         names = list(filter(None, node.inputs))
         if node.kind in FOLDED and not node.domain and all(name in self.constants for name in names):
             self.constants.fold(node.proto, self._renamed(node))
@@ -375,6 +385,14 @@ class _Walk:
             if node.kind in _SAME_SHAPE and node.inputs[0] in self.types:
                 self.types[node.outputs[0]] = self.types[node.inputs[0]]
                 self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
+            return
+        if any(each.HasField("g") for each in node.proto.attribute):
+            # Inference within inner graphs divides by 0 in some, which ends the process.
+            if node.kind == "Scan":
+                steps = next((each.i for each in node.proto.attribute if each.name == "num_scan_inputs"), 0)
+                for name, state in zip(node.outputs, node.inputs[: len(node.inputs) - steps]):
+                    if name and state in self.shapes:
+                        self.types[name], self.shapes[name] = self.types[state], self.shapes[state]
             return
         schema = self.graph.schema(node)
         if schema is None:

@@ -47,6 +47,8 @@ class SequenceSet:
     y_train, y_test : integer arrays ``[n]``, each in ``[0, classes)``
     classes, channels : int
         Of the network that is to take them.
+    tokens : int
+        Rows of the table with which it begins: then ``x`` are tokens ``[n, steps]``; 0: there is none.
     """
 
     x_train: np.ndarray
@@ -55,13 +57,14 @@ class SequenceSet:
     y_test: np.ndarray
     classes: int
     channels: int
+    tokens: int = 0
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):
             x, y = f"x_{part}", f"y_{part}"
-            check_sequences(x, getattr(self, x), self.channels)
+            check_sequences(x, getattr(self, x), self.channels, self.tokens)
             _check_classes(y, getattr(self, y), len(getattr(self, x)), self.classes)
-            object.__setattr__(self, x, np.asarray(getattr(self, x), np.float32))
+            object.__setattr__(self, x, np.asarray(getattr(self, x), np.int64 if self.tokens else np.float32))
             object.__setattr__(self, y, np.asarray(getattr(self, y), np.int64))
         if self.x_train.shape[1] != self.x_test.shape[1]:
             raise ValueError(
@@ -69,8 +72,19 @@ class SequenceSet:
             )
 
 
-def check_sequences(name: str, x: np.ndarray, channels: int) -> None:
-    """Refuses what is not ``[n, steps, channels]`` of finite numbers."""
+def check_sequences(name: str, x: np.ndarray, channels: int, tokens: int = 0) -> None:
+    """Refuses what is not ``[n, steps, channels]`` of finite numbers.
+
+    With ``tokens`` it must be ``[n, steps]`` of so many tokens.
+    """
+    if tokens:
+        if x.dtype.kind not in "iu" or x.ndim != 2 or not x.size:
+            raise ValueError(
+                f"{name} has dtype {x.dtype} and shape {list(x.shape)}: the network takes tokens, integers [n, steps]"
+            )
+        if x.min() < 0 or x.max() >= tokens:
+            raise ValueError(f"{name} holds tokens from {x.min()} to {x.max()}: must be from 0 to {tokens - 1}")
+        return
     if x.dtype.kind not in "fiu":
         raise ValueError(f"{name} has dtype {x.dtype}: it must be numbers")
     if x.ndim != 3 or not x.size:
@@ -89,14 +103,14 @@ def _check_classes(name: str, y: np.ndarray, count: int, classes: int) -> None:
         raise ValueError(f"{name} holds {y.min()} to {y.max()}: classes must be from 0 to {classes - 1}")
 
 
-def load_sequences(path: Path, *, classes: int, channels: int) -> SequenceSet:
+def load_sequences(path: Path, *, classes: int, channels: int, tokens: int = 0) -> SequenceSet:
     """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a user's file.
 
     :class:`ValueError` says what is wrong with them.
     """
     arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
     try:
-        return SequenceSet(**arrays, classes=classes, channels=channels)
+        return SequenceSet(**arrays, classes=classes, channels=channels, tokens=tokens)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -139,6 +139,6 @@ def labels(request: Request) -> str:
     x, _ = spar_windows(FOLDS[0])
     if request.samples > len(x):
         raise ValueError(f"samples={request.samples}: must be at most {len(x)}, the shipped sequences")
-    codes = network.input.codes(x[: request.samples])
+    codes = network.codes(x[: request.samples])
     run_cell(network, codes, request.config, request.files(), progress=request.tell)
     return f"labels of {request.samples} sequences of {codes.shape[1]} steps by an LSTM of {units}"

@@ -15,6 +15,7 @@ import numpy as np
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.network import Network
+from gradloom.rtl.models.recurrent.host import seen
 from gradloom.rtl.models.recurrent.network import RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_head, scales_for, sizes_of, tap_network
@@ -105,7 +106,7 @@ def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
 
 
 def _run(network: RecurrentNetwork, x: np.ndarray) -> reference.Trace:
-    return reference.run(network, network.input.codes(x))
+    return reference.run(network, network.codes(x))
 
 
 def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
@@ -148,7 +149,7 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
                 f"recordings {data.channels} and {data.classes}; give --data"
             )
     else:
-        data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels)
+        data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens)
         name = f"data={asked.data}"
     if asked.limit is not None:
         if asked.limit > len(data.x_train):
@@ -169,11 +170,11 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
 def _base(path: Path, recurrent: RecurrentNetwork) -> np.ndarray:
     x = read_npz(path, ["x"])["x"]
     try:
-        check_sequences("x", x, recurrent.channels)
+        check_sequences("x", x, recurrent.channels, recurrent.tokens)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     _check(recurrent, x, f"base={path}")
-    return x.astype(np.float32)
+    return x if recurrent.tokens else x.astype(np.float32)
 
 
 class _Sequences(ImageTask):
@@ -264,7 +265,8 @@ def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel:
     """
     hidden, state = real_states(network, x)
     cell = network.lstm
-    source = real_front(network.front[:-1] if network.last_conv is not None else network.front, x)
+    layers = network.front[:-1] if network.last_conv is not None else network.front
+    source = real_front(layers, seen(network.before, x))
     units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.source.scale)
     sums = input_sums(network, source.astype(np.float64), parallel)
     parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), sums)

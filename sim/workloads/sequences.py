@@ -10,9 +10,11 @@ import numpy as np
 from gradloom.rtl.models.archive import read_npz
 from gradloom.rtl.models.recurrent.cells import GruCell, RnnCell
 from gradloom.rtl.models.recurrent.front import Conv, Pool
+from gradloom.rtl.models.recurrent.host import picked, seen
 from gradloom.rtl.models.recurrent.lstm import Gate, LstmCell
 from gradloom.rtl.models.recurrent.network import Cell, RecurrentNetwork
 from gradloom.rtl.models.recurrent.stored import load_network
+from gradloom.rtl.models.sequences import check_sequences
 from gradloom.rtl.output import check_file, staged_file
 
 from ..reference import cell as reference
@@ -74,7 +76,8 @@ def infer_sequences(
     model : path
         An ``.onnx`` file, or a folder of an import.
     data : path
-        .npz with ``x``, real numbers ``[n, steps, channels]``, and classes ``y``, ``[n]``, if there are any.
+        .npz with ``x``, real numbers ``[n, steps, channels]``, or tokens ``[n, steps]`` of a network that begins with a
+        table of them, and classes ``y``, ``[n]``, if there are any.
     limit : int, optional
         Number of sequences.
     engine : str
@@ -83,7 +86,8 @@ def infer_sequences(
     stream : bool
         Keep the state from one sequence to the next, and answer after each step.
     output : path, optional
-        .npz that gets ``labels`` and ``logits`` (where the network has a head) and the hidden states ``h``
+        .npz that gets ``labels`` and ``logits`` (where the network has a dense layer), ``answers`` (the graph's own
+        output where it is neither logits nor states, such as a softmax) and the hidden states ``h``
         ``[n, steps, hidden]``; of the reference as codes, with codes ``u`` at the cell's input and ``c`` of the last
         cell state.
 
@@ -91,7 +95,8 @@ def infer_sequences(
     -------
     dict
         ``sequences``, ``steps``, ``saturated`` (share of input values beyond the codes), ``labels`` where the network
-        has a head, ``accuracy`` where classes are given.
+        has classes, ``accuracy`` where they are given; ``one_logit``, true, of a network with one, which has two
+        classes, 1 where it is above 0.
     """
     if output is not None:
         check_file(output, suffix=".npz")
@@ -103,30 +108,35 @@ def infer_sequences(
     if stream:
         if any(backward is not None for _, backward in network.layers):
             raise ValueError("stream: must be left out, a direction of the network begins at the last step")
-        if network.head is not None and network.pick == "mean":
-            raise ValueError("stream: must be left out, the network's head takes the mean of all steps")
-        x, y = x.reshape(1, -1, x.shape[2]), None if y is None else y.repeat(x.shape[1])[None]
+        if network.waits:
+            raise ValueError("stream: must be left out, the network's answer takes the mean or maximum of all steps")
+        x, y = x.reshape(1, -1, *x.shape[2:]), None if y is None else y.repeat(x.shape[1])[None]
     beyond = check_fits(network, x, f"data={data}")
     every = stream or network.pick == "all"
     figures: dict[str, Any] = {}
     if engine == "float":
-        hidden, state = real_states(network, x)
+        hidden, _ = real_states(network, x)
         held = {"h": hidden}
-        logits = None if network.head is None else _real_logits(network, hidden, every)
+        value = _real_logits(network, hidden, every)
     else:
-        codes = network.input.codes(x)
+        codes = network.codes(x)
         if engine == "rtl" and ran is not None:
             run = ran(network, codes, every=every, stream=stream)
             trace, figures = run.trace, run.figures
-            logits = _logits(network, run.sums, every)
+            value = _host_value(network, trace, every) if run.sums is None else _logits(network, run.sums, every)
         else:
             trace = reference.run(network, codes)
-            logits = None if network.head is None else reference.logits(network, trace, every=every)
+            has = network.head is not None
+            value = reference.logits(network, trace, every=every) if has else _host_value(network, trace, every)
         held = {"h": trace.h, "c": trace.state.c, "u": trace.u}
     told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond} | figures
-    if logits is not None:
-        labels = logits.argmax(axis=-1)
-        held |= {"labels": labels, "logits": logits}
+    if network.answers:
+        scores = network.scores(value, every=every)
+        held |= _answers(network, scores)
+    if network.one_logit:
+        told["one_logit"] = True
+    if "labels" in held:
+        labels = held["labels"]
         told["labels"] = labels.tolist()
         if y is not None and not stream:
             right = labels == (y[:, None] if labels.ndim == 2 else y)
@@ -137,12 +147,31 @@ def infer_sequences(
     return told
 
 
+def _answers(network: RecurrentNetwork, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """Labels and logits of a network with classes, and its answers.
+
+    These are the graph's own output, where it is something else.
+    """
+    classes, made = network.classes or 0, {}
+    if classes > 1:
+        made = {"labels": scores.argmax(axis=-1), "logits": scores}
+    if network.ending or not made:
+        made["answers"] = network.answer(scores)
+    return made
+
+
+def _host_value(network: RecurrentNetwork, trace: reference.Trace, every: bool) -> np.ndarray:
+    """Hidden states that reach the tail of a network without a head."""
+    pick = "all" if every else network.pick
+    return picked(pick, trace.h * network.cell.hidden.scale, network.cell.units)
+
+
 def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Hidden states of all steps and the last cell state in float64.
 
     There are no quantisers; weights are as the codes have them.
     """
-    x = real_front(network.front, x)
+    x = real_front(network.front, seen(network.before, x))
     c = np.zeros(0)
     for cell, backward in network.layers:
         hidden, c = _real_steps(cell, x)
@@ -204,19 +233,12 @@ _REAL: dict[type, Any] = {LstmCell: _real_lstm, GruCell: _real_gru, RnnCell: _re
 
 
 def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> np.ndarray:
-    head = network.head
-    assert head is not None
-    picked = hidden if every else hidden.mean(axis=1) if network.pick == "mean" else hidden[:, -1]
-    if network.pick == "ends" and not every:
-        units = network.cell.units
-        picked = np.concatenate([hidden[:, -1, :units], hidden[:, 0, units:]], axis=1)
-    return picked @ head.weight.T * head.scale + head.bias
+    value, head = picked("all" if every else network.pick, hidden, network.cell.units), network.head
+    return value if head is None else value @ head.weight.T * head.scale + head.bias
 
 
-def _logits(network: RecurrentNetwork, sums: np.ndarray | None, every: bool) -> np.ndarray | None:
+def _logits(network: RecurrentNetwork, sums: np.ndarray, every: bool) -> np.ndarray:
     """Of a machine's sums; for the mean, those of all steps."""
-    if sums is None:
-        return None
     if network.pick == "mean" and not every:
         return reference.real_logits(network, sums.sum(axis=1), sums.shape[1])
     return reference.real_logits(network, sums)
@@ -225,27 +247,20 @@ def _logits(network: RecurrentNetwork, sums: np.ndarray | None, every: bool) -> 
 def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:
     arrays = read_npz(path, ["x"], optional=["y"])
     x, y = arrays["x"], arrays.get("y")
-    if x.dtype.kind not in "fiu":
-        raise ValueError(f"{path}: x has dtype {x.dtype}: it must be numbers")
-    if x.ndim != 3 or not x.size:
-        raise ValueError(f"{path}: x has shape {list(x.shape)}: expected [n, steps, channels], none of them 0")
-    if x.shape[2] != network.channels:
-        raise ValueError(f"{path}: x has {x.shape[2]} channels: {network.name} takes {network.channels}")
-    if not np.isfinite(x).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise ValueError(f"{path}: x{list(at)} is {x[at]}: it must be finite")
+    try:
+        check_sequences("x", x, network.channels, network.tokens)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     if y is not None:
         if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
             raise ValueError(f"{path}: y has dtype {y.dtype} and shape {list(y.shape)}: expected integers, [{len(x)}]")
-        if network.head is not None and (y.min() < 0 or y.max() >= len(network.head.bias)):
-            raise ValueError(
-                f"{path}: y holds {y.min()} to {y.max()}: classes must be from 0 to {len(network.head.bias) - 1}"
-            )
+        if network.classes is not None and (y.min() < 0 or y.max() >= network.classes):
+            raise ValueError(f"{path}: y holds {y.min()} to {y.max()}: classes must be from 0 to {network.classes - 1}")
     if limit is not None:
         if not 1 <= limit <= len(x):
             raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the sequences that there are")
         x, y = x[:limit], None if y is None else y[:limit]
-    return x.astype(np.float32), y
+    return (x if network.tokens else x.astype(np.float32)), y
 
 
 def check_fits(network: RecurrentNetwork, x: np.ndarray, name: str) -> float:
@@ -258,7 +273,7 @@ def check_fits(network: RecurrentNetwork, x: np.ndarray, name: str) -> float:
         if layer.steps(steps) < 1:
             raise ValueError(f"{name}: x has {x.shape[1]} steps: at least {layer.kernel}, the kernel of {layer.name!r}")
         steps = layer.steps(steps)
-    beyond = _beyond(network, x)
+    beyond = _beyond(network, seen(network.before, x))
     if beyond > _MOST_SATURATED:
         coding = network.input
         raise ValueError(

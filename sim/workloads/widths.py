@@ -31,9 +31,9 @@ def _given(model: str, data: str) -> tuple[FloatNetwork, np.ndarray, np.ndarray,
         seen = tuple(person for person in range(1, PERSONS + 1) if person not in FOLDS[0])
         return in_float(load_network(spar_model(0))), spar_windows(seen)[0][::_SPARSE], *spar_windows(FOLDS[0])
     network = load_native(model)
-    if network.cell.kind != "LSTM" or network.head is None:
-        raise ValueError(f"model={model}: must be an LSTM with a dense layer behind it")
-    held = load_sequences(Path(data), classes=len(network.head.bias), channels=network.channels)
+    if network.cell.kind != "LSTM" or network.head is None or network.classes is None or network.pick == "all":
+        raise ValueError(f"model={model}: must be an LSTM with a dense layer behind its last states or their mean")
+    held = load_sequences(Path(data), classes=network.classes, channels=network.channels, tokens=network.tokens)
     return network, held.x_train, held.x_test, held.y_test
 
 
@@ -47,7 +47,7 @@ def of_widths(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     network = quantized(source, calibrating, Bits.of(point["codes"]))
     image = CellImage(network, preset.config)
     image.check()
-    first = reference.run(network, network.input.codes(x[:1]))
+    first = reference.run(network, network.codes(x[:1]))
     program = CellProgram(image, image.windows(first.source), preset.config, states=False)
     total, steps = forecast_placed(program).total, first.h.shape[1]
     found = {
@@ -60,7 +60,7 @@ def of_widths(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     if point["accuracy_of"] != "":
         count = len(x) if point["accuracy_of"] == "all" else int(point["accuracy_of"])
         kept = np.arange(min(count, len(x))) * len(x) // min(count, len(x))
-        trace = reference.run(network, network.input.codes(x[kept]))
-        right = reference.logits(network, trace).argmax(axis=-1) == y[kept]
+        trace = reference.run(network, network.codes(x[kept]))
+        right = network.scores(reference.logits(network, trace)).argmax(axis=-1) == y[kept]
         found["accuracy"] = round(float(right.mean()), 6)
     return found

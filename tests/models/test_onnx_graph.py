@@ -110,6 +110,7 @@ def test_shapes_go_through_computed_shapes():
     graph = OnnxGraph(model(nodes, sizes=("n", 3, 4), constants=constants))
     assert kinds(graph) == ["Reshape"]
     assert graph.shapes["y"] == (*graph.open_sizes, 12)
+    assert graph.fixed["y"] == (0, 12)
 
 
 def test_nodes_come_after_their_inputs_in_any_file():
@@ -192,3 +193,8 @@ def test_what_an_inner_graph_reads_is_needed():
     assert kinds(graph) == ["Sigmoid", "Scan"]
     inner = OnnxGraph(graph.model, body, {"outside": np.ones(4, np.float32)})
     assert kinds(inner) == ["Add"] and inner.outputs == ["next", "next"]
+
+
+def test_a_split_into_no_number_of_parts_does_not_end_the_process():
+    with pytest.raises(ValueError, match=r"\(Split\): .*neither num_outputs nor sizes"):
+        OnnxGraph(model([node("Split", "x", "y z")], outputs=("y", "z"), opset=21))

@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gradloom import finetune
 from gradloom.rtl.machines.presets import PRESETS
+from gradloom.rtl.models.recurrent.host import Function
 from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.models.recurrent.taps import NORM, PARTS, TapSums, scales_for, sizes_of, tap_network
 from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_person, spar_windows
@@ -191,6 +193,13 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
 def test_a_network_without_logits_of_a_sequence_is_refused():
     with pytest.raises(ValueError, match="has no dense layer behind its recurrent node"):
         tap_network(load_network(AUTHORS), TAPS, 5)
+
+
+@pytest.mark.parametrize("op", ["sigmoid", "relu"])
+def test_a_fine_tune_of_other_than_logits_is_refused(op):
+    network = replace(NETWORK, tail=(Function(op=op, name="behind"),))
+    with pytest.raises(ValueError, match=rf"has a {op} \('behind'\) behind its dense layer: a fine-tune needs"):
+        tap_network(network, TAPS, 5)
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")

@@ -1,10 +1,12 @@
 """A small machine runs an LSTM, makes its taps and learns from them, in one program of simulated RTL."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from gradloom.rtl.models.recurrent.example import example_codes, example_network
+from gradloom.rtl.models.recurrent.host import Function
 from gradloom.rtl.models.recurrent.stored import save_network
 
 SIZES = {
@@ -33,7 +35,8 @@ SIZES = {
 
 def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path):
     """Sequences in three commands; every word of the taps and of the adapter equals the reference."""
-    made = example_network(6, 8, 3, kernel=4, stride=2, outputs=7, classes=4)
+    softmax = Function(op="log_softmax", name="softmax")  # of the logits that the adapter adds to
+    made = replace(example_network(6, 8, 3, kernel=4, stride=2, outputs=7, classes=4), tail=(softmax,))
     save_network(made, tmp_path / "net")
     random = np.random.default_rng(3)
     x = example_codes(made, random, 9, 12) * made.input.scale

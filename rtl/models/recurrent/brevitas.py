@@ -1,10 +1,9 @@
 """Brevitas' QuantLSTMCell, a node with weights and quantisers."""
 
-from typing import Any
-
 import numpy as np
 
 from ..onnx_file import RefusedNode
+from ..onnx_graph import Node
 from .coding import Coding
 from .graph import Graph, code_range
 from .lstm import LstmCell
@@ -29,42 +28,46 @@ _QUANTIZERS = (
 )
 
 
-def brevitas_cell(graph: Graph, node: Any, attributes: dict[str, Any]) -> LstmCell:
+def brevitas_cell(graph: Graph, node: Node) -> LstmCell:
     """The cell of a node, as ``export_qonnx(dynamo=False)`` writes it."""
-    if len(node.input) != 48:
+    if len(node.inputs) != 48:
         raise RefusedNode(
-            f"it has {len(node.input)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) writes them"
+            f"it has {len(node.inputs)} inputs: expected 48, as Brevitas' export_qonnx(dynamo=False) writes them"
         )
-    for name in node.input[1:3]:
-        check_start(graph, name)
-    codings = _codings(graph, node, attributes)
+    for at in (1, 2):
+        check_start(graph, node.source(at))
+    codings = _codings(node)
     gates, one = {}, 0
+    coupled = node.attribute("cifg", 0)
     for number, name in enumerate(_WEIGHTS):
-        if name == "forget" and attributes.get("cifg", 0):
+        if name == "forget" and coupled:
             # 1 goes through the quantiser of the input gate, which may clip it.
             one = int(codings["input_sigmoid"].codes(np.ones(1))[0])
             continue
-        w, u = (graph.quantized(node.input[first + number]) for first in (3, 7))
-        bias = graph.real(node.input[11 + number]).reshape(-1)
+        w, u = (graph.quantized(node, first + number) for first in (3, 7))
+        bias = graph.real(node, 11 + number, "bias").reshape(-1)
         kind = "tanh" if name == "cell" else "sigmoid"
         gates[name] = gate_of(
             name, w.by_output(0), u.by_output(0), bias, codings[f"{name}_acc"], kind, codings[f"{name}_{kind}"]
         )
-    state, label = codings["cell_state"], node.name or node.output[0]
-    return LstmCell(gates, state, state, state, None, codings["hidden_state_tanh"], codings["output"], label, one)
+    state = codings["cell_state"]
+    return LstmCell(gates, state, state, state, None, codings["hidden_state_tanh"], codings["output"], node.name, one)
 
 
-def _codings(graph: Graph, node: Any, attributes: dict[str, Any]) -> dict[str, Coding]:
+def _codings(node: Node) -> dict[str, Coding]:
     """The node's quantisers by name."""
     found = {}
     for number, name in enumerate(_QUANTIZERS):
-        scale, zero, bits = (graph.constants.weights(each) for each in node.input[15 + 3 * number :][:3])
+        scale, zero, bits = (
+            node.weights(15 + 3 * number + at, f"{name}'s {what}")
+            for at, what in enumerate(("scale", "zero point", "bits"))
+        )
         if scale.size != 1 or not scale.item() > 0:
             raise RefusedNode(f"quantiser {name}: its scale is {scale.reshape(-1)[:4].tolist()}: expected one above 0")
-        narrow = attributes.get(f"{name}_narrow", attributes.get(f"{name}_narrow_range", 0))
-        signed = attributes.get(f"{name}_signed", 0 if "sigmoid" in name else 1)
+        narrow = max(node.attribute(f"{name}_{each}", 0) for each in ("narrow", "narrow_range"))
+        signed = node.attribute(f"{name}_signed", 0 if "sigmoid" in name else 1)
         try:
-            lo, hi = code_range(zero, bits, signed, narrow, attributes.get(f"{name}_rounding_mode", b"ROUND"))
+            lo, hi = code_range(zero, bits, signed, narrow, node.attribute(f"{name}_rounding_mode", "ROUND"))
         except RefusedNode as error:
             raise RefusedNode(f"quantiser {name}: {error}") from None
         found[name] = Coding(float(scale.item()), lo, hi, name=name)

@@ -15,11 +15,12 @@ import numpy as np
 from .cells import GruCell, RnnCell
 from .coding import Coding
 from .front import Conv, Pool, Pooling
+from .host import FloatDense, picked
 from .lstm import Gate, LstmCell
-from .native import FloatCell, FloatConv, FloatDense, FloatNetwork, load_native
+from .native import FloatCell, FloatConv, FloatNetwork, load_native
 from .network import Dense, RecurrentNetwork
 
-__all__ = ["Bits", "float_logits", "in_float", "quantized"]
+__all__ = ["Bits", "float_logits", "float_states", "in_float", "quantized"]
 
 #: Sequences that calibrate, at most; spread over all that are given.
 _MOST = 256
@@ -93,7 +94,7 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     """
     network = source if isinstance(source, FloatNetwork) else load_native(source)
     bits = bits or Bits()
-    x = np.asarray(x, np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
+    x = np.asarray(network.seen(x), np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
     coding = _fitted(x, bits.input, name="input")
     value = x
     front: list[Any] = []
@@ -120,7 +121,16 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
         codes, scale = _weights(network.head.weight, bits.weights)
         head = Dense(codes, scale, network.head.bias, network.head.name)
     result = RecurrentNetwork(
-        network.name, coding, tuple(front), top, head, network.pick, below=tuple(below), backward=back
+        network.name,
+        coding,
+        tuple(front),
+        top,
+        head,
+        network.pick,
+        below=tuple(below),
+        backward=back,
+        before=network.before,
+        tail=network.tail,
     )
     result.integers.check()
     return result
@@ -169,25 +179,33 @@ def in_float(network: RecurrentNetwork) -> FloatNetwork:
             weight=head.weight * np.broadcast_to(head.scale, len(head.weight))[:, None], bias=head.bias, name=head.name
         ),
         pick=network.pick,
+        before=network.before,
+        tail=network.tail,
     )
 
 
-def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
-    """Logits ``[n, classes]`` in float64.
+def float_states(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
+    """Hidden states of the last layer in float64, ``[n, steps, hidden]``.
 
-    The head takes the last state or the mean.
+    Those of both directions are side by side.
     """
-    value = np.asarray(x, np.float64)
+    value = np.asarray(network.seen(x), np.float64)
     for layer in network.front:
         value = layer.greatest(value, -np.inf) if isinstance(layer, Pooling) else convolved(layer, value)
     for cell, backward in network.layers:
         value = _side_by_side([run(each, part, {}) for each, part in _directions(cell, backward, value)])
-    assert network.head is not None
-    picked = value.mean(axis=1) if network.pick == "mean" else value[:, -1]
-    if network.pick == "ends":
-        units = network.cell.units
-        picked = np.concatenate([value[:, -1, :units], value[:, 0, units:]], axis=1)
-    return picked @ network.head.weight.T + network.head.bias
+    return value
+
+
+def float_logits(network: FloatNetwork, x: np.ndarray) -> np.ndarray:
+    """Scores in float64, whose greatest is the label.
+
+    They are ``[n, classes]``, or ``[n, steps, classes]``.
+    """
+    value = picked(network.pick, float_states(network, x), network.cell.units)
+    if network.head is not None:
+        value = value @ network.head.weight.T + network.head.bias
+    return network.scores(value)
 
 
 def _directions(cell: FloatCell, backward: FloatCell | None, x: np.ndarray) -> list[tuple[FloatCell, np.ndarray]]:

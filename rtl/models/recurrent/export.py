@@ -8,6 +8,7 @@ import numpy as np
 from ...output import check_file, staged_file
 from .coding import Coding
 from .front import Pool
+from .host import FloatDense, Function
 from .lstm import GATES, LstmCell
 from .network import RecurrentNetwork
 
@@ -22,8 +23,9 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
 
     onnxruntime runs it to the same codes if it does not fuse quantisers.
 
-    Inputs: ``x`` ``[n, steps, channels]``, ``h_init`` and ``c_init`` ``[n, hidden]``. Outputs: ``logits`` where the
-    network has a head, ``h_last``, ``c_last``, ``h_all`` ``[steps, n, hidden]``. States of a network of several cells
+    Inputs: ``x`` ``[n, steps, channels]``, or tokens ``[n, steps]``, ``h_init`` and ``c_init`` ``[n, hidden]``.
+    Outputs: ``logits`` where the network has a head, or ``answer`` where the host computes more behind it, ``h_last``,
+    ``c_last``, ``h_all`` ``[steps, n, hidden]``. States of a network of several cells
     end in ``_0``, ``_1``, from the input on, a layer's backward cell behind its forward one; ``h_all`` is of the last
     layer, both directions side by side. Quantisers by thresholds, codes of more than 16 bits, and cells that are no
     LSTM are a :class:`ValueError`.
@@ -91,11 +93,15 @@ class _Writer:
     def __init__(self, network: RecurrentNetwork) -> None:
         from onnx import TensorProto
 
-        self.network, self.float = network, TensorProto.FLOAT
+        self.network, self.float, self.token = network, TensorProto.FLOAT, TensorProto.INT64
 
     def model(self) -> Any:
         network, nodes = self.network, _Nodes()
-        value = nodes.coded("x", "x_quantized", network.input)
+        value = "x"
+        for number, step in enumerate(network.before):
+            held = nodes.constant(f"before{number}_value", step.value)
+            value = nodes(step.op, [held, value] if step.op == "Gather" else [value, held], f"before{number}")
+        value = nodes.coded(value, "x_quantized", network.input)
         if network.front:
             value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
         for number, conv in enumerate(network.front):
@@ -134,16 +140,13 @@ class _Writer:
             self._info(f"{name}_last{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"
         ]
         outputs.append(self._info("h_all", ["steps", "n", network.units]))
-        if network.head is not None:
-            outputs.insert(0, self._head(nodes, own))
+        if network.answers:
+            outputs.insert(0, self._answer(nodes, own))
         helper = nodes.helper
-        graph = helper.make_graph(
-            nodes.nodes,
-            network.name,
-            [self._info("x", ["n", "length", network.channels]), *state],
-            outputs,
-            nodes.constants,
-        )
+        x = self._info("x", ["n", "length", network.channels])
+        if network.tokens:
+            x = helper.make_tensor_value_info("x", self.token, ["n", "length"])
+        graph = helper.make_graph(nodes.nodes, network.name, [x, *state], outputs, nodes.constants)
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="gradloom"
         )
@@ -175,27 +178,53 @@ class _Writer:
 
         return helper.make_tensor_value_info(name, self.float, shape)
 
-    def _head(self, nodes: _Nodes, ends: list[str]) -> Any:
-        """Writes the dense layer.
+    def _answer(self, nodes: _Nodes, ends: list[str]) -> Any:
+        """Writes what follows the hidden states.
 
         ``ends``: of the names of the last layer's states, forward and backward.
         """
-        head, pick = self.network.head, self.network.pick
-        assert head is not None
+        network = self.network
+        head, pick = network.head, network.pick
         both = len(ends) == 2
         if pick == "mean":
             source = nodes("ReduceMean", ["h_all", nodes.constant("time", [0], np.int64)], "h_mean", keepdims=0)
+        elif pick == "max":
+            source = nodes("ReduceMax", ["h_all", nodes.constant("time", [0], np.int64)], "h_max", keepdims=0)
         elif pick == "ends":
             source = nodes("Concat", [f"h_last{end}" for end in ends], "h_ends", axis=1)
         elif pick == "last" and both:
             source = nodes("Gather", ["h_all", nodes.constant("end", -1, np.int64)], "h_end", axis=0)
         else:
             source = "h_all" if pick == "all" else f"h_last{ends[0]}"
-        weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
-        total = nodes("MatMul", [source, weight], "head_sum")
-        nodes("Add", [total, nodes.constant("head_b", head.bias)], "logits")
-        classes = len(head.bias)
-        return self._info("logits", ["steps", "n", classes] if pick == "all" else ["n", classes])
+        width, steps = network.units, pick == "all"
+        if head is not None:
+            weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
+            total = nodes("MatMul", [source, weight], "head_sum")
+            source, width = nodes("Add", [total, nodes.constant("head_b", head.bias)], "logits"), len(head.bias)
+        for number, each in enumerate(network.tail):
+            source = self._host(nodes, source, each, f"tail{number}")
+            width = len(each.bias) if isinstance(each, FloatDense) else width
+            steps = steps and getattr(each, "op", "") not in ("last", "mean", "max")
+        if network.tail or head is None:
+            source = nodes("Identity", [source], "answer")
+        return self._info(source, ["steps", "n", width] if steps else ["n", width])
+
+    @staticmethod
+    def _host(nodes: _Nodes, value: str, step: FloatDense | Function, name: str) -> str:
+        """A step of the tail; steps of a sequence are axis 0."""
+        if isinstance(step, FloatDense):
+            total = nodes("MatMul", [value, nodes.constant(f"{name}_w", step.weight.T)], f"{name}_sum")
+            return nodes("Add", [total, nodes.constant(f"{name}_b", step.bias)], name)
+        if step.op == "clip":
+            ends = [nodes.constant(f"{name}_{what}", each) for what, each in (("lo", step.lo), ("hi", step.hi))]
+            return nodes("Clip", [value, *ends], name)
+        if step.op == "last":
+            return nodes("Gather", [value, nodes.constant(f"{name}_at", -1, np.int64)], name, axis=0)
+        if step.op in ("mean", "max"):
+            axes = nodes.constant(f"{name}_axes", [0], np.int64)
+            return nodes({"mean": "ReduceMean", "max": "ReduceMax"}[step.op], [value, axes], name, keepdims=0)
+        kind = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "softmax": "Softmax", "log_softmax": "LogSoftmax"}
+        return nodes(kind[step.op], [value], name)
 
     def _body(self, cell: LstmCell) -> Any:
         """One step of a cell."""

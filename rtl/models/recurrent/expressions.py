@@ -18,12 +18,16 @@ __all__ = [
     "Convolved",
     "Expression",
     "Joined",
+    "Mapped",
     "Merged",
+    "Part",
     "Pending",
     "Pooled",
     "Product",
     "Rectified",
+    "Reduced",
     "Result",
+    "Stacked",
     "Sum",
     "Variable",
     "Weights",
@@ -91,20 +95,44 @@ class Variable(Expression):
 
 
 @dataclass(frozen=True, eq=False)
+class Part(Expression):
+    """A part of an input, which only a state may begin with."""
+
+    source: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped(Expression):
+    """A value as the host maps it; see :class:`~.host.HostStep`."""
+
+    source: Expression
+    kind: str
+    value: np.ndarray
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
 class Result(Expression):
-    """Result of a recurrent node.
+    """States of recurrent nodes.
 
-    It is the ``last``, ``mean`` or ``all`` hidden states, or the last cell ``state``. A backward node has an ``end``,
-    the hidden state that it ends with. Of two directions, ``ends`` are the hidden states that each ends with, and
-    ``forward`` is the first of them.
+    ``what``: hidden states of ``all`` steps, of the ``last`` or ``first``, their ``mean`` or ``max``; ``end``: those
+    that each direction ends with; ``state``: the cell states that each ends with; ``states``: all cell states.
 
-    ``layer``: number of the layer of a quantised node; ``backward``: the node runs from the last step to the first.
+    ``layer``: number of the layer; ``ways``: directions side by side, 0 forward and 1 backward; ``units``: elements of
+    each.
     """
 
     what: str
-    directions: int = 1
-    layer: int = 0
-    backward: bool = False
+    layer: int
+    ways: tuple[int, ...]
+    units: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked(Expression):
+    """Results of single directions, one behind another along an axis."""
+
+    items: tuple[Result, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +152,8 @@ class Convolved(Expression):
     """A convolution: codes ``[outputs, inputs, kernel]``.
 
     Of a plane they are ``[outputs, inputs, kernel, kernel]``. ``strides`` and ``pads`` are by axis, ``axes`` the labels
-    of these, and ``sizes`` how many elements the source has along them, 0 where that is not known.
+    of these, and ``sizes`` how many elements the source has along them, 0 where that is not known. ``channel`` is the
+    label of the channels.
     """
 
     source: Expression
@@ -133,9 +162,10 @@ class Convolved(Expression):
     bias: np.ndarray
     strides: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
-    axes: tuple[int, ...]
+    axes: tuple[str, ...]
     sizes: tuple[int, ...]
     name: str
+    channel: str = ""
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -156,7 +186,7 @@ class Pooled(Expression):
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
-    axes: tuple[int, ...]
+    axes: tuple[str, ...]
     sizes: tuple[int, ...]
     name: str
     inputs: int = 0
@@ -168,7 +198,7 @@ class Merged(Expression):
     """Two axes of a value as one: their labels and sizes in order."""
 
     source: Expression
-    labels: tuple[int, int]
+    labels: tuple[str, str]
     sizes: tuple[int, int]
     name: str
 
@@ -199,6 +229,7 @@ class Clipped(Expression):
     source: Expression
     lo: float
     hi: float
+    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +237,21 @@ class Rectified(Expression):
     """ReLU."""
 
     source: Expression
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced(Expression):
+    """``last``, ``mean`` or ``max`` over the steps of other values."""
+
+    kind: str
+    source: Expression
+    name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Activated(Expression):
-    """``sigmoid`` or ``tanh``."""
+    """``sigmoid`` or ``tanh``; ``softmax`` or ``log_softmax`` of channels."""
 
     kind: str
     source: Expression
@@ -266,6 +307,8 @@ def channels(value: Expression) -> int:
         return len(value.bias)
     if isinstance(value, Pooled):
         return value.channels
+    if isinstance(value, Result):
+        return len(value.ways) * value.units
     if isinstance(value, Merged):
         return value.sizes[0] * value.sizes[1]
     if isinstance(value, Joined):
@@ -273,6 +316,8 @@ def channels(value: Expression) -> int:
         return sum(widths) if all(widths) else 0
     if isinstance(value, (Product, Sum)):
         return channels(value.a) or channels(value.b)
+    if isinstance(value, Mapped) and value.kind == "Gather":
+        return value.value.shape[1]
     return channels(value.source) if hasattr(value, "source") else 0
 
 

@@ -3,22 +3,21 @@
 PyTorch's exporter writes such nodes with ``dynamo=False``, and its newer one does for LSTM and GRU.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
-from .directions import Directions
-from .expressions import Affine, Convolved, Expression, Pooled, Rectified, Result, Variable, Weights
+from ..onnx_graph import Node, OnnxGraph
+from .expressions import Convolved, Expression, Mapped, Pooled, Rectified, Result, Variable, Weights
 from .front import Kernels, Pooling
-from .graph import Graph, label_of
-from .layouts import Labels
-from .parts import pool_of
+from .graph import Graph, is_behind
+from .host import Answering, FloatDense, Function, HostStep, seen
+from .layouts import CHANNELS, WAYS, Labels
+from .parts import check_start, check_variables, host_steps, pool_of, refuse_without
 from .planes import over_steps
+from .tails import answer_of, behind_results, commuted, pick_of, steps_of, whole, with_two_logits
 
 __all__ = ["NATIVE", "FloatCell", "FloatConv", "FloatDense", "FloatNetwork", "load_native"]
 
@@ -68,19 +67,11 @@ class FloatCell:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FloatDense:
-    """Logits: ``weight [classes, hidden]`` times the state, and ``bias``."""
+class FloatNetwork(Answering):
+    """Layers over time, recurrent nodes, and an answer of their states.
 
-    weight: np.ndarray
-    bias: np.ndarray
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FloatNetwork:
-    """Convolutions over time, a recurrent node and a dense layer.
-
-    ``pick``, ``below`` and ``backward``: see :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
+    ``pick``, ``below``, ``backward``, ``before`` and ``tail``: see
+    :class:`~gradloom.rtl.models.recurrent.network.RecurrentNetwork`.
     """
 
     name: str
@@ -90,6 +81,12 @@ class FloatNetwork:
     pick: str
     below: tuple[tuple[FloatCell, FloatCell | None], ...] = ()
     backward: FloatCell | None = None
+    before: tuple[HostStep, ...] = ()
+    tail: tuple[FloatDense | Function, ...] = ()
+
+    def seen(self, x: np.ndarray) -> np.ndarray:
+        """What the first layer sees of ``x``."""
+        return seen(self.before, x)
 
     @property
     def layers(self) -> tuple[tuple[FloatCell, FloatCell | None], ...]:
@@ -110,200 +107,154 @@ def load_native(path: Path | str) -> FloatNetwork:
     path = Path(path)
     model = read_onnx(path)
     try:
-        if not any(node.op_type in NATIVE for node in model.graph.node):
-            raise ValueError(
-                "no LSTM, GRU or RNN node: PyTorch's newer exporter takes an RNN apart, export it with dynamo=False"
-            )
-        return _Reader(_without_starts(model), path.stem).network()
+        return _Reader(OnnxGraph(model), path.stem).network()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _without_starts(model: Any) -> Any:
-    """The graph without nodes that make start states of zero.
-
-    They depend on the batch.
-    """
-    made = {name: node for node in model.graph.node for name in node.output}
-    nodes = {}
-    for node in model.graph.node:
-        if node.op_type in _ORDERS:
-            copied = type(node)()
-            copied.CopyFrom(node)
-            for at in range(5, min(len(node.input), 7)):
-                _check_zero(model, made, node, node.input[at])
-                copied.input[at] = ""
-            nodes[id(node)] = copied
-    needed, waiting = set(), [each.name for each in model.graph.output]
-    while waiting:
-        node = made.get(waiting.pop())
-        if node is not None and id(node) not in needed:
-            needed.add(id(node))
-            waiting += [name for name in nodes.get(id(node), node).input if name]
-    kept = [nodes.get(id(node), node) for node in model.graph.node if id(node) in needed]
-    graph = SimpleNamespace(
-        node=kept,
-        input=model.graph.input,
-        output=model.graph.output,
-        initializer=model.graph.initializer,
-        sparse_initializer=model.graph.sparse_initializer,
-    )
-    return SimpleNamespace(graph=graph, opset_import=model.opset_import)
-
-
-def _check_zero(model: Any, made: dict[str, Any], node: Any, name: str) -> None:
-    """A start state must be zero, or an input of the graph."""
-    import onnx
-
-    while name in made and made[name].op_type in ("Expand", "Slice", "Squeeze", "Unsqueeze", "Identity", "Reshape"):
-        name = made[name].input[0]
-    value: Any = 0
-    if name in made:
-        source = made[name]
-        if source.op_type not in ("ConstantOfShape", "Constant"):
-            raise ValueError(f"{label_of(node)}: its start state {name!r} is computed: it must be 0 or an input")
-        value = next((onnx.numpy_helper.to_array(each.t) for each in source.attribute if each.name == "value"), 0)
-    else:
-        tensor = next((each for each in model.graph.initializer if each.name == name), None)
-        value = 0 if tensor is None else onnx.numpy_helper.to_array(tensor)
-    if np.any(value):
-        raise ValueError(f"{label_of(node)}: its start state {name!r} is not 0: it must be 0 or an input")
-
-
-class _FloatGraph(Directions):
+class _FloatGraph(Graph):
     """A graph whose weights are real: a weight's code is itself."""
 
-    def quantized(self, name: str) -> Weights:
+    exact = False
+
+    def quantized(self, node: Node, at: int) -> Weights:
         """See :class:`Graph`."""
-        if name in self.values:
-            raise RefusedNode(f"its weights {name!r} are computed by the network: they must be constants")
-        return Weights(self.constants.weights(name), np.ones(1))
+        return Weights(node.weights(at), np.ones(1))
 
-    def _of_squeeze(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        labels = self.labels[node.input[0]]
-        if labels is not None and _DIRECTION in labels:
-            self._without_directions(node, labels, self._axes(node, attributes))
-            return self._source(node)
-        return super()._of_squeeze(node, attributes)
-
-    def _of_reshape(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        """That which removes the axis of the directions, of which there is one."""
-        labels, shape = self.labels[node.input[0]], self.constants.values.get(node.input[1], np.zeros(0))
-        if labels is None or _DIRECTION not in labels:
-            return super()._of_reshape(node, attributes)
-        at, source = labels.index(_DIRECTION), self._source(node)
-        if shape.size != len(labels) - 1:
-            raise RefusedNode("only the axis of the directions can be removed")
-        if isinstance(source, Result) and source.directions == 2 and labels[at + 1 :] != (2,):
-            raise RefusedNode("the axes of the directions and of the hidden state must be the last two")
-        self._without_directions(node, labels, [at])
-        if source is not None and len(labels) == 3:
-            self.labels[node.output[0]] = None
-        return source
-
-    def _of_gather(self, node: Any, attributes: dict[str, Any]) -> Expression:
-        """One of two directions, or the last step."""
-        labels, source = self.labels[node.input[0]], self._source(node)
-        index = self.constants.values.get(node.input[1], np.zeros(2))
-        if isinstance(source, Result) and source.what == "ends" and labels and index.size == 1:
-            if labels[attributes.get("axis", 0)] != _DIRECTION or not -2 <= int(index.item()) <= 1:
-                raise RefusedNode("only one of the two directions can be taken")
-            self.labels[node.output[0]] = None
-            return Result("end", backward=True) if int(index.item()) % 2 else Result("forward")
-        return super()._of_gather(node, attributes)
-
-    def _without_directions(self, node: Any, labels: Sequence[int], axes: list[int]) -> None:
-        left = [label for at, label in enumerate(labels) if at not in [axis % len(labels) for axis in axes]]
-        if _DIRECTION in left or len(left) != len(labels) - 1:
-            raise RefusedNode("only the axis of the directions can be removed")
-        self.labels[node.output[0]] = tuple(left)
-
-
-#: Label of an axis of directions; those of time, batch and channels are 0, 1 and 2 behind a node.
-_DIRECTION = 9
+    def free(self, value: Expression) -> bool:
+        """See :class:`Graph`."""
+        return not isinstance(value, (Variable, Mapped))
 
 
 class _Reader:
-    def __init__(self, model: Any, name: str) -> None:
-        self.model, self.name = model, name
+    def __init__(self, graph: OnnxGraph, name: str) -> None:
+        self.graph, self.name = _FloatGraph(graph, inner=self._recurrent), name
         self.layers: list[tuple[FloatCell, FloatCell | None]] = []
         self.source: Expression | None = None
-        self.time = 0
-        #: All hidden states of the last node so far.
-        self.every: Result | None = None
 
     def network(self) -> FloatNetwork:
-        graph = _FloatGraph(self.model, inner=self._recurrent)
+        graph = self.graph
+        refuse_without(graph.graph, NATIVE)
         graph.walk()
-        outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
-        assert self.layers and self.source is not None
-        first, front = self.layers[0][0], self._front(over_steps(self.source, self.time))
+        source, steps = answer_of(graph.graph, graph.values)
+        assert self.layers and self.source is not None and graph.time is not None
+        first, (before, front) = self.layers[0][0], self._front(over_steps(self.source, graph.time))
+        check_variables(graph, self.source)
         if front and front[-1].outputs != first.inputs:
             raise ValueError(
                 f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {front[-1].outputs}"
             )
-        head, pick = self._head(outputs)
+        head: FloatDense | None = None
+        pick, tail = "last", steps_of(steps)
         *below, (cell, backward) = self.layers
+        if source is not None:
+            if source.layer != len(self.layers) - 1:
+                raise ValueError(f"its answer is of recurrent layer {source.layer}: must be of the last layer")
+            source, steps = whole(source, steps, 1 if backward is None else 2)
+            pick = pick_of(source, steps, 1 if backward is None else 2)
+            _, tail = with_two_logits(None, steps_of(steps))
+            if pick != "max" and tail and isinstance(first_step := tail[0], FloatDense):
+                head = first_step
+                pick, tail = commuted(pick, head, tail[1:])
         return FloatNetwork(
-            name=self.name, front=front, cell=cell, head=head, pick=pick, below=tuple(below), backward=backward
+            name=self.name,
+            front=front,
+            cell=cell,
+            head=head,
+            pick=pick,
+            below=tuple(below),
+            backward=backward,
+            before=before,
+            tail=tuple(tail),
         )
 
-    def _recurrent(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
-        kind = node.op_type
-        if kind not in _ORDERS:
+    def _recurrent(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:
+        kind = node.kind
+        if kind not in _ORDERS or node.domain:
             raise RefusedNode("a quantised node beside one in floating point")
-        _check_attributes(kind, attributes)
-        directions = 2 if attributes.get("direction", b"forward") == b"bidirectional" else 1
-        if len(node.input) > 4 and node.input[4]:
-            raise RefusedNode(f"sequence_lens={node.input[4]!r}: sequences of varying length are not supported")
-        if len(node.input) > 7 and node.input[7]:
+        directions = _check_attributes(node)
+        if node.optional(4) is not None:
+            raise RefusedNode(f"sequence_lens={node.source(4)!r}: sequences of varying length are not supported")
+        if node.optional(7) is not None and (not node.is_constant(7) or np.any(node.constant(7, "peepholes"))):
             raise RefusedNode("peepholes (P) are not supported")
-        source = graph.values.get(node.input[0])
-        labels = graph.labels[node.input[0]] if source is not None else None
-        if source is None or labels is None:
-            raise RefusedNode(f"its input {node.input[0]!r} must be a value with 3 dimensions")
-        if self.layers and (source is not self.every or labels[0] != 0):
-            raise RefusedNode("a second recurrent node whose input is not all hidden states of the node before it")
-        w, u = (graph.constants.weights(name) for name in node.input[1:3])
-        gates, units = _ORDERS[kind], int(u.shape[-1])
+        w, u = node.weights(1), node.weights(2)
+        gates, units = _ORDERS[kind], int(u.shape[-1]) if u.ndim else 0
         rows = len(gates) * units
-        if w.ndim != 3 or w.shape[:2] != (directions, rows) or u.shape != (directions, rows, units):
+        if w.ndim != 3 or w.shape[:2] != (directions, rows) or u.shape != (directions, rows, units) or not w.size:
             raise RefusedNode(
                 f"its weights have shapes {list(w.shape)} and {list(u.shape)}: expected "
                 f"{'two directions' if directions == 2 else 'one direction'}, [{directions}, {rows}, inputs] and "
                 f"[{directions}, {rows}, {units}]"
             )
-        given = graph.shapes.get(node.input[0], (0,))[-1]
-        if given and given != w.shape[2]:
-            raise RefusedNode(f"it takes {w.shape[2]} channels, its input has {given}")
-        if self.layers:
-            cell, backward = self.layers[-1]
-            made = cell.units * (1 if backward is None else 2)
-            if w.shape[2] != made:
-                raise RefusedNode(f"it takes {w.shape[2]} channels, the recurrent node before it gives {made}")
-        bias = (
-            graph.constants.weights(node.input[3])
-            if len(node.input) > 3 and node.input[3]
-            else np.zeros((directions, 2 * rows))
-        )
-        name = node.name or node.output[0]
-        cells = [_cell(kind, w[way], u[way], bias[way], name) for way in range(directions)]
-        self.layers.append((cells[0], cells[1] if directions == 2 else None))
+        if node.attribute("hidden_size", units) != units:
+            raise RefusedNode(f"hidden_size={node.attribute('hidden_size')}: its weights have {units}")
+        bias = np.zeros((directions, 2 * rows)) if node.optional(3) is None else node.weights(3, "bias")
+        if bias.shape != (directions, 2 * rows):
+            raise RefusedNode(f"its bias has shape {list(bias.shape)}: expected [{directions}, {2 * rows}]")
+        for at in (5, 6):
+            if node.optional(at) is not None:
+                check_start(graph, node.source(at))
+        source, labels = graph.values.get(node.source(0)), graph.labels.get(node.source(0))
+        if source is None or labels is None or len(labels) != 3:
+            raise RefusedNode(f"its input {node.source(0)!r} must be a value with 3 dimensions")
+        batchwise = bool(node.attribute("layout", 0))
+        time, batch = (labels[1], labels[0]) if batchwise else (labels[0], labels[1])
+        cells = [_cell(kind, w[way], u[way], bias[way], node.name) for way in range(directions)]
         if self.source is None:
-            self.source, self.time = source, labels[0]
-        self.every = Result("all", directions)
-        if directions == 2:
-            return [
-                (self.every, (0, _DIRECTION, 1, 2)),
-                (Result("ends", 2), (_DIRECTION, 1, 2)),
-                (Result("state", 2), None),
-            ]
-        return [(self.every, (0, _DIRECTION, 1, 2)), (Result("last"), None), (Result("state"), None)]
+            self.source, graph.time, graph.batch = source, time, batch
+            graph.check_claims(time, batch)
+            given = graph.graph.fixed.get(node.source(0), (0,))[-1]
+            if given and given != w.shape[2]:
+                raise RefusedNode(f"it takes {w.shape[2]} channels, its input has {given}")
+        else:
+            cells = self._stacked(cells, source, labels, (time, batch))
+        self.layers.append((cells[0], cells[1] if directions == 2 else None))
+        layer, ways = len(self.layers) - 1, tuple(range(directions))
+        way = WAYS if directions == 2 else f"{node.name}:directions"
+        orders = [(time, way, batch, CHANNELS), (way, batch, CHANNELS)]
+        if batchwise:
+            orders = [(batch, time, way, CHANNELS), (batch, way, CHANNELS)]
+        return [
+            (Result("all", layer, ways, units), orders[0]),
+            (Result("end", layer, ways, units), orders[1]),
+            (Result("state", layer, ways, units), orders[1]),
+        ]
+
+    def _stacked(
+        self, cells: list[FloatCell], source: Expression, labels: tuple[str, ...], axes: tuple[str, str]
+    ) -> list[FloatCell]:
+        """Cells of a further layer.
+
+        Dense layers between it and the layer before become part of its weights.
+        """
+        second = "a second recurrent node whose input is not all hidden states of the node before it"
+        if not is_behind(source):
+            raise RefusedNode(second)
+        result, steps = behind_results(source, "its input")
+        before, backward = self.layers[-1]
+        ways = 1 if backward is None else 2
+        wanted = isinstance(result, Result) and (result.what, result.layer) == ("all", len(self.layers) - 1)
+        if not wanted or axes != (self.graph.time, self.graph.batch) or labels[2] != CHANNELS:
+            raise RefusedNode(second)
+        assert isinstance(result, Result)
+        if len(result.ways) != ways:
+            raise RefusedNode("its input is one direction of the recurrent node before it: must be both")
+        between, made = steps_of(steps), before.units * ways
+        for each in between:
+            if not isinstance(each, FloatDense):
+                raise RefusedNode(
+                    f"node {each.name!r} is between it and the recurrent node before it: only dense layers"
+                )
+            made = len(each.bias)
+        for cell in cells:
+            if cell.inputs != made:
+                raise RefusedNode(f"it takes {cell.inputs} channels, the recurrent node before it gives {made}")
+        return [_behind(cell, between[0]) for cell in cells] if between else cells  # type: ignore[arg-type]
 
     @staticmethod
-    def _front(source: Expression) -> tuple[FloatConv | Pooling, ...]:
+    def _front(source: Expression) -> tuple[tuple[HostStep, ...], tuple[FloatConv | Pooling, ...]]:
         layers: list[FloatConv | Pooling] = []
-        while not isinstance(source, Variable):
+        while not isinstance(source, (Variable, Mapped)):
             relu = False
             while isinstance(source, (Rectified, Pooled)):
                 # The greatest of rectified values is the rectified greatest.
@@ -311,10 +262,14 @@ class _Reader:
                 if isinstance(source, Pooled):
                     layers.append(pool_of(source))
                 source = source.source
-            if isinstance(source, Variable) and not relu:
+            if isinstance(source, (Variable, Mapped)) and not relu:
                 break
             if not isinstance(source, Convolved):
-                raise ValueError("only convolutions and pools over time and ReLU may be before the recurrent node")
+                name = getattr(source, "name", "")
+                raise ValueError(
+                    (f"node {name!r}: " if name else "")
+                    + "only convolutions, dense layers and pools over time and ReLU may be before the recurrent node"
+                )
             layers.append(
                 FloatConv(
                     weight=source.codes * source.scale[:, None, None],
@@ -326,18 +281,19 @@ class _Reader:
                 )
             )
             source = source.source
-        return tuple(layers[::-1])
+        return host_steps(source), tuple(layers[::-1])
 
-    def _head(self, outputs: list[Expression]) -> tuple[FloatDense | None, str]:
-        heads = [each for each in outputs if isinstance(each, Affine)]
-        if not heads:
-            return None, "last"
-        if len(heads) != 1 or len(heads[0].terms) != 1:
-            raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
-        source, weight, scale = heads[0].terms[0]
-        if not isinstance(source, Result) or source.what not in ("last", "mean", "all", "ends"):
-            raise ValueError(f"node {heads[0].name!r}: its input is not the hidden state")
-        return FloatDense(weight=weight * scale[:, None], bias=heads[0].bias, name=heads[0].name), source.what
+
+def _behind(cell: FloatCell, dense: FloatDense) -> FloatCell:
+    """A cell that sees what a dense layer sees."""
+    return FloatCell(
+        kind=cell.kind,
+        w={name: w @ dense.weight for name, w in cell.w.items()},
+        u=cell.u,
+        bias={name: bias + cell.w[name] @ dense.bias for name, bias in cell.bias.items()},
+        inner=cell.inner,
+        name=cell.name,
+    )
 
 
 def _cell(kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str) -> FloatCell:
@@ -358,18 +314,23 @@ def _cell(kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str) 
     )
 
 
-def _check_attributes(kind: str, attributes: dict[str, Any]) -> None:
-    direction = attributes.get("direction", b"forward").decode()
+def _check_attributes(node: Node) -> int:
+    """Refuses attributes of a recurrent node; returns its directions."""
+    kind, direction = node.kind, node.attribute("direction", "forward")
     if direction not in ("forward", "bidirectional"):
         raise RefusedNode(f"direction={direction}: only forward and bidirectional are supported")
-    if attributes.get("layout", 0):
-        raise RefusedNode("layout=1: only 0, time first, is supported")
-    if "clip" in attributes:
-        raise RefusedNode(f"clip={attributes['clip']:g} is not supported")
-    if attributes.get("input_forget", 0):
+    directions = 2 if direction == "bidirectional" else 1
+    if node.has("clip"):
+        raise RefusedNode(f"clip={node.attribute('clip'):g} is not supported")
+    if node.attribute("input_forget", 0):
         raise RefusedNode("input_forget=1 is not supported in a native node")
-    names = tuple(each.decode() for each in attributes.get("activations", ())) or _ACTIVATIONS[kind]
-    if names != _ACTIVATIONS[kind]:
-        raise RefusedNode(f"activations={', '.join(names)}: must be {', '.join(_ACTIVATIONS[kind])}")
-    if kind == "GRU" and not attributes.get("linear_before_reset", 0):
+    # An RNN's definition has a default of two directions, also for one.
+    names = (node.has("activations") and node.attribute("activations")) or list(_ACTIVATIONS[kind]) * directions
+    if [each.lower() for each in names] != [each.lower() for each in _ACTIVATIONS[kind]] * directions:
+        expected = list(_ACTIVATIONS[kind]) * directions
+        raise RefusedNode(f"activations={', '.join(names)}: must be {', '.join(expected)}")
+    for name in ("activation_alpha", "activation_beta"):
+        node.attribute(name)  # Sigmoid and Tanh have none
+    if kind == "GRU" and not node.attribute("linear_before_reset"):
         raise RefusedNode("linear_before_reset=0: only 1, as PyTorch has it, is supported")
+    return directions

@@ -9,6 +9,7 @@ import numpy as np
 
 from .coding import Coding, told_of
 from .front import Conv, IntegerConv, Pool
+from .host import Answering, FloatDense, Function, HostStep, seen
 from .lstm import Gate, LstmCell
 
 __all__ = ["Cell", "Dense", "Integers", "RecurrentNetwork"]
@@ -58,7 +59,7 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class RecurrentNetwork:
+class RecurrentNetwork(Answering):
     """Layers over time, a recurrent cell and a dense layer.
 
     Attributes
@@ -70,11 +71,13 @@ class RecurrentNetwork:
     head : Dense, optional
     pick : str
         Hidden states that reach the head: ``last``, ``mean`` or ``all``; of two directions also ``ends``, those that
-        each direction ends with.
+        each direction ends with. Without a head they reach the tail, and ``max`` is one more.
     below : tuple
         Recurrent layers in front of ``cell``, each as forward and backward cell.
     backward : LstmCell, GruCell or RnnCell, optional
         Runs from the last step to the first, beside ``cell``.
+    before, tail : tuple
+        What the host computes in front of the input's quantiser, and behind the head.
     """
 
     name: str
@@ -85,6 +88,12 @@ class RecurrentNetwork:
     pick: str = "last"
     below: tuple[tuple[Cell, Cell | None], ...] = ()
     backward: Cell | None = None
+    before: tuple[HostStep, ...] = ()
+    tail: tuple[FloatDense | Function, ...] = ()
+
+    def codes(self, x: np.ndarray) -> np.ndarray:
+        """Codes of numbers ``[n, steps, channels]``, or tokens ``[n, steps]``."""
+        return self.input.codes(seen(self.before, x))
 
     @property
     def layers(self) -> tuple[tuple[Cell, Cell | None], ...]:

@@ -3,25 +3,33 @@
 import numpy as np
 
 from ..onnx_file import RefusedNode
+from ..onnx_graph import OnnxGraph
 from .coding import Coding
-from .expressions import Activated, Affine, Coded, Complement, Expression, Pooled, Product, Sum
+from .expressions import Activated, Affine, Coded, Complement, Expression, Mapped, Part, Pooled, Product, Sum, Variable
 from .front import Pooling
-from .graph import Graph
+from .graph import KNOWN, Graph
+from .host import HostStep
 from .lstm import Gate
 
 __all__ = [
+    "LOOPS",
     "activation",
     "check_coding",
     "check_same",
     "check_start",
+    "check_variables",
     "core",
     "factors",
     "gate_of",
     "gates_of",
+    "host_steps",
     "needed",
     "pool_of",
+    "refuse_without",
 ]
 
+#: Nodes of quantised layers.
+LOOPS = ("Scan", "QuantLSTMCell")
 #: Bits of a weight's code.
 _WEIGHT_BITS = 8
 
@@ -123,11 +131,56 @@ def check_coding(again: Coding, first: Coding, what: str) -> None:
 
 def check_start(graph: Graph, name: str) -> None:
     """A state must begin at zero, or be an input."""
-    known = graph.constants.values.get(name)
-    if known is None and name in graph.weights:
-        known = graph.weights[name].codes
-    if known is not None and np.any(known):
-        raise RefusedNode(
-            f"the state {name!r} begins at {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}: it "
-            "must begin at 0 or be an input"
+    known = graph.weights[name].codes if name in graph.weights else graph.constants.values.get(name)
+    if known is not None:
+        if np.any(known):
+            raise RefusedNode(
+                f"its start state {name!r} is {known.reshape(-1)[np.argmax(known.reshape(-1) != 0)]:g}, not 0: it must "
+                "be 0 or an input"
+            )
+        return
+    value = graph.values.get(name)
+    while isinstance(value, Part):
+        value = value.source
+    if not isinstance(value, Variable):
+        raise RefusedNode(f"its start state {name!r} is computed: it must be 0 or an input")
+    graph.starts.add(value.name)
+
+
+def host_steps(value: Expression) -> tuple[HostStep, ...]:
+    """What the host makes of an input, in its order."""
+    steps = []
+    while isinstance(value, Mapped):
+        steps.append(HostStep(op=value.kind, value=value.value, name=value.name))
+        value = value.source
+    return tuple(steps[::-1])
+
+
+def check_variables(graph: Graph, source: Expression) -> None:
+    """The network's input is one that no state begins with."""
+    while hasattr(source, "source") or isinstance(source, Affine):
+        source = source.terms[0][0] if isinstance(source, Affine) else source.source
+    if not isinstance(source, Variable) or source.name in graph.starts:
+        raise ValueError(f"input {getattr(source, 'name', '')!r}: it is also a start state")
+
+
+def refuse_without(graph: OnnxGraph, kinds: tuple[str, ...]) -> None:
+    """Refuses a graph that has no recurrent node of ``kinds``."""
+    found = {node.kind for node in graph.nodes}
+    if found & {*kinds, *KNOWN}:
+        return
+    if found & {*LOOPS}:
+        raise ValueError(
+            f"no {', '.join(kinds)} node, but a {(found & {*LOOPS}).pop()}: a network that is quantised already "
+            "takes no --calibrate"
         )
+    if {"Sigmoid", "Tanh", "MatMul"} <= found or {"Sigmoid", "Tanh", "Gemm"} <= found:
+        raise ValueError(
+            "no LSTM, GRU or RNN node, but sigmoids, tanh and products: an exporter has taken the recurrent layers "
+            "apart; from PyTorch export them with torch.onnx.export(..., dynamo=False)"
+        )
+    more = "; it looks like a network for images: give it to a preset for images" if "Conv" in found else ""
+    raise ValueError(
+        f"no recurrent node: expected {' or '.join(kinds)}{more}"
+        + (", or one step of an LSTM with its states as inputs and outputs" if kinds == LOOPS and not more else "")
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..onnx_file import RefusedNode
 from ..windows import windows
-from .expressions import Clipped, Coded, Convolved, Expression, Merged, Pooled, Rectified, Variable, channels
+from .expressions import Affine, Clipped, Coded, Convolved, Expression, Merged, Pooled, Rectified, Variable, channels
 
 __all__ = ["over_steps"]
 
@@ -18,13 +18,13 @@ __all__ = ["over_steps"]
 _MOST = 1 << 26
 
 
-def over_steps(value: Expression, time: int) -> Expression:
+def over_steps(value: Expression, time: str) -> Expression:
     """A value in front of the recurrent node, with layers over steps.
 
     Parameters
     ----------
     value : Expression
-    time : int
+    time : str
         Label of the axis of the steps.
     """
     if isinstance(value, Merged):
@@ -42,6 +42,14 @@ def over_steps(value: Expression, time: int) -> Expression:
         return Coded(inner, replace(value.coding, levels=levels))
     if isinstance(value, (Rectified, Clipped)):
         return replace(value, source=over_steps(value.source, time))
+    if isinstance(value, Affine):
+        if len(value.terms) != 1:
+            raise RefusedNode(
+                f"node {value.name!r}: it adds two products: only one may be in front of the recurrent node"
+            )
+        ((source, codes, scale),) = value.terms
+        inner, wide = over_steps(source, time), codes[:, :, None]
+        return Convolved(inner, wide, scale, value.bias, (1,), ((0, 0),), (time,), (0,), value.name)
     if isinstance(value, Convolved):
         return _convolved(replace(value, source=over_steps(value.source, time)), time)
     if isinstance(value, Pooled):
@@ -49,7 +57,7 @@ def over_steps(value: Expression, time: int) -> Expression:
     return value
 
 
-def _axes(value: Convolved | Pooled, time: int) -> int:
+def _axes(value: Convolved | Pooled, time: str) -> int:
     """Which axis of a kernel is that of the steps."""
     if time not in value.axes:
         raise RefusedNode(f"node {value.name!r}: its kernel does not go along the steps: only over time is supported")
@@ -69,7 +77,7 @@ def _places(value: Convolved | Pooled, other: int) -> tuple[int, int]:
     return size, made
 
 
-def _convolved(value: Convolved, time: int) -> Convolved:
+def _convolved(value: Convolved, time: str) -> Convolved:
     at = _axes(value, time)
     pads, strides = (value.pads[at],), (value.strides[at],)
     if len(value.axes) == 1:
@@ -100,7 +108,7 @@ def _convolved(value: Convolved, time: int) -> Convolved:
     )
 
 
-def _pooled(value: Pooled, time: int) -> Pooled:
+def _pooled(value: Pooled, time: str) -> Pooled:
     at = _axes(value, time)
     kernel, pads, strides = (value.kernel[at],), (value.pads[at],), (value.strides[at],)
     inputs = value.channels
@@ -126,7 +134,7 @@ def _pooled(value: Pooled, time: int) -> Pooled:
     )
 
 
-def _spatial(value: Expression) -> tuple[int, ...]:
+def _spatial(value: Expression) -> tuple[str, ...]:
     """Labels of the axes along which the last kernel goes."""
     while isinstance(value, (Coded, Rectified, Clipped)):
         value = value.source

@@ -4,28 +4,45 @@ It accepts a Scan of quantised nodes, Brevitas' QuantLSTMCell, or one step alone
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..onnx_file import RefusedNode, read_onnx
+from ..onnx_graph import Node, OnnxGraph
 from .brevitas import brevitas_cell
 from .coding import Coding
-from .directions import Directions
-from .expressions import Affine, Coded, Convolved, Expression, Pooled, Product, Result, Sum, Variable
+from .expressions import Affine, Coded, Convolved, Expression, Mapped, Pooled, Product, Result, Sum, Variable
 from .front import Conv, Pool
-from .graph import Graph, label_of
-from .layouts import Labels
+from .graph import Graph
+from .host import FloatDense, Function, HostStep
+from .layouts import CHANNELS, Labels
 from .matching import lstm_of
 from .native import NATIVE
 from .network import Dense, RecurrentNetwork
-from .parts import check_coding, check_start, core, factors, gates_of, needed, pool_of
+from .parts import (
+    LOOPS,
+    check_coding,
+    check_start,
+    check_variables,
+    core,
+    factors,
+    gates_of,
+    host_steps,
+    needed,
+    pool_of,
+    refuse_without,
+)
 from .planes import over_steps
 from .stack import Stack
+from .tails import answer_of, commuted, pick_of, steps_of, whole, with_two_logits, with_zero
 
 __all__ = ["load_recurrent"]
+
+#: Bits of the head's codes.
+_HEAD_BITS = 8
 
 
 def load_recurrent(path: str | Path) -> RecurrentNetwork:
@@ -37,13 +54,14 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
     path = Path(path)
     model = read_onnx(path)
     try:
-        native = next((node for node in model.graph.node if node.op_type in NATIVE), None)
+        graph = OnnxGraph(model)
+        native = next((node for node in graph.nodes if node.kind in NATIVE), None)
         if native is not None:
             raise ValueError(
-                f"{label_of(native)}: it is in floating point: give data to quantise it by, --calibrate D.npz, or "
+                f"{native.label}: it is in floating point: give data to quantise it by, --calibrate D.npz, or "
                 "quantise it by Brevitas or as a Scan of QuantizeLinear and DequantizeLinear"
             )
-        network = _Reader(model, path.stem).network()
+        network = _Reader(graph, path.stem).network()
         network.integers.check()
         return network
     except ValueError as error:
@@ -51,94 +69,118 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
 
 
 class _Reader:
-    def __init__(self, model: Any, name: str) -> None:
-        self.model, self.name = model, name
+    def __init__(self, graph: OnnxGraph, name: str) -> None:
+        self.alone = not any(node.kind in LOOPS for node in graph.nodes)
+        self.graph, self.name = Graph(graph, None if self.alone else self._recurrent), name
         self.stack = Stack()
 
     def network(self) -> RecurrentNetwork:
-        graph = Directions(self.model, inner=self._recurrent)
+        graph = self.graph
+        if self.alone and not {"Sigmoid", "Tanh", "Mul"} <= {node.kind for node in graph.graph.nodes}:
+            refuse_without(graph.graph, LOOPS)
         graph.walk()
-        outputs = [graph.values[each.name] for each in self.model.graph.output if each.name in graph.values]
-        if not outputs:
+        values = [graph.values[name] for name in graph.graph.outputs if name in graph.values]
+        if not values:
             raise ValueError("no output depends on the input")
-        if not self.stack.layers:
-            variables = [value for value in graph.values.values() if isinstance(value, Variable)]
-            if not any(isinstance(core(each), Product) for each in outputs):
+        if self.alone:
+            if not any(isinstance(core(each), Product) for each in values):
                 raise ValueError(
                     "no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
                     "states as inputs and outputs"
                 )
-            self._from_step(outputs, variables)
+            self._from_step(values, [value for value in graph.values.values() if isinstance(value, Variable)])
         *below, (cell, backward) = layers = self.stack.pairs()
         first = layers[0][0]
-        input_coding, front = self._front()
+        source = self.stack.layers[0].source
+        before, input_coding, front = self._front()
+        if not self.alone:
+            check_variables(graph, source)
         if front and first.inputs != front[-1].outputs:
             raise ValueError(
                 f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {front[-1].outputs}"
             )
-        head, pick = self._head(outputs)
-        return RecurrentNetwork(self.name, input_coding, front, cell, head, pick, tuple(below), backward)
+        head, pick, tail = (None, "last", []) if self.alone else self._head()
+        return RecurrentNetwork(
+            self.name, input_coding, front, cell, head, pick, tuple(below), backward, before, tuple(tail)
+        )
 
     # Recurrent nodes
 
-    def _recurrent(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
-        read = self._scan if node.op_type == "Scan" else self._brevitas
-        return read(graph, node, attributes)
+    def _recurrent(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:
+        if node.kind not in LOOPS:
+            raise RefusedNode("a node in floating point beside quantised ones")
+        return self._scan(graph, node) if node.kind == "Scan" else self._brevitas(graph, node)
 
-    def _scan(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
-        body, count = attributes["body"], attributes["num_scan_inputs"]
-        opset = next((each.version for each in self.model.opset_import if each.domain in ("", "ai.onnx")), 0)
-        if not 11 <= opset <= 23:
-            raise RefusedNode(f"opset {opset}: must be from 11 to 23")
-        if count != 1:
+    def _scan(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:
+        body, count = node.attribute("body"), node.attribute("num_scan_inputs")
+        versions = [each.version for each in graph.graph.model.opset_import if each.domain in ("", "ai.onnx")]
+        if not 11 <= versions[0] <= 23:
+            raise RefusedNode(f"opset {versions[0]}: must be from 11 to 23")
+        if count != 1 or body is None:
             raise RefusedNode(f"num_scan_inputs={count}: only 1 is supported")
-        ways = [list(attributes.get(f"scan_{name}_directions", [])) for name in ("input", "output")]
+        ways = [list(node.attribute(f"scan_{name}_directions") or []) for name in ("input", "output")]
         backward = ways[0] == [1]
         if ways[0] not in ([], [0], [1]) or any(each != backward for each in ways[1]) or (backward and not ways[1]):
             raise RefusedNode(
                 f"scan_input_directions={ways[0]}, scan_output_directions={ways[1]}: must be 0 in both, or 1 in both"
             )
-        if len(node.input) != 3:
-            raise RefusedNode(f"it has {len(node.input) - 1} states: expected 2, those of an LSTM")
-        for name in node.input[:2]:
-            check_start(graph, name)
-        source, labels = _seen_by(graph, node.input[2], "scan input")
-        axis = attributes.get("scan_input_axes", [0])[0] % len(labels)
+        if len(node.inputs) != 3:
+            raise RefusedNode(f"it has {len(node.inputs) - 1} states: expected 2, those of an LSTM")
+        for at in range(2):
+            check_start(graph, node.source(at))
+        source, labels = _seen_by(graph, node, 2)
+        axis = (node.attribute("scan_input_axes") or [0])[0] % len(labels)
         outer = graph.constants.values | {name: each.real for name, each in graph.weights.items()}
-        inner = Graph(SimpleNamespace(graph=body, opset_import=self.model.opset_import), outer)
-        states = [inner.values[each.name] for each in body.input[:2]]
-        step = inner.values[body.input[2].name]
+        inner = Graph(OnnxGraph(graph.graph.model, body, outer))
+        if len(inner.graph.inputs) != 3:
+            raise RefusedNode("inputs of its body are constants")
+        *states, step = (inner.values[each.name] for each in inner.graph.inputs)
+        column = (inner.labels[inner.graph.inputs[2].name] or ())[:1] == (CHANNELS,)
         inner.walk()
-        results = [inner.values[each.name] for each in body.output]
-        found = lstm_of(results[:2], states, step, node.name or node.output[0])
+        missing = [name for name in inner.graph.outputs if name not in inner.values]
+        if missing:
+            raise RefusedNode(f"output {missing[0]!r} of its body does not depend on its states")
+        results = [inner.values[name] for name in inner.graph.outputs]
+        found = lstm_of(results[:2], states, step, node.name)
         for each in results[2:]:
             if each not in results[:2]:
                 raise RefusedNode("a scan output is neither the hidden nor the cell state")
-        layer = self.stack.add(found.cell, source, labels[axis], backward=backward, seen=found.seen)
-        ended = Result("end" if backward else "last", layer=layer, backward=backward)
-        told: list[tuple[Expression, Labels]] = [(ended, None), (Result("state"), None)]
+        time, rest = labels[axis], labels[:axis] + labels[axis + 1 :]
+        batch = rest[1] if column else rest[0]
+        layer = self._add(graph, found.cell, source, time, batch, backward=backward, seen=found.seen)
+        own = (CHANNELS, batch) if column else (batch, CHANNELS)
+        made = Result("end", layer, (int(backward),), found.cell.units)
+        told: list[tuple[Expression, Labels]] = [(made, own), (replace(made, what="state"), own)]
         told = told if found.which == 0 else told[::-1]
-        time = attributes.get("scan_output_axes", [0] * len(results[2:]))
+        times = node.attribute("scan_output_axes") or [0] * len(results[2:])
         for number, each in enumerate(results[2:]):
-            if each is results[found.which]:
-                order = [1, 2]
-                order.insert(time[number] % 3, 0)
-                told.append((Result("all", layer=layer, backward=backward), tuple(order)))
-            else:
-                told.append((Result("states"), None))
+            order = list(own)
+            order.insert(times[number] % 3, time)
+            what = "all" if each is results[found.which] else "states"
+            told.append((replace(made, what=what), tuple(order)))
         return told
 
-    def _brevitas(self, graph: Graph, node: Any, attributes: dict[str, Any]) -> list[tuple[Expression, Labels]]:
-        cell, source, labels = brevitas_cell(graph, node, attributes), *_seen_by(graph, node.input[0], "input")
-        backward, batch_first = bool(attributes.get("reverse_input", 0)), bool(attributes.get("batch_first", 0))
-        layer = self.stack.add(cell, source, labels[batch_first], backward=backward)
-        return [
-            (Result("all", layer=layer, backward=backward), (1, 0, 2) if batch_first else (0, 1, 2)),
-            (Result("end" if backward else "last", layer=layer, backward=backward), None),
-            (Result("state"), None),
-        ]
+    def _add(
+        self, graph: Graph, cell: Any, source: Expression, time: str, batch: str, *, backward: bool, seen: Any = None
+    ) -> int:
+        if graph.time is None:
+            graph.check_claims(time, batch)
+            graph.time, graph.batch = time, batch
+        if (time, batch) != (graph.time, graph.batch):
+            raise RefusedNode("its steps are not those of the recurrent node before it")
+        return self.stack.add(cell, source, time, backward=backward, seen=seen)
 
-    def _from_step(self, outputs: list[Expression], variables: Sequence[Variable]) -> None:
+    def _brevitas(self, graph: Graph, node: Node) -> list[tuple[Expression, Labels]]:
+        cell, (source, labels) = brevitas_cell(graph, node), _seen_by(graph, node, 0)
+        backward, batch_first = bool(node.attribute("reverse_input", 0)), bool(node.attribute("batch_first", 0))
+        time, batch = labels[batch_first], labels[not batch_first]
+        layer = self._add(graph, cell, source, time, batch, backward=backward)
+        made = Result("all", layer, (int(backward),), cell.units)
+        order = (batch, time, CHANNELS) if batch_first else (time, batch, CHANNELS)
+        # Whether its states have an axis of directions depends on the exporter.
+        return [(made, order), (replace(made, what="end"), None), (replace(made, what="state"), None)]
+
+    def _from_step(self, outputs: Sequence[Expression], variables: Sequence[Variable]) -> None:
         """Reads a graph that is one step of an LSTM.
 
         Inputs and outputs may be in any order.
@@ -165,15 +207,13 @@ class _Reader:
         x = next(each for each in others if each is not h)
         states = [h, state] if which == 0 else [state, h]
         found = lstm_of(new, states, x, self.name)
-        self.stack.add(found.cell, x, 0, seen=found.seen)
-        rest = [each for each in outputs if each not in new]
-        if rest:
+        self.stack.add(found.cell, x, "steps", seen=found.seen)
+        if any(each not in new for each in outputs):
             raise ValueError("one step of an LSTM has outputs beside its states: export the step alone")
-        outputs[:] = [Result("last"), Result("state")]
 
     # Around the cell
 
-    def _front(self) -> tuple[Coding, tuple[Conv | Pool, ...]]:
+    def _front(self) -> tuple[tuple[HostStep, ...], Coding, tuple[Conv | Pool, ...]]:
         layers: list[Conv | Pool] = []
         first = self.stack.layers[0]
         value, seen = over_steps(first.source, first.time), first.seen
@@ -196,11 +236,12 @@ class _Reader:
             if coding is None:
                 coding = needed(value, "the input").coding
             layers += [pool_of(each).coded(coding) for each in pools]
-            if isinstance(value, Variable):
-                return coding, tuple(layers[::-1])
+            if isinstance(value, (Variable, Mapped)):
+                return host_steps(value), coding, tuple(layers[::-1])
             if not isinstance(value, Convolved):
                 raise ValueError(
-                    f"node {coding.name!r}: only convolutions and pools over time may be before the recurrent node"
+                    f"node {coding.name!r}: only convolutions, dense layers and pools over time may be before the "
+                    "recurrent node"
                 )
             negative = (value.scale < 0)[:, None, None]
             layers.append(
@@ -216,35 +257,35 @@ class _Reader:
             )
             value = value.source
 
-    def _head(self, outputs: list[Expression]) -> tuple[Dense | None, str]:
-        heads = [each for each in outputs if isinstance(each, Affine)]
-        if not heads:
-            return None, "last"
-        if len(heads) != 1 or len(heads[0].terms) != 1:
-            raise ValueError(f"node {heads[0].name!r}: one dense layer on one source is supported")
-        source, codes, scale = heads[0].terms[0]
-        if (
-            not isinstance(source, Result)
-            or source.what not in ("last", "mean", "all", "ends")
-            or not self.stack.owns(source)
-        ):
-            raise ValueError(
-                f"node {heads[0].name!r}: its input is not the hidden state: only one dense layer is "
-                "supported behind the last recurrent node"
-            )
-        units = self.stack.layers[-1].units
-        if codes.shape[1] != units:
-            raise ValueError(
-                f"node {heads[0].name!r}: its weights take {codes.shape[1]} channels, the hidden state has {units}"
-            )
-        return Dense(codes, scale, heads[0].bias, heads[0].name), source.what
+    def _head(self) -> tuple[Dense | None, str, list[FloatDense | Function]]:
+        """The machine's dense layer, what reaches it, and what follows it."""
+        source, steps = answer_of(self.graph.graph, self.graph.values)
+        if source is None:
+            return None, "last", []
+        last = self.stack.layers[-1]
+        if source.layer != len(self.stack.layers) - 1:
+            raise ValueError(f"its answer is of recurrent layer {source.layer}: must be of the last layer")
+        source, steps = whole(source, steps, len(last.cells))
+        pick = pick_of(source, steps, len(last.cells))
+        first, head = steps[0] if steps else None, None
+        if isinstance(first, Affine) and pick != "max":
+            _, codes, scale = first.terms[0]
+            bound = 1 << _HEAD_BITS - 1
+            if codes.dtype.kind == "i" and -bound <= codes.min() and codes.max() < bound:
+                head, steps = Dense(codes, scale, first.bias, first.name), steps[1:]
+        zero, tail = with_two_logits(None if head is None else len(head.bias), steps_of(steps))
+        if zero and head is not None:
+            head = Dense(with_zero(head.weight), head.scale.repeat(2), with_zero(head.bias), head.name)
+        pick, tail = commuted(pick, head, tail)
+        return head, pick, tail
 
 
-def _seen_by(graph: Graph, name: str, what: str) -> tuple[Expression, tuple[int, ...]]:
+def _seen_by(graph: Graph, node: Node, at: int) -> tuple[Expression, tuple[str, ...]]:
     """What a recurrent node sees, with the labels of its axes."""
+    name = node.source(at)
     source, labels = graph.values.get(name), graph.labels.get(name)
     if source is None:
-        raise RefusedNode(f"its {what} {name!r} is constant")
-    if labels is None:
-        raise RefusedNode(f"its {what} {name!r} must have 3 dimensions")
+        raise RefusedNode(f"its input {name!r} is constant")
+    if labels is None or len(labels) != 3:
+        raise RefusedNode(f"its input {name!r} must have 3 dimensions")
     return source, labels

@@ -22,7 +22,7 @@ class _Layer:
     """
 
     source: Expression
-    time: int
+    time: str
     cells: dict[bool, LstmCell] = field(default_factory=dict)
     seen: Coding | None = None
 
@@ -39,7 +39,7 @@ class Stack:
         self.layers: list[_Layer] = []
 
     def add(
-        self, cell: LstmCell, source: Expression, time: int, *, backward: bool = False, seen: Coding | None = None
+        self, cell: LstmCell, source: Expression, time: str, *, backward: bool = False, seen: Coding | None = None
     ) -> int:
         """Takes a cell that sees ``source``; returns the number of its layer.
 
@@ -84,7 +84,7 @@ class Stack:
         """A layer's input must be the hidden states of all directions below."""
         result, hidden = core(source), next(iter(below.cells.values())).hidden
         assert isinstance(result, Result)
-        if result.backward or result.directions != len(below.cells):
+        if len(result.ways) != len(below.cells):
             raise RefusedNode("its input is one direction of the recurrent nodes before it: only both are supported")
         if cell.inputs != below.units:
             raise RefusedNode(f"it takes {cell.inputs} channels, the recurrent nodes before it give {below.units}")
@@ -102,8 +102,3 @@ class Stack:
                     f"node {layer.cells[True].name!r}: it runs backward alone: only beside a node that runs forward"
                 )
         return [(layer.cells[False], layer.cells.get(True)) for layer in self.layers]
-
-    def owns(self, result: Result) -> bool:
-        """Whether a result is of all directions of the last layer."""
-        last = len(self.layers) - 1
-        return result.layer == last and not result.backward and result.directions == len(self.layers[last].cells)

@@ -13,6 +13,7 @@ from ..archive import read_npz
 from .cells import GruCell, RnnCell
 from .coding import Coding
 from .front import Conv, Pool
+from .host import FloatDense, Function, HostStep
 from .lstm import GATES, Gate, LstmCell
 from .network import Dense, RecurrentNetwork
 from .reader import load_recurrent
@@ -21,7 +22,20 @@ __all__ = ["FORMAT", "load_network", "save_network", "summary"]
 
 #: Version of the files; another one is refused.
 FORMAT = 1
-_CLASSES = (Coding, Conv, Dense, Gate, GruCell, LstmCell, Pool, RecurrentNetwork, RnnCell)
+_CLASSES = (
+    Coding,
+    Conv,
+    Dense,
+    FloatDense,
+    Function,
+    Gate,
+    GruCell,
+    HostStep,
+    LstmCell,
+    Pool,
+    RecurrentNetwork,
+    RnnCell,
+)
 _KINDS: dict[str, Any] = {each.__name__: each for each in _CLASSES}
 
 
@@ -87,7 +101,11 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
         "channels": network.channels,
         "inputs": cell.inputs,
         "hidden": cell.units,
-        "classes": None if network.head is None else len(network.head.bias),
+        "classes": network.classes,
+        "host": {
+            "before": [step.op for step in network.before],
+            "behind": [step.op if isinstance(step, Function) else "dense" for step in network.tail],
+        },
         "pick": network.pick,
         "coupled_gates": isinstance(cell, LstmCell) and len(cell.gates) < len(GATES),
         "convolutions": [_layer(each) for each in network.front if isinstance(each, Conv)],

@@ -126,6 +126,7 @@ def check_head(network: RecurrentNetwork) -> Head:
             f"{network.name}: has {'no dense layer' if head is None else 'a dense layer on each step'} behind its "
             "recurrent node: adapters need the logits of a sequence, of the last state or of the mean"
         )
+    network.check_logits("a fine-tune needs")
     return head
 
 

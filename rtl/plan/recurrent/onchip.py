@@ -46,7 +46,7 @@ def shipped_answers(config: RecurrentConfig, *, memory: int, pause: int | None =
     chosen = np.linspace(0, len(x) - 1, WINDOWS).astype(int)
     return answers_plan(
         network,
-        network.input.codes(x[chosen]),
+        network.codes(x[chosen]),
         labels[chosen],
         config,
         memory=memory,
@@ -141,6 +141,7 @@ def integer_biases(network: RecurrentNetwork) -> np.ndarray:
     head = network.head
     if head is None or network.pick != "last":
         raise ValueError(f"{network.name}: must have a dense layer behind its last state")
+    network.check_logits("the machine takes the greatest of")
     units = head.scale * network.cell.hidden.scale
     biases = head.bias / units[0]
     if np.any(units != units[0]) or np.any(biases != np.rint(biases)) or np.abs(biases).max() >= 1 << 30:

@@ -9,9 +9,11 @@ from onnx import helper, numpy_helper
 
 from gradloom.rtl.models.recurrent.calibrate import float_logits, quantized
 from gradloom.rtl.models.recurrent.export import export_recurrent
+from gradloom.rtl.models.recurrent.host import FloatDense, Function
 from gradloom.rtl.models.recurrent.native import load_native
 from gradloom.rtl.models.recurrent.reader import load_recurrent
 from gradloom.rtl.models.recurrent.stored import load_network, save_network
+from gradloom.rtl.models.recurrent.tails import commuted, with_two_logits
 from gradloom.sim.reference import cell
 
 from .models import saved, shuffled, unfused
@@ -193,8 +195,8 @@ def _other_hidden(model):
         (1, 2, lambda model: _exchange(_joined(model).input), "only the channels of the forward and the backward node"),
         (1, 2, _other_hidden, "the hidden state of two directions is quantised twice"),
         (2, 2, lambda model: _scans(model)[2].input.__setitem__(2, "h_all_0"), "its input is one direction of"),
-        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 6 channels, node"),
-        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "its input is not the hidden"),
+        (2, 1, lambda model: _scans(model)[1].input.__setitem__(2, "by_step"), "it takes 4 channels, node"),
+        (2, 1, lambda model: model.graph.node[-2].input.__setitem__(0, "h_last_0"), "is of recurrent layer 0"),
     ],
     ids=["direction", "order", "scale", "one", "input", "head"],
 )
@@ -227,3 +229,56 @@ def test_other_layouts_are_one_line(pick, change, said, tmp_path):
     with pytest.raises(ValueError) as refused:
         load_native(network(tmp_path, "LSTM", pick=pick, change=change))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("length", [9, 0])
+@pytest.mark.parametrize("index", [0, 1, -2, -9])
+def test_another_step_than_the_last_is_refused(index, length, tmp_path):
+    def change(model):
+        dim = model.graph.input[0].type.tensor_type.shape.dim[1]
+        dim.dim_value = length
+        if not length:
+            dim.dim_param = "length"
+        (end,) = (each for each in model.graph.initializer if each.name == "end")
+        end.CopyFrom(numpy_helper.from_array(np.array(index), "end"))
+
+    with pytest.raises(ValueError, match=r"node 'picked' \(Gather\): .*only the last"):
+        load_native(network(tmp_path, "LSTM", layers=1, directions=1, change=change))
+
+
+def _batchwise(model):
+    """Sequences in front of steps, in the node itself: onnxruntime has no such node, so it runs the other graph."""
+    node = next(each for each in model.graph.node if each.name == "rnn0")
+    node.attribute.append(helper.make_attribute("layout", 1))
+    for output, perm in (("x0", [0, 1, 2]), ("t0", [0, 1, 2, 3])):
+        made = next(each for each in model.graph.node if output in each.output)
+        made.attribute[0].CopyFrom(helper.make_attribute("perm", perm))
+    next(each for each in model.graph.node if "picked" in each.output).attribute[0].i = 1
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_sequences_may_come_before_steps(kind, tmp_path):
+    want = unfused(network(tmp_path, kind, layers=1, directions=2), {"x": X})["logits"]
+    read = load_native(network(tmp_path, kind, layers=1, directions=2, change=_batchwise))
+    np.testing.assert_allclose(float_logits(read, X), want, rtol=1e-4, atol=1e-5)
+
+
+def _of(*ops):
+    return [Function(op=op, name=op) for op in ops]
+
+
+@pytest.mark.parametrize(
+    ("tail", "two"),
+    [((), True), (("sigmoid",), True), (("max", "sigmoid"), True), (("sigmoid", "mean"), False), (("relu",), False)],
+)
+def test_one_logit_is_two_where_its_sign_is_the_class(tail, two):
+    found, rest = with_two_logits(1, _of(*tail))
+    assert found == two and [each.op for each in rest] == [op for op in tail if not two or op != "sigmoid"]
+    assert not with_two_logits(2, _of(*tail))[0]
+
+
+def test_the_greatest_of_logits_is_none_of_the_greatest_state():
+    head = FloatDense(weight=np.ones((1, 1)), bias=np.ones(1), name="head")
+    for op in ("last", "mean"):
+        assert commuted("all", head, _of(op, "relu"))[0] == op
+    assert commuted("all", head, _of("max"))[0] == "all"

@@ -3,15 +3,19 @@
 The fixtures are convolution, recurrent node of 8 and dense layer by PyTorch's two exporters, of random weights.
 """
 
+import importlib
 import json
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.backend.test.case.node as node_cases
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, quantized
+from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, float_states, quantized
 from gradloom.rtl.models.recurrent.native import load_native
 from gradloom.rtl.models.recurrent.stored import load_network, save_network
 from gradloom.sim.reference import cell as reference
@@ -133,8 +137,6 @@ def changed(kind, **attributes):
 
 BAD = {
     "reversed": (("LSTM", {"direction": "reverse"}), "direction=reverse: only forward"),
-    "bidirectional": (("GRU", {"direction": "bidirectional"}), "expected two directions"),
-    "batch first": (("GRU", {"layout": 1}), "layout=1: only 0"),
     "clip": (("LSTM", {"clip": 3.0}), "clip=3 is not supported"),
     "coupled": (("LSTM", {"input_forget": 1}), "input_forget=1"),
     "relu": (("RNN", {"activations": ["Relu"]}), "activations=Relu: must be Tanh"),
@@ -166,7 +168,7 @@ def with_input(at, name, value):
         (4, "lengths", np.full(1, 9, np.int32), "sequence_lens='lengths': sequences of varying length"),
         (7, "holes", np.ones((1, 24), np.float32), "peepholes \\(P\\) are not supported"),
         (1, "wide", np.ones((2, 32, 16), np.float32), "expected one direction"),
-        (5, "begin", np.ones((1, 1, 8), np.float32), "its start state 'begin' is not 0"),
+        (5, "begin", np.ones((1, 1, 8), np.float32), "its start state 'begin' is 1, not 0"),
     ],
 )
 def test_optional_inputs_are_refused_by_their_node(at, name, value, said, tmp_path):
@@ -201,3 +203,83 @@ def test_a_stored_network_is_the_same(tmp_path):
     again = load_network(tmp_path / "net")
     one, other = (reference.run(each, each.input.codes(MANY)).h for each in (network, again))
     np.testing.assert_array_equal(one, other)
+
+
+def cases():
+    """ONNX' own test models of recurrent nodes, with their weights as constants."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("gru", "lstm", "rnn"):
+            importlib.import_module(f"{node_cases.__name__}.{name}")
+    own = re.compile(r"test_(gru|lstm|rnn|simple_rnn)_")
+    for case in sorted(node_cases._NodeTestCases, key=lambda each: each.name):
+        if own.match(case.name):
+            (x, *rest), wanted = case.data_sets[0]
+            model = onnx.ModelProto()
+            model.CopyFrom(case.model)
+            names = [each.name for each in model.graph.input]
+            model.graph.initializer.extend(numpy_helper.from_array(*each) for each in zip(rest, names[1:]))
+            yield case.name, model, x, wanted
+
+
+def test_onnx_own_cases_are_computed_or_refused(tmp_path):
+    """Among them those that onnxruntime has not: sequences in front of steps (layout 1)."""
+    taken = set()
+    for name, model, x, wanted in cases():
+        try:
+            network = load_native(saved(model, tmp_path))
+        except ValueError as error:
+            assert str(error).count("\n") == 0
+            continue
+        batchwise = "batchwise" in name
+        h = float_states(network, x if batchwise else x.transpose(1, 0, 2))
+        for want in wanted:
+            # All steps, or the last.
+            if want.ndim == 4:
+                np.testing.assert_allclose(h, want[:, :, 0] if batchwise else want[:, 0].transpose(1, 0, 2), atol=1e-5)
+            else:
+                np.testing.assert_allclose(h[:, -1], want[:, 0] if batchwise else want[0], atol=1e-5)
+        taken.add(name)
+    assert {"test_lstm_batchwise", "test_simple_rnn_batchwise", "test_lstm_with_initial_bias"} <= taken
+    assert "test_lstm_with_peepholes" not in taken and "test_rnn_seq_length" in taken
+
+
+def within(kind):
+    """A graph in which a recurrent layer hides."""
+    ports = [helper.make_tensor_value_info(name, 1, ["n", 4, 3]) for name in ("x", "y")]
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["inner"])], "b", [], [onnx.ValueInfoProto(name="inner")]
+    )
+    held = [numpy_helper.from_array(np.array(True), "yes"), numpy_helper.from_array(np.int64(3), "times")]
+    nodes = {
+        "If": [helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch)],
+        "DynamicQuantizeLSTM": [
+            helper.make_node("DynamicQuantizeLSTM", ["x", "yes", "yes"], ["y"], domain="com.microsoft", name="dq")
+        ],
+        "apart": [
+            helper.make_node("MatMul", ["x", "weights"], ["m"]),
+            helper.make_node("Sigmoid", ["m"], ["s"]),
+            helper.make_node("Tanh", ["s"], ["y"]),
+        ],
+        "Conv": [helper.make_node("Conv", ["x", "kernel"], ["y"])],
+        "Relu": [helper.make_node("Relu", ["x"], ["y"])],
+    }[kind]
+    held.append(numpy_helper.from_array(np.ones((3, 3), np.float32), "weights"))
+    held.append(numpy_helper.from_array(np.ones((2, 4, 1), np.float32), "kernel"))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:], held), opset_imports=opsets)
+
+
+@pytest.mark.parametrize(
+    "kind, said",
+    [
+        ("If", r"\(If\): it chooses between two graphs while it runs: .*dynamo=False"),
+        ("DynamicQuantizeLSTM", r"'dq' \(DynamicQuantizeLSTM\): it quantises each input by its own range"),
+        ("apart", "an exporter has taken the recurrent layers apart.*dynamo=False"),
+        ("Conv", "no recurrent node.*looks like a network for images"),
+        ("Relu", "no recurrent node: expected LSTM or GRU or RNN$"),
+    ],
+)
+def test_the_reason_is_what_the_file_is(kind, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        load_native(saved(within(kind), tmp_path))

@@ -73,7 +73,7 @@ def test_every_requantizer_equals_its_thresholds_for_every_integer(path):
         np.testing.assert_array_equal(each(n), each.by_thresholds(n))
 
 
-@pytest.mark.parametrize("opset", [11, 13, 17, 23])
+@pytest.mark.parametrize("opset", [12, 13, 17, 23])
 def test_opsets(opset, tmp_path):
     model = onnx.load(AUTHORS)
     model.opset_import[0].version = opset
