@@ -9,7 +9,7 @@ import numpy as np
 
 from .file_kinds import what_is
 
-__all__ = ["FOLDED", "Constants", "RefusedNode", "attributes_of", "read_onnx"]
+__all__ = ["FOLDED", "Constants", "RefusedNode", "read_onnx"]
 
 #: Nodes that are computed at import if their inputs are constants; shapes are.
 FOLDED = frozenset(
@@ -61,13 +61,6 @@ def read_onnx(path: Path) -> Any:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def attributes_of(node: Any) -> dict[str, Any]:
-    """Attributes of a node by name."""
-    import onnx
-
-    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
 
 
 class Constants:
