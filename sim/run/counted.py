@@ -2,15 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from gradloom.firmware.host import Counters
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
-__all__ = ["PACED", "MismatchError", "check_counters", "counted", "differing"]
+from ..time.timing import Timing, compare
+
+__all__ = ["HELD", "PACED", "MismatchError", "check_counters", "check_forecast", "counted", "differing"]
 
 #: Counters that depend on the pace of memory, and are the forecast's to tell.
 PACED = ("cycles", "phases")
+#: Share by which cycles may differ from a forecast with encoders that wait for STORE (:attr:`Timing.held`).
+HELD = 0.01
 
 
 class MismatchError(ValueError):
@@ -90,3 +96,34 @@ def check_counters(
     wrong = differing(counters, expected)
     if wrong:
         raise MismatchError(f"RTL and program differ: the counter {wrong}")
+
+
+def check_forecast(counters: Counters, timing: Timing, trace: np.ndarray) -> None:
+    """Raises :class:`MismatchError` where cycles are not as forecast.
+
+    They are the cycles of the program, of each phase, and of each command's start and end. Where encoders wait for
+    STORE, the forecast bounds those of the program alone, by :data:`HELD`.
+    """
+    if timing.held:
+        if abs(counters.cycles - timing.total) > HELD * timing.total:
+            raise MismatchError(
+                f"RTL and forecast differ: {counters.cycles:,} cycles, not within {100 * HELD:g} % of {timing.total:,}"
+            )
+        return
+    if counters.cycles != timing.total:
+        raise MismatchError(f"RTL and forecast differ: {counters.cycles:,} cycles, not {timing.total:,}")
+    for name, cycles in timing.phases.items():
+        if counters.phases[name] != cycles:
+            raise MismatchError(
+                f"RTL and forecast differ: {counters.phases[name]:,} cycles of the phase {name}, not {cycles:,}"
+            )
+    found = compare(timing, trace)
+    wrong = np.flatnonzero((found.started != 0) | (found.done != 0))
+    if wrong.size:
+        at, one = int(found.index[wrong[0]]), int(wrong[0])
+        started, done = timing.commands[at] or (0, 0)
+        engine = timing.instructions[at].engine.name
+        raise MismatchError(
+            f"RTL and forecast differ: command {at}, of {engine}, runs from cycle "
+            f"{started - int(found.started[one]):,} to {done - int(found.done[one]):,}, not {started:,} to {done:,}"
+        )

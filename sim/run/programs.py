@@ -11,7 +11,7 @@ from gradloom.rtl.plan.program.placed import Place, PlacedProgram
 
 from ..time.forecast import forecast
 from ..time.timing import Comparison, Timing, compare
-from .counted import MismatchError, check_counters
+from .counted import check_counters, check_forecast
 from .designs import design
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
@@ -53,16 +53,7 @@ class Ran:
         check_counters(
             self.counters, program.instructions, beat_bytes=program.config.data_bits // 8, saturated=saturated
         )
-        if self.counters.cycles != timing.total or self.counters.phases != timing.phases:
-            raise MismatchError(
-                f"RTL and forecast differ: {self.counters.cycles} cycles, {self.counters.phases}, not "
-                f"{timing.total}, {timing.phases}"
-            )
-        exact = self.compared(timing).exact
-        if exact != 1:
-            raise MismatchError(
-                f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands start or end in another cycle"
-            )
+        check_forecast(self.counters, timing, self.trace)
 
 
 def forecast_placed(program: PlacedProgram, **timing: int) -> Timing:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
+from gradloom.firmware.host import Accelerator
 from gradloom.rtl.formats.tile_codes import NARROW, Coded, coded
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.diffusion.layout import Tiles
@@ -14,7 +14,7 @@ from gradloom.rtl.plan.diffusion.writer import Step
 from gradloom.rtl.plan.program.assembler import Instruction
 
 from ..reference.tile_program import Machine
-from ..run.counted import MismatchError, counted, differing
+from ..run.counted import MismatchError, check_forecast, counted, differing
 from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
 from ..run.programs import Ran
 from ..time.timing import Timing
@@ -168,11 +168,4 @@ def check_step(ran: Ran, commands: Sequence[Instruction], timing: Timing, **heal
     wrong = differing(ran.counters, expected)
     if wrong:
         raise MismatchError(f"RTL and reference differ: the counter {wrong}")
-    counters: Counters = ran.counters
-    if counters.cycles != timing.total or counters.phases != timing.phases:
-        raise MismatchError(
-            f"RTL and forecast differ: {counters.cycles} cycles, {counters.phases}, not {timing.total}, {timing.phases}"
-        )
-    exact = ran.compared(timing).exact
-    if exact != 1:
-        raise MismatchError(f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands in other cycles")
+    check_forecast(ran.counters, timing, ran.trace)
