@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
-from gradloom.rtl.plan.images.program import Plan
 from gradloom.rtl.plan.language.jobs import ProductJob
 from gradloom.rtl.plan.language.linear import chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.plan.program.placed import Program
 from gradloom.rtl.plugins import Table
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.parameters import ShellParameters
@@ -80,10 +80,10 @@ def without_collections() -> Iterator[None]:
 
 
 def forecast(
-    program: Plan | Assembler | Sequence[Instruction],
+    program: Program | Assembler | Sequence[Instruction],
     *,
     config: ShellParameters | None = None,
-    program_offset: int | None = None,
+    program_offset: int = 0,
     read_latency: int = 40,
     write_latency: int = 10,
 ) -> Timing:
@@ -91,19 +91,19 @@ def forecast(
 
     Parameters
     ----------
-    program : Plan, Assembler or sequence of Instruction
-        A plan says ``config`` and ``program_offset`` itself.
+    program : Program, Assembler or sequence of Instruction
+        A :class:`~gradloom.rtl.plan.program.placed.Program` says ``config`` and ``program_offset`` itself.
     config : ShellParameters
         Configuration of the machine; the machine for images as it is by default unless given.
     read_latency, write_latency : int
         As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
         response ``write_latency + 1`` cycles after a burst's last datum.
     """
-    if isinstance(program, Plan):
-        config, program_offset, program = program.lowered.config, program.program_offset, program.assembler
-    commands = program.instructions if isinstance(program, Assembler) else program
+    if isinstance(program, Program):
+        config, program_offset = program.config, program.offset
+    commands = program if isinstance(program, Sequence) else program.instructions
     config = config or ImageConfig()
-    machine = _Machine(commands, config, program_offset or 0, read_latency, write_latency)
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
     with without_collections():
         total = machine.run()
     table = config.machine.engines

@@ -27,7 +27,7 @@ from .checkpoint import ResumePoint
 from .driver import Job, Outcome, Progress, repeatable
 from .job_layout import planner
 from .step import Frozen
-from .trainer import StepResult
+from .trainer import StepResult, added
 
 __all__ = [
     "OPTIMIZERS",
@@ -218,17 +218,14 @@ class TextTask:
         return None
 
     def forecast(self) -> None:
-        """Returns None: no forecast of the whole run is made.
-
-        The board's memory, not the whole of its time, is checked before.
-        """
+        """Returns None: the forecast of a step is made with its program, and compared when it ends."""
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""
         raise NotImplementedError
 
     def compared(self, ran: Outcome) -> Outcome:
-        """As it was: each step's counters are compared when it ends."""
+        """As it was: each step's words, counters and cycles are compared when it ends."""
         return ran
 
     # ---- what is prepared
@@ -405,8 +402,10 @@ def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
             "loss": each.loss,
             "saturated": each.saturated,
             "words": each.words,
-            "cycles": each.cycles,
             "base_bytes": each.base_bytes,
+            "cycles": each.cycles,
+            "forecast": each.forecast,
+            "equal": each.equal,
         }
         for each in found
     ]
@@ -444,16 +443,24 @@ def outcome_of(
         stopped=stopped,
         clipped=None if exact else [each.saturated for each in found],
         words=None if exact else [each.words for each in found],
-        figures={
-            "cycles": [each.cycles for each in found if each.cycles is not None] or None,
-            "base_bytes": [each.base_bytes for each in found],
-            **figures,
-        },
+        figures={**_counted(found), "base_bytes": [each.base_bytes for each in found], **figures},
         learnt={
             name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
             for name, each in adapters.items()
         },
     )
+
+
+def _counted(found: Sequence[StepResult]) -> dict[str, Any]:
+    """Counters and forecast of all steps, where they ran on a machine."""
+    if not any(each.cycles for each in found):
+        return {"cycles": None}
+    return {
+        "cycles": added(each.cycles for each in found),
+        "cycles_by_step": [each.cycles["total"] for each in found],
+        "forecast": added(each.forecast for each in found),
+        "equal_to_reference": added(each.equal for each in found),
+    }
 
 
 def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text") -> tuple[list[list[int]], int]:

@@ -17,7 +17,7 @@ from ...shell.engines import STORE
 from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
 from ..program.assembler import Assembler, Instruction
-from ..program.placed import PlacedProgram
+from ..program.placed import PlacedProgram, Written
 from .drafts import Block, Hold, Term, Value
 from .jobs import Job, Load, Store
 from .layout import Tiles, Words
@@ -92,6 +92,13 @@ class Step:
             operands = made[number].operands | _descent(self.rule, step, fraction)
             made[number] = replace(made[number], operands=operands)
         return made
+
+    def written(self, step: int) -> Written:
+        """The same as a program, whose data are in memory."""
+        program = self.program
+        return Written(
+            config=program.config, instructions=self.instructions(step), code=self.code(step), offset=program.offset
+        )
 
     def code(self, step: int) -> bytes:
         """The same as they lie in memory."""
