@@ -9,45 +9,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
-from gradloom.rtl.plan.language.jobs import ProductJob
-from gradloom.rtl.plan.language.linear import chain
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plan.program.placed import Program
-from gradloom.rtl.plugins import Table
-from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.plugins import Named, Table
 from gradloom.rtl.shell.parameters import ShellParameters
-from gradloom.rtl.shell.signature import ControlOpcode
 
-from .array import Array
 from .base import TimedMachine
-from .cell import Cell
-from .element import Element
-from .encode import Encode
-from .gradient import Gradient
-from .head import Head
-from .linear import Linear
-from .norm import Norm
-from .product import Product
 from .timing import Timing
-from .update import Update
-from .vector import Vector
 
-__all__ = ["MODELS", "forecast", "forecast_products", "without_collections"]
+__all__ = ["MODELS", "forecast", "without_collections"]
 
-#: Models of engines, by name.
+#: Models of engines, by name; each is imported with the first machine that has the engine.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
-    "array": Array,
-    "head": Head,
-    "encode": Encode,
-    "linear": Linear,
-    "gradient": Gradient,
-    "update": Update,
-    "vector": Vector,
-    "cell": Cell,
-    "product": Product,
-    "element": Element,
-    "norm": Norm,
+    name: Named(f"gradloom.sim.time.{name}", name.capitalize())
+    for name in (
+        "array",
+        "head",
+        "encode",
+        "linear",
+        "gradient",
+        "update",
+        "vector",
+        "cell",
+        "product",
+        "element",
+        "norm",
+    )
 }
 _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 
@@ -119,14 +107,3 @@ def forecast(
         held=machine.held,
         array_cycles=machine.array_cycles,
     )
-
-
-def forecast_products(
-    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40, write_latency: int = 10
-) -> Timing:
-    """Forecasts products back to back, as a program of their own."""
-    config = config or LanguageConfig()
-    program = Assembler()
-    chain(program, jobs, config)
-    program.add(CONTROL, ControlOpcode.END)
-    return forecast(program, config=config, read_latency=read_latency, write_latency=write_latency)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.engines.update.engine import UpdateEngine
+from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.rounding import saturate
@@ -383,7 +383,7 @@ class Training:
                 zeros = np.zeros((2, operation.words.rows, operation.words.tensor.features), np.int64)
                 made[operation.moments] = self.moments.get(operation.moments, zeros)
             elif isinstance(operation, Widen):
-                made[ZEROS] = np.zeros(UpdateEngine.depth * EDGE, np.int64)
+                made[ZEROS] = np.zeros(UPDATE_BEATS * EDGE, np.int64)
         for name, core in self.cores.items():
             made[f"{name}.a"] = encoded(core.a, frac[f"{name}.a"] + SPARE, MASTER)
         if self.wide is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...engines.update.commands import UpdateOpcode
-from ...engines.update.engine import UpdateEngine
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.adamw import gradient_argument
 from ...formats.element import ElementOpcode
 from ...formats.norm import EPS, NormOpcode, constant
@@ -687,7 +687,7 @@ class _Writer:
         for each in reversed(self.adapted.values()):
             record, words = each.gradient.record, each.words
             # The engine has room for so many rows of words of a command.
-            most = max(UpdateEngine.depth * BEAT // (4 * words.lanes), 1)
+            most = max(UPDATE_BEATS * BEAT // (4 * words.lanes), 1)
             for n, at in enumerate((i, j) for i in range(each.gradient.high) for j in range(each.gradient.wide)):
                 own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
                 parts = []
