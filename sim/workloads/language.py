@@ -364,6 +364,7 @@ class TextTask:
             "steps": self.steps,
             "accumulate": self.texts_a_step,
             "seed": asked.seed,
+            "clock_mhz": self.job.config.clock_mhz,
             "saturated": None if outcome.clipped is None else sum(outcome.clipped),
             "store": self.store,
         }
