@@ -33,7 +33,10 @@ def agrees(machine, program):
         assert machine.read(place.offset, place.length) == content
     for place in program.untouched:
         assert not any(machine.read(place.offset, place.length))
-    return ran, ran.check(saturated=sum(each.saturated for each in program.models.values()))
+    health = {
+        name: sum(getattr(each, name, 0) for each in program.models.values()) for name in ("saturated", "underflowed")
+    }
+    return ran, ran.check(**health)
 
 
 @pytest.mark.parametrize("memory", MEMORY)

@@ -1,6 +1,6 @@
 """A whole fine-tune in RTL leaves the reference's words in memory, whatever the network, the memory and the cache."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -201,6 +201,12 @@ def test_a_counter_that_differs_is_said(machine):
     late[5] += np.uint64(1 << 32)
     with pytest.raises(MismatchError, match="forecast differ: command .* runs from cycle"):
         compare(replace(result, ran=replace(result.ran, trace=late)), reference, cache)
+
+
+def test_a_changed_model_of_time_is_caught(machine, forecast_is_compared):
+    plan, reference, _ = machine.plan(small_network(), samples=9, epochs=1, batch=9)
+    health = asdict(reference.health)
+    forecast_is_compared(machine.run(plan).ran, "array.HIDDEN", "head.FIFO", "encode.LEVELS", **health)
 
 
 def test_a_changed_operator_is_caught(machine, tmp_path):

@@ -17,7 +17,7 @@ SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, 
 TAKERS = {"product": "xw", "element": "ab", "norm": "ab"}
 
 
-def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(forecast_is_compared):
     """Two of all operations, AdamW and new codes; every byte, every counter, each command's first and last cycle."""
     shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=16, groups=4)
     small, rule = SmallDiffusion.drawn(shapes, text=4, rank=2), IntegerDescent(1e-3)
@@ -40,3 +40,5 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
             one, other = (np.frombuffer(each, np.uint8) for each in memories)
             assert not np.flatnonzero(one != other).size
             assert made.ran[-1].check(**asdict(expected.ran[-1]))["commands"] == len(step.program)
+    constants = "product.FIFO", "element.ElementEngine.finish", "norm.NormEngine.ready", "update.AdamLane.latency"
+    forecast_is_compared(made.ran[-1], *constants, **asdict(expected.ran[-1]))

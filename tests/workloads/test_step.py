@@ -94,6 +94,12 @@ def test_the_forecast_of_a_step(training, machine, latency):
     assert run.ran.pace["read_latency"] == latency and run.ran.forecast.total == run.counters.cycles
 
 
+def test_a_changed_model_of_time_is_caught(training, machine, forecast_is_compared):
+    _, run = compared(training(rule=AdamW(lr=1e-2)), machine)
+    constants = "linear.HiddenFoot.latency", "gradient.Requantize.latency", "update.AdamLane.latency", "vector.FIFO"
+    forecast_is_compared(run.ran, *constants, saturated=0)
+
+
 def test_work_is_woven(training, machine):
     """Between two tile loads of a product are loads of other work."""
     _, run = compared(training(), machine)

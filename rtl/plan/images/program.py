@@ -152,6 +152,11 @@ class Plan:
         """See :class:`~..program.placed.Program`."""
         return self.assembler.instructions
 
+    @property
+    def commands(self) -> int:
+        """How many there are."""
+        return len(self.assembler)
+
     def contents(self) -> Sequence[tuple[int, bytes]]:
         """See :class:`~..program.placed.Program`."""
         return self.segments

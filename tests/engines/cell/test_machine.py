@@ -43,6 +43,14 @@ def test_the_forecast_is_exact(config, made, count, samples, each, memory):
             assert machine.run(program).check()["commands"] == len(program)
 
 
+def test_a_changed_model_of_time_is_caught(forecast_is_compared):
+    image = CellImage(example_lstm(1, 9, 8, powers=False), SMALL)
+    codes = image.windows(example_codes(example_lstm(1, 9, 8, powers=False), np.random.default_rng(2), 1, 12))
+    with Machine.simulated(SMALL) as machine:
+        machine.run(CellSetup(image, SMALL))
+        forecast_is_compared(machine.run(CellProgram(image, codes, SMALL)), "cell.FIFO")
+
+
 @pytest.mark.parametrize("timing", [None, {"stall": 50, "seed": 3}], ids=["free", "stalls"])
 def test_sequences_in_batches_equal_the_reference(timing):
     made = example_lstm(2, 11, 6)
