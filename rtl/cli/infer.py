@@ -287,7 +287,7 @@ def _infer_verb(
     if result.get("cycles"):
         say(
             f"{counted(result['cycles'], result['forecast'])}; {result['cycles_a_step']:.1f} a step of the cell; every "
-            "word and counter equals the reference"
+            "code equals the reference"
         )
     if result.get("cycles_an_answer"):
         say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
