@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 
 class Named:
-    """A callable that is imported when it is called: hardware that most runs do without.
+    """A callable that is imported when it is called.
+
+    It is hardware that most runs do without.
 
     Parameters
     ----------

@@ -43,7 +43,9 @@ class Health:
 
 
 class Machine:
-    """The machine's memory and engines, with the methods of :class:`~..run.machine.Machine`.
+    """The machine's memory and engines.
+
+    It has the methods of :class:`~..run.machine.Machine`.
 
     Parameters
     ----------

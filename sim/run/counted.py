@@ -1,4 +1,4 @@
-"""Comparisons of a run in RTL with its program, its reference and its forecast."""
+"""Comparisons of RTL with its program, reference and forecast."""
 
 from collections.abc import Mapping, Sequence
 
@@ -87,7 +87,7 @@ def check_counters(
 
 
 def check_words(found: Mapping[str, ArrayLike], wanted: Mapping[str, ArrayLike]) -> int:
-    """Raises :class:`MismatchError` at the first word that differs from the reference.
+    """Raises :class:`MismatchError` at the first word that differs.
 
     ``wanted`` has all that was ``found``, arrays by name. Returns the number of words.
     """

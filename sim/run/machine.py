@@ -1,4 +1,4 @@
-"""Programs on a machine: they run, and their counters and cycles are compared with the forecast."""
+"""Runs programs on a machine, and compares counters and cycles."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,10 @@ _TIMEOUT = 36000.0
 
 
 class Host(Protocol):
-    """Access to a machine: :class:`~gradloom.firmware.host.Accelerator` over any transport, or firmware."""
+    """Access to a machine, over any transport.
+
+    It is :class:`~gradloom.firmware.host.Accelerator`, or firmware in its place.
+    """
 
     def store(self, offset: int, content: Any, /) -> None: ...
 
@@ -78,8 +81,9 @@ class Ran:
         requests: Iterable[Instruction] = (),
         told: Timing | None = None,
     ) -> dict[str, int]:
-        """Raises :class:`~.counted.MismatchError` where a counter or a command's cycles are not as expected.
+        """Raises :class:`~.counted.MismatchError` at a difference.
 
+        It is a counter, or the cycles of a command, that is not as expected.
         Without fixed latencies of the memory, and with requests, cycles have no forecast and the other counters are
         compared.
 
@@ -147,7 +151,9 @@ class Machine:
         progress: Callable[[int, int, str], object] | None = None,
         expected: int = 0,
     ) -> "Machine":
-        """The machine of a configuration in simulation, behind the host's own driver.
+        """The simulated machine of a configuration.
+
+        It is behind the host's own driver.
 
         Parameters
         ----------

@@ -155,7 +155,10 @@ def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> l
 
 @dataclass(frozen=True)
 class _Found:
-    """Codes and sums that programs have left in memory; a state only the last one."""
+    """Codes and sums that programs have left in memory.
+
+    Only the last program leaves a state.
+    """
 
     h: np.ndarray
     sums: np.ndarray

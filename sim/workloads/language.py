@@ -218,14 +218,20 @@ class TextTask:
         return None
 
     def forecast(self) -> None:
-        """Returns None: the forecast of a step is made with its program, and compared when it ends."""
+        """Returns None: each step has its own forecast.
+
+        It is made with the step's program, and compared when that ends.
+        """
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""
         raise NotImplementedError
 
     def compared(self, ran: Outcome) -> Outcome:
-        """As it was: each step's words, counters and cycles are compared when it ends."""
+        """As it was: each step is compared when it ends.
+
+        Its words, counters and cycles are.
+        """
         return ran
 
     # ---- what is prepared

@@ -481,7 +481,7 @@ class StepRun:
         return self.ran.program.instructions
 
     def check(self, reference: IntegerStep) -> dict[str, int]:
-        """Raises :class:`~..run.counted.MismatchError` where it differs from the reference or the forecast.
+        """Raises :class:`~..run.counted.MismatchError` at a difference.
 
         Every word, every counter and the cycles of every command are compared. Returns how many.
         """
@@ -595,15 +595,18 @@ class StepMachine:
     def interrupted(
         self, training: Training, counters: Counters, program: Assembler, start: int, requests: Sequence[Assembler]
     ) -> StepRun:
-        """Results of a step that was loaded and has run, with ``requests`` served beside it.
+        """Results of a step that was loaded and has run.
 
-        Counters are refused that its program and they do not explain; cycles have no forecast.
+        ``requests`` were served beside it. Counters are refused that its program and they do not explain; cycles have no forecast.
         """
         ran = Ran(program=self._written(program, start), counters=counters)
         return self.result(training, ran, [each for made in requests for each in made.instructions])
 
     def result(self, training: Training, ran: Ran, requests: Sequence[Instruction] = ()) -> StepRun:
-        """Results of a step that has run; refuses counters and cycles that are not as expected."""
+        """Results of a step that has run.
+
+        Counters and cycles are refused that are not as expected.
+        """
         ran.check(requests=requests)
         return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training), ran=ran)
 

@@ -39,7 +39,10 @@ class Program(Protocol):
         """Bytes from the start of the window to the end of all that it uses."""
 
     def contents(self) -> Iterable[tuple[int, bytes]]:
-        """Memory contents that the host writes before it rings the bell, by offset; the program is among them."""
+        """Contents that the host writes before the bell, by offset.
+
+        The program is among them.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
