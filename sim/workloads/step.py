@@ -597,7 +597,8 @@ class StepMachine:
     ) -> StepRun:
         """Results of a step that was loaded and has run.
 
-        ``requests`` were served beside it. Counters are refused that its program and they do not explain; cycles have no forecast.
+        ``requests`` were served beside it. Counters are refused that its program and they do not explain; cycles have
+        no forecast.
         """
         ran = Ran(program=self._written(program, start), counters=counters)
         return self.result(training, ran, [each for made in requests for each in made.instructions])
