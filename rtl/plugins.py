@@ -17,9 +17,32 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Table"]
+__all__ = ["Named", "Table"]
 
 T = TypeVar("T")
+
+
+class Named:
+    """A callable that is imported when it is called.
+
+    It is hardware that most runs do without.
+
+    Parameters
+    ----------
+    module, name : str
+        Where it stands.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.__module__, self.__name__ = module, name
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Imports it, and calls it."""
+        return getattr(import_module(self.__module__), self.__name__)(*arguments)
+
+    def __repr__(self) -> str:
+        return f"{self.__module__}:{self.__name__}"
+
 
 #: Origin of what needs no plug-in.
 _HOUSE = "gradloom"

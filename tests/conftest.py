@@ -1,5 +1,8 @@
 """What tests of several rooms share."""
 
+import contextlib
+import dataclasses
+import importlib
 import re
 from collections import Counter
 
@@ -9,6 +12,7 @@ from gradloom.rtl.cli.main import main
 from gradloom.rtl.cli.output import _Pulse
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
+from gradloom.sim.run.counted import MismatchError
 
 from .laws import verdicts
 
@@ -148,3 +152,33 @@ def _vectors(arrays, rng):
 def vectors():
     """Arrays that fit what a unit asks for: ``vectors(arrays, rng)``."""
     return _vectors
+
+
+@pytest.fixture
+def off_by_one():
+    """A context in which a constant of a model of time, ``MODULE.NAME`` or ``MODULE.CLASS.NAME``, is one more."""
+
+    @contextlib.contextmanager
+    def off(where):
+        module, *path, name = where.split(".")
+        held = importlib.import_module(f"gradloom.sim.time.{module}")
+        for each in path:
+            held = getattr(held, each)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(held, name, getattr(held, name) + 1)
+            yield
+
+    return off
+
+
+@pytest.fixture
+def forecast_is_compared(off_by_one):
+    """A run is no longer equal to its forecast where one of these constants is another."""
+
+    def compared(ran, *constants, **health):
+        ran.check(**health)
+        for each in constants:
+            with off_by_one(each), pytest.raises(MismatchError, match="RTL and forecast differ"):
+                dataclasses.replace(ran).check(**health)
+
+    return compared

@@ -3,6 +3,9 @@
 import ast
 import functools
 import graphlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,47 @@ def test_the_reference_imports_no_hardware(path):
     assert not [
         module for module, _ in imports(path) if module.startswith("gradloom.rtl") and not module.startswith(allowed)
     ]
+
+
+def components():
+    """Modules that define a component."""
+    return {
+        ".".join(("gradloom", *path.with_suffix("").parts))
+        for path in of("rtl")
+        if any(isinstance(each, ast.FunctionDef) and each.name == "elaborate" for each in ast.walk(parsed(path)))
+    }
+
+
+def test_planners_specifications_and_requests_import_no_component():
+    """What they take from an engine stands in its parameters, commands or specification."""
+    hardware = components()
+    assert len(hardware) > 90
+    for path in of("rtl/plan", "rtl/models", "rtl/workloads", "sim/workloads", "sim/reference", "sim/choose"):
+        assert not hardware.intersection(module for module, _ in imports(path)), path
+    for path in (ROOT / "rtl/engines").glob("*/*.py"):
+        if path.stem in ("spec", "commands", "parameters"):
+            assert not hardware.intersection(module for module, _ in imports(path.relative_to(ROOT))), path
+
+
+#: Every workload's task, and a fine-tune whose cycles are forecast.
+_BY_REFERENCE = """
+import importlib, sys
+for name in ("images", "recurrent", "qlora", "instant_text", "digits_diffusion", "generate_text", "infer"):
+    importlib.import_module(f"gradloom.sim.workloads.{name}")
+import gradloom
+for preset in ("digits-ulx3s", "lstm-kv260"):
+    gradloom.finetune(preset, engine="reference", limit=4, epochs=1, batch=2, output=f"{sys.argv[1]}/{preset}")
+print(*(name for name in sys.modules if name.startswith("gradloom.rtl.")))
+"""
+
+
+def test_a_run_by_the_reference_imports_no_component(tmp_path):
+    """No engine's unit, of the machine at hand or of another; the forecast is made all the same."""
+    done = subprocess.run([sys.executable, "-c", _BY_REFERENCE, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert len(loaded) > 50 and not loaded & components()
+    assert json.loads((tmp_path / "lstm-kv260/metrics.json").read_text())["forecast"]["cell"]
 
 
 @pytest.mark.parametrize("path", of(*UNITS), ids=str)

@@ -10,9 +10,9 @@ queues are not in it.
 import json
 import sys
 
-from gradloom.rtl.engines.array.engine import EDGE
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.engines.array.latencies import EDGE
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.machines.configs import ImageConfig

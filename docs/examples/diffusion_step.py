@@ -20,7 +20,7 @@ from gradloom.rtl.models.digits_unet import shipped_unet
 from gradloom.rtl.plan.diffusion.products import backward, forward
 from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.sim.run.programs import forecast_placed
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent
 from gradloom.sim.workloads.digits_diffusion import fresh_adapters, with_rank
@@ -43,7 +43,7 @@ def measured(batch: int, forwards: bool = True) -> dict[str, Any]:
     rule = IntegerDescent(1e-3)
     rule.begun(fresh_adapters(listed, 0))
     step = lower(config, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
-    told = forecast_placed(step.program)
+    told = forecast(step.program)
     own: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     stores: Counter[str] = Counter()

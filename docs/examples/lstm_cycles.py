@@ -20,7 +20,8 @@ from gradloom.rtl.models.recurrent.stored import load_network
 from gradloom.rtl.models.sequences import spar_model, spar_person
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
-from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.run.machine import Machine
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.answers import run_cell
 
 
@@ -47,7 +48,7 @@ def measured(hidden, inputs, parallel, sequences, steps, table_cycles, *, rtl):
     def ran(count):
         """Codes and forecast of so many steps."""
         codes = example_codes(network, np.random.default_rng(2), sequences, count)
-        return codes, forecast_placed(CellProgram(image, codes, config))
+        return codes, forecast(CellProgram(image, codes, config))
 
     codes, timing = ran(steps)
     run, longer = cell_cycles(timing), cell_cycles(ran(steps + 8)[1])
@@ -83,7 +84,7 @@ def spar(parallel, *, stream, rtl):
         CellProgram(image, part, config, each=stream, fresh=number == 0, states=False)
         for number, part in enumerate(parts)
     ]
-    timings = [forecast_placed(program) for program in programs]
+    timings = [forecast(program) for program in programs]
     row = {
         "parallel": parallel,
         "dsp": sum(config.counted.dsp.values()),
@@ -94,9 +95,11 @@ def spar(parallel, *, stream, rtl):
         ends = {i.engine.name: t for t, i in zip(timings[-1].commands, timings[-1].instructions)}
         row["latency"] = ends["cell"][1] - ends["load"][1]
     if rtl:
-        ran = list(run_each([CellSetup(image, config), *programs]))[1:]
-        for one, program, timing in zip(ran, programs, timings):
-            one.check(program, timing)
+        with Machine.simulated(config) as machine:
+            machine.run(CellSetup(image, config))
+            ran = [machine.run(program) for program in programs]
+        for one in ran:
+            one.check()
         row["rtl"] = max(one.counters.cycles for one in ran)
     return row
 

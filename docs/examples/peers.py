@@ -159,7 +159,7 @@ def generation() -> list[dict[str, Any]]:
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
     from gradloom.rtl.machines.presets import PRESETS
-    from gradloom.sim.time.forecast import forecast_products
+    from gradloom.sim.time.products import forecast_products
     from gradloom.sim.workloads.points import block_products
 
     config = PRESETS["edge-qlora-genesys2"].config

@@ -102,8 +102,8 @@ def steps(
         made = trainer.step(tokens)
         said["loss"].append(made.loss)
         said["base_bytes"].append(made.base_bytes)
-        if made.cycles is not None:
-            said["cycles"].append(made.cycles)
+        if made.cycles:
+            said["cycles"].append(made.cycles["total"])
     if trainer.machine is not None:
         trainer.machine.close()
     return said

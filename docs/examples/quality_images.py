@@ -95,7 +95,7 @@ def cost(case: Case) -> dict[str, Any]:
     for epochs in EPOCHS:
         settings = Settings(samples=SAMPLES, epochs=epochs, slots=0 if case.cache == "again" else SAMPLES)
         plan = plan_finetune(lowered, settings, images, labels, a, b)
-        found["cycles"][str(epochs)], found["memory"] = forecast(plan).total, plan.size
+        found["cycles"][str(epochs)], found["memory"] = forecast(plan).total, plan.length
     return found
 
 

@@ -12,7 +12,7 @@ import typer
 from ..machines.presets import find_preset
 from .app import app
 from .arguments import Json
-from .output import ONE_LOGIT, print_json, progress_bar, say, table, working
+from .output import ONE_LOGIT, counted, print_json, progress_bar, say, table, working
 
 __all__ = ["compare", "fetch", "generate_text", "infer"]
 
@@ -292,8 +292,8 @@ def _infer_verb(
         say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
     if result.get("cycles"):
         say(
-            f"{result['cycles']:,} cycles of simulated RTL, as forecast; {result['cycles_a_step']:.1f} a step of the "
-            "cell; every code equals the reference"
+            f"{counted(result['cycles'], result['forecast'])}; {result['cycles_a_step']:.1f} a step of the cell; every "
+            "code equals the reference"
         )
     if result.get("cycles_an_answer"):
         say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")

@@ -28,6 +28,13 @@ def say(text: str) -> None:
     console.print(text, overflow="ignore" if long else None, crop=not long)
 
 
+def counted(cycles: int, forecast: int) -> str:
+    """Cycles of simulated RTL beside their forecast, in words."""
+    if cycles == forecast:
+        return f"{cycles:,} cycles, the forecast to the cycle"
+    return f"{cycles:,} cycles, the forecast {forecast:,} ({100 * (forecast / cycles - 1):+.2f} %)"
+
+
 def print_json(value: Any) -> None:
     """``value`` as JSON and nothing else; arrays as lists.
 

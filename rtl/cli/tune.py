@@ -14,7 +14,7 @@ from ..workloads import Options
 from .app import app
 from .arguments import Json, PresetName
 from .options import given, parameters
-from .output import ONE_LOGIT, print_json, progress_bar, say, say_card
+from .output import ONE_LOGIT, counted, print_json, progress_bar, say, say_card
 
 __all__ = ["finetune", "take_plugins"]
 
@@ -180,9 +180,7 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
     if clipped:
         say(f"{clipped:,} words clipped")
-    cycles = metrics["cycles"]
-    if isinstance(cycles, list):
-        say(f"{sum(cycles):,} cycles of simulated RTL, {cycles[-1]:,} in the last step")
-    elif cycles:
-        mhz = metrics["clock_mhz"]
-        say(f"{cycles['total']:,} cycles from bell to interrupt, {cycles['total'] / (1e3 * mhz):.2f} ms at {mhz} MHz")
+    if metrics["cycles"]:
+        cycles, mhz = metrics["cycles"]["total"], metrics["clock_mhz"]
+        said = counted(cycles, metrics["forecast"]["total"])
+        say(f"{said}; {cycles / (1e3 * mhz):.2f} ms at {mhz} MHz")

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..formats.linear import MASTER
 from ..stream.queue import LongQueue, ShortQueue
+from .queues import OPERAND_BEATS
 
 __all__ = ["OperandQueue"]
 
@@ -29,8 +30,8 @@ class OperandQueue(wiring.Component):
     i, o : streams of beats.
     """
 
-    #: Beats of which a program may count on that they are taken before the engine has a command for them.
-    depth = 512
+    #: See :data:`.queues.OPERAND_BEATS`.
+    depth = OPERAND_BEATS
     #: Enough for a beat a cycle where the engine's answer need only start from a register.
     few = 4
 

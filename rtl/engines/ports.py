@@ -5,6 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from .queues import TAP_BEATS
+
 __all__ = ["TapQueue", "give", "send", "take"]
 
 
@@ -58,7 +60,7 @@ class TapQueue(wiring.Component):
     """
 
     #: Beats that have room.
-    depth = 128
+    depth = TAP_BEATS
 
     def __init__(self):
         beats = stream.Signature(128)

@@ -12,7 +12,7 @@ from ..engines.product.spec import SPEC as _PRODUCT
 from ..engines.update.spec import SPEC as _UPDATE
 from ..engines.vector.spec import SPEC as _VECTOR
 from ..shell.engines import Engines
-from .fabric import Machine, Wire
+from .machine import Machine, Wire
 
 __all__ = [
     "ARRAY",

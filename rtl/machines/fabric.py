@@ -1,7 +1,6 @@
 """Connects a machine's engines to the shell and to each other."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,43 +12,11 @@ from ..engines.tile_forward import TileForward
 from ..engines.tile_port import TileStorePort
 from ..engines.tile_store import TileStore
 from ..hierarchy import place
-from ..shell.engines import Engine, Engines, LoadPort
+from ..shell.engines import Engine, LoadPort
 from ..shell.signature import EngineSignature, Health, LoadBeat, store_request
+from .machine import Machine, Wire
 
 __all__ = ["Fabric", "LocalReset", "Machine", "Wire", "attach"]
-
-
-@dataclass(frozen=True)
-class Wire:
-    """A direct connection of two engines: ``ENGINE.MEMBER`` of each.
-
-    The members have the same signature, in opposite directions.
-    """
-
-    one: str
-    other: str
-
-
-@dataclass(frozen=True, eq=False)
-class Machine:
-    """The engines of a machine and the wires between them.
-
-    Parameters
-    ----------
-    engines : Engines
-    wires : tuple of Wire
-        Every member of an engine's component that its specification does not name is at the end of one wire.
-    """
-
-    engines: Engines
-    wires: tuple[Wire, ...] = ()
-
-    def loop(self, config: Any) -> tuple[Engine, Any] | None:
-        """The first engine that offers a loop for self-tests, and the loop.
-
-        The loop is a :class:`~..shell.engines.Loop`.
-        """
-        return next(((each, each.spec.loop(config)) for each in self.engines.own if each.spec.loop), None)
 
 
 class Fabric(wiring.Component):

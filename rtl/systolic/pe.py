@@ -7,6 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..formats.pair import Pair
+from . import latencies
 from .primitive import pe_primitive
 
 __all__ = ["Precision", "tag_layout", "WSUM", "HOLD", "ACCUMULATE", "RESTART", "DRAIN", "PE"]
@@ -116,7 +117,7 @@ class PE(wiring.Component):
     p_i, p_o : sum from the row above, sum to the row below.
     """
 
-    latency = 3
+    latency = latencies.PE
 
     def __init__(self, *, precision=Precision(), both=False):
         self.precision = precision

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .latencies import ACCUMULATE, MULTIPLY_ADD
 from .primitive import accumulate_primitive, add_primitive, multiply_add_primitive
 
 __all__ = ["Accumulate", "Add", "MultiplyAdd"]
@@ -25,7 +26,7 @@ class MultiplyAdd(wiring.Component):
         which comes with ``p``: the bits below are all 0.
     """
 
-    latency = 3
+    latency = MULTIPLY_ADD
 
     def __init__(self, *, a, b, width=48, half=None):
         for field, value, bound in (("a", a, 27), ("b", b, 18), ("width", width, 48)):
@@ -101,7 +102,7 @@ class Accumulate(wiring.Component):
         Bits of the operands and of ``p``, all signed.
     """
 
-    latency = 3
+    latency = ACCUMULATE
 
     def __init__(self, *, a, b, width=48):
         for field, value, bound in (("a", a, 27), ("b", b, 18), ("width", width, 48)):

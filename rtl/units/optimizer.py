@@ -11,6 +11,8 @@ from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 from gradloom.rtl.systolic.slices import MultiplyAdd
 
+from .latencies import OPTIMIZER
+
 __all__ = [
     "LANE_CONFIG",
     "MAGNITUDE",
@@ -97,7 +99,7 @@ class OptimizerLane(wiring.Component):
         and clipped to 2 (:data:`MAGNITUDE`). Lanes stand in a row; what a row puts out adds up to the norm.
     """
 
-    latency = 9
+    latency = OPTIMIZER
     w_wait = 5
     velocity_latency = 5
     norm_latency = 2

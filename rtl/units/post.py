@@ -7,6 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.formats.fixed import Fixed
 
+from .latencies import POST
+
 __all__ = ["PostProcess"]
 
 
@@ -56,7 +58,7 @@ class PostProcess(wiring.Component):
     """
 
     #: Cycles from an input word to the output word it completes.
-    latency = 5
+    latency = POST
 
     def __init__(
         self,

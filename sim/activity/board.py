@@ -42,7 +42,7 @@ def board_request(
     contents = [(offset, np.frombuffer(content, np.uint8).tobytes()) for offset, content in plan.segments]
     request = Request(
         design={"name": preset.name, "table": table, "data_bits": config.data_bits},
-        program=plan.program_offset,
+        program=plan.offset,
         commands=plan.commands,
         repeats=repeats,
         segments=[[offset, len(content)] for offset, content in contents],

@@ -1,6 +1,6 @@
 """Short runs of presets whose switching activity is recorded."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.recurrent.onchip import HIDDEN
 
-from ..run.counted import MismatchError
+from ..reference.tile_program import Machine as Models
+from ..run.counted import check_words
 from ..run.designs import Design
-from ..run.device import SimulatedDevice, build_device
+from ..run.device import SimulatedDevice
+from ..run.machine import Machine
 from ..workloads.diffusion_integers import IntegerDescent
-from ..workloads.diffusion_steps import Device, Models, Stepper
+from ..workloads.diffusion_steps import Stepper
 from ..workloads.driver import Job, Progress, Task
 from ..workloads.small_diffusion import SmallDiffusion, small_unet
 from ..workloads.small_language import SmallLanguage
@@ -77,15 +79,9 @@ def finetune(request: Request) -> str:
 
 
 def _language_device(request: Request) -> SimulatedDevice:
-    config, tell = request.config, request.tell
-    program = build_device(
-        request.files(),
-        memory_bytes=_MEMORY,
-        data_bits=config.data_bits,
-        address_bits=config.address_bits,
-        tell=lambda text: tell(0, 0, text),
-    )
-    return SimulatedDevice(program, memory_bytes=_MEMORY, progress=lambda cycles: tell(cycles, 0, "cycles"))
+    machine = Machine.simulated(request.config, request.files(), memory_bytes=_MEMORY, progress=request.tell)
+    assert machine.device is not None
+    return machine.device
 
 
 def training_step(request: Request) -> str:
@@ -119,11 +115,12 @@ def diffusion_step(request: Request) -> str:
     adapters = rule.begun(small.adapters)
     step = lower(request.config, small.listed, small.weights, images=1, fractions=rule.fractions, rule=rule.rule)
     data, noise = small.inputs(1, 0)
-    wanted = Stepper(step, Models(request.config, step.program.length), adapters)(data, noise)
-    with Device(request.config, request.files(), request.tell) as device:
-        made = Stepper(step, device, adapters)(data, noise)
-    if made[0] != wanted[0]:
-        raise MismatchError(f"RTL and reference differ: the loss is {made[0]}, not {wanted[0]}")
+    wanted = Stepper(step, Models(request.config, step.program.length), adapters)
+    loss, _ = wanted(data, noise)
+    with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
+        made = Stepper(step, machine, adapters)
+        check_words({"loss": made(data, noise)[0]}, {"loss": loss})
+    made.ran[-1].check(**asdict(wanted.ran[-1]))
     return f"LoRA step of a random UNet, 2 levels of 8 channels, an image of 4 by 4, rank {rank}"
 
 

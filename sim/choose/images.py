@@ -284,7 +284,7 @@ def _planned(asked: _Request, rank: int, cache: str, epochs: int) -> tuple[int, 
     code = plan.assembler.code
     if code not in asked.cycles:
         asked.cycles[code] = forecast(plan).total
-    return asked.cycles[code], plan.size, 32 * len(lowered.weight_words) + 64 * len(lowered.bias_words)
+    return asked.cycles[code], plan.length, 32 * len(lowered.weight_words) + 64 * len(lowered.bias_words)
 
 
 def _nothing(asked: _Request, offers: Sequence[ImageOffer]) -> str:

@@ -27,11 +27,13 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.workloads import ImageWorkload
 
 from ..reference.system import fill_cache, fine_tune
+from ..run.counted import check_words
 from ..run.designs import design
 from ..run.device import SimulatedDevice, SimulationError, build_device
+from ..run.machine import Machine
 from ..units.run import ADAPTERS, simulate, unpacked
 from ..workloads.image_rtl import compare, run_plan
-from ..workloads.small_language import SmallLanguage, same_words
+from ..workloads.small_language import SmallLanguage
 from . import counts as toggle_counts
 
 __all__ = ["RUNS", "measured"]
@@ -124,8 +126,10 @@ def _images(device: SimulatedDevice, config: ImageConfig, network: Network, rng:
         b = [PARAMETER.encode(rng.normal(0, spread, m.shape)) for _, m in start]
         plan = plan_finetune(lowered, settings, images, labels, a, b)
         cache = fill_cache(lowered, images)
-        Accelerator(device).clear_cache()
-        compare(run_plan(plan, device), fine_tune(lowered, settings, cache, labels, a, b), cache)
+        host = Accelerator(device)
+        host.clear_cache()
+        device.advance(config.cache_slots // 16)  # a program would wait for it
+        compare(run_plan(plan, Machine(host)), fine_tune(lowered, settings, cache, labels, a, b), cache)
 
 
 # ---- What is wrong on purpose, and what is at random
@@ -286,7 +290,7 @@ def _mesh(name: str, changes: Mapping[str, int], tell: Tell) -> dict[str, Any]:
             arguments=toggle_counts.ARGUMENTS,
             change=toggle_counts.instrument,
         )
-        same_words(
+        check_words(
             adapter.collect(component, arrays, unpacked(component, beats)), adapter.reference(parameters, arrays)
         )
         files = [root / f"{module}.v" for module in texts]

@@ -6,17 +6,19 @@ a program whose tokens suffice leaves the same memory in every order.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.plan.program.placed import Program
 
 from .element import ElementModel
 from .norm import NormModel
 from .product import ProductModel
 from .update import UpdateModel
 
-__all__ = ["Machine"]
+__all__ = ["Health", "Machine"]
 
 _BEAT = 16
 
@@ -32,8 +34,18 @@ class _Model(Protocol):
     def store(self, port: str, arg: int, beats: int, /) -> bytes: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Counters of a program that the engines tell."""
+
+    saturated: int
+    underflowed: int
+
+
 class Machine:
     """The machine's memory and engines.
+
+    It has the methods of :class:`~..run.machine.Machine`.
 
     Parameters
     ----------
@@ -41,10 +53,13 @@ class Machine:
         Of the machine.
     size : int
         Bytes of memory.
+    eager : sequence of str, optional
+        Engines, LOAD and STORE among them, in the order in which commands that can start do; without, commands start
+        in the program's order.
     """
 
-    def __init__(self, config: Any, size: int) -> None:
-        self.memory = bytearray(size)
+    def __init__(self, config: Any, size: int, eager: Sequence[str] | None = None) -> None:
+        self.memory, self.eager = bytearray(size), eager
         self.update = UpdateModel()
         self.element = ElementModel(config)
         self.models: dict[str, _Model] = {
@@ -64,14 +79,28 @@ class Machine:
         """Values that became 0 in all engines."""
         return sum(getattr(each, "underflowed", 0) for each in self.models.values())
 
-    def run(self, instructions: Sequence[Instruction], eager: Sequence[str] | None = None) -> None:
-        """A program, in its own order or by ``eager``.
+    def write(self, offset: int, content: bytes) -> None:
+        """Puts bytes into memory."""
+        self.memory[offset : offset + len(content)] = content
 
-        ``eager``: engines, LOAD and STORE among them; of the commands that can start, the one of the first of these
-        does.
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of memory."""
+        return bytes(self.memory[offset : offset + length])
+
+    def run(self, program: Program) -> Health:
+        """Puts a program and its data into memory, and runs it to its end."""
+        for offset, content in program.contents():
+            self.write(offset, content)
+        before = self.saturated, self.underflowed
+        self.execute(program.instructions)
+        return Health(saturated=self.saturated - before[0], underflowed=self.underflowed - before[1])
+
+    def execute(self, instructions: Sequence[Instruction]) -> None:
+        """Commands on what is in memory.
 
         :class:`RuntimeError` where no command can start.
         """
+        eager = self.eager
         queues: dict[str, deque[Instruction]] = {}
         for each in instructions:
             if each.engine.name == "control":

@@ -1,16 +1,23 @@
-"""Counters that follow from a program's commands alone."""
+"""Comparisons of RTL with its program, reference and forecast."""
 
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from gradloom.firmware.host import Counters
 from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
-__all__ = ["PACED", "MismatchError", "check_counters", "counted", "differing"]
+from ..time.timing import Timing, compare
+
+__all__ = ["HELD", "PACED", "MismatchError", "check_counters", "check_forecast", "check_words", "counted"]
 
 #: Counters that depend on the pace of memory, and are the forecast's to tell.
 PACED = ("cycles", "phases")
+#: Share by which cycles may differ from a forecast with encoders that wait for STORE (:attr:`Timing.held`).
+HELD = 0.01
 
 
 class MismatchError(ValueError):
@@ -49,44 +56,85 @@ def counted(instructions: Sequence[Instruction], *, beat_bytes: int) -> dict[str
     return found
 
 
-def differing(counters: Counters, expected: Mapping[str, int]) -> str:
-    """The first counter that is not as expected, as a sentence.
-
-    ``NAME is N, not M``; empty if there is none.
-
-    ``expected`` has all of them but :data:`PACED`.
-    """
-    found = {name: value for name, value in counters.as_dict().items() if name not in PACED}
-    if set(found) != set(expected):
-        raise ValueError(f"expected: has {sorted(expected)}, must have {sorted(found)}")
-    return next(
-        (f"{name} is {value}, not {expected[name]}" for name, value in found.items() if value != expected[name]), ""
-    )
-
-
 def check_counters(
     counters: Counters,
     instructions: Sequence[Instruction],
     *,
     beat_bytes: int,
-    saturated: int | None = None,
+    health: Mapping[str, int],
     interrupted: bool = False,
-) -> None:
+) -> int:
     """Raises :class:`MismatchError` at a counter that is not as expected.
 
-    It is the first one of a program.
+    It is the first one; cycles and phases are the forecast's (:func:`check_forecast`). Returns how many are compared.
 
-    For engines that report no underflow and no gradient norm. ``saturated`` is the reference's count of clipped words;
-    where no reference ran, None takes the counter as it is. The pace of memory is the forecast's. A program that
-    requests ``interrupted`` reads commands behind a YIELD twice: beats read are at least those of all commands.
+    Parameters
+    ----------
+    health : mapping
+        ``saturated``, ``underflowed`` and ``gradient_norm``, of the reference.
+    interrupted : bool
+        Requests were served beside the program, which reads the commands after a YIELD twice: beats read are at least
+        those of all commands.
     """
-    expected = counted(instructions, beat_bytes=beat_bytes) | {
-        "saturated": counters.saturated if saturated is None else saturated,
-        "underflowed": 0,
-        "gradient_norm": 0,
-    }
+    expected = counted(instructions, beat_bytes=beat_bytes) | dict(health)
     if interrupted:
         expected["read_beats"] = max(expected["read_beats"], counters.read_beats)
-    wrong = differing(counters, expected)
-    if wrong:
-        raise MismatchError(f"RTL and program differ: the counter {wrong}")
+    found = {name: value for name, value in counters.as_dict().items() if name not in PACED}
+    for name, value in found.items():
+        if value != expected[name]:
+            raise MismatchError(f"RTL and program differ: the counter {name} is {value}, not {expected[name]}")
+    return len(found)
+
+
+def check_words(found: Mapping[str, ArrayLike], wanted: Mapping[str, ArrayLike]) -> int:
+    """Raises :class:`MismatchError` at the first word that differs.
+
+    ``wanted`` has all that was ``found``, arrays by name. Returns the number of words.
+    """
+    count = 0
+    for name, words in found.items():
+        ours, theirs = np.asarray(words), np.asarray(wanted[name])
+        if ours.shape != theirs.shape:
+            raise MismatchError(f"RTL and reference differ: {name} has shape {ours.shape}, not {theirs.shape}")
+        count += ours.size
+        if not np.array_equal(ours, theirs):
+            at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
+            raise MismatchError(
+                f"RTL and reference differ: {name}{list(at) if at else ''} is {ours[at]}, not {theirs[at]}"
+            )
+    return count
+
+
+def check_forecast(counters: Counters, timing: Timing, trace: np.ndarray | None) -> int:
+    """Raises :class:`MismatchError` where cycles are not as forecast.
+
+    They are the cycles of the program, of each phase, and where there is a trace of each command's start and end. Where
+    encoders wait for STORE, the forecast bounds those of the program alone, by :data:`HELD`. Returns the number of
+    commands that are compared.
+    """
+    if timing.held:
+        if abs(counters.cycles - timing.total) > HELD * timing.total:
+            raise MismatchError(
+                f"RTL and forecast differ: {counters.cycles:,} cycles, not within {100 * HELD:g} % of {timing.total:,}"
+            )
+        return 0
+    if counters.cycles != timing.total:
+        raise MismatchError(f"RTL and forecast differ: {counters.cycles:,} cycles, not {timing.total:,}")
+    for name, cycles in timing.phases.items():
+        if counters.phases[name] != cycles:
+            raise MismatchError(
+                f"RTL and forecast differ: {counters.phases[name]:,} cycles of the phase {name}, not {cycles:,}"
+            )
+    if trace is None:
+        return 0
+    found = compare(timing, trace)
+    wrong = np.flatnonzero((found.started != 0) | (found.done != 0))
+    if wrong.size:
+        at, one = int(found.index[wrong[0]]), int(wrong[0])
+        started, done = timing.commands[at] or (0, 0)
+        engine = timing.instructions[at].engine.name
+        raise MismatchError(
+            f"RTL and forecast differ: command {at}, of {engine}, runs from cycle "
+            f"{started - int(found.started[one]):,} to {done - int(found.done[one]):,}, not {started:,} to {done:,}"
+        )
+    return len(found.index)

@@ -202,6 +202,8 @@ class Harness:
     def __init__(self, program: Path, *, directory: Path | None = None, arguments: Iterable[str] = ()) -> None:
         self._messages = tempfile.TemporaryFile()
         self._answering = False
+        # As ``harness.h`` starts.
+        self._inputs = {"read_latency": 40, "write_latency": 10, "stall": 0}
         self._process = subprocess.Popen(
             [str(program), *arguments],
             stdin=subprocess.PIPE,
@@ -275,6 +277,17 @@ class Harness:
         """
         self._ask(f"s {name} {value:x}")
         self._answer()
+        self._inputs[name] = value
+
+    @property
+    def pace(self) -> dict[str, int] | None:
+        """Latencies of the memory, as a forecast takes them.
+
+        None where the memory stalls at random, which has no forecast.
+        """
+        if self._inputs["stall"]:
+            return None
+        return {name: self._inputs[name] for name in ("read_latency", "write_latency")}
 
     def _alive(self) -> bool:
         return self._process.poll() is None

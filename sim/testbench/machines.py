@@ -99,12 +99,7 @@ def _image(config: ImageConfig, edge: int, conv: bool) -> list[Run]:
     if plan.slots:
         expected.append(_known(plan.records, records(lowered, cache)[: plan.slots].tobytes()))
     return [
-        Run(
-            segments=plan.segments,
-            program=plan.program_offset,
-            instructions=plan.assembler.instructions,
-            expected=expected,
-        )
+        Run(segments=plan.segments, program=plan.offset, instructions=plan.assembler.instructions, expected=expected)
     ]
 
 
@@ -195,8 +190,9 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
     from gradloom.rtl.plan.diffusion.unet import RESULT
     from gradloom.rtl.plan.diffusion.writer import lower
 
+    from ..reference.tile_program import Machine
     from ..workloads.diffusion_integers import IntegerDescent
-    from ..workloads.diffusion_steps import Models, Stepper
+    from ..workloads.diffusion_steps import Stepper
 
     rows, features, rank = 16, 16, 4
     names = ("latents", "projected", "normed", "active", RESULT)
@@ -214,14 +210,14 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
     step = lower(config, listed, weights, images=1, fractions=rule.fractions, rule=rule.rule)
     written: list[tuple[int, bytes]] = []
 
-    class Written(Models):
+    class Kept(Machine):
         """Keeps what a host would store."""
 
         def write(self, offset: int, content: bytes) -> None:
             super().write(offset, content)
             written.append((offset, content))
 
-    memory = Written(config, step.program.length)
+    memory = Kept(config, step.program.length)
     Stepper(step, memory, adapters)({"latents": draw("x", 8, 1, rows, features)}, draw("noise", 8, 1, rows, features))
     places = [(step.error.offset, step.error.size)]
     for each in step.adapted.values():

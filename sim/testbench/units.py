@@ -145,7 +145,7 @@ def _modes(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
 def _window(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     import dataclasses
 
-    from gradloom.rtl.units.window import WindowRun
+    from gradloom.rtl.units.window_run import WindowRun
 
     from ..reference.array import windows
 

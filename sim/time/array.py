@@ -9,15 +9,13 @@ from functools import cache
 import numpy as np
 
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
-from gradloom.rtl.engines.array.engine import EDGE
-from gradloom.rtl.engines.array.feet import Hidden
-from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.engines.array.latencies import EDGE, HIDDEN, LANES
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY
-from gradloom.rtl.systolic.pe import PE
-from gradloom.rtl.units.post import PostProcess
-from gradloom.rtl.units.window import WindowGenerator, WindowRun
+from gradloom.rtl.systolic.latencies import PE
+from gradloom.rtl.units.latencies import POST, WINDOW, WINDOW_SETUP
+from gradloom.rtl.units.window_run import WindowRun
 
 from .base import TimedMachine
 from .encode import BLOCK, LEVELS, Encoder
@@ -122,7 +120,7 @@ class _Flow:
         shift = 0  # of the next step
 
         firsts = geometry.firsts
-        ahead = WindowGenerator.latency
+        ahead = WINDOW
         channel = 0
 
         def weights(before: int) -> None:
@@ -167,11 +165,11 @@ class _Flow:
     def window(self, step: int) -> int:
         """When the window of a step enters the array."""
         at = bisect_right(self.thresholds, step)
-        return self.base + step + WindowGenerator.latency + (self.shifts[at - 1] if at else 0)
+        return self.base + step + WINDOW + (self.shifts[at - 1] if at else 0)
 
     def windows(self, steps: list[int]) -> list[int]:
         if not self.thresholds:
-            first = self.base + WindowGenerator.latency
+            first = self.base + WINDOW
             return [first + step for step in steps]
         return [self.window(step) for step in steps]
 
@@ -192,16 +190,16 @@ class Array:
         self.config = config
         rows, rank = config.rows, config.rank
         self.beats = BLOCK // config.panels
-        latency = PE.latency + rows - 1
+        latency = PE + rows - 1
         #: From a forward pass's ``drain`` to ``done``; from a gradient's last beat to ``done``.
-        self.forward_tail = EDGE + PE.latency - 1 + rank - 2 + rows + Hidden.latency + 1 + 1
-        self.gradient_tail = EDGE + latency + rank - 1 + AdapterLanes.latency + 1
+        self.forward_tail = EDGE + PE - 1 + rank - 2 + rows + HIDDEN + 1 + 1
+        self.gradient_tail = EDGE + latency + rank - 1 + LANES + 1
         #: From a window, or the drain of a dense layer, to its word in the queue before the memories.
-        post = 1 + PostProcess.latency + FIFO
+        post = 1 + POST + FIFO
         self.window_tail = EDGE + latency + rank - 1 + post
-        self.dense_tail = EDGE + PE.latency - 1 + rank - 2 + 1 + post
+        self.dense_tail = EDGE + PE - 1 + rank - 2 + 1 + post
         #: A word leaves the array so many cycles before it is in that queue.
-        self.to_queue = PostProcess.latency + FIFO
+        self.to_queue = POST + FIFO
 
         self.last: _Pass | None = None
         self.fills: list[int] = [-1, -1]  # last cycles of the last two tables filled
@@ -343,7 +341,7 @@ class Array:
 
         at = max(ready, 1 + max(self.convolve_idle, self.dense_idle, self.passes_idle, self._run_ready()))
         # The window generator prepares for 4 cycles and arms for 2; a pixel needs as long.
-        base = max(at + 1 + WindowGenerator.setup, self.steps_over + 3)
+        base = max(at + 1 + WINDOW_SETUP, self.steps_over + 3)
         encode = bool(operands.get("encode"))
         if encode:
             self.encoder.expect(operands)

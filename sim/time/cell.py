@@ -3,10 +3,8 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from gradloom.rtl.engines.cell.feed import Feed
-from gradloom.rtl.engines.cell.results import Results, Sums
-from gradloom.rtl.engines.cell.stages import stages_of
-from gradloom.rtl.engines.cell.taps import tap_cycles
+from gradloom.rtl.engines.cell.parameters import APART, FEED_BEATS, RESULT_BEATS, SUM_GROUPS
+from gradloom.rtl.engines.cell.stages import stages_of, tap_cycles
 from gradloom.rtl.formats.cell import CODES_A_BEAT
 
 from .base import TimedMachine, Waking
@@ -79,9 +77,9 @@ class Cell(Waking):
         self.config = machine.config
         self.stages = stages_of(machine.config)
         self.engine = machine.engine_table.named("cell")
-        self.x = Operands(Feed.depth)
-        self.rows = _Rows(self, Results.depth)
-        self.sums = _Rows(self, Sums.depth, self.config.parallel)
+        self.x = Operands(FEED_BEATS)
+        self.rows = _Rows(self, RESULT_BEATS)
+        self.sums = _Rows(self, SUM_GROUPS, self.config.parallel)
         self.queues: dict[int, Queue] = {
             self.engine.store("h"): self.rows,
             self.engine.store("logits"): self.sums,
@@ -162,7 +160,7 @@ class Cell(Waking):
         if ends:
             if kind == "window":
                 self._leaves(last, self.operands["front"], self.operands["filters"])
-                self.inputs.append(self.busy - Feed.apart + self.stages.inputs)
+                self.inputs.append(self.busy - APART + self.stages.inputs)
             self._row_ends()
         return True
 
@@ -185,7 +183,7 @@ class Cell(Waking):
 
     def _leaves(self, last: int, front: int, groups: int) -> None:
         """Sums of a row with its last chunk in ``last`` leave the groups."""
-        self.last, self.busy = last, last + front + groups + Feed.apart
+        self.last, self.busy = last, last + front + groups + APART
 
     def _state(self, step: int) -> bool:
         """Gives a hidden state, if it is known when it may enter."""

@@ -9,45 +9,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
-from gradloom.rtl.plan.images.program import Plan
-from gradloom.rtl.plan.language.jobs import ProductJob
-from gradloom.rtl.plan.language.linear import chain
+from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.plugins import Table
-from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.plan.program.placed import Program
+from gradloom.rtl.plugins import Named, Table
 from gradloom.rtl.shell.parameters import ShellParameters
-from gradloom.rtl.shell.signature import ControlOpcode
 
-from .array import Array
 from .base import TimedMachine
-from .cell import Cell
-from .element import Element
-from .encode import Encode
-from .gradient import Gradient
-from .head import Head
-from .linear import Linear
-from .norm import Norm
-from .product import Product
 from .timing import Timing
-from .update import Update
-from .vector import Vector
 
-__all__ = ["MODELS", "forecast", "forecast_products", "without_collections"]
+__all__ = ["MODELS", "forecast", "without_collections"]
 
-#: Models of engines, by name.
+#: Models of engines, by name; each is imported with the first machine that has the engine.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
-    "array": Array,
-    "head": Head,
-    "encode": Encode,
-    "linear": Linear,
-    "gradient": Gradient,
-    "update": Update,
-    "vector": Vector,
-    "cell": Cell,
-    "product": Product,
-    "element": Element,
-    "norm": Norm,
+    name: Named(f"gradloom.sim.time.{name}", name.capitalize())
+    for name in (
+        "array",
+        "head",
+        "encode",
+        "linear",
+        "gradient",
+        "update",
+        "vector",
+        "cell",
+        "product",
+        "element",
+        "norm",
+    )
 }
 _KNOWN: Table[Callable[[TimedMachine], Any]] = Table("model of the time of engine", "gradloom.times", MODELS)
 
@@ -80,10 +68,10 @@ def without_collections() -> Iterator[None]:
 
 
 def forecast(
-    program: Plan | Assembler | Sequence[Instruction],
+    program: Program | Assembler | Sequence[Instruction],
     *,
     config: ShellParameters | None = None,
-    program_offset: int | None = None,
+    program_offset: int = 0,
     read_latency: int = 40,
     write_latency: int = 10,
 ) -> Timing:
@@ -91,19 +79,19 @@ def forecast(
 
     Parameters
     ----------
-    program : Plan, Assembler or sequence of Instruction
-        A plan says ``config`` and ``program_offset`` itself.
+    program : Program, Assembler or sequence of Instruction
+        A :class:`~gradloom.rtl.plan.program.placed.Program` says ``config`` and ``program_offset`` itself.
     config : ShellParameters
         Configuration of the machine; the machine for images as it is by default unless given.
     read_latency, write_latency : int
         As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
         response ``write_latency + 1`` cycles after a burst's last datum.
     """
-    if isinstance(program, Plan):
-        config, program_offset, program = program.lowered.config, program.program_offset, program.assembler
-    commands = program.instructions if isinstance(program, Assembler) else program
+    if isinstance(program, Program):
+        config, program_offset = program.config, program.offset
+    commands = program if isinstance(program, Sequence) else program.instructions
     config = config or ImageConfig()
-    machine = _Machine(commands, config, program_offset or 0, read_latency, write_latency)
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
     with without_collections():
         total = machine.run()
     table = config.machine.engines
@@ -119,14 +107,3 @@ def forecast(
         held=machine.held,
         array_cycles=machine.array_cycles,
     )
-
-
-def forecast_products(
-    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40, write_latency: int = 10
-) -> Timing:
-    """Forecasts products back to back, as a program of their own."""
-    config = config or LanguageConfig()
-    program = Assembler()
-    chain(program, jobs, config)
-    program.add(CONTROL, ControlOpcode.END)
-    return forecast(program, config=config, read_latency=read_latency, write_latency=write_latency)

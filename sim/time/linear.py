@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradloom.rtl.engines.linear.commands import OPERAND_ARG
+from gradloom.rtl.engines.linear.commands import OPERAND_ARG, TILE_ARG, TileKind
 from gradloom.rtl.engines.linear.core import LinearArray
 from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
-from gradloom.rtl.engines.linear.weights import TILE_ARG, Dequantizer, TileBuffer, TileKind
+from gradloom.rtl.engines.linear.weights import Dequantizer, TileBuffer
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import LINEAR

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gradloom.rtl.engines.ports import TapQueue
+from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
@@ -19,7 +19,7 @@ class FifoQueue(Queue):
 
     def take(self, cycle: int) -> None:
         times = self.times
-        if len(times) > TapQueue.depth and times[TapQueue.depth] - FIFO < cycle:
+        if len(times) > TAP_BEATS and times[TAP_BEATS] - FIFO < cycle:
             self.machine.held += 1
         times.popleft()
 

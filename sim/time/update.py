@@ -168,7 +168,7 @@ class Packer:
         self.edge, self.few = config.edge, config.beat_words
         self.batches = operands["blocks"] // 2
         self.wide = bool(operands.get("wide", 0))
-        self.record = PackUnit(config).record
+        self.record = PackUnit.record_beats(config)
         self.unpacks = unpacks
         codes = 4 if self.wide else 2
         #: Beats that leave.

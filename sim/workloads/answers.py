@@ -9,14 +9,14 @@ import numpy as np
 
 from gradloom.rtl.machines.presets import Preset
 from gradloom.rtl.models.recurrent.network import RecurrentNetwork
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellConfig, CellProgram, CellSetup
 
 from ..reference import cell as reference
-from ..run.counted import MismatchError
+from ..run.counted import check_words
 from ..run.designs import Design
-from ..run.programs import Ran, forecast_placed, run_each
+from ..run.machine import Machine
+from ..time.forecast import forecast
 from .sequences import CellRun, check_request, infer_sequences
 
 __all__ = ["infer", "run_cell"]
@@ -93,38 +93,40 @@ def run_cell(
         The dense layer answers after each step.
     stream : bool
         There is one sequence, of which the machine gets a step at a time.
-    timing, progress : see :func:`~.programs.run_placed`.
+    timing, progress : see :meth:`~..run.machine.Machine.simulated`.
     """
     expected = reference.run(network, codes)
     image = CellImage(network, config)
     each = image.classes > 0 and (every or network.pick != "last")
     programs = _programs(image, image.windows(expected.source), each, stream)
-    forecasts = [forecast_placed(program) for program in programs]
-    ran = list(
-        run_each(programs, files, timing=timing, progress=progress, expected=sum(each.total for each in forecasts))
+    expected_cycles = sum(forecast(program).total for program in programs)
+    ran, left = [], []
+    with Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles) as machine:
+        for program in programs:
+            ran.append(machine.run(program))
+            # Nothing in the engine counts a clipped word.
+            ran[-1].check(saturated=0)
+            if isinstance(program, CellProgram):
+                left.append(_results(program, machine))
+    found = _joined(left)
+    check_words(
+        {"h": found.h, "c": found.state.c, "last h": found.state.h},
+        {"h": expected.h, "c": expected.state.c, "last h": expected.state.h},
     )
-    if timing is None:
-        for one, program, forecast in zip(ran, programs, forecasts):
-            one.check(program, forecast)
-    found = _results(image, ran[1:], programs[1:])
-    for name, own, theirs in (
-        ("h", found.h, expected.h),
-        ("c", found.state.c, expected.state.c),
-        ("last h", found.state.h, expected.state.h),
-    ):
-        _equal(name, own, theirs)
     sums = None
     if image.classes:
+        name = "sums of the dense layer"
         sums = found.sums if each else found.sums[:, 0]
-        _equal("sums of the dense layer", sums, reference.sums(network, expected.h if each else expected.state.h))
+        check_words({name: sums}, {name: reference.sums(network, expected.h if each else expected.state.h)})
     counters = [one.counters for one in ran[1:]]
+    told = [one.forecast.total for one in ran[1:] if one.forecast is not None]
     phases: dict[str, int] = {}
     for counted in counters:
         for name, cycles in counted.phases.items():
             phases[name] = phases.get(name, 0) + cycles
     figures: dict[str, Any] = {
         "cycles": sum(counted.cycles for counted in counters),
-        "forecast": sum(each.total for each in forecasts[1:]),
+        "forecast": sum(told) if len(told) == len(counters) else None,
         "setup_cycles": ran[0].counters.cycles,
         "phases": phases,
         "cycles_a_step": phases["cell"] / (found.h.shape[0] * found.h.shape[1]),
@@ -153,31 +155,26 @@ def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> l
 
 @dataclass(frozen=True)
 class _Found:
-    """What programs have left in memory."""
+    """Codes and sums that programs have left in memory.
+
+    Only the last program leaves a state.
+    """
 
     h: np.ndarray
     sums: np.ndarray
     state: reference.State
 
 
-def _results(image: CellImage, ran: Sequence[Ran], programs: Sequence[PlacedProgram]) -> _Found:
-    """Codes and sums of programs, one behind another in time."""
-    hidden, sums, last = [], [], []
-    for one, program in zip(ran, programs):
-        assert isinstance(program, CellProgram)
-        of_h = [program.hidden(batch, one.words(batch.hidden)) for batch in program.batches]
-        hidden.append(np.concatenate(of_h))
-        of_sums = [
-            program.sums(batch, one.words(batch.logits)) for batch in program.batches if batch.logits is not None
-        ]
-        sums += [np.concatenate(of_sums)] if of_sums else []
-        last = [program.state(batch, one.words(batch.state)) for batch in program.batches if batch.state is not None]
-    c, h = np.concatenate(last, axis=1)
-    found = np.concatenate(sums, axis=1) if sums else np.empty(0)
-    return _Found(np.concatenate(hidden, axis=1), found, reference.State(h, c))
+def _results(program: CellProgram, machine: Machine) -> _Found:
+    batches = program.batches
+    h = [program.hidden(batch, machine.words(batch.hidden)) for batch in batches]
+    sums = [program.sums(batch, machine.words(batch.logits)) for batch in batches if batch.logits is not None]
+    last = [program.state(batch, machine.words(batch.state)) for batch in batches if batch.state is not None]
+    c, last_h = np.concatenate(last, axis=1) if last else (np.empty(0), np.empty(0))
+    return _Found(np.concatenate(h), np.concatenate(sums) if sums else np.empty((0, 0)), reference.State(last_h, c))
 
 
-def _equal(name: str, found: np.ndarray, expected: np.ndarray) -> None:
-    if not np.array_equal(found, expected):
-        at = tuple(int(n) for n in np.argwhere(found != expected)[0])
-        raise MismatchError(f"RTL and reference differ: {name}{list(at)} is {found[at]}, not {expected[at]}")
+def _joined(found: Sequence[_Found]) -> _Found:
+    """Results of programs one after another in time."""
+    h, sums = (np.concatenate([getattr(each, name) for each in found], axis=1) for name in ("h", "sums"))
+    return _Found(h, sums, found[-1].state)

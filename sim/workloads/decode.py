@@ -187,6 +187,7 @@ def beside(
         host.request(request.start, len(request.program))
         found.append((decoding, request, rung, host.wait_request(timeout=36000)))
     counters = host.wait(timeout=36000)
-    return machine.result(training, counters, program, [each.program for each in loaded]), [
+    requests = [each.program for each in loaded]
+    return machine.interrupted(training, counters, program, start, requests), [
         Answered(rung, served, decoding.values(machine, request)) for decoding, request, rung, served in found
     ]

@@ -1,124 +1,47 @@
 """LoRA steps of a diffusion model in RTL, or on models of its engines."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
 from gradloom.rtl.formats.tile_codes import NARROW, Coded, coded
 from gradloom.rtl.models.lora import Adapter
 from gradloom.rtl.plan.diffusion.layout import Tiles
 from gradloom.rtl.plan.diffusion.writer import Step
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.rtl.plan.program.placed import Program
 
-from ..reference.tile_program import Machine
-from ..run.counted import MismatchError, counted, differing
-from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
-from ..run.programs import Ran
-from ..time.timing import Timing
+from ..reference.tile_program import Health
+from ..run.device import MEMORY_BYTES
+from ..run.machine import Ran
 
-__all__ = ["Device", "Memory", "Models", "Stepper", "check_size", "check_step"]
+__all__ = ["Stepper", "check_size"]
 
 Factors = Mapping[str, Adapter]
 
 
-class Memory(Protocol):
-    """Memory of a machine that runs steps."""
+class Stepped(Protocol):
+    """A machine that runs steps: simulated, or models of its engines."""
 
     def write(self, offset: int, content: bytes, /) -> None: ...
 
     def read(self, offset: int, length: int, /) -> bytes: ...
 
-    def run(self, step: Step, number: int, /) -> None: ...
-
-
-class Models:
-    """Memory and models of the engines.
-
-    ``eager``: see :meth:`~..reference.tile_program.Machine.run`.
-    """
-
-    def __init__(self, config: Any, size: int, eager: Sequence[str] | None = None) -> None:
-        self.machine, self.eager = Machine(config, size), eager
-
-    def write(self, offset: int, content: bytes) -> None:
-        """Puts bytes into memory."""
-        self.machine.memory[offset : offset + len(content)] = content
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes of memory."""
-        return bytes(self.machine.memory[offset : offset + length])
-
-    def run(self, step: Step, number: int) -> None:
-        """Step ``number``, from 1 on."""
-        self.machine.run(step.instructions(number), self.eager)
-
-
-class Device:
-    """Simulated RTL behind the host's own driver.
-
-    ``ran``: counters and trace of each step. Use it in a ``with``.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        Verilog whose outermost module is ``gradloom``.
-    tell : callable
-        ``tell(done, total, text)``. ``expected``: cycles of all steps, for the total.
-    """
-
-    def __init__(
-        self,
-        config: Any,
-        files: Sequence[Path],
-        tell: Callable[[int, int, str], None],
-        *,
-        expected: int = 0,
-        timing: Mapping[str, int] | None = None,
-    ) -> None:
-        built = build_device(
-            files, data_bits=config.data_bits, address_bits=config.address_bits, tell=lambda text: tell(0, 0, text)
-        )
-        self.device = SimulatedDevice(built, progress=lambda cycles: tell(cycles, max(expected, cycles), "cycles"))
-        self.timing, self.ran = timing or {}, list[Ran]()
-
-    def __enter__(self) -> "Device":
-        self.device.__enter__()
-        for name, value in {**self.timing, "trace": 1}.items():
-            self.device.set(name, value)
-        self.host = Accelerator(self.device)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.device.__exit__(*error)
-
-    def write(self, offset: int, content: bytes) -> None:
-        """See :class:`Memory`."""
-        self.host.store(offset, content)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See :class:`Memory`."""
-        return self.host.fetch(offset, length)
-
-    def run(self, step: Step, number: int) -> None:
-        """Step ``number``, from 1 on."""
-        self.write(step.program.offset, step.code(number))
-        counters = self.host.run(step.program.offset, len(step.program), timeout=36000)
-        self.ran.append(Ran(counters=counters, memory=b"", trace=self.device.take_trace()))
+    def run(self, program: Program, /) -> Ran | Health: ...
 
 
 class Stepper:
     """Steps in a machine's memory, adapters and moments included.
 
-    ``adapters``: as :meth:`~.diffusion_integers.IntegerDescent.begun` has them.
+    ``ran`` has what each step's run returned. ``adapters``: as :meth:`~.diffusion_integers.IntegerDescent.begun` has
+    them.
     """
 
-    def __init__(self, step: Step, memory: Memory, adapters: Factors) -> None:
+    def __init__(self, step: Step, memory: Stepped, adapters: Factors) -> None:
         check_size(step)
         self.step, self.memory, self.first = step, memory, adapters
         self.number = 0
+        self.ran: list[Any] = []
         for offset, content in step.program.contents():
             memory.write(offset, content)
         for (layer, part), each in step.adapted.items():
@@ -134,7 +57,7 @@ class Stepper:
         for name, tiles in self.step.inputs.items():
             x = np.asarray(noise if name == "noise" else data[name], np.float64)
             self.memory.write(tiles.offset, tiles.pack(coded(x.reshape(-1, x.shape[-1]), tiles.bits)))
-        self.memory.run(self.step, self.number)
+        self.ran.append(self.memory.run(self.step.written(self.number)))
         loss = float(np.mean(np.square(self.codes(self.step.error).values)))
         return loss, self.adapters()
 
@@ -155,24 +78,3 @@ def check_size(step: Step) -> None:
     """Refuses a step that needs more memory than there is."""
     if step.program.length > MEMORY_BYTES:
         raise ValueError(f"a step needs {step.program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
-
-
-def check_step(ran: Ran, commands: Sequence[Instruction], timing: Timing, **health: int) -> None:
-    """Raises :class:`MismatchError` where RTL is not as expected.
-
-    Counters, and the cycles of every command, are compared.
-
-    ``health``: ``saturated`` and ``underflowed`` of the reference.
-    """
-    expected = counted(commands, beat_bytes=16) | {"gradient_norm": 0} | health
-    wrong = differing(ran.counters, expected)
-    if wrong:
-        raise MismatchError(f"RTL and reference differ: the counter {wrong}")
-    counters: Counters = ran.counters
-    if counters.cycles != timing.total or counters.phases != timing.phases:
-        raise MismatchError(
-            f"RTL and forecast differ: {counters.cycles} cycles, {counters.phases}, not {timing.total}, {timing.phases}"
-        )
-    exact = ran.compared(timing).exact
-    if exact != 1:
-        raise MismatchError(f"RTL and forecast differ: {100 * (1 - exact):.1f} % of the commands in other cycles")

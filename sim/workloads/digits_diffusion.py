@@ -19,11 +19,12 @@ from gradloom.rtl.plan.diffusion.unet import TARGETS, operations
 from gradloom.rtl.plan.diffusion.writer import Step, lower
 from gradloom.rtl.workloads import DiffusionOptions, DiffusionWorkload
 
-from ..run.counted import MismatchError
-from ..run.programs import forecast_placed
+from ..run.counted import check_words
+from ..run.machine import Machine, Ran
+from ..time.forecast import forecast
 from .diffusion import Descent, Factors, FloatUNet, timesteps
 from .diffusion_integers import Counts, IntegerDescent, IntegerUNet
-from .diffusion_steps import Device, Stepper, check_size, check_step
+from .diffusion_steps import Stepper, check_size
 from .digits_pictures import Judge, plot_grids
 from .driver import Job, Outcome
 from .noise import noisy, spread
@@ -165,14 +166,14 @@ class _IntegerSteps:
 
 
 class _DeviceSteps:
-    def __init__(self, step: Step, device: Device, adapters: Factors) -> None:
-        self.stepper, self.device = Stepper(step, device, adapters), device
+    def __init__(self, step: Step, machine: Machine, adapters: Factors) -> None:
+        self.stepper = Stepper(step, machine, adapters)
 
     def __call__(
         self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
     ) -> tuple[float, dict[str, Adapter], Counts]:
         loss, after = self.stepper(data, noise)
-        health = self.device.ran[-1].counters
+        health = self.stepper.ran[-1].counters
         stored = self.stepper.step.stored
         return loss, after, Counts(stored=stored, clipped=health.saturated, zeroed=health.underflowed)
 
@@ -223,7 +224,7 @@ class DiffusionTask:
         asked = self.options
         if asked.engine != "rtl":
             return None
-        self.expected = forecast_placed(self.step.program)
+        self.expected = forecast(self.step.program)
         told = {"total": self.expected.total} | self.expected.phases
         return {name: self.steps * cycles for name, cycles in told.items()}
 
@@ -259,9 +260,10 @@ class DiffusionTask:
             return self._learnt(_IntegerSteps(self.net, rule), adapters)
         files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
         expected = self.steps * self.expected.total
-        with Device(self.job.config, files, self.job.tell, expected=expected) as device:
-            outcome = self._learnt(_DeviceSteps(self.step, device, adapters), adapters)
-        self.ran = device.ran
+        with Machine.simulated(self.job.config, files, progress=self.job.tell, expected=expected) as machine:
+            steps = _DeviceSteps(self.step, machine, adapters)
+            outcome = self._learnt(steps, adapters)
+        self.ran: list[Ran] = steps.stepper.ran
         counters = [each.counters for each in self.ran]
         phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
         cycles = {"total": sum(each.cycles for each in counters)} | phases
@@ -300,27 +302,23 @@ class DiffusionTask:
         """
         found = self.counted
         wanted = self.run("reference")
-        for number, (one, other) in enumerate(zip(ran.losses, wanted.losses)):
-            if one != other:
-                raise MismatchError(f"RTL and reference differ: loss of step {number + 1} is {one}, not {other}")
-        for number, (each, own, counts) in enumerate(zip(self.ran, found, self.counted)):
-            if own.stored != counts.stored:
-                raise MismatchError(
-                    f"RTL and reference differ: step {number + 1} stores {own.stored} codes, not {counts.stored}"
-                )
-            health = {"saturated": counts.clipped, "underflowed": counts.zeroed}
-            check_step(each, self.step.instructions(number + 1), self.expected, **health)
-        words = 0
-        for layer, adapter in wanted.learnt.items():
-            for part, values in adapter.parts.items():
-                made = ran.learnt[layer].parts[part]
-                words += made.size
-                if not np.array_equal(made, values):
-                    at = tuple(int(n) for n in np.argwhere(made != values)[0])
-                    raise MismatchError(
-                        f"RTL and reference differ: {part}{list(at)} of {layer} is {made[at]}, not {values[at]}"
-                    )
-        equal = {"losses": len(ran.losses), "adapter_words": words, "commands": len(self.step.program) * len(self.ran)}
+        check_words(
+            {"loss of each step": ran.losses, "codes stored by each step": [each.stored for each in found]},
+            {"loss of each step": wanted.losses, "codes stored by each step": [each.stored for each in self.counted]},
+        )
+        words = sum(
+            check_words(
+                {f"{part} of {layer}": values for part, values in ran.learnt[layer].parts.items()},
+                {f"{part} of {layer}": values for part, values in adapter.parts.items()},
+            )
+            for layer, adapter in wanted.learnt.items()
+        )
+        equal = {"losses": len(ran.losses), "adapter_words": words}
+        for each, counts in zip(self.ran, self.counted, strict=True):
+            for name, count in each.check(
+                saturated=counts.clipped, underflowed=counts.zeroed, told=self.expected
+            ).items():
+                equal[name] = equal.get(name, 0) + count
         return replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:

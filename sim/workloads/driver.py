@@ -125,7 +125,7 @@ class Task(Protocol):
     def forecast(self) -> Mapping[str, int] | None:
         """Forecast cycles, ``total`` and by phase.
 
-        None where there is no forecast of the whole.
+        None in floating point, and where each step has its own: its outcome's figures have the sum.
         """
 
     def run(self, engine: str) -> Outcome:
@@ -203,8 +203,8 @@ def _finetune(preset: Preset, options: Options, output: Path, tell: Progress) ->
             stopped=outcome.stopped,
             after=after,
         ),
-        **outcome.figures,
         "forecast": forecast,
+        **outcome.figures,
         **repeatable(task, job),
     }
     metrics["units"] = {**units(metrics), **preset.workload.units}

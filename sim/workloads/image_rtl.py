@@ -1,27 +1,24 @@
 """Runs fine-tunes on images in simulated RTL, and compares them."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+import math
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.plan.images.lowered import BEAT, Lowered
+from gradloom.rtl.plan.images.lowered import Lowered
 from gradloom.rtl.plan.images.program import Plan, image_words
-from gradloom.rtl.plan.program.assembler import Instruction
 
 from ..reference.system import Cache, FineTune, records
-from ..run.counted import MismatchError, counted, differing
-from ..run.device import MEMORY_BYTES, SimulatedDevice, build_device
-from .driver import Progress
+from ..run.counted import check_words
+from ..run.machine import Machine, Ran
+from ..time.timing import Timing
 
-__all__ = ["MismatchError", "Result", "compare", "compare_images", "run_plan", "run_rtl"]
+__all__ = ["Result", "compare", "compare_images", "run_plan"]
 
 
 @dataclass(eq=False)
 class Result:
-    """Memory after a run of the RTL, and its counters."""
+    """Memory after a run of the RTL, and the run."""
 
     images: np.ndarray | None
     records: np.ndarray
@@ -30,69 +27,27 @@ class Result:
     correct: list[int]
     a: list[np.ndarray]
     b: list[np.ndarray]
-    counters: Counters
-    instructions: Sequence[Instruction] = field(repr=False)
-    trace: np.ndarray | None
+    ran: Ran
 
     @property
     def metrics(self) -> dict[str, dict[str, int]]:
         """The counters as ``metrics.json`` has them."""
-        return self.counters.metrics()
+        return self.ran.counters.metrics()
 
 
-def _silent(done: int, total: int, text: str) -> None:
-    pass
-
-
-def run_rtl(
-    plan: Plan,
-    files: Sequence[Path],
-    *,
-    progress: Progress = _silent,
-    trace: bool = False,
-    timing: dict[str, int] | None = None,
-    expected: int = 0,
-    timeout: float = 36000.0,
-) -> Result:
-    """Runs a plan on simulated Verilog by the host's own driver.
-
-    ``timing`` sets inputs of the bench (:meth:`SimulatedDevice.set`). ``expected``: cycles, for the progress.
-    """
-    if plan.size > MEMORY_BYTES:
-        raise ValueError(
-            f"samples={plan.settings.samples}: the fine-tune needs {plan.size} bytes of memory, "
-            f"the simulation has {MEMORY_BYTES}"
-        )
-    program = build_device(files, tell=lambda text: progress(0, 0, text))
-    device = SimulatedDevice(program, progress=lambda cycles: progress(cycles, max(expected, cycles), "cycles"))
-    with device:
-        for name, value in (timing or {}).items():
-            device.set(name, value)
-        return run_plan(plan, device, trace=trace, timeout=timeout)
-
-
-def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeout: float = 36000.0) -> Result:
-    """Runs a plan on an existing simulation.
-
-    Its memory must be large enough.
-    """
+def run_plan(plan: Plan, machine: Machine) -> Result:
+    """Runs a plan, and reads its results from memory."""
+    ran = machine.run(plan)
     lowered = plan.lowered
-    host = Accelerator(device)
-    for offset, content in plan.segments:
-        host.store(offset, content)
-    if trace:
-        device.set("trace", 1)
-    counters = host.run(plan.program_offset, plan.commands, timeout=timeout)
-    events = device.take_trace() if trace else None
-    kept = (
-        host.fetch_array(plan.records, (plan.slots, 16 * lowered.record_beats), np.uint8)
-        if plan.slots
-        else np.zeros((0, 16 * lowered.record_beats), np.uint8)
-    )
+
+    def fetch(offset: int, kind: str, *shape: int) -> np.ndarray:
+        length = math.prod(shape) * np.dtype(kind).itemsize
+        return np.frombuffer(machine.read(offset, length) if length else b"", kind).reshape(shape)
+
     steps = sum(step.last for step in plan.steps)
-    beats = host.fetch_array(plan.losses, (steps, 16), np.uint8)
-    words = host.fetch_array(plan.lanes, (lowered.lane_words, 16), np.int16).astype(np.int64)
-    head = host.fetch_array(plan.b, (lowered.k, 16), np.int16).astype(np.int64)
+    beats = fetch(plan.losses, "u1", steps, 16)
+    words = fetch(plan.lanes, "<i2", lowered.lane_words, 16).astype(np.int64)
+    head = fetch(plan.b, "<i2", lowered.k, 16).astype(np.int64)
     a, b = [], []
     wide = lowered.parts * lowered.config.rank
     for index, tap in enumerate(lowered.taps):
@@ -100,20 +55,16 @@ def run_plan(plan: Plan, device: SimulatedDevice, *, trace: bool = False, timeou
         part = words[tap.lanes_at[0] : tap.lanes_at[0] + lowered.parts * addresses, : lowered.config.columns]
         a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
         b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
-    whole = np.ascontiguousarray(beats)
+    samples = plan.settings.samples
     return Result(
-        images=None
-        if plan.images is None
-        else host.fetch_array(plan.images, (plan.settings.samples, lowered.image_words), np.int32),
-        records=kept,
+        images=None if plan.images is None else fetch(plan.images, "<i4", samples, lowered.image_words),
+        records=fetch(plan.records, "u1", plan.slots, 16 * lowered.record_beats),
         a=a,
         b=b,
-        counters=counters,
-        instructions=plan.assembler.instructions,
-        trace=events,
-        losses=[int(v) for v in whole[:, :8].copy().view("<u8").ravel()],
-        counts=[int(v) for v in whole[:, 8:12].copy().view("<u4").ravel()],
-        correct=[int(v) for v in whole[:, 12:].copy().view("<u4").ravel()],
+        ran=ran,
+        losses=[int(v) for v in beats[:, :8].copy().view("<u8").ravel()],
+        counts=[int(v) for v in beats[:, 8:12].copy().view("<u4").ravel()],
+        correct=[int(v) for v in beats[:, 12:].copy().view("<u4").ravel()],
     )
 
 
@@ -121,54 +72,27 @@ def compare_images(result: Result, lowered: Lowered, images: np.ndarray) -> dict
     """The same of images that the machine has made."""
     if result.images is None:
         return {}
-    wanted = image_words(lowered, images)
-    if not np.array_equal(result.images, wanted):
-        sample, word = (int(n) for n in np.argwhere(result.images != wanted)[0])
-        raise MismatchError(
-            f"RTL and reference differ: word {word} of the taps of sequence {sample} is "
-            f"{result.images[sample, word]}, not {wanted[sample, word]}"
-        )
-    return {"tap_words": int(wanted.size)}
+    return {"tap_words": check_words({"taps": result.images}, {"taps": image_words(lowered, images)})}
 
 
-def compare(result: Result, reference: FineTune, cache: Cache) -> dict[str, int]:
+def compare(result: Result, reference: FineTune, cache: Cache, told: Timing | None = None) -> dict[str, int]:
     """Counts what was found equal.
 
-    Raises :class:`MismatchError` at the first difference.
+    Raises :class:`~..run.counted.MismatchError` at the first difference: of words and counters from the reference, of
+    cycles from the forecast.
 
-    ``result`` is of a run that began with an empty cache; of its counters, all are compared but cycles.
+    ``result`` is of a run that began with an empty cache. ``told``: see :meth:`~..run.machine.Ran.check`.
     """
     lowered = reference.lowered
-    expected = records(lowered, cache)[: len(result.records)]
-    if not np.array_equal(result.records, expected):
-        sample, byte = np.argwhere(result.records != expected)[0]
-        raise MismatchError(
-            f"RTL and reference differ: cached byte {byte} of sample {sample} is "
-            f"{result.records[sample, byte]}, not {expected[sample, byte]}"
-        )
-    for what, found, wanted in (
-        ("loss", result.losses, reference.losses),
-        ("correct", result.correct, reference.correct),
-    ):
-        for step, (one, other) in enumerate(zip(found, wanted)):
-            if one != other:
-                raise MismatchError(f"RTL and reference differ: {what} of step {step} is {one}, not {other}")
-    words = 0
-    for tap, a, b, (ref_a, ref_b) in zip(lowered.taps, result.a, result.b, reference.adapters()):
-        for name, ours, theirs in (("A", a, ref_a), ("B", b, ref_b)):
-            words += ours.size
-            if not np.array_equal(ours, theirs):
-                at = tuple(int(n) for n in np.argwhere(ours != theirs)[0])
-                raise MismatchError(
-                    f"RTL and reference differ: {name}{list(at)} of {tap.name} is {ours[at]}, not {theirs[at]}"
-                )
-    told = counted(result.instructions, beat_bytes=BEAT) | asdict(reference.health)
-    wrong = differing(result.counters, told)
-    if wrong:
-        raise MismatchError(f"RTL and reference differ: the counter {wrong}")
-    return {
-        "losses": len(result.losses),
-        "adapter_words": words,
-        "cached_bytes": int(result.records.size),
-        "counters": len(told),
-    }
+    kept = check_words(
+        {"cached bytes": result.records}, {"cached bytes": records(lowered, cache)[: len(result.records)]}
+    )
+    check_words(
+        {"loss": result.losses, "correct": result.correct}, {"loss": reference.losses, "correct": reference.correct}
+    )
+    words = sum(
+        check_words({f"A of {tap.name}": a, f"B of {tap.name}": b}, {f"A of {tap.name}": c, f"B of {tap.name}": d})
+        for tap, a, b, (c, d) in zip(lowered.taps, result.a, result.b, reference.adapters())
+    )
+    checked = result.ran.check(**asdict(reference.health), told=told)
+    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": kept} | checked

@@ -278,11 +278,19 @@ class IntegerImageTask(ImageTask):
 
     def _in_rtl(self) -> Outcome:
         tell = self.job.tell
-        from .image_rtl import run_rtl
+        from ..run.device import MEMORY_BYTES
+        from ..run.machine import Machine
+        from .image_rtl import run_plan
 
+        if self.plan.length > MEMORY_BYTES:
+            raise ValueError(
+                f"limit={self.settings.samples}: the fine-tune needs {self.plan.length:,} bytes of memory, the "
+                f"simulation has {MEMORY_BYTES:,}"
+            )
         files = self.job.design.files(lambda text: tell(0, 0, text))
-        self.result = run_rtl(self.plan, files, progress=tell, expected=self.expected.total)
-        return Outcome(losses=[], learnt=self.result, figures=self.result.metrics)
+        with Machine.simulated(self.job.config, files, progress=tell, expected=self.expected.total) as machine:
+            result = run_plan(self.plan, machine)
+        return Outcome(losses=[], learnt=result, figures=result.metrics)
 
     def compared(self, ran: Outcome) -> Outcome:
         """The reference's outcome, which is the RTL's word by word."""
@@ -290,7 +298,7 @@ class IntegerImageTask(ImageTask):
 
         made = self.run("reference")
         equal = compare_images(ran.learnt, self.lowered, self.images)
-        equal |= compare(ran.learnt, self.reference, self.kept)
+        equal |= compare(ran.learnt, self.reference, self.kept, self.expected)
         return replace(made, figures={**ran.figures, "equal_to_reference": equal})
 
     def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:

@@ -168,15 +168,7 @@ class InstantTrainer:
             }
             self._learn(training.instant, made.values[A] * 2.0 ** -frac[A], made.values[B] * 2.0 ** -frac[B])
         self.number += 1
-        if fill is None:
-            return made
-        return replace(
-            made,
-            saturated=made.saturated + fill.saturated,
-            words=made.words + fill.words,
-            base_bytes=made.base_bytes + fill.base_bytes,
-            cycles=None if made.cycles is None or fill.cycles is None else made.cycles + fill.cycles,
-        )
+        return made if fill is None else made.behind(fill)
 
     def fill(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult | None:
         """Keeps a text's cache; None if it is kept already."""
@@ -189,7 +181,6 @@ class InstantTrainer:
                 loss=0.0,
                 saturated=0,
                 words=0,
-                cycles=None,
                 values=exact,
                 frac=dict.fromkeys(exact, 0),
                 base_bytes=base_bytes(training.operations),
@@ -263,7 +254,6 @@ class InstantTrainer:
             loss=made.mean_loss,
             saturated=0,
             words=0,
-            cycles=None,
             values=made.values,
             frac={},
             base_bytes=base_bytes(training.operations),

@@ -28,7 +28,7 @@ from .checkpoint import ResumePoint
 from .driver import Job, Outcome, Progress, repeatable
 from .job_layout import planner
 from .step import Frozen
-from .trainer import StepResult
+from .trainer import StepResult, added
 
 __all__ = [
     "OPTIMIZERS",
@@ -219,9 +219,9 @@ class TextTask:
         return None
 
     def forecast(self) -> None:
-        """Returns None: no forecast of the whole run is made.
+        """Returns None: each step has its own forecast.
 
-        The board's memory, not the whole of its time, is checked before.
+        It is made with the step's program, and compared when that ends.
         """
 
     def run(self, engine: str) -> Outcome:
@@ -229,7 +229,10 @@ class TextTask:
         raise NotImplementedError
 
     def compared(self, ran: Outcome) -> Outcome:
-        """As it was: each step's counters are compared when it ends."""
+        """As it was: each step is compared when it ends.
+
+        Its words, counters and cycles are.
+        """
         return ran
 
     # ---- what is prepared
@@ -368,6 +371,7 @@ class TextTask:
             "steps": self.steps,
             "accumulate": self.texts_a_step,
             "seed": asked.seed,
+            "clock_mhz": self.job.config.clock_mhz,
             "saturated": None if outcome.clipped is None else sum(outcome.clipped),
             "store": self.store,
         }
@@ -406,8 +410,10 @@ def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
             "loss": each.loss,
             "saturated": each.saturated,
             "words": each.words,
-            "cycles": each.cycles,
             "base_bytes": each.base_bytes,
+            "cycles": each.cycles,
+            "forecast": each.forecast,
+            "equal": each.equal,
         }
         for each in found
     ]
@@ -445,16 +451,24 @@ def outcome_of(
         stopped=stopped,
         clipped=None if exact else [each.saturated for each in found],
         words=None if exact else [each.words for each in found],
-        figures={
-            "cycles": [each.cycles for each in found if each.cycles is not None] or None,
-            "base_bytes": [each.base_bytes for each in found],
-            **figures,
-        },
+        figures={**_counted(found), "base_bytes": [each.base_bytes for each in found], **figures},
         learnt={
             name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
             for name, each in adapters.items()
         },
     )
+
+
+def _counted(found: Sequence[StepResult]) -> dict[str, Any]:
+    """Counters and forecast of all steps, where they ran on a machine."""
+    if not any(each.cycles for each in found):
+        return {"cycles": None}
+    return {
+        "cycles": added(each.cycles for each in found),
+        "cycles_by_step": [each.cycles["total"] for each in found],
+        "forecast": added(each.forecast for each in found),
+        "equal_to_reference": added(each.equal for each in found),
+    }
 
 
 def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text") -> tuple[list[list[int]], int]:

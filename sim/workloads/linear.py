@@ -21,6 +21,7 @@ from gradloom.rtl.machines.engines import LANGUAGE
 from gradloom.rtl.plan.language.descent import AdamW, learning_rate
 from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.plan.program.placed import Written
 from gradloom.rtl.plan.program.progress import check_progress
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -28,9 +29,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from ..reference import linear as reference
 from ..reference.gradient import gradient
 from ..reference.update import adamw, update
-from ..run.counted import check_counters
-from ..run.designs import design
-from ..run.device import SimulatedDevice, build_device
+from ..run.machine import Machine
 
 __all__ = [
     "Chain",
@@ -39,7 +38,7 @@ __all__ = [
     "Step",
     "choose_exponents",
     "errors",
-    "linear_device",
+    "linear_machine",
     "mathematics",
     "reference_step",
     "values",
@@ -221,36 +220,33 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
     return {name: words * 2.0 ** -frac[name] for name, words in step.tensors.items() if name in frac}
 
 
-def linear_device(
-    config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None, files: Sequence[Path] = ()
-) -> SimulatedDevice:
-    """The machine of a configuration.
+def linear_machine(
+    config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None = None, files: Sequence[Path] = ()
+) -> Machine:
+    """The machine of a configuration in simulation.
 
     It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least 16 MB, so
     that small models of different sizes share a simulation that is built once.
     """
-    memory_bytes = max(memory_bytes, 1 << 24)
-    if tell is not None and not files:
-        tell("generating the Verilog")
-    program = build_device(
-        files or design(config),
-        memory_bytes=memory_bytes,
-        data_bits=config.data_bits,
-        address_bits=config.address_bits,
-        tell=tell,
+    return Machine.simulated(
+        config,
+        files,
+        memory_bytes=max(memory_bytes, 1 << 24),
+        progress=None if tell is None else lambda done, total, text: total or tell(text),
     )
-    return SimulatedDevice(program, memory_bytes=memory_bytes)
 
 
 class LinearMachine:
     """A generated machine in simulation, asked for steps of layers.
 
+    Counters and cycles of each program are compared with the forecast.
+
     Parameters
     ----------
     config : :class:`LanguageConfig`
     memory_bytes : int
-    host : optional
-        Who has ``store``, ``fetch`` and ``run`` as :class:`Accelerator` does, in place of one on simulated registers.
+    host : Host, optional
+        Access to a machine, in place of one in simulation.
     tell : callable, optional
         Told what takes long.
     """
@@ -264,17 +260,13 @@ class LinearMachine:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.config = config
-        self.device: SimulatedDevice | None = None
-        self.host: Any = host
-        if host is not None:
-            return
-        self.device = linear_device(config, memory_bytes, tell)
-        self.host = Accelerator(self.device)
+        self.machine = linear_machine(config, memory_bytes, tell) if host is None else Machine(host)
+        self.host: Any = self.machine.host
+        self.device = self.machine.device
 
     def close(self) -> None:
-        """Ends the simulation, if it is its own."""
-        if self.device is not None:
-            self.device.close()
+        """Ends the simulation, if there is one."""
+        self.machine.close()
 
     def products(
         self,
@@ -385,12 +377,13 @@ class LinearMachine:
     def _run(self, program: Assembler) -> Counters:
         program.add(CONTROL, ControlOpcode.END)
         check_progress(program.instructions, LANGUAGE, depth=self.config.queue_depth)
-        self.host.store(0, program.code)
-        counters: Counters = self.host.run(0, len(program), timeout=3600)
+        ran = self.machine.run(
+            Written(config=self.config, instructions=program.instructions, code=program.code, offset=0)
+        )
         if isinstance(self.host, Accelerator):
             # Firmware in its place tells some of the counters only.
-            check_counters(counters, program.instructions, beat_bytes=self.config.data_bits // 8)
-        return counters
+            ran.check()
+        return ran.counters
 
     def _fetch(self, plan: LayerPlan, name: str) -> np.ndarray:
         """A tensor of words, ``[rows, features]`` as it lies in memory."""

@@ -23,7 +23,7 @@ from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, La
 from gradloom.rtl.plan.language.operations import EDGE
 from gradloom.rtl.workloads import ImageOptions, ImageWorkload
 
-from ..time.forecast import forecast_products
+from ..time.products import forecast_products
 from ..time.unet_step import step_bounds, summed
 from .driver import finetune
 from .expectation import expectation

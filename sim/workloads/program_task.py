@@ -10,8 +10,9 @@ import numpy as np
 from gradloom.rtl.plan.program.placed import Place, PlacedProgram
 from gradloom.rtl.workloads import Options
 
-from ..run.counted import MismatchError
-from ..run.programs import forecast_placed, run_placed
+from ..run.counted import check_words
+from ..run.machine import Machine
+from ..time.forecast import forecast
 from .driver import Job, Outcome
 
 __all__ = ["ProgramTask", "Results"]
@@ -77,7 +78,7 @@ class ProgramTask:
         """See :class:`~.driver.Task`; None in floating point."""
         if self.options.engine == "float":
             return None
-        self.expected = forecast_placed(self.program)
+        self.expected = forecast(self.program)
         return {"total": self.expected.total} | self.expected.phases
 
     def run(self, engine: str) -> Outcome:
@@ -85,8 +86,11 @@ class ProgramTask:
         figures: dict[str, Any] = {"cycles": None, "cache": None, "health": None}
         if engine == "rtl":
             files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
-            self.ran = run_placed(self.program, files, progress=self.job.tell, expected=self.expected.total)
-            results = {name: self.ran.words(place) for name, place in self.places.items()}
+            with Machine.simulated(
+                self.job.config, files, progress=self.job.tell, expected=self.expected.total
+            ) as machine:
+                self.ran = machine.run(self.program)
+                results = {name: machine.words(place) for name, place in self.places.items()}
             figures = self.ran.counters.metrics()
         elif engine == "reference":
             results, clipped = self.reference()
@@ -101,13 +105,8 @@ class ProgramTask:
         It compares every word of the results, every counter, and the cycles of every command.
         """
         results, clipped = self.reference()
-        for name, words in results.items():
-            found = ran.learnt[name]
-            if not np.array_equal(found, words):
-                at = tuple(int(n) for n in np.argwhere(found != words)[0])
-                raise MismatchError(f"RTL and reference differ: {name}{list(at)} is {found[at]}, not {words[at]}")
-        self.ran.check(self.program, self.expected, saturated=clipped)
-        equal = {"words": sum(words.size for words in results.values()), "commands": len(self.program)}
+        equal = {"words": check_words({name: ran.learnt[name] for name in results}, results)}
+        equal |= self.ran.check(saturated=clipped, told=self.expected)
         return dataclasses.replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:

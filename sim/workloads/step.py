@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.engines.update.engine import UpdateEngine
+from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.rounding import saturate
@@ -54,14 +54,16 @@ from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, IDENTITY, LOSS, 
 from gradloom.rtl.plan.language.vector import frac_of, norm_weight
 from gradloom.rtl.plan.language.vectors import LAST_NORM, NORMS, last_gains
 from gradloom.rtl.plan.program.assembler import Assembler, Instruction
+from gradloom.rtl.plan.program.placed import Written
 
 from ..reference import linear as reference
 from ..reference.llama import rope_angles
 from ..reference.step import FloatStep, IntegerStep
 from ..reference.stored import packed_words, rebased
-from ..run.counted import check_counters
+from ..run.counted import MismatchError, check_words
 from ..run.device import SimulatedDevice
-from .linear import linear_device
+from ..run.machine import Machine, Ran
+from .linear import linear_machine
 
 __all__ = [
     "Frozen",
@@ -381,7 +383,7 @@ class Training:
                 zeros = np.zeros((2, operation.words.rows, operation.words.tensor.features), np.int64)
                 made[operation.moments] = self.moments.get(operation.moments, zeros)
             elif isinstance(operation, Widen):
-                made[ZEROS] = np.zeros(UpdateEngine.depth * EDGE, np.int64)
+                made[ZEROS] = np.zeros(UPDATE_BEATS * EDGE, np.int64)
         for name, core in self.cores.items():
             made[f"{name}.a"] = encoded(core.a, frac[f"{name}.a"] + SPARE, MASTER)
         if self.wide is not None:
@@ -460,18 +462,39 @@ class StepRun:
     """A step that ran in RTL.
 
     Words of every tensor by name, ``[tokens, features]``, and of adapters as they lie in memory; ``hidden``: the
-    largest word of every h, rounded to the precision of the gradients; the counters; the program.
+    largest word of every h, rounded to the precision of the gradients; the run.
     """
 
     values: dict[str, np.ndarray]
     hidden: dict[str, int]
     loss: float
-    counters: Counters
-    instructions: Sequence[Instruction]
+    ran: Ran
+
+    @property
+    def counters(self) -> Counters:
+        """Its counters."""
+        return self.ran.counters
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """The program."""
+        return self.ran.program.instructions
+
+    def check(self, reference: IntegerStep) -> dict[str, int]:
+        """Raises :class:`~..run.counted.MismatchError` at a difference.
+
+        Every word, every counter and the cycles of every command are compared. Returns how many.
+        """
+        words = check_words(self.values, reference.values)
+        if self.loss != reference.mean_loss:
+            raise MismatchError(f"RTL and reference differ: the loss is {self.loss}, not {reference.mean_loss}")
+        return {"words": words} | self.ran.check(saturated=reference.saturated)
 
 
 class StepMachine:
     """A generated machine in simulation, asked for training steps.
+
+    Counters and cycles of each step are compared with its forecast.
 
     Parameters
     ----------
@@ -495,8 +518,11 @@ class StepMachine:
         files: Sequence[Path] = (),
     ) -> None:
         self.config = config
-        self.device = device or linear_device(config, memory_bytes, tell, files)
-        self.host = Accelerator(self.device)
+        self.machine = (
+            linear_machine(config, memory_bytes, tell, files) if device is None else Machine(Accelerator(device))
+        )
+        self.host: Any = self.machine.host
+        self.device: Any = self.machine.device
         #: Of what stays, and of that with the last step's tensors behind it.
         self.frozen = self.layout = Layout()
         self.held: set[str] = set()
@@ -505,7 +531,7 @@ class StepMachine:
 
     def close(self) -> None:
         """Ends the simulation."""
-        self.device.close()
+        self.machine.close()
 
     def run(
         self,
@@ -522,8 +548,7 @@ class StepMachine:
         in common, and values are those of adapters and moments alone.
         """
         start, program = self.load(training, frac, places, yield_every=yield_every, share=share)
-        counters = self.host.run(start, len(program), timeout=36000)
-        return self.result(training, counters, program)
+        return self.result(training, self.machine.run(self._written(program, start)))
 
     def load(
         self,
@@ -550,6 +575,9 @@ class StepMachine:
         self.end = start + len(program.code)
         return start, program
 
+    def _written(self, program: Assembler, start: int) -> Written:
+        return Written(config=self.config, instructions=program.instructions, code=program.code, offset=start)
+
     def lowered(
         self,
         training: Training,
@@ -564,22 +592,24 @@ class StepMachine:
         layout.offsets.update(places or {})
         return layout, lower(training.operations, frac, layout, self.config, yield_every=yield_every, share=share)
 
-    def result(
-        self, training: Training, counters: Counters, program: Assembler, requests: Sequence[Assembler] = ()
+    def interrupted(
+        self, training: Training, counters: Counters, program: Assembler, start: int, requests: Sequence[Assembler]
     ) -> StepRun:
         """Results of a step that was loaded and has run.
 
-        Counters are refused that its program and ``requests`` served beside it do not explain.
+        ``requests`` were served beside it. Counters are refused that its program and they do not explain; cycles have
+        no forecast.
         """
-        commands = [each for made in (program, *requests) for each in made.instructions]
-        check_counters(counters, commands, beat_bytes=self.config.data_bits // 8, interrupted=bool(requests))
-        return StepRun(
-            values=self._values(training),
-            hidden=self._hidden(training),
-            loss=self._loss(training),
-            counters=counters,
-            instructions=program.instructions,
-        )
+        ran = Ran(program=self._written(program, start), counters=counters)
+        return self.result(training, ran, [each for made in requests for each in made.instructions])
+
+    def result(self, training: Training, ran: Ran, requests: Sequence[Instruction] = ()) -> StepRun:
+        """Results of a step that has run.
+
+        Counters and cycles are refused that are not as expected.
+        """
+        ran.check(requests=requests)
+        return StepRun(values=self._values(training), hidden=self._hidden(training), loss=self._loss(training), ran=ran)
 
     def _values(self, training: Training) -> dict[str, np.ndarray]:
         sizes = {

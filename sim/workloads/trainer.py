@@ -1,6 +1,6 @@
 """Fine-tunes step by step, in integers or in simulated RTL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved
 from .step import Frozen, Kept, StepMachine, Training, largest, place_frozen
 
-__all__ = ["StepResult", "Trainer", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
+__all__ = ["StepResult", "Trainer", "added", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
 
 
 #: Ends of the names of sums of gradients.
@@ -34,18 +34,43 @@ _SUMS = (".sa", ".sb", ".sr", ".sw")
 class StepResult:
     """Result of a step.
 
-    ``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``cycles`` of the
-    machine, of the reference none; ``base_bytes``: read of frozen matrices; ``values``: every tensor's words. Of
-    several texts before one update: mean, sums, and the last one's.
+    ``loss`` in nats a token, before the update; ``saturated`` of the ``words`` that the step made; ``base_bytes``: read
+    of frozen matrices; ``values``: every tensor's words. Of a machine also ``cycles`` and their ``forecast``, ``total``
+    and by phase, and ``equal``: how much was found equal to reference and forecast. Of several texts before one update:
+    mean, sums, and the last one's.
     """
 
     loss: float
     saturated: int
     words: int
-    cycles: int | None
     base_bytes: int
     values: Mapping[str, np.ndarray]
     frac: Mapping[str, int]
+    cycles: Mapping[str, int] = field(default_factory=dict)
+    forecast: Mapping[str, int] = field(default_factory=dict)
+    equal: Mapping[str, int] = field(default_factory=dict)
+
+    def behind(self, *earlier: "StepResult") -> "StepResult":
+        """The same with all that was counted in programs before this one."""
+        every = [*earlier, self]
+        return replace(
+            self,
+            saturated=sum(each.saturated for each in every),
+            words=sum(each.words for each in every),
+            base_bytes=sum(each.base_bytes for each in every),
+            cycles=added(each.cycles for each in every),
+            forecast=added(each.forecast for each in every),
+            equal=added(each.equal for each in every),
+        )
+
+
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Sums by name."""
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 def as_far_as_formats(
@@ -102,25 +127,31 @@ def execute(
 ) -> tuple[StepResult, dict[str, float]]:
     """A step by the reference or on a machine, and its tensors' values.
 
-    Returns also what its tensors reached. ``places``: see :class:`StepMachine`.
+    Returns also what its tensors reached. On a machine, the reference makes the step, too, and all is compared:
+    :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
     """
+    told: dict[str, Mapping[str, int]] = {}
     if machine is None:
         made = training.integers(frac, tell)
-        values, loss, saturated, cycles = made.values, made.mean_loss, made.saturated, None
+        values, loss, saturated = made.values, made.mean_loss, made.saturated
         most = {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
     else:
         run = machine.run(training, frac, places)
-        values, loss, saturated, cycles = run.values, run.loss, run.counters.saturated, run.counters.cycles
+        values, loss, saturated = run.values, run.loss, run.counters.saturated
         most = run.hidden | {name: int(np.abs(words).max(initial=0)) for name, words in values.items()}
+        told["equal"] = run.check(training.integers(frac, tell))
+        told["cycles"] = run.counters.metrics()["cycles"]
+        if run.ran.forecast is not None:
+            told["forecast"] = {"total": run.ran.forecast.total} | run.ran.forecast.phases
     reached = {name: words * 2.0 ** -frac[name] for name, words in most.items() if name in frac}
     return StepResult(
         loss=loss,
         saturated=saturated,
-        cycles=cycles,
         values=values,
         frac=frac,
         words=words_made(training.operations),
         base_bytes=base_bytes(training.operations),
+        **told,
     ), reached
 
 
@@ -192,15 +223,7 @@ class Trainer:
         if len(texts) != self.texts:
             raise ValueError(f"texts={len(texts)}: an update is made of {self.texts}")
         found = [self.step(tokens, tell) for tokens in texts]
-        cycles = [each.cycles for each in found if each.cycles is not None]
-        return replace(
-            found[-1],
-            loss=sum(each.loss for each in found) / len(found),
-            saturated=sum(each.saturated for each in found),
-            words=sum(each.words for each in found),
-            cycles=sum(cycles) if cycles else None,
-            base_bytes=sum(each.base_bytes for each in found),
-        )
+        return replace(found[-1].behind(*found[:-1]), loss=sum(each.loss for each in found) / len(found))
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One text, and an update if it is the last of :attr:`texts`."""

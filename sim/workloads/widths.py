@@ -16,7 +16,7 @@ from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 
 from ..reference import cell as reference
-from ..run.programs import forecast_placed
+from ..time.forecast import forecast
 
 __all__ = ["of_widths"]
 
@@ -49,7 +49,7 @@ def of_widths(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     image.check()
     first = reference.run(network, network.codes(x[:1]))
     program = CellProgram(image, image.windows(first.source), preset.config, states=False)
-    total, steps = forecast_placed(program).total, first.h.shape[1]
+    total, steps = forecast(program).total, first.h.shape[1]
     found = {
         "cycles": total,
         "units": steps,

@@ -13,8 +13,8 @@ from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.rtl.plan.power_up import BLOCK
 from gradloom.rtl.plan.recurrent.onchip import answers_plan, integer_biases, shipped_answers
 from gradloom.sim.reference import cell
-from gradloom.sim.run.programs import forecast_placed
 from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_answers
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.expectation import ON_CHIP
 
 MEMORY = boards.find("ulx3s").memory_bytes
@@ -39,9 +39,7 @@ def test_the_board_says_the_classes_of_the_reference(plan, tmp_path):
     assert len(set(lines[1].split()[1:])) > 3
     (cycles,) = re.findall(r"cycles: (\d+)", lines[-2])
     # The memory's bursts are asked for one at a time, which the forecast does not follow.
-    forecast = sum(
-        stage.blocks * forecast_placed(plan.programs[stage.program][1], **ON_CHIP).total for stage in plan.stages
-    )
+    forecast = sum(stage.blocks * forecast(plan.programs[stage.program][1], **ON_CHIP).total for stage in plan.stages)
     assert forecast < int(cycles) < 1.05 * forecast
 
 

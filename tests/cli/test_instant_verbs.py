@@ -207,7 +207,9 @@ def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, small_desi
         said[engine] = json.loads(out)
     for figure in ("loss", "saturated", "base_bytes"):
         assert said["rtl"][figure] == said["reference"][figure]
-    assert len(said["rtl"]["cycles"]) == 3 and min(said["rtl"]["cycles"]) > 1000
+    rtl = said["rtl"]
+    assert len(rtl["cycles_by_step"]) == 3 and min(rtl["cycles_by_step"]) > 1000
+    assert rtl["cycles"] == rtl["forecast"] and rtl["cycles"]["total"] == sum(rtl["cycles_by_step"])
     weights = [load_file(here / engine / "adapter_model.safetensors") for engine in said]
     for name, words in weights[0].items():
         np.testing.assert_array_equal(words, weights[1][name], err_msg=name)

@@ -160,7 +160,7 @@ def image():
     for offset, content in plan.segments:
         subject.device.write_memory(offset, content)
     load, patch = _load(size - 4096, _books(), 16, dest=machines.ARRAY.load("books"), arg=0)
-    subject.learn(plan.assembler, [load], plan.program_offset, [patch])
+    subject.learn(plan.assembler, [load], plan.offset, [patch])
     losses = subject.end[plan.losses : plan.losses + 16 * len(reference.losses)]
     assert [int.from_bytes(losses[at : at + 8], "little") for at in range(0, len(losses), 16)] == reference.losses
     return subject

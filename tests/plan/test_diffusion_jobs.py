@@ -77,10 +77,10 @@ def jobs(t, rng):
 
 
 def ran(program, commands, order):
-    machine = Machine(SMALL, program.length)
+    machine = Machine(SMALL, program.length, order)
     for offset, content in program.arrays:
         machine.memory[offset : offset + len(content)] = content
-    machine.run(commands, order)
+    machine.execute(commands)
     return bytes(machine.memory)
 
 

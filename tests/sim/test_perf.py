@@ -17,9 +17,10 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
-from gradloom.sim.workloads.image_rtl import run_rtl
+from gradloom.sim.workloads.image_rtl import run_plan
 
 # The whole-machine tests' small design: one build serves both.
 _spec = importlib.util.spec_from_file_location(
@@ -49,7 +50,8 @@ def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settin
     """``(plan, result)`` of the RTL on memory of fixed latency."""
     plan = plan_of(small.small_network(convs=convs), built.config, **settings)
     timing = {"read_latency": read_latency, "write_latency": write_latency}
-    return plan, run_rtl(plan, built.files, trace=True, timing=timing)
+    with Machine.simulated(built.config, built.files, timing=timing) as machine:
+        return plan, run_plan(plan, machine)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settin
 def test_forecast_is_the_rtl(built, read_latency, write_latency, settings):
     plan, result = simulated_run(built, read_latency=read_latency, write_latency=write_latency, **settings)
     told = forecast(plan, read_latency=read_latency, write_latency=write_latency)
-    found = compare(told, result.trace)
+    found = compare(told, result.ran.trace)
     assert told.held == 0
     for engine, opcode in (
         (ARRAY, ArrayOpcode.FORWARD),

@@ -10,7 +10,7 @@ from gradloom.rtl.models.unet import SD_V1_5
 from gradloom.rtl.plan.diffusion.unet import operations
 from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.sim.run.programs import forecast_placed
+from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles
 from gradloom.sim.time.unet_step import UNITS, step_bounds, summed
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent
@@ -62,7 +62,7 @@ def test_units_need_what_the_programs_commands_need():
 def test_a_batchs_step_takes_what_was_planned():
     """Of eight images, whose operations overlap, a sixth less than one operation after another."""
     bounds, program = lowered(8)
-    assert 0.8 <= forecast_placed(program).total / summed(bounds)["cycles"] <= 0.9
+    assert 0.8 <= forecast(program).total / summed(bounds)["cycles"] <= 0.9
 
 
 def test_an_operations_bound_is_the_most_of_its_units():

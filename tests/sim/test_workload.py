@@ -34,7 +34,7 @@ def test_the_memory_map_is_that_of_the_whole_plan(said):
     assert said["forecast"]["commands"] == plan.commands
     regions = {each["name"]: (each["address"], each["bytes"]) for each in said["memory_map"]["regions"]}
     assert regions == plan.regions
-    assert said["memory_map"]["window_bytes"] == plan.size
+    assert said["memory_map"]["window_bytes"] == plan.length
 
 
 def test_regions_do_not_overlap(said):

@@ -10,8 +10,10 @@ from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
+from gradloom.sim.run import machine as simulation
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
+from gradloom.sim.workloads.image_rtl import run_plan
 
 #: Small enough to build in seconds, with every engine there is.
 SMALL = ImageConfig(
@@ -58,10 +60,15 @@ class Machine:
     def __init__(self, config):
         self.config = config
         self.files = design(config)
-        self.program = build_device(self.files)
+        self.program = build_device(self.files, data_bits=config.shell["data_bits"], address_bits=config.address_bits)
 
     def device(self):
         return SimulatedDevice(self.program)
+
+    def run(self, plan, files=None, **timing):
+        """A plan on a machine of its own."""
+        with simulation.Machine.simulated(self.config, files or self.files, timing=timing) as simulated:
+            return run_plan(plan, simulated)
 
     def plan(
         self, network, *, samples=12, rank=2, seed=0, wide=False, darkest=0, brightest=65536, spread=0.3, **settings

@@ -292,13 +292,13 @@ def test_a_bus_error_in_a_fine_tune_stops_it_and_the_next_one_is_right(machine, 
         for field, value in (("fail_address", address), ("fail_resp", response), ("fail_enable", 1)):
             device.set(field, value)
         with pytest.raises(ProgramError) as error:
-            host.run(plan.program_offset, plan.commands)
+            host.run(plan.offset, plan.commands)
         assert error.value.name == f"{direction}_{name}"
         assert address - 256 < error.value.address <= address
         device.set("fail_enable", 0)
         for offset, content in plan.segments:
             host.store(offset, content)
-        host.run(plan.program_offset, plan.commands)
+        host.run(plan.offset, plan.commands)
         beats = host.fetch(plan.losses, 16 * len(reference.losses))
     assert [int.from_bytes(beats[at : at + 8], "little") for at in range(0, len(beats), 16)] == reference.losses
 
@@ -311,7 +311,7 @@ def test_the_hardware_reset_amid_a_fine_tune_leaves_a_machine_like_new(machine, 
         host = Accelerator(device)
         for offset, content in plan.segments:
             host.store(offset, content)
-        host.start(plan.program_offset, plan.commands)
+        host.start(plan.offset, plan.commands)
         assert not device.advance(cycles)
         device.set("rst", 1)
         device.advance(4)
@@ -320,6 +320,6 @@ def test_the_hardware_reset_amid_a_fine_tune_leaves_a_machine_like_new(machine, 
         assert host.read("STATUS") == 0
         for offset, content in plan.segments:
             host.store(offset, content)
-        host.run(plan.program_offset, plan.commands)
+        host.run(plan.offset, plan.commands)
         beats = host.fetch(plan.losses, 16 * len(reference.losses))
     assert [int.from_bytes(beats[at : at + 8], "little") for at in range(0, len(beats), 16)] == reference.losses

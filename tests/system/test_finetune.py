@@ -1,6 +1,6 @@
 """A whole fine-tune in RTL leaves the reference's words in memory, whatever the network, the memory and the cache."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -12,21 +12,18 @@ from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.plan.images.program import Settings
 from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.reference.system import fill_cache, fine_tune
-from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.image_rtl import MismatchError, compare, run_plan, run_rtl
+from gradloom.sim.run.counted import MismatchError
+from gradloom.sim.run.machine import Machine
+from gradloom.sim.workloads.image_rtl import compare, run_plan
 from gradloom.sim.workloads.mathematics import Cache, train_adapters
 
 from .conftest import SMALL, small_network
 
 
-def run(machine, plan, **timing):
-    return run_rtl(plan, machine.files, timing=timing)
-
-
 @pytest.mark.parametrize("convs", [0, 1, 2])
 def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, convs):
     plan, reference, cache = machine.plan(small_network(convs=convs), samples=12, epochs=2, batch=5)
-    found = compare(run(machine, plan), reference, cache)
+    found = compare(machine.run(plan), reference, cache)
     assert found["losses"] == 6
     assert found["adapter_words"] == sum(a.size + b.size for a, b in reference.adapters())
     assert found["cached_bytes"] == 12 * 16 * plan.lowered.record_beats
@@ -47,9 +44,8 @@ def test_two_convolutions_of_more_channels_than_columns_and_more_samples_than_ro
     )
     assert len(network.layers[0].weight) > machine.config.columns and samples > machine.config.rows
     plan, reference, cache = machine.plan(network, samples=samples, epochs=1, batch=5)
-    result = run(machine, plan)
-    compare(result, reference, cache)
-    assert result.metrics["cycles"]["total"] == forecast(plan).total
+    result = machine.run(plan)
+    assert compare(result, reference, cache)["commands"] == result.ran.counters.commands_done
 
 
 @pytest.mark.parametrize("shape, kernel, stride", [((3, 4, 9), (1, 1), (2, 1)), ((3, 7, 9), (2, 2), (3, 1))])
@@ -64,9 +60,8 @@ def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kerne
         layers=(conv, Dense(weight=rng.normal(0, 0.2, (2, size)), bias=rng.normal(0, 0.1, 2))),
     )
     plan, reference, cache = machine.plan(network, samples=4, epochs=1, batch=2)
-    result = run(machine, plan)
-    compare(result, reference, cache)
-    assert result.metrics["cycles"]["total"] == forecast(plan).total
+    result = machine.run(plan)
+    assert compare(result, reference, cache)["commands"] == result.ran.counters.commands_done
 
 
 @pytest.mark.parametrize(
@@ -79,7 +74,7 @@ def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kerne
 )
 def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
     plan, reference, cache = machine.plan(small_network(1), samples=22, epochs=2, **asked)
-    compare(run(machine, plan), reference, cache)
+    compare(machine.run(plan), reference, cache)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +89,7 @@ def test_codes_of_eight_bits_are_learnt_from_by_the_same_design(machine, asked):
     network = small_network(6, convs=asked["convs"])
     asked = {name: value for name, value in asked.items() if name != "convs"}
     plan, reference, cache = machine.plan(network, samples=14, epochs=2, wide=True, **asked)
-    compare(run(machine, plan), reference, cache)
+    compare(machine.run(plan), reference, cache)
     assert plan.lowered.record_codes == 4 * sum(tap.blocks for tap in plan.lowered.taps)
 
 
@@ -126,37 +121,38 @@ def test_pixels_that_the_host_normalised_may_be_of_either_sign(machine):
     plan, reference, cache = machine.plan(
         small_network(9, convs=2), darkest=-3 << 16, brightest=3 << 16, epochs=1, batch=6
     )
-    compare(run(machine, plan), reference, cache)
+    compare(machine.run(plan), reference, cache)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
 def test_ranks_other_than_the_designs_own_work(machine, rank):
     network = small_network(2, convs=0)
     plan, reference, cache = machine.plan(network, rank=rank, samples=10, epochs=1, batch=5)
-    compare(run(machine, plan), reference, cache)
+    compare(machine.run(plan), reference, cache)
 
 
 @pytest.mark.parametrize("slots", [0, 7])
 def test_the_cache_size_does_not_change_what_is_learnt(machine, slots):
     asked = {"samples": 12, "epochs": 2, "batch": 5}
     plan, reference, cache = machine.plan(small_network(3), slots=slots, **asked)
-    result = run(machine, plan)
+    result = machine.run(plan)
     compare(result, reference, cache)
     assert result.metrics["cache"] == {"hits": slots, "misses": slots + 2 * (12 - slots)}
 
 
 def test_a_slow_and_stalling_memory_changes_cycles_and_nothing_else(machine):
     plan, reference, cache = machine.plan(small_network(4), samples=12, epochs=1, batch=5)
-    swift = run(machine, plan)
-    slow = run(machine, plan, read_latency=200, write_latency=90, stall=90, seed=5)
-    for result in (swift, slow):
-        compare(result, reference, cache)
+    swift = machine.run(plan)
+    slow = machine.run(plan, read_latency=200, write_latency=90, stall=90, seed=5)
+    # Random stalls have no forecast.
+    for result, commands in ((swift, swift.ran.counters.commands_done), (slow, 0)):
+        assert compare(result, reference, cache)["commands"] == commands
     assert slow.metrics["cycles"]["total"] > swift.metrics["cycles"]["total"]
 
 
 def test_phases_add_up(machine):
     plan, _, _ = machine.plan(small_network(5), samples=9, epochs=1, batch=9)
-    cycles = dict(run(machine, plan).metrics["cycles"])
+    cycles = dict(machine.run(plan).metrics["cycles"])
     assert cycles.pop("total") == sum(cycles.values())
 
 
@@ -177,20 +173,40 @@ def test_words_that_are_clipped_are_counted_and_no_others(machine, convs, asked)
     assert cache.saturated.min() > 10 and not kept.saturated.any()
     with machine.device() as device:
         for program, wanted, held in ((plan, reference, cache), (few, after, kept), (plan, reference, cache)):
-            Accelerator(device).clear_cache()
-            assert compare(run_plan(program, device), wanted, held)["counters"] == 9
+            host = Accelerator(device)
+            host.clear_cache()
+            device.advance(SMALL.cache_slots // 16)  # a program would wait for it
+            assert compare(run_plan(program, Machine(host)), wanted, held)["counters"] == 9
 
 
 def test_a_counter_that_differs_is_said(machine):
     plan, reference, cache = machine.plan(small_network(), samples=3, epochs=1, batch=3)
-    result = run(machine, plan)
-    names = {field.name for field in fields(result.counters)} - {"cycles", "phases"}
+    result = machine.run(plan)
+    counters = result.ran.counters
+    names = {field.name for field in fields(counters)} - {"cycles", "phases"}
     assert len(names) == compare(result, reference, cache)["counters"]
+
+    def differs(said, **changed):
+        ran = replace(result.ran, counters=replace(counters, **changed))
+        with pytest.raises(MismatchError, match=said):
+            compare(replace(result, ran=ran), reference, cache)
+
     for name in names:
-        held = getattr(result.counters, name)
-        changed = replace(result, counters=replace(result.counters, **{name: held + 1}))
-        with pytest.raises(MismatchError, match=f"the counter {name} is {held + 1}, not {held}"):
-            compare(changed, reference, cache)
+        held = getattr(counters, name)
+        differs(f"the counter {name} is {held + 1}, not {held}", **{name: held + 1})
+    differs(f"forecast differ: {counters.cycles + 1:,} cycles, not {counters.cycles:,}", cycles=counters.cycles + 1)
+    other = counters.phases | {"load": counters.phases["load"] + 1}
+    differs("cycles of the phase load, not", phases=other)
+    late = result.ran.trace.copy()
+    late[5] += np.uint64(1 << 32)
+    with pytest.raises(MismatchError, match="forecast differ: command .* runs from cycle"):
+        compare(replace(result, ran=replace(result.ran, trace=late)), reference, cache)
+
+
+def test_a_changed_model_of_time_is_caught(machine, forecast_is_compared):
+    plan, reference, _ = machine.plan(small_network(), samples=9, epochs=1, batch=9)
+    health = asdict(reference.health)
+    forecast_is_compared(machine.run(plan).ran, "array.HIDDEN", "head.FIFO", "encode.LEVELS", **health)
 
 
 def test_a_changed_operator_is_caught(machine, tmp_path):
@@ -208,4 +224,4 @@ def test_a_changed_operator_is_caught(machine, tmp_path):
     optimizer.write_text(text.replace(" - ", " + "))
     plan, reference, cache = machine.plan(small_network(), samples=9, epochs=2, batch=9)
     with pytest.raises(MismatchError, match="RTL and reference differ"):
-        compare(run_rtl(plan, changed), reference, cache)
+        compare(machine.run(plan, changed), reference, cache)

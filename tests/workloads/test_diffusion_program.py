@@ -11,8 +11,9 @@ from gradloom.rtl.machines.configs import DiffusionConfig
 from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.plan.program.progress import check_progress
 from gradloom.sim.reference.element import ElementModel
+from gradloom.sim.reference.tile_program import Machine
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
-from gradloom.sim.workloads.diffusion_steps import Models, Stepper
+from gradloom.sim.workloads.diffusion_steps import Stepper
 from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
 
 CONFIG = DiffusionConfig()
@@ -35,8 +36,8 @@ def steps(shapes, *, text, images, count=1, order=None, whole=True, **more):
     listed, weights, adapters = small.listed, small.weights, rule.begun(small.adapters)
     step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule, whole=whole)
     check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
-    exact, models = IntegerUNet(listed, weights), Models(CONFIG, step.program.length, order)
-    stepper = Stepper(step, models, adapters)
+    exact, machine = IntegerUNet(listed, weights), Machine(CONFIG, step.program.length, order)
+    stepper = Stepper(step, machine, adapters)
     for number in range(1, count + 1):
         data, noise = small.inputs(images, 10 + number)
         loss, after = stepper(data, noise)
@@ -58,11 +59,10 @@ def steps(shapes, *, text, images, count=1, order=None, whole=True, **more):
             wanted = adapters[layer].parts[part]
             np.testing.assert_array_equal(after[layer].parts[part], wanted, err_msg=f"{layer}.{part}")
             same(stepper, each.codes, wanted, f"codes of {layer}.{part}")
-            moments = each.words.unpack_moments(models.read(each.words.moments, 2 * each.words.size))
+            moments = each.words.unpack_moments(machine.read(each.words.moments, 2 * each.words.size))
             for made, expected in zip(moments, rule.moments[layer, part]):
                 np.testing.assert_array_equal(made, expected & 0xFFFFFFFF)
         exact.renewed(adapters)
-    machine = models.machine
     counts = exact.take_counts()
     assert machine.underflowed == counts.zeroed and machine.saturated == counts.clipped + rule.clipped
     assert machine.models["product"].lost == counts.lost and count * step.stored == counts.stored

@@ -1,13 +1,15 @@
 """A LoRA step of a small UNet in simulated RTL of the whole machine."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from gradloom.rtl.machines.configs import DiffusionConfig
 from gradloom.rtl.plan.diffusion.writer import lower
-from gradloom.sim.run.designs import design
-from gradloom.sim.run.programs import forecast_placed
+from gradloom.sim.reference.tile_program import Machine as Models
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.workloads.diffusion_integers import IntegerDescent
-from gradloom.sim.workloads.diffusion_steps import Device, Models, Stepper, check_step
+from gradloom.sim.workloads.diffusion_steps import Stepper
 from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
 
 #: The least array; slots for a convolution, and for an image.
@@ -15,7 +17,7 @@ SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, 
 TAKERS = {"product": "xw", "element": "ab", "norm": "ab"}
 
 
-def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(forecast_is_compared):
     """Two of all operations, AdamW and new codes; every byte, every counter, each command's first and last cycle."""
     shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=16, groups=4)
     small, rule = SmallDiffusion.drawn(shapes, text=4, rank=2), IntegerDescent(1e-3)
@@ -27,11 +29,9 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
     taken = {str(each["to"]) for each in stores if each.get("forward")}
     assert taken == {f"{engine}.{port}" for engine, ports in TAKERS.items() for port in ports}
     models = Models(SMALL, step.program.length)
-    timing = forecast_placed(step.program, read_latency=9)
-    with Device(SMALL, design(SMALL), lambda done, total, text: None, timing={"read_latency": 9}) as device:
+    with Machine.simulated(SMALL, timing={"read_latency": 9}) as device:
         expected, made = Stepper(step, models, adapters), Stepper(step, device, adapters)
         for number in (1, 2):
-            before = models.machine.saturated, models.machine.underflowed
             given = small.inputs(1, number)
             (loss, factors), (found, after) = expected(*given), made(*given)
             assert found == loss
@@ -39,8 +39,6 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
             memories = (each.read(0, step.program.offset) for each in (device, models))
             one, other = (np.frombuffer(each, np.uint8) for each in memories)
             assert not np.flatnonzero(one != other).size
-            health = {
-                "saturated": models.machine.saturated - before[0],
-                "underflowed": models.machine.underflowed - before[1],
-            }
-            check_step(device.ran[-1], step.instructions(number), timing, **health)
+            assert made.ran[-1].check(**asdict(expected.ran[-1]))["commands"] == len(step.program)
+    constants = "product.FIFO", "element.ElementEngine.finish", "norm.NormEngine.ready", "update.AdamLane.latency"
+    forecast_is_compared(made.ran[-1], *constants, **asdict(expected.ran[-1]))

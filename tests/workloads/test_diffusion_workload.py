@@ -1,6 +1,7 @@
 """The fine-tune of the shipped diffusion model, and the pictures that it makes."""
 
 import json
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +13,10 @@ from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.models.datasets import mnist_test
 from gradloom.rtl.models.diffusion_lora import FILE
 from gradloom.rtl.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
+from gradloom.sim.reference.tile_program import Machine
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.designs import Design
 from gradloom.sim.workloads import digits_diffusion, digits_pictures
-from gradloom.sim.workloads.diffusion_steps import Models
 from gradloom.sim.workloads.digits_pictures import frechet, read_digits
 from gradloom.sim.workloads.noise import kept, noisy, sample, spread
 
@@ -68,14 +69,16 @@ def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
     assert told["count"] == 3 and (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
 
 
-class ModelDevice(Models):
+class Models(Machine):
     """Models of the engines in place of the simulation; ``wrong``: what a step leaves otherwise."""
 
-    wrong = None
+    wrong, task, told = None, None, []
 
-    def __init__(self, config, files, tell, *, expected):
-        super().__init__(config, 64 << 20)
-        self.ran, self.expected = [], expected
+    @classmethod
+    def simulated(cls, config, files, *, progress, expected):
+        made = cls(config, 64 << 20)
+        made.cycles, made.number = expected // 2, 0
+        return made
 
     def __enter__(self):
         return self
@@ -83,31 +86,41 @@ class ModelDevice(Models):
     def __exit__(self, *error):
         pass
 
-    def run(self, step, number):
-        before = self.machine.underflowed
-        super().run(step, number)
-        zeroed = self.machine.underflowed - before
-        if self.wrong == "word" and number == 2:
+    def run(self, program):
+        health = super().run(program)
+        self.number += 1
+        step = self.task.step
+        if self.wrong == "word" and self.number == 2:
             offset = next(iter(step.adapted.values())).words.words
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
         if self.wrong == "loss":
             offset = step.error.offset + 16
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
-        cycles = self.expected // 2
-        counters = SimpleNamespace(saturated=0, underflowed=zeroed, cycles=cycles, phases={"load": cycles})
-        self.ran.append(SimpleNamespace(counters=counters))
+        counters = SimpleNamespace(**asdict(health), cycles=self.cycles, phases={"load": self.cycles})
+        return SimpleNamespace(counters=counters, check=self.check)
+
+    def check(self, *, told, **health):
+        self.told.append(health)
+        return {"commands": len(self.task.step.program)}
 
 
 @pytest.fixture
 def on_models(monkeypatch, data, tmp_path):
     """A fine-tune by ``--engine rtl`` on models; cycles are not compared."""
     told = []
-    monkeypatch.setattr(digits_diffusion, "Device", ModelDevice)
-    monkeypatch.setattr(digits_diffusion, "check_step", lambda ran, commands, timing, **health: told.append(health))
+    lowered = digits_diffusion.DiffusionTask._lowered
+
+    def kept(task):
+        monkeypatch.setattr(Models, "task", task)
+        return lowered(task)
+
+    monkeypatch.setattr(digits_diffusion, "Machine", Models)
+    monkeypatch.setattr(digits_diffusion.DiffusionTask, "_lowered", kept)
+    monkeypatch.setattr(Models, "told", told)
     monkeypatch.setattr(Design, "files", lambda design, tell: [])
 
     def finetune(wrong=None):
-        monkeypatch.setattr(ModelDevice, "wrong", wrong)
+        monkeypatch.setattr(Models, "wrong", wrong)
         made = gradloom.finetune(
             PRESET, engine="rtl", data=data, steps=2, batch=1, generate=0, output=tmp_path / f"rtl{wrong}"
         )
@@ -129,7 +142,7 @@ def test_steps_on_the_machine_are_those_of_the_reference(on_models, data, tmp_pa
     assert (tmp_path / "rtlNone" / FILE).read_bytes() == (tmp_path / "reference" / FILE).read_bytes()
 
 
-@pytest.mark.parametrize(("wrong", "says"), [("word", r"a\[0, 0\] of .* is"), ("loss", "loss of step 1 is")])
+@pytest.mark.parametrize(("wrong", "says"), [("word", r"a of .*\[0, 0\] is"), ("loss", r"loss of each step\[0\] is")])
 def test_a_step_that_differs_is_found(on_models, wrong, says):
     with pytest.raises(MismatchError, match=says):
         on_models(wrong)

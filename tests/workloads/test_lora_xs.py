@@ -5,7 +5,6 @@ import pytest
 
 from gradloom.rtl.models.lora_xs import fresh_cores
 from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import Training, largest
 from gradloom.sim.workloads.trainer import Trainer, trainer_machine
 
@@ -73,8 +72,7 @@ def test_the_first_step_and_one_that_yields_and_shares_places(frozen, cores, mac
             np.testing.assert_array_equal(run.values[f"{name}.{kind}"], reference.values[f"{name}.{kind}"])
     assert (run.loss, run.counters.saturated) == (reference.mean_loss, reference.saturated)
     assert run.loss == Training(frozen, TOKENS, {}, range(MODEL.layers)).integers(frac).mean_loss
-    told = forecast(run.instructions, config=CONFIG, read_latency=40)
-    assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
+    assert run.ran.check()["commands"] == len(run.instructions)
 
 
 def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, cores, fresh, monkeypatch):

@@ -1,6 +1,7 @@
 """A small machine runs an LSTM, makes its taps and learns from them, in one program of simulated RTL."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +34,7 @@ SIZES = {
 }
 
 
-def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path):
+def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, off_by_one):
     """Sequences in three commands; every word of the taps and of the adapter equals the reference."""
     softmax = Function(op="log_softmax", name="softmax")  # of the logits that the adapter adds to
     made = replace(example_network(6, 8, 3, kernel=4, stride=2, outputs=7, classes=4), tail=(softmax,))
@@ -53,4 +54,11 @@ def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path):
     told = json.loads(out)
     # Five images of 32 words: three parts of 8, four sums of four channels, zeros.
     assert told["equal_to_reference"]["tap_words"] == 5 * 48
-    assert told["cycles"]["total"] == told["forecast"]["total"] and told["cycles"]["cell"] > 0
+    assert told["cycles"] == told["forecast"] and told["cycles"]["cell"] > 0
+    assert told["equal_to_reference"]["commands"] > 100
+    with off_by_one("head.FIFO"):
+        code, _, err = run(
+            "finetune", "lstm-kv260", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "-o", tmp_path / "other"
+        )
+    assert code == 3 and re.search(r"^gradloom: RTL and forecast differ: [^\n]*\n?\Z", err, re.MULTILINE)
+    assert not (tmp_path / "other").exists()

@@ -7,21 +7,20 @@ import pytest
 
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
-from gradloom.sim.run.counted import PACED, MismatchError, check_counters
-from gradloom.sim.time.forecast import forecast
+from gradloom.sim.run.counted import PACED, MismatchError
 from gradloom.sim.workloads.step import largest
 from gradloom.sim.workloads.trainer import as_far_as_formats
 
-from .conftest import CONFIG, MODEL
+from .conftest import MODEL
 
 
 def compared(training, machine):
     frac = training.fracs(largest(training.exact()), headroom=1)
     reference, run = training.integers(frac), machine.run(training, frac)
-    for name, words in run.values.items():
-        np.testing.assert_array_equal(words, reference.values[name], err_msg=name)
-    assert reference.saturated == 0
-    check_counters(run.counters, run.instructions, beat_bytes=CONFIG.data_bits // 8, saturated=reference.saturated)
+    checked = run.check(reference)
+    assert reference.saturated == 0 and checked["words"] == sum(each.size for each in run.values.values())
+    # Random stalls have no forecast.
+    assert checked["commands"] == (len(run.instructions) if machine.device.pace else 0)
     return reference, run
 
 
@@ -67,9 +66,7 @@ def test_a_counter_that_is_wrong_ends_a_run(training, machine, monkeypatch):
         wrong = replace(right.counters, **{name: held + 1})
         match = f"the counter {name} is {held + 1}, not {held}"
         with pytest.raises(MismatchError, match=match):
-            check_counters(
-                wrong, right.instructions, beat_bytes=CONFIG.data_bits // 8, saturated=right.counters.saturated
-            )
+            replace(right.ran, counters=wrong).check(saturated=right.counters.saturated)
         if name != "saturated":
             monkeypatch.setattr(machine.host, "run", lambda *_, wrong=wrong, **__: wrong)
             with pytest.raises(MismatchError, match=match):
@@ -88,13 +85,19 @@ def test_a_mismatch_is_no_end_of_the_formats():
 
 @pytest.mark.parametrize("latency", [1, 40])
 def test_the_forecast_of_a_step(training, machine, latency):
+    """It is of the memory that the step runs on."""
     machine.device.set("read_latency", latency)
     try:
         _, run = compared(training(), machine)
     finally:
         machine.device.set("read_latency", 1)
-    told = forecast(run.instructions, config=CONFIG, read_latency=latency)
-    assert told.total == pytest.approx(run.counters.cycles, rel=0.01)
+    assert run.ran.pace["read_latency"] == latency and run.ran.forecast.total == run.counters.cycles
+
+
+def test_a_changed_model_of_time_is_caught(training, machine, forecast_is_compared):
+    _, run = compared(training(rule=AdamW(lr=1e-2)), machine)
+    constants = "linear.HiddenFoot.latency", "gradient.Requantize.latency", "update.AdamLane.latency", "vector.FIFO"
+    forecast_is_compared(run.ran, *constants, saturated=0)
 
 
 def test_work_is_woven(training, machine):

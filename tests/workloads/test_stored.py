@@ -7,11 +7,10 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.machines.engines import UPDATE
 from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Pack
-from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.step import Kept, largest
 from gradloom.sim.workloads.trainer import Trainer
 
-from .conftest import CONFIG, MODEL, TOKENS
+from .conftest import MODEL, TOKENS
 
 
 def stored(training):
@@ -45,8 +44,7 @@ def test_a_block_with_its_update_and_what_is_stored_of_it(training, machine, rul
     step, frac, first = run(1, {})
     # A and B of three adapters, and of AdamW their moments.
     assert set(stored(step)) < set(first.values) and len(stored(step)) == (12 if isinstance(rule, AdamW) else 6)
-    told = forecast(first.instructions, config=CONFIG, read_latency=1)
-    assert told.total == pytest.approx(first.counters.cycles, rel=0.01)
+    assert first.ran.check()["commands"] == len(first.instructions)
     # The next step's words have other fraction bits.
     packed = {
         name: Kept(first.values[name], 0 if each.moments else frac[each.name] + 14 + 1)

@@ -26,13 +26,13 @@ from .dense import DenseControl
 from .feeder import RowControl, RowFeeder
 from .feet import Accumulate, Align, DrainToken, Finish, Hidden, HiddenWords, SumsToken
 from .lane import AdapterLanes
+from .latencies import EDGE
 from .passes import LEVELS, PassControl
 from .writes import writes
 
 __all__ = ["ArrayEngine", "EDGE"]
 
 #: Cycles from the cycle in which a beat is decided on to its operand at the array's first row.
-EDGE = 1 + RowFeeder.latency
 
 _PORTS = ("codes", "scales", "lanes", "weights", "biases", "image")
 

@@ -9,6 +9,7 @@ from ...formats.images import LEVEL, SCALE
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...units.decoder import RowDecoder
+from .latencies import FEEDER
 
 __all__ = ["RowControl", "RowFeeder", "WORD_CODES"]
 
@@ -62,7 +63,7 @@ class RowFeeder(wiring.Component):
     dense : the dense word that was read, one cycle before it is at ``x``.
     """
 
-    latency = 6
+    latency = FEEDER
 
     def __init__(self, config):
         self.config = config

@@ -13,6 +13,7 @@ from ...hierarchy import place
 from ...stream.delay import delay
 from ...systolic.slices import Add
 from ...units.post import PostProcess
+from .latencies import HIDDEN
 
 __all__ = [
     "bias_format",
@@ -113,7 +114,7 @@ class Hidden(wiring.Component):
     h : ``rank`` words of a sample of a tap, 4 cycles later.
     """
 
-    latency = 4
+    latency = HIDDEN
 
     def __init__(self, config):
         self.config = config

@@ -9,6 +9,7 @@ from ...formats.images import PARAMETER, VELOCITY
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...units.optimizer import LANE_CONFIG, NORM, OptimizerLane
+from .latencies import LANES
 
 __all__ = ["AdapterLanes"]
 
@@ -39,7 +40,7 @@ class AdapterLanes(wiring.Component):
     """
 
     read_latency = 2
-    latency = 2 + OptimizerLane.latency + 1
+    latency = LANES
 
     def __init__(self, *, depth, panels):
         self.depth = depth

@@ -1,9 +1,9 @@
 """The array engine as a machine knows it."""
 
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import BOOKS_ARG, RECORD_ARG, WORD_ARG, ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from .parameters import ArrayParameters
-from .unit import ArrayUnit
 
 __all__ = ["SPEC"]
 
@@ -26,5 +26,5 @@ SPEC = EngineSpec(
         StorePort("lanes", "A: two beats a word, 16 x int16, one for each column", WORD_ARG),
     ),
     parameters=ArrayParameters,
-    unit=ArrayUnit,
+    unit=Named("gradloom.rtl.engines.array.unit", "ArrayUnit"),
 )

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...formats.gates import GATES
 from .group import operand_layout
+from .parameters import APART, FEED_BEATS
 
 __all__ = ["Feed", "given_layout", "job_layout", "row_layout"]
 
@@ -96,9 +97,9 @@ class Feed(wiring.Component):
     """
 
     #: Beats of the queue in front.
-    depth = 32
-    #: Idle cycles between the sums of two rows: their requantisers have other settings.
-    apart = 2
+    depth = FEED_BEATS
+    #: See :data:`.parameters.APART`.
+    apart = APART
 
     def __init__(self, config):
         self.config = config

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from ...formats.gates import GATES
 from ...shell.parameters import Parameters, Resources, parameter
 
-__all__ = ["CellParameters"]
+__all__ = ["APART", "FEED_BEATS", "RESULT_BEATS", "SUM_GROUPS", "CellParameters"]
+
+#: Beats of the queue in front of the engine, and of its queue of results.
+FEED_BEATS, RESULT_BEATS = 32, 64
+#: Groups of sums of the dense layer that wait for STORE.
+SUM_GROUPS = 16
+#: Idle cycles between the sums of two rows: their requantisers have other settings.
+APART = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from ...formats.cell import CENTRED, QuantizerWord
 from ...hierarchy import place
 from ...systolic.slices import MultiplyAdd
+from .stages import MULTIPLY_SHIFT
 
 __all__ = ["MULTIPLIER", "MultiplyShift", "ends_layout", "ends_of"]
 
@@ -38,7 +39,7 @@ class MultiplyShift(wiring.Component):
     o : the code, in cycle t + :attr:`latency`; behind registers, through two levels.
     """
 
-    latency = MultiplyAdd.latency + 2
+    latency = MULTIPLY_SHIFT
 
     def __init__(self):
         super().__init__(

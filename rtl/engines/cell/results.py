@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ...formats.gates import GATES
+from .parameters import RESULT_BEATS, SUM_GROUPS
 
 __all__ = ["Results", "Sums"]
 
@@ -29,7 +30,7 @@ class Results(wiring.Component):
     o : stream of beats; the first is there 3 cycles after its last chunk.
     """
 
-    depth = 64
+    depth = RESULT_BEATS
 
     def __init__(self, *, parallel):
         self.parallel = parallel
@@ -96,7 +97,7 @@ class Sums(wiring.Component):
     """
 
     #: In groups.
-    depth = 16
+    depth = SUM_GROUPS
 
     def __init__(self, *, parallel, width):
         self.parallel = parallel

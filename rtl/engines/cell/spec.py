@@ -3,8 +3,8 @@
 from amaranth.lib.data import StructLayout
 
 from ...formats.cell import CellOpcode, CellOperands, TapArgument
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .engine import CellEngine
 from .parameters import CellParameters
 
 __all__ = ["SPEC"]
@@ -36,5 +36,5 @@ SPEC = EngineSpec(
         StorePort("taps", "taps of a sequence, 32 bits each; only in a design with ``tap_channels``", TapArgument),
     ),
     parameters=CellParameters,
-    unit=CellEngine,
+    unit=Named("gradloom.rtl.engines.cell.engine", "CellEngine"),
 )

@@ -2,11 +2,24 @@
 
 from dataclasses import dataclass
 
-from ...systolic.slices import Accumulate
+from ...systolic.latencies import ACCUMULATE, MULTIPLY_ADD
 from .parameters import CellParameters
-from .requantize import MultiplyShift
 
-__all__ = ["CENTRED_STAGE", "OFFSET_STAGE", "Stages", "stages_of"]
+__all__ = [
+    "CENTRED_STAGE",
+    "MULTIPLY_SHIFT",
+    "OFFSET_STAGE",
+    "READ_STAGES",
+    "TAP_WORDS",
+    "Stages",
+    "stages_of",
+    "tap_cycles",
+]
+
+#: Latency of :class:`~.requantize.MultiplyShift`.
+MULTIPLY_SHIFT = MULTIPLY_ADD + 2
+#: Stages of a read of taps, the last of which fills a beat of :data:`TAP_WORDS`.
+READ_STAGES, TAP_WORDS = 5, 4
 
 #: Stages behind the slices, of which 0 has the sums of a group: sums meet their offsets, and are centred.
 OFFSET_STAGE, CENTRED_STAGE = 2, 3
@@ -53,14 +66,20 @@ class Stages:
 
     def _slices(self, stage: int) -> int:
         """Through a group's slices to a stage."""
-        return self.enter + Accumulate.latency + stage
+        return self.enter + ACCUMULATE + stage
 
 
 def stages_of(config: CellParameters) -> Stages:
     """The stages of a design: tables answer after ``table_cycles``."""
     # Behind a requantiser are tables, or a register.
-    codes = CENTRED_STAGE + MultiplyShift.latency + config.table_cycles
-    kept = codes + MultiplyShift.latency + 1
+    codes = CENTRED_STAGE + MULTIPLY_SHIFT + config.table_cycles
+    kept = codes + MULTIPLY_SHIFT + 1
     state = kept + 1
     squashed = state + config.table_cycles
-    return Stages(codes=codes, kept=kept, state=state, squashed=squashed, hidden=squashed + MultiplyShift.latency)
+    return Stages(codes=codes, kept=kept, state=state, squashed=squashed, hidden=squashed + MULTIPLY_SHIFT)
+
+
+def tap_cycles(parallel: int) -> tuple[int, int]:
+    """Cycles from a request to its first beat, and of each further beat."""
+    pieces = max(TAP_WORDS // parallel, 1)
+    return READ_STAGES + pieces, pieces

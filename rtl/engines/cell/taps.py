@@ -7,19 +7,9 @@ from amaranth.lib.wiring import In, Out
 from ...formats.cell import CODE, TAP_PARTS, TAP_QUARTERS, TAP_SHIFT, TAP_WORD, TapArgument
 from ...formats.rounding import saturate_hdl
 from .feed import given_layout, job_layout
+from .stages import READ_STAGES, TAP_WORDS, tap_cycles
 
-__all__ = ["Taps", "tap_cycles"]
-
-#: Words of a beat.
-_WORDS = 4
-#: Stages of a read, the last of which fills a beat.
-_STAGES = 5
-
-
-def tap_cycles(parallel):
-    """Cycles from a request to its first beat, and of each further beat."""
-    pieces = max(_WORDS // parallel, 1)
-    return _STAGES + pieces, pieces
+__all__ = ["Taps"]
 
 
 class Taps(wiring.Component):
@@ -158,7 +148,7 @@ class Taps(wiring.Component):
         Returns whether there is one, its part, its beat and the place of its sum.
         """
         config, job, free = self.config, self.job, self.free
-        per_chunk, (_, pieces) = max(config.parallel // _WORDS, 1), tap_cycles(config.parallel)
+        per_chunk, (_, pieces) = max(config.parallel // TAP_WORDS, 1), tap_cycles(config.parallel)
         left, piece, again = Signal(24), Signal(range(pieces)), Signal(range(per_chunk))
         part, quarter = Signal(range(TAP_PARTS + 1)), Signal(range(TAP_QUARTERS))
         index, sequence = Signal(max(self.group_bits, self.channel_bits)), Signal(self.sequence_bits)
@@ -195,7 +185,7 @@ class Taps(wiring.Component):
     def _words(self, m, read, valid, part, again):
         """From what is read to beats, while the last beat is not waiting."""
         parallel, free = self.config.parallel, self.free
-        lanes, (_, pieces) = min(parallel, _WORDS), tap_cycles(parallel)
+        lanes, (_, pieces) = min(parallel, TAP_WORDS), tap_cycles(parallel)
 
         def held(value, name):
             kept = Signal.like(value, name=name, reset_less=True)
@@ -203,7 +193,7 @@ class Taps(wiring.Component):
                 m.d.sync += kept.eq(value)
             return kept
 
-        there = Signal(_STAGES - 1)
+        there = Signal(READ_STAGES - 1)
         with m.If(free):
             m.d.sync += there.eq(Cat(valid, there))
         m.d.comb += self.active.eq(valid | there.any())

@@ -2,9 +2,9 @@
 
 from ...formats.element import ElementOpcode, ElementOperands
 from ...formats.tile_records import TileArgument
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
-from .engine import ElementEngine
 from .parameters import ElementParameters
 
 __all__ = ["SPEC"]
@@ -22,5 +22,5 @@ SPEC = EngineSpec(
     ),
     stores=(TileStorePort("o", "a record of results, 8 or 16 bits a code"),),
     parameters=ElementParameters,
-    unit=ElementEngine,
+    unit=Named("gradloom.rtl.engines.element.engine", "ElementEngine"),
 )

@@ -1,9 +1,9 @@
 """The encode engine as a machine knows it."""
 
+from ...plugins import Named
 from ...shell.engines import EngineSpec, StorePort
 from .commands import EncodeOpcode, EncodeOperands
 from .parameters import EncodeParameters
-from .unit import EncodeUnit
 
 __all__ = ["SPEC"]
 
@@ -17,5 +17,5 @@ SPEC = EngineSpec(
         StorePort("raw", "dense activations as int32, four a beat, in the order of the commands"),
     ),
     parameters=EncodeParameters,
-    unit=EncodeUnit,
+    unit=Named("gradloom.rtl.engines.encode.unit", "EncodeUnit"),
 )

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["GradientOpcode", "GradientOperands"]
+__all__ = ["HIDDEN_ARG", "GradientOpcode", "GradientOperands"]
 
 
 class GradientOpcode(IntEnum):
@@ -23,5 +23,15 @@ GradientOperands = data.StructLayout(
         "shift": 6,  #: bits that a sum loses, half up, before it is clipped to 24 bits
         "_pad": 2,
         "_reserved": 128,
+    }
+)
+
+#: The h of a transfer.
+HIDDEN_ARG = data.StructLayout(
+    {
+        "slot": 8,  #: slot of hidden memory
+        "tokens": 8,  #: tokens of h
+        "rank": 8,  #: rank indices of h
+        "_reserved": 8,
     }
 )

@@ -13,8 +13,8 @@ from ...stream.delay import delay
 from ..beats import BeatQueue
 from ..linear.feet import HiddenWord
 from ..words import PRECISION, Requantize, judge, sign_extended
-from .commands import GradientOperands
-from .hidden import HIDDEN_ARG, HiddenMemory, RestoreBeat
+from .commands import HIDDEN_ARG, GradientOperands
+from .hidden import HiddenMemory, RestoreBeat
 from .parameters import GradientParameters
 
 __all__ = ["GradientEngine"]

@@ -12,21 +12,12 @@ from ...stream.delay import delay
 from ..beats import BeatQueue
 from ..linear.feet import HiddenWord
 from ..words import sign_extended
+from .commands import HIDDEN_ARG
 
-__all__ = ["HIDDEN_ARG", "SLOTS", "HiddenMemory", "RestoreBeat"]
+__all__ = ["SLOTS", "HiddenMemory", "RestoreBeat"]
 
 #: Products write the first two; what comes back from memory may go to the others, while products go on.
 SLOTS = 4
-
-#: The h of a transfer.
-HIDDEN_ARG = data.StructLayout(
-    {
-        "slot": 8,  #: slot of hidden memory
-        "tokens": 8,  #: tokens of h
-        "rank": 8,  #: rank indices of h
-        "_reserved": 8,
-    }
-)
 
 
 def RestoreBeat(config):

@@ -1,10 +1,9 @@
 """The gradient engine as a machine knows it."""
 
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
-from .commands import GradientOpcode, GradientOperands
-from .hidden import HIDDEN_ARG
+from .commands import HIDDEN_ARG, GradientOpcode, GradientOperands
 from .parameters import GradientParameters
-from .unit import GradientUnit
 
 __all__ = ["SPEC"]
 
@@ -34,6 +33,6 @@ SPEC = EngineSpec(
         StorePort("hidden", "h as the gradients see it: pairs of rank indices, tokens within", HIDDEN_ARG),
     ),
     parameters=GradientParameters,
-    unit=GradientUnit,
+    unit=Named("gradloom.rtl.engines.gradient.unit", "GradientUnit"),
     loop=_loop,
 )

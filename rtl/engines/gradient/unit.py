@@ -11,8 +11,9 @@ from ...stream.product import narrow_product
 from ..linear.feet import HiddenWord
 from ..operands import OperandQueue
 from ..ports import give, take
+from .commands import HIDDEN_ARG
 from .engine import GradientEngine
-from .hidden import HIDDEN_ARG, SLOTS
+from .hidden import SLOTS
 
 __all__ = ["GradientUnit"]
 

@@ -1,9 +1,9 @@
 """The head as a machine knows it."""
 
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import LABELS_ARG, HeadOpcode, HeadOperands
 from .parameters import HeadParameters
-from .unit import HeadUnit
 
 __all__ = ["SPEC"]
 
@@ -27,6 +27,6 @@ SPEC = EngineSpec(
         StorePort("losses", "one beat a step: u64 sum of losses (16 fraction bits), u32 samples, u32 right answers"),
     ),
     parameters=HeadParameters,
-    unit=HeadUnit,
+    unit=Named("gradloom.rtl.engines.head.unit", "HeadUnit"),
     loop=_loop,
 )

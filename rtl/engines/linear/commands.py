@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from amaranth.lib import data
 
-__all__ = ["LANES_ARG", "LinearOpcode", "LinearOperands", "OPERAND_ARG"]
+__all__ = ["LANES_ARG", "LinearOpcode", "LinearOperands", "OPERAND_ARG", "TABLE_ARG", "TILE_ARG", "TileKind"]
 
 
 class LinearOpcode(IntEnum):
@@ -47,5 +47,37 @@ OPERAND_ARG = data.StructLayout(
 LANES_ARG = data.StructLayout(
     {
         "word": 32  #: first word in each bank
+    }
+)
+
+
+class TileKind(IntEnum):
+    """Kind of the rows of a tile."""
+
+    CODES = 0  #: a row of 4-bit codes a beat, behind two beats of their scales
+    WORDS = 1  #: words of 32 bits as activations lie in memory, a row in 8 beats
+    HALVES = 2  #: signed words of 16 bits, a row in 4 beats
+
+    @property
+    def row_beats(self) -> int:
+        """Beats of a row."""
+        return {TileKind.CODES: 1, TileKind.WORDS: 8, TileKind.HALVES: 4}[self]
+
+
+#: Second-level scales of a weight tensor and their offset, or a codebook.
+TABLE_ARG = data.StructLayout(
+    {
+        "groups": 16,  #: second-level scales; the offset follows them
+        "bias": 9,  #: 150 less the fraction bits of the words that scales become
+        "levels": 1,  #: the beats are a codebook of 16 levels
+        "_reserved": 6,
+    }
+)
+#: Tiles of one weight tensor.
+TILE_ARG = data.StructLayout(
+    {
+        "block": 20,  #: codes: number of the first tile's first block in the tensor
+        "blocks_per_row": 10,  #: codes: blocks in a row of the tensor
+        "kind": 2,  #: codes (0), 32-bit words (1) or 16-bit words (2)
     }
 )

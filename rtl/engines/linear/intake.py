@@ -8,9 +8,9 @@ from amaranth.utils import exact_log2
 from ...formats.linear import LEVEL, MASTER, WEIGHT, half_up_hdl
 from ...formats.rounding import saturate_hdl
 from ...shell.signature import LoadSignature
-from .commands import OPERAND_ARG
+from .commands import OPERAND_ARG, TABLE_ARG, TILE_ARG
 from .core import LaneWrite, OperandWrite
-from .weights import TABLE_ARG, TILE_ARG, TableBeat, TileBeat
+from .weights import TableBeat, TileBeat
 
 __all__ = ["LinearIntake"]
 

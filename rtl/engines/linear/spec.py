@@ -1,10 +1,9 @@
 """The linear engine as a machine knows it."""
 
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
-from .commands import LANES_ARG, OPERAND_ARG, LinearOpcode, LinearOperands
+from .commands import LANES_ARG, OPERAND_ARG, TABLE_ARG, TILE_ARG, LinearOpcode, LinearOperands
 from .parameters import LinearParameters
-from .unit import LinearUnit
-from .weights import TABLE_ARG, TILE_ARG
 
 __all__ = ["SPEC"]
 
@@ -21,5 +20,5 @@ SPEC = EngineSpec(
     ),
     stores=(StorePort("outputs", "y or dx: tiles of features, tokens within a tile"),),
     parameters=LinearParameters,
-    unit=LinearUnit,
+    unit=Named("gradloom.rtl.engines.linear.unit", "LinearUnit"),
 )

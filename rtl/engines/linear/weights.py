@@ -1,7 +1,5 @@
 """Converts packed codes or dense words to words of the array."""
 
-from enum import IntEnum
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,51 +8,9 @@ from amaranth.utils import ceil_log2, exact_log2
 from ...formats.linear import ACTIVATION, LEVEL, MASTER, SCALE, SCALE_GUARD, SCALE_MAX, WEIGHT, level_table, map_table
 from ...stream.delay import delay, held
 from ...stream.queue import stepped
+from .commands import TABLE_ARG, TILE_ARG, TileKind
 
-__all__ = [
-    "BankWords",
-    "DenseWords",
-    "Dequantizer",
-    "TABLE_ARG",
-    "TILE_ARG",
-    "TableBeat",
-    "TableLoader",
-    "TileBeat",
-    "TileBuffer",
-    "TileKind",
-]
-
-
-class TileKind(IntEnum):
-    """Kind of the rows of a tile."""
-
-    CODES = 0  #: a row of 4-bit codes a beat, behind two beats of their scales
-    WORDS = 1  #: words of 32 bits as activations lie in memory, a row in 8 beats
-    HALVES = 2  #: signed words of 16 bits, a row in 4 beats
-
-    @property
-    def row_beats(self):
-        """Beats of a row."""
-        return {TileKind.CODES: 1, TileKind.WORDS: 8, TileKind.HALVES: 4}[self]
-
-
-#: Second-level scales of a weight tensor and their offset, or a codebook.
-TABLE_ARG = data.StructLayout(
-    {
-        "groups": 16,  #: second-level scales; the offset follows them
-        "bias": 9,  #: 150 less the fraction bits of the words that scales become
-        "levels": 1,  #: the beats are a codebook of 16 levels
-        "_reserved": 6,
-    }
-)
-#: Tiles of one weight tensor.
-TILE_ARG = data.StructLayout(
-    {
-        "block": 20,  #: codes: number of the first tile's first block in the tensor
-        "blocks_per_row": 10,  #: codes: blocks in a row of the tensor
-        "kind": 2,  #: codes (0), 32-bit words (1) or 16-bit words (2)
-    }
-)
+__all__ = ["BankWords", "DenseWords", "Dequantizer", "TableBeat", "TableLoader", "TileBeat", "TileBuffer"]
 
 
 def TableBeat(config):

@@ -2,9 +2,9 @@
 
 from ...formats.norm import NormOpcode, NormOperands
 from ...formats.tile_records import TileArgument
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
-from .engine import NormEngine
 from .parameters import NormParameters
 
 __all__ = ["SPEC"]
@@ -21,5 +21,5 @@ SPEC = EngineSpec(
     ),
     stores=(TileStorePort("o", "the tile of a slot of results"),),
     parameters=NormParameters,
-    unit=NormEngine,
+    unit=Named("gradloom.rtl.engines.norm.engine", "NormEngine"),
 )

@@ -2,9 +2,9 @@
 
 from ...formats.product import ProductOpcode, ProductOperands
 from ...formats.tile_records import TileArgument
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
-from .engine import ProductEngine
 from .parameters import ProductParameters
 
 __all__ = ["SPEC"]
@@ -21,5 +21,5 @@ SPEC = EngineSpec(
     ),
     stores=(TileStorePort("o", "the record of a result slot", banks=2),),
     parameters=ProductParameters,
-    unit=ProductEngine,
+    unit=Named("gradloom.rtl.engines.product.engine", "ProductEngine"),
 )

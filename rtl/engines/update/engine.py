@@ -17,7 +17,7 @@ from ..words import Requantize, judge
 from .adamw import AdamLane, plus_or_minus
 from .commands import UpdateOpcode, UpdateOperands
 from .pack import PackUnit
-from .parameters import UpdateParameters
+from .parameters import UPDATE_BEATS, UpdateParameters
 
 __all__ = ["UpdateEngine"]
 
@@ -55,7 +55,7 @@ class UpdateEngine(wiring.Component):
     saturated : how many words and moments were clipped.
     """
 
-    depth = 128
+    depth = UPDATE_BEATS
 
     def __init__(self, config=UpdateParameters()):
         self.config = config

@@ -67,10 +67,10 @@ class PackUnit(wiring.Component):
             }
         )
 
-    @property
-    def record(self):
+    @staticmethod
+    def record_beats(config):
         """Beats of a record."""
-        return -(-RECORD // (self.config.data_bits // 8))
+        return -(-RECORD // (config.data_bits // 8))
 
     def elaborate(self, platform):
         m = Module()
@@ -117,7 +117,7 @@ class PackUnit(wiring.Component):
     def _walk(self, m, walk):
         """The states of a command: words to codes, or codes to words."""
         rest = Signal(5)
-        header_words = self.record * self.config.beat_words
+        header_words = self.record_beats(self.config) * self.config.beat_words
         with m.FSM() as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"):
@@ -559,7 +559,7 @@ class PackUnit(wiring.Component):
             m.d.sync += [words.eq(words + 1), self.o.eq(Cat(self.o[32:], word))]
         m.d.sync += self.valid.eq(whole_word & (words == few - 1))
         # The last: of a record, or of the codes.
-        ends = delay(m, tail & (n == 4 * self.record * few - 1), 3, reset_less=False)
+        ends = delay(m, tail & (n == 4 * self.record_beats(self.config) * few - 1), 3, reset_less=False)
         ended = delay(
             m,
             code & last_batch & (odd | ~args.wide) & n[:-1].all() & (n[-1] | args.wide),

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from ...shell.parameters import Resources, parameter
 from ..tiles import TileParameters
 
-__all__ = ["UpdateParameters"]
+__all__ = ["UPDATE_BEATS", "UpdateParameters"]
+
+#: Beats of words that a command takes at most.
+UPDATE_BEATS = 128
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """The update engine as a machine knows it."""
 
 from ...formats.adamw import GradientArgument
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
 from .parameters import UpdateParameters
-from .unit import UpdateUnit
 
 __all__ = ["SPEC"]
 
@@ -24,5 +24,5 @@ SPEC = EngineSpec(
         StorePort("moments", "updated moments; stored before the words"),
     ),
     parameters=UpdateParameters,
-    unit=UpdateUnit,
+    unit=Named("gradloom.rtl.engines.update.unit", "UpdateUnit"),
 )

@@ -1,9 +1,9 @@
 """The vector engine as a machine knows it."""
 
 from ...formats.vector import VectorOpcode, VectorOperands
+from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .parameters import VectorParameters
-from .unit import VectorUnit
 
 __all__ = ["SPEC"]
 
@@ -19,5 +19,5 @@ SPEC = EngineSpec(
     ),
     stores=(StorePort("o", "results o"), StorePort("q", "results q")),
     parameters=VectorParameters,
-    unit=VectorUnit,
+    unit=Named("gradloom.rtl.engines.vector.unit", "VectorUnit"),
 )

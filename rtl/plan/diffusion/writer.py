@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...engines.update.commands import UpdateOpcode
-from ...engines.update.engine import UpdateEngine
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.adamw import gradient_argument
 from ...formats.element import ElementOpcode
 from ...formats.norm import EPS, NormOpcode, constant
@@ -17,7 +17,7 @@ from ...shell.engines import STORE
 from ...shell.signature import COMMAND_BYTES
 from ..language.descent import AdamW
 from ..program.assembler import Assembler, Instruction
-from ..program.placed import PlacedProgram
+from ..program.placed import PlacedProgram, Written
 from .drafts import Block, Hold, Term, Value
 from .jobs import Job, Load, Store
 from .layout import Tiles, Words
@@ -92,6 +92,13 @@ class Step:
             operands = made[number].operands | _descent(self.rule, step, fraction)
             made[number] = replace(made[number], operands=operands)
         return made
+
+    def written(self, step: int) -> Written:
+        """The same as a program, whose data are in memory."""
+        program = self.program
+        return Written(
+            config=program.config, instructions=self.instructions(step), code=self.code(step), offset=program.offset
+        )
 
     def code(self, step: int) -> bytes:
         """The same as they lie in memory."""
@@ -680,7 +687,7 @@ class _Writer:
         for each in reversed(self.adapted.values()):
             record, words = each.gradient.record, each.words
             # The engine has room for so many rows of words of a command.
-            most = max(UpdateEngine.depth * BEAT // (4 * words.lanes), 1)
+            most = max(UPDATE_BEATS * BEAT // (4 * words.lanes), 1)
             for n, at in enumerate((i, j) for i in range(each.gradient.high) for j in range(each.gradient.wide)):
                 own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
                 parts = []

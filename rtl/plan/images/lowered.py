@@ -8,7 +8,7 @@ import numpy as np
 from ...formats.images import SCALES_PER_BEAT
 from ...machines.configs import ImageConfig
 from ...models.network import Network
-from ...units.window import WindowRun
+from ...units.window_run import WindowRun
 
 __all__ = ["BEAT", "BLOCK", "Lowered", "LoweredConv", "LoweredDense", "Tap", "head_words", "parameters", "words16"]
 

@@ -7,7 +7,7 @@ from ...engines.encode.commands import EncodeOperands
 from ...formats.images import PARAMETER
 from ...machines.configs import ImageConfig
 from ...models.network import Conv, Dense, Network
-from ...units.window import WindowRun
+from ...units.window_run import WindowRun
 from ..program.assembler import most
 from .lowered import BLOCK, Lowered, LoweredConv, LoweredDense, Tap
 from .sizes import Needs, SizeError

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...machines.configs import ImageConfig
 from ...shell.engines import CONTROL
 from ...shell.signature import COMMAND_BYTES, ControlOpcode
 from ...workloads import LENET5
-from ..program.assembler import Assembler
+from ..program.assembler import Assembler, Instruction
 from .lowered import BEAT, Lowered, parameters
 from .schedule import Step, batches, epoch_order
 from .tokens import Token, check_program
@@ -122,15 +123,15 @@ class Plan:
     """A program and its data.
 
     ``segments``: bytes to put at offsets of the window before the bell. ``images``: where to find those that the
-    machine makes, if it does. ``records``, ``lanes``, ``b``, ``losses``: where to find results. ``size``: bytes of the
-    window that are used.
+    machine makes, if it does. ``records``, ``lanes``, ``b``, ``losses``: where to find results. ``offset`` is of the
+    program, ``length`` of the part of the window that is used.
     """
 
     lowered: Lowered
     settings: Settings
     steps: list[Step] = field(repr=False)
     assembler: Assembler = field(repr=False)
-    program_offset: int
+    offset: int
     segments: list[tuple[int, bytes]] = field(repr=False)
     images: int | None
     records: int
@@ -138,12 +139,27 @@ class Plan:
     lanes: int
     b: int
     losses: int
-    size: int
+    length: int
     regions: dict[str, tuple[int, int]]
 
     @property
+    def config(self) -> ImageConfig:
+        """See :class:`~..program.placed.Program`."""
+        return self.lowered.config
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """See :class:`~..program.placed.Program`."""
+        return self.assembler.instructions
+
+    @property
     def commands(self) -> int:
+        """How many there are."""
         return len(self.assembler)
+
+    def contents(self) -> Sequence[tuple[int, bytes]]:
+        """See :class:`~..program.placed.Program`."""
+        return self.segments
 
 
 #: Writes commands that make images, to a range of places; takes places by name and size; returns what must be in
@@ -267,7 +283,7 @@ def plan_finetune(
         settings=settings,
         steps=steps,
         assembler=asm,
-        program_offset=program,
+        offset=program,
         segments=[*segments, (program, asm.code)],
         images=None if made is None else offsets["images"],
         records=offsets["records"],
@@ -275,7 +291,7 @@ def plan_finetune(
         lanes=offsets["lanes"],
         b=offsets["head"],
         losses=offsets["losses"],
-        size=-(-space.at // PAGE) * PAGE,
+        length=-(-space.at // PAGE) * PAGE,
         regions=space.regions,
     )
 

@@ -2,7 +2,7 @@
 
 from ...engines.array.commands import ArrayOpcode
 from ...engines.encode.commands import EncodeOpcode
-from ...engines.ports import TapQueue
+from ...engines.queues import TAP_BEATS
 from ...formats.images import SCALES_PER_BEAT
 from ...machines.configs import ImageConfig
 from ...machines.engines import ARRAY, ENCODE, HEAD
@@ -37,8 +37,8 @@ class Token:
 _BLOCK = 64
 #: Of what is always there no STORE waits for long. Behind the taps are encoders, whose room is not counted.
 _ROOM: dict[int, int] = {
-    ARRAY.store("taps"): TapQueue.depth,
-    ENCODE.store("taps"): TapQueue.depth,
+    ARRAY.store("taps"): TAP_BEATS,
+    ENCODE.store("taps"): TAP_BEATS,
     ENCODE.store("raw"): 1,
     HEAD.store("losses"): 4,
 }

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...engines.gradient.hidden import HIDDEN_ARG
-from ...engines.linear.weights import TABLE_ARG, TILE_ARG, TileKind
-from ...engines.update.engine import UpdateEngine
+from ...engines.gradient.commands import HIDDEN_ARG
+from ...engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.codebook import Codebook
 from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from ...formats.weight_stream import StreamShape
@@ -308,7 +308,7 @@ class LayerPlan:
 
         The rule is SGD with a learning rate, or update ``step`` of AdamW.
         """
-        append(program, self.update_pieces(rule, step=step, limit=4 * UpdateEngine.depth))
+        append(program, self.update_pieces(rule, step=step, limit=4 * UPDATE_BEATS))
         program.add(CONTROL, ControlOpcode.FENCE)
 
     def update_pieces(self, rule: float | AdamW, *, step: int = 1, limit: int = PIECE) -> list[Piece]:

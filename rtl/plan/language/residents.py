@@ -6,7 +6,7 @@ matrices, tables, a text, adapters, moments, sums of gradients.
 
 from collections.abc import Mapping, Sequence
 
-from ...engines.update.engine import UpdateEngine
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.weight_stream import StreamShape
 from ...models.language import LanguageModel
 from .cores import FACTORS
@@ -82,7 +82,7 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
             case Narrow():
                 made |= {each.words.name: 4 * each.words.tensor.features, each.gain.name: 4 * EDGE}
             case Widen():
-                made[ZEROS] = UpdateEngine.depth * beat
+                made[ZEROS] = UPDATE_BEATS * beat
             case TokenSum():
                 made[f"{each.gain.name}.{each.x.rows}"] = 8 * each.x.rows
             case Descent():

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from ...engines.operands import OperandQueue
+from ...engines.queues import OPERAND_BEATS
 from ...engines.update.commands import UpdateOpcode
-from ...engines.update.engine import UpdateEngine
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.vector import VectorOpcode
 from ...machines.configs import LanguageConfig
 from ...machines.engines import GRADIENT, UPDATE, VECTOR
@@ -20,7 +20,7 @@ __all__ = ["PIECE", "Piece", "Tensor", "append", "gradient", "load", "pack", "st
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
 #: More could find no room: that of operands, and of results, of which some places are spare.
-_MOST = OperandQueue.depth - 8
+_MOST = OPERAND_BEATS - 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ def update(
     ``start`` each command begins with the words there, in place of those at ``words``.
     """
     adam = opcode == UpdateOpcode.ADAMW
-    step = min(UpdateEngine.depth, max(limit // (4 if adam else 2), 1))
+    step = min(UPDATE_BEATS, max(limit // (4 if adam else 2), 1))
     pieces = []
     for first in range(0, beats, step):
         count, offset = min(beats - first, step), first * config.data_bits // 8

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ...engines.linear.weights import TileKind
+from ...engines.linear.commands import TileKind
 from ...engines.update.commands import UpdateOpcode
-from ...engines.update.engine import UpdateEngine
+from ...engines.update.parameters import UPDATE_BEATS
 from ...formats.vector import VectorOpcode
 from ...formats.weight_stream import StreamShape
 from ...machines.configs import LanguageConfig
@@ -473,7 +473,7 @@ class _Lowering:
             moments=0,
             beats=x.rows * x.tensor.features // self.config.beat_words,
             limit=self.limit,
-            start=self.layout.place(ZEROS, UpdateEngine.depth * self.beat),
+            start=self.layout.place(ZEROS, UPDATE_BEATS * self.beat),
         )
 
     def _share(self, operations: Sequence[Operation]) -> None:

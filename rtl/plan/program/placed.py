@@ -1,21 +1,70 @@
 """A program and its data, with their places in the window."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ...shell.engines import CONTROL, LOAD, STORE, Engine, LoadPort
 from ...shell.signature import ControlOpcode
-from .assembler import Assembler
+from .assembler import Assembler, Instruction
 
-__all__ = ["Place", "PlacedProgram"]
+__all__ = ["Place", "PlacedProgram", "Program", "Written"]
 
 #: A place begins at a multiple of this: no beat belongs to two.
 _ALIGN = 64
+
+
+@runtime_checkable
+class Program(Protocol):
+    """A program with its place in memory."""
+
+    @property
+    def config(self) -> Any:
+        """Configuration of the machine that runs it."""
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """Its commands."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the window."""
+
+    @property
+    def length(self) -> int:
+        """Bytes from the start of the window to the end of all that it uses."""
+
+    def contents(self) -> Iterable[tuple[int, bytes]]:
+        """Contents that the host writes before the bell, by offset.
+
+        The program is among them.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A :class:`Program` whose data are in memory already.
+
+    ``code``: its commands as memory has them.
+    """
+
+    config: Any
+    instructions: Sequence[Instruction] = field(repr=False)
+    code: bytes = field(repr=False)
+    offset: int
+
+    @property
+    def length(self) -> int:
+        """See :class:`Program`."""
+        return self.offset + len(self.code)
+
+    def contents(self) -> Iterator[tuple[int, bytes]]:
+        """See :class:`Program`."""
+        yield self.offset, self.code
 
 
 @dataclass(frozen=True)

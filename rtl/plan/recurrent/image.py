@@ -4,8 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...engines.cell.parameters import CellParameters
-from ...engines.cell.results import Sums
+from ...engines.cell.parameters import SUM_GROUPS, CellParameters
 from ...formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from ...formats.gates import GATES
 from ...models.recurrent.coding import Coding
@@ -142,7 +141,7 @@ class CellImage:
                 )
         if network.head is not None:
             self.classes = -(-len(network.head.bias) // rows)
-        most = min(Sums.depth, config.groups - self.filters)
+        most = min(SUM_GROUPS, config.groups - self.filters)
         if network.head is not None and self.classes > most:
             raise ValueError(
                 f"{network.name}: has {len(network.head.bias)} classes: the design has room for {max(most, 0) * rows}; "

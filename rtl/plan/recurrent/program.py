@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...engines.cell.results import Sums
+from ...engines.cell.parameters import SUM_GROUPS
 from ...formats.cell import CellOpcode
 from ...machines.configs import RecurrentConfig, SequenceConfig
 from ..program.placed import Place, PlacedProgram
@@ -114,7 +114,7 @@ class CellProgram(PlacedProgram):
         if image.classes:
             logits = self.room(steps if self.each else 1, count, image.classes * 4 * self.config.parallel)
         # Sums wait for their STORE: of no more steps than have room may hidden states go before.
-        few = max(Sums.depth // (count * image.classes), 1) if self.each and image.classes else steps
+        few = max(SUM_GROUPS // (count * image.classes), 1) if self.each and image.classes else steps
         for first in range(0, steps, few):
             self.store(hidden.rows(first, first + few), "cell", "h")
             if logits is not None:

@@ -10,7 +10,7 @@ from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, e
 from gradloom.rtl.models.recurrent.front import Pooling
 from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
-from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.workloads.answers import run_cell
 
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
@@ -38,8 +38,17 @@ def test_the_forecast_is_exact(config, made, count, samples, each, memory):
     image = CellImage(made, config)
     codes = image.windows(example_codes(made, np.random.default_rng(2), count, samples))
     programs = [CellSetup(image, config), CellProgram(image, codes, config, each=each)]
-    for ran, program in zip(run_each(programs, timing=memory), programs):
-        ran.check(program, forecast_placed(program, **memory))
+    with Machine.simulated(config, timing=memory) as machine:
+        for program in programs:
+            assert machine.run(program).check()["commands"] == len(program)
+
+
+def test_a_changed_model_of_time_is_caught(forecast_is_compared):
+    image = CellImage(example_lstm(1, 9, 8, powers=False), SMALL)
+    codes = image.windows(example_codes(example_lstm(1, 9, 8, powers=False), np.random.default_rng(2), 1, 12))
+    with Machine.simulated(SMALL) as machine:
+        machine.run(CellSetup(image, SMALL))
+        forecast_is_compared(machine.run(CellProgram(image, codes, SMALL)), "cell.FIFO")
 
 
 @pytest.mark.parametrize("timing", [None, {"stall": 50, "seed": 3}], ids=["free", "stalls"])

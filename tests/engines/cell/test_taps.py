@@ -5,7 +5,8 @@ import pytest
 
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.spec import SPEC
-from gradloom.rtl.engines.cell.taps import Taps, tap_cycles
+from gradloom.rtl.engines.cell.stages import tap_cycles
+from gradloom.rtl.engines.cell.taps import Taps
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
 from gradloom.rtl.machines.configs import RecurrentConfig
 from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network

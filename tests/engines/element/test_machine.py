@@ -10,7 +10,7 @@ from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.element import ElementModel
-from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.element import Element
 from gradloom.sim.time.forecast import MODELS
 
@@ -91,9 +91,9 @@ class Program(PlacedProgram):
 def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     monkeypatch.setitem(MODELS, "element", Element)
     programs = [Program(seed, 2 * len(Op)) for seed in range(3)]
-    for ran, program in zip(run_each(programs, timing=memory), programs):
-        for place, expected in program.results:
-            assert ran.memory[place.offset : place.offset + place.length] == expected
-        told, counters = forecast_placed(program, **memory), ran.counters
-        assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
-        assert (counters.saturated, counters.underflowed) == (program.model.saturated, program.model.underflowed)
+    with Machine.simulated(CONFIG, timing=memory) as machine:
+        for program in programs:
+            ran = machine.run(program)
+            for place, expected in program.results:
+                assert machine.read(place.offset, place.length) == expected
+            ran.check(saturated=program.model.saturated, underflowed=program.model.underflowed)

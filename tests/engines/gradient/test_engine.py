@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG, SLOTS
+from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
+from gradloom.rtl.engines.gradient.hidden import SLOTS
 from gradloom.rtl.engines.gradient.spec import SPEC
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs import LanguageConfig

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.linear.weights import TileKind
+from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.plan.language.jobs import ProductJob, Transfer
 from gradloom.rtl.plan.language.linear import LayerMap, LayerPlan, chain, dense_tile

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG
-from gradloom.rtl.engines.linear.weights import TILE_ARG, TileKind
+from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
+from gradloom.rtl.engines.linear.commands import TILE_ARG, TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
@@ -21,7 +21,8 @@ from gradloom.rtl.plan.program.assembler import Assembler, Instruction, pack
 from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.forecast import forecast, forecast_products
+from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.products import forecast_products
 from gradloom.sim.time.timing import compare
 
 from .conftest import SMALL

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
-from gradloom.rtl.engines.gradient.hidden import HIDDEN_ARG, SLOTS
-from gradloom.rtl.engines.linear.weights import TABLE_ARG, TILE_ARG, TileKind
+from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
+from gradloom.rtl.engines.gradient.hidden import SLOTS
+from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.rtl.machines.engines import GRADIENT, LANGUAGE, LINEAR

@@ -10,8 +10,8 @@ from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.norm import NormModel
-from gradloom.sim.run.programs import forecast_placed, run_each
-from gradloom.sim.time.forecast import MODELS
+from gradloom.sim.run.machine import Machine
+from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.norm import Norm
 
 from .machine import NormConfig
@@ -125,12 +125,12 @@ class Largest(Program):
 
 
 def same(programs, memory):
-    for ran, program in zip(run_each(programs, timing=memory), programs):
-        for place, expected in program.results:
-            assert ran.memory[place.offset : place.offset + place.length] == expected
-        told, counters = forecast_placed(program, **memory), ran.counters
-        assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
-        assert (counters.saturated, counters.underflowed) == (program.model.saturated, program.model.underflowed)
+    with Machine.simulated(programs[0].config, timing=memory) as machine:
+        for program in programs:
+            ran = machine.run(program)
+            for place, expected in program.results:
+                assert machine.read(place.offset, place.length) == expected
+            ran.check(saturated=program.model.saturated, underflowed=program.model.underflowed)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
     monkeypatch.setitem(MODELS, "norm", Norm)
     programs = [Program(seed, 12, config=NARROW_CONFIG) for seed in range(3)]
     same(programs, {})
-    fewer, more = (forecast_placed(Program(0, 12, config=config)).phases["norm"] for config in (CONFIG, NARROW_CONFIG))
+    fewer, more = (forecast(Program(0, 12, config=config)).phases["norm"] for config in (CONFIG, NARROW_CONFIG))
     assert fewer < more < 2 * fewer
 
 

@@ -17,9 +17,9 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
-from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.dataflows import Array, exposed_weight
-from gradloom.sim.time.forecast import MODELS
+from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.product import Product
 
 from ..records import beats_of
@@ -214,22 +214,22 @@ def played(name, seed=0, config=CONFIG):
     return play
 
 
-def compared(ran, play, **memory):
+def compared(machine, play):
     """Records of memory, and cycles of every command."""
+    ran = machine.run(play)
     for place, content in play.expected:
-        found = ran.memory[place.offset : place.offset + place.length]
+        found = machine.read(place.offset, place.length)
         assert found == content, f"{play.expected.index((place, content))}: a record differs"
-    told, counters = forecast_placed(play, **memory), ran.counters
-    assert (counters.cycles, counters.phases, ran.compared(told).exact) == (told.total, told.phases, 1)
-    assert (counters.saturated, counters.underflowed) == (play.model.saturated, play.model.underflowed)
+    ran.check(saturated=play.model.saturated, underflowed=play.model.underflowed)
 
 
 @pytest.mark.parametrize("memory", MEMORY, ids=str)
 def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
     monkeypatch.setitem(MODELS, "product", Product)
     plays = [played(name) for name in CASES]
-    for ran, play in zip(run_each(plays, timing=memory), plays):
-        compared(ran, play, **memory)
+    with Machine.simulated(CONFIG, timing=memory) as machine:
+        for play in plays:
+            compared(machine, play)
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
@@ -256,8 +256,8 @@ def test_random_programs_on_a_square_array(monkeypatch, memory):
         for o in range(4):
             play.store(o, *play.shape[o], wide=bool(o % 2))
     play.end()
-    (ran,) = run_each([play], timing=memory)
-    compared(ran, play, **memory)
+    with Machine.simulated(config, timing=memory) as machine:
+        compared(machine, play)
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +330,7 @@ def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
         play = Play().load("x", 0).load("w", 0).fence()
         exposed = array.rows + array.columns - 2
         play.run(PRODUCT, rows=rows - 1, columns=columns - 1, fresh=1, start=1, last=1, exposed=exposed).end()
-        told = forecast_placed(play)
+        told = forecast(play)
         ((first, last),) = (
             cycles for cycles, each in zip(told.commands, told.instructions) if each.engine.name == "product"
         )

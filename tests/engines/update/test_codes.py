@@ -20,7 +20,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.update import UpdateModel, adamw
-from gradloom.sim.run.programs import forecast_placed, run_each
+from gradloom.sim.run.machine import Machine
 
 from ..records import beats_of
 from .machine import RecordConfig
@@ -251,10 +251,12 @@ class Program(PlacedProgram):
 )
 def test_memory_and_cycles_are_those_of_the_models(memory):
     programs = [Program(seed) for seed in range(3)]
-    for ran, program in zip(run_each(programs, timing=memory), programs):
-        for place, expected in program.results:
-            assert ran.memory[place.offset : place.offset + place.length] == expected
-        ran.check(program, forecast_placed(program, **memory), saturated=program.model.saturated)
+    with Machine.simulated(CONFIG, timing=memory) as machine:
+        for program in programs:
+            ran = machine.run(program)
+            for place, expected in program.results:
+                assert machine.read(place.offset, place.length) == expected
+            ran.check(saturated=program.model.saturated)
 
 
 MUTANTS = {

@@ -1,0 +1,12 @@
+"""Latencies of units that forecasts know, in cycles."""
+
+__all__ = ["OPTIMIZER", "POST", "WINDOW", "WINDOW_SETUP"]
+
+#: Of :class:`~.optimizer.OptimizerLane`.
+OPTIMIZER = 9
+#: Of :class:`~.post.PostProcess`.
+POST = 5
+#: From a step of :class:`~.window.WindowGenerator` to the window that it completes.
+WINDOW = 3
+#: From accepting its configuration to the run's first step, when nothing runs before it.
+WINDOW_SETUP = 6
