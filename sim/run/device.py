@@ -275,8 +275,9 @@ class Harness:
 class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
 
-    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``,
-    beyond which no burst may go; and ``trace`` to record.
+    Its bench has inputs of its own: ``port_reads``, the reads that the memory's port keeps in flight, 0 for all;
+    ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``, beyond which no burst may go;
+    and ``trace`` to record.
 
     Parameters
     ----------

@@ -222,12 +222,18 @@ def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
 
 
 def linear_device(
-    config: LanguageConfig, memory_bytes: int, tell: Callable[[str], None] | None, files: Sequence[Path] = ()
+    config: LanguageConfig,
+    memory_bytes: int,
+    tell: Callable[[str], None] | None,
+    files: Sequence[Path] = (),
+    *,
+    progress: Callable[[int], None] | None = None,
 ) -> SimulatedDevice:
     """The machine of a configuration.
 
-    It is built from ``files`` or generated; ``tell`` is called with each long task. Its memory has at least 16 MB, so
-    that small models of different sizes share a simulation that is built once.
+    It is built from ``files`` or generated; ``tell`` is called with each long task, ``progress`` with the cycles that
+    were simulated. Its memory has at least 16 MB, so that small models of different sizes share a simulation that is
+    built once.
     """
     memory_bytes = max(memory_bytes, 1 << 24)
     if tell is not None and not files:
@@ -239,7 +245,7 @@ def linear_device(
         address_bits=config.address_bits,
         tell=tell,
     )
-    return SimulatedDevice(program, memory_bytes=memory_bytes)
+    return SimulatedDevice(program, memory_bytes=memory_bytes, progress=progress)
 
 
 class LinearMachine:
