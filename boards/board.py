@@ -29,6 +29,9 @@ class Board:
         External memory, and its peak rate in bytes a second.
     port_bits : :class:`int`
         Data width of the widest port on that memory that a design gets.
+    port_reads : :class:`int`
+        Reads that this port keeps in flight, whatever a design asks for; 0: no limit is known. A forecast takes it as
+        ``port_reads``.
     host : :class:`str`
         The processor that rings the bell.
     register_base : :class:`int`
@@ -53,6 +56,7 @@ class Board:
     host: str
     register_base: int = 0
     build_time: str = ""
+    port_reads: int = 0
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -62,7 +66,7 @@ class Board:
         for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth", "port_bits"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
-        for field in ("dsp", "bram36", "uram", "register_base"):
+        for field in ("dsp", "bram36", "uram", "register_base", "port_reads"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must not be negative, not {getattr(self, field)}")
 

@@ -16,6 +16,8 @@ KV260 = Board(
     memory_bytes=4 << 30,
     memory_bandwidth=19_200_000_000,
     port_bits=128,
+    # The AXI FIFO interface (AFI) of an HP port holds back further addresses.
+    port_reads=8,
     host="4x Cortex-A53, Linux",
     # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
     register_base=0xA001_0000,

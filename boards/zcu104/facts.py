@@ -16,6 +16,8 @@ ZCU104 = Board(
     memory_bytes=2 << 30,
     memory_bandwidth=19_200_000_000,
     port_bits=128,
+    # The AXI FIFO interface (AFI) of an HP port holds back further addresses.
+    port_reads=8,
     host="4x Cortex-A53, Linux",
     register_base=0xA000_0000,
 )

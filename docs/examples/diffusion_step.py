@@ -1,6 +1,6 @@
 """Cycles of a LoRA step of the shipped UNet, by the forecast.
 
-``python docs/examples/diffusion_step.py [--batch 8] [--through-memory] [--json]``
+``python docs/examples/diffusion_step.py [--batch 8] [--through-memory] [--latency N] [--port-reads N] [--json]``
 
 The program of ``gradloom finetune cdm-qta-kv260 --engine rtl``, adapters of rank 8 on cross-attention. *array*: cycles
 in which rows of products enter the array; *multiplications*: those of all products, over the array's in all cycles. An
@@ -35,15 +35,15 @@ def array_cycles(each: Instruction) -> int:
     return rows_of({"tiles": 0} | each.operands, CONFIG)
 
 
-def measured(batch: int, forwards: bool = True) -> dict[str, Any]:
-    """The figures of a step of ``batch`` images."""
+def measured(batch: int, forwards: bool = True, **memory: int) -> dict[str, Any]:
+    """The figures of a step of ``batch`` images; ``memory`` as of a forecast."""
     config = replace(CONFIG, forwards=int(forwards))
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
     rule = IntegerDescent(1e-3)
     rule.begun(fresh_adapters(listed, 0))
     step = lower(config, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
-    told = forecast(step.program)
+    told = forecast(step.program, **memory)
     own: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     stores: Counter[str] = Counter()
@@ -79,9 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--through-memory", action="store_true")
+    parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    found = measured(asked.batch, not asked.through_memory)
+    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
+    found = measured(asked.batch, not asked.through_memory, **memory)
     if asked.json:
         print(json.dumps(found, indent=2))
         return

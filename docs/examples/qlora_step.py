@@ -6,7 +6,8 @@ The machine of the preset edge-qlora-genesys2, the model's own weights, the text
 Without ``--head``, ``--layers`` decoder blocks forward and backward with all gradients, from the tokens' embeddings and
 a random gradient; with it, the last norm, all 49,152 logits, the loss, and AdamW's update too. ``--from-layer K`` has
 adapters of rank 8 on all linears from layer K on instead, and with ``--kept`` what enters layer K is in memory already.
-``--forecast`` only plans and forecasts. *Busy*: share of all cycles in which an operand of a product that the step
+``--forecast`` only plans and forecasts. Memory answers a read in ``--latency`` cycles, and its port keeps at most
+``--port-reads`` of them in flight. *Busy*: share of all cycles in which an operand of a product that the step
 wants enters the array; what is spent on turning tiles is not among them.
 """
 
@@ -28,6 +29,7 @@ from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.plan.language.operations import Loss, Product
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import IDENTITY
+from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.language import Quantized
 from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
@@ -83,12 +85,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--latency", type=int, default=40, help="cycles from a read's address to its first beat")
+    parser.add_argument("--port-reads", type=int, default=0, help="reads that the memory's port keeps; 0: all")
     parser.add_argument("--from-layer", type=int, help="the lowest layer with adapters")
     for flag in ("head", "kept", "forecast", "json"):
         parser.add_argument(f"--{flag}", action="store_true")
     asked = parser.parse_args()
     with progress_bar(asked.json) as progress:
-        said = measured(asked, (lambda text: progress(0, 0, text)) if progress else lambda text: None)
+        said = measured(asked, progress or (lambda done, total, text: None))
     if asked.json:
         print(json.dumps(said, indent=2))
         return
@@ -96,8 +99,13 @@ def main() -> None:
         print(f"{name:18} {value:,}" if type(value) is int else f"{name:18} {value}")
 
 
-def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[str, Any]:
-    """The step's figures; ``tell`` is called with each stage."""
+def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], object]) -> dict[str, Any]:
+    """The step's figures; ``progress(done, total, text)`` is called with each stage, and as the simulation goes on."""
+    memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
+
+    def tell(text: str) -> None:
+        progress(0, 0, text)
+
     tell("reading the model")
     config = PRESETS[PRESET].config
     training = prepared(asked.tokens, asked.layers, asked.head, asked.from_layer, asked.kept)
@@ -106,9 +114,7 @@ def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[s
     layout = Layout()
     place_frozen(training, layout)
     tell("forecast")
-    told = forecast(
-        lower(training.operations, frac, layout, config).instructions, config=config, read_latency=asked.latency
-    )
+    told = forecast(lower(training.operations, frac, layout, config).instructions, config=config, **memory)
     wanted = wanted_cycles(training, config.subtiles, config.columns)
     said = {
         "tokens": asked.tokens,
@@ -120,11 +126,17 @@ def measured(asked: argparse.Namespace, tell: Callable[[str], object]) -> dict[s
         "write_beats": told.write_beats,
     }
     if not asked.forecast:
-        tell("reference")
+        tell("step in the reference's integers")
         reference = training.integers(frac)
-        machine = StepMachine(config, memory_bytes=memory_needed(training, frac, config), tell=tell)
-        machine.device.set("read_latency", asked.latency)
-        tell("simulated RTL")
+        simulated = Machine.simulated(
+            config,
+            memory_bytes=memory_needed(training, frac, config),
+            timing=memory,
+            progress=progress,
+            expected=told.total,
+        )
+        machine = StepMachine(config, device=simulated.device)
+        tell("weights and program to the simulation's memory")
         run = machine.run(training, frac)
         machine.close()
         said |= {

@@ -160,7 +160,7 @@ class ShellParameters(Parameters):
     address_bits: int = parameter(32, 32, 64)
     cache_slots: int = parameter(64, 64, 32768)
     queue_depth: int = parameter(16, 2, 16, power=True)
-    outstanding: int = parameter(8, 1, 16, power=True)
+    outstanding: int = parameter(16, 1, 16, power=True)
     requests: int = parameter(0, 0, 1)
     forwards: int = parameter(0, 0, 1)
     clock_mhz: int = parameter(200, 1, 1000)

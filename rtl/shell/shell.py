@@ -80,7 +80,7 @@ class Shell(wiring.Component):
         addr_bits=64,
         id_bits=1,
         slots=16384,
-        outstanding=8,
+        outstanding=16,
         depth=16,
         requests=0,
         forwards=0,

@@ -7,6 +7,9 @@
 // (2 SLVERR, 3 DECERR), one beyond the memory by DECERR; a failing write leaves the memory as it is. Timing and faults
 // may change at run time.
 //
+// The port keeps at most `port_reads` reads in flight, each from its address's handshake to its last datum's: further
+// addresses wait. 0: as many as come.
+//
 // Bursts of more than LONGEST beats are not allowed.
 //
 // The host port reads and writes a beat a cycle beside the bus. For speed a Verilator harness may rather touch the
@@ -25,6 +28,7 @@ module axi_memory #(
 
     input  logic [15:0] read_latency,
     input  logic [15:0] write_latency,
+    input  logic [7:0] port_reads,
     input  logic [7:0] stall,
     input  logic [31:0] seed,
     input  logic fail_enable,
@@ -117,6 +121,8 @@ module axi_memory #(
     wire [63:0] r_address = ar_address[ar_i] + (64'(r_beat) << SHIFT);
     wire r_due = ar_w != ar_r && now >= ar_time[ar_i] && !stalls[1];
     wire r_go = r_due && (!rvalid || rready);
+    logic [7:0] flying;
+    wire [7:0] flies = flying + 8'(arvalid && arready) - 8'(rvalid && rready && rlast);
 
     always_ff @(posedge clk) begin
         if (rst) begin
@@ -125,8 +131,11 @@ module axi_memory #(
             ar_r <= '0;
             r_beat <= '0;
             rvalid <= 1'b0;
+            flying <= '0;
         end else begin
-            arready <= (SLOTS+1)'(ar_w - ar_r) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[0];
+            flying <= flies;
+            arready <= (SLOTS+1)'(ar_w - ar_r) < (SLOTS+1)'(OUTSTANDING - 2) && !stalls[0]
+                && (port_reads == 0 || flies < port_reads);
             if (arvalid && arready) begin
                 ar_address[ar_w[SLOTS-1:0]] <= 64'(araddr);
                 ar_len[ar_w[SLOTS-1:0]] <= arlen;

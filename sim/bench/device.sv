@@ -13,6 +13,7 @@ module device #(
 
     input  logic [15:0] read_latency,
     input  logic [15:0] write_latency,
+    input  logic [7:0] port_reads,
     input  logic [7:0] stall,
     input  logic [31:0] seed,
     input  logic fail_enable,
@@ -70,7 +71,7 @@ module device #(
 
     axi_memory #(.ADDR_BITS(ADDRESS), .DATA_BITS(DATA_BITS), .ID_BITS(1), .BYTES(BYTES), .BASE(BASE),
         .LONGEST(LONGEST)) ram (
-        .clk, .rst, .read_latency, .write_latency, .stall, .seed, .fail_enable, .fail_address, .fail_resp,
+        .clk, .rst, .read_latency, .write_latency, .port_reads, .stall, .seed, .fail_enable, .fail_address, .fail_resp,
         .host_word(32'd0), .host_we(1'b0), .host_wdata('0), .host_rdata(),
         .awid(m_awid), .awaddr(m_awaddr), .awlen(m_awlen), .awsize(m_awsize), .awburst(m_awburst),
         .awvalid(m_awvalid), .awready(m_awready),

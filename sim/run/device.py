@@ -203,7 +203,7 @@ class Harness:
         self._messages = tempfile.TemporaryFile()
         self._answering = False
         # As ``harness.h`` starts.
-        self._inputs = {"read_latency": 40, "write_latency": 10, "stall": 0}
+        self._inputs = {"read_latency": 40, "write_latency": 10, "port_reads": 0, "stall": 0}
         self._process = subprocess.Popen(
             [str(program), *arguments],
             stdin=subprocess.PIPE,
@@ -281,13 +281,13 @@ class Harness:
 
     @property
     def pace(self) -> dict[str, int] | None:
-        """Latencies of the memory, as a forecast takes them.
+        """Latencies of the memory and the reads that its port keeps, as a forecast takes them.
 
         None where the memory stalls at random, which has no forecast.
         """
         if self._inputs["stall"]:
             return None
-        return {name: self._inputs[name] for name in ("read_latency", "write_latency")}
+        return {name: self._inputs[name] for name in ("read_latency", "write_latency", "port_reads")}
 
     def _alive(self) -> bool:
         return self._process.poll() is None
@@ -311,8 +311,9 @@ class Harness:
 class SimulatedDevice(Harness, Transport):
     """A simulated accelerator with its memory.
 
-    Its bench has inputs of its own: ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``,
-    beyond which no burst may go; and ``trace`` to record.
+    Its bench has inputs of its own: ``port_reads``, the reads that the memory's port keeps in flight, 0 for all;
+    ``fail_enable``, ``fail_address``, ``fail_resp``; ``fence_low`` and ``fence_high``, beyond which no burst may go;
+    and ``trace`` to record.
 
     Parameters
     ----------

@@ -32,8 +32,9 @@ class TimedMachine(ShellMachine):
         program_offset: int,
         read_latency: int,
         write_latency: int,
+        port_reads: int = 0,
     ) -> None:
-        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency)
+        super().__init__(commands, table, config.shell, program_offset, read_latency, write_latency, port_reads)
         self.config = config
         self.models: dict[str, Any] = {}
         self.held = self.array_cycles = 0

@@ -74,6 +74,7 @@ def forecast(
     program_offset: int = 0,
     read_latency: int = 40,
     write_latency: int = 10,
+    port_reads: int = 0,
 ) -> Timing:
     """Forecasts a program of a machine.
 
@@ -86,12 +87,15 @@ def forecast(
     read_latency, write_latency : int
         As the simulated memory has them: a first datum comes ``read_latency + 1`` cycles after its address, a
         response ``write_latency + 1`` cycles after a burst's last datum.
+    port_reads : int
+        Reads that the memory's port keeps in flight, :attr:`~gradloom.boards.Board.port_reads` of a board; 0: as many
+        as the machine asks for.
     """
     if isinstance(program, Program):
         config, program_offset = program.config, program.offset
     commands = program if isinstance(program, Sequence) else program.instructions
     config = config or ImageConfig()
-    machine = _Machine(commands, config, program_offset, read_latency, write_latency)
+    machine = _Machine(commands, config, program_offset, read_latency, write_latency, port_reads)
     with without_collections():
         total = machine.run()
     table = config.machine.engines

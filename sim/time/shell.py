@@ -60,6 +60,7 @@ class Bus:
         self.machine = machine
         self.agenda = machine.agenda
         self.latency = machine.read_latency
+        self.port_reads = machine.port_reads
         self.wanted = 0  # beats of a fetch that waits
         self.in_flight = 0
         self.outstanding = machine.outstanding
@@ -74,6 +75,14 @@ class Bus:
         self.coming: deque[tuple[int, int, Transfer | None]] = deque()
         self.read_beats = 0
         self.pumping = self.again = False
+        # Of a port that keeps few reads in flight only:
+        #: The burst in the address register: since when, its beats, and what they belong to if not a fetch.
+        self.addressed: tuple[int, int, Transfer | None] | None = None
+        self.flying = 0
+        #: Reads of which it is not known when the last beat comes: first cycle, beats, all beats up to its last.
+        self.arriving: deque[tuple[int, int, int]] = deque()
+        self.asked = self.taken = 0  # beats
+        self.took = [-1, -1]  # when the last two were taken
         #: First and last cycles in which beats of the ports that STORE forwards to were taken.
         self.filled: dict[int, deque[tuple[int, int]]] = {
             command.operands["to"]: deque() for command in machine.commands if command.operands.get("forward")
@@ -120,7 +129,7 @@ class Bus:
     def _try(self, cycle: int) -> None:
         if self.trying == cycle:
             self.trying = -1
-        if self.in_flight >= self.outstanding:
+        if self.in_flight >= self.outstanding or self.addressed is not None:
             return
         if self.wanted:
             beats, self.wanted = self.wanted, 0
@@ -147,9 +156,54 @@ class Bus:
         """Decides in ``cycle`` on the address of a burst."""
         self.in_flight += 1
         self.read_beats += beats
-        self.coming.append((cycle + 1 + self.latency + 2, beats, transfer))
+        if self.port_reads:
+            self.addressed = cycle + 1, beats, transfer
+            self.agenda.visible(cycle + 1, self._address)
+        else:
+            self._coming(cycle + 1, beats, transfer)
+
+    def _coming(self, cycle: int, beats: int, transfer: Transfer | None) -> None:
+        """Memory takes the address of a burst in ``cycle``."""
+        self.coming.append((cycle + self.latency + 2, beats, transfer))
         if len(self.coming) == 1:
             self.pump()
+
+    # a port that keeps few reads in flight
+
+    def _address(self, cycle: int) -> None:
+        """The port takes an address in ``cycle``, if one waits and has a place."""
+        if self.addressed is None or self.flying >= self.port_reads:
+            return
+        since, beats, transfer = self.addressed
+        if cycle < since:
+            return  # a sink told late that it took a beat: its own action is still to come
+        self.addressed = None
+        self.flying += 1
+        self.asked += beats
+        self.arriving.append((cycle + self.latency + 1, beats, self.asked))
+        self._arrive(())
+        self._coming(cycle, beats, transfer)
+        if self.wanted or self.burst_at is not None:
+            self._try_at(cycle)
+
+    def _arrive(self, times: Sequence[int]) -> None:
+        """The next beats are taken at ``times``.
+
+        LOAD holds two beats that are not taken yet, so that a beat comes after the second before it was taken.
+        """
+        known = [*self.took, *times]
+        while self.arriving:
+            first, beats, end = self.arriving[0]
+            if end - self.taken > len(known):
+                break
+            self.arriving.popleft()
+            self.agenda.visible(max(first + beats, known[end - 1 - self.taken] + 2), self._arrived)
+        self.taken += len(times)
+        self.took = known[-2:]
+
+    def _arrived(self, cycle: int) -> None:
+        self.flying -= 1
+        self._address(cycle)
 
     # beats
 
@@ -177,6 +231,8 @@ class Bus:
                 sink = self.machine.sinks.get(transfer.operands["dest"], _unbounded)
                 times = sink(at, beats, transfer)
                 transfer.taken += len(times)
+            if self.port_reads:
+                self._arrive(times)
             if times:
                 self.last = times[-1]
                 if transfer is not None and transfer.operands["dest"] in self.filled:
@@ -427,14 +483,20 @@ class ShellMachine(SequencedMachine):
         program_offset: int,
         read_latency: int,
         write_latency: int,
+        port_reads: int = 0,
     ) -> None:
-        for name, value in (("read_latency", read_latency), ("write_latency", write_latency)):
-            if value < 1:
-                raise ValueError(f"{name}={value}: must be at least 1")
+        for name, value, least in (
+            ("read_latency", read_latency, 1),
+            ("write_latency", write_latency, 1),
+            ("port_reads", port_reads, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name}={value}: must be at least {least}")
         super().__init__(commands, table, shell, program_offset)
         self.outstanding = shell["outstanding"]
         self.read_latency = read_latency
         self.write_latency = write_latency
+        self.port_reads = port_reads
         self.bus = Bus(self)
         self.store = Store(self)
         self.engines |= {LOAD: self.bus, STORE: self.store}

@@ -11,7 +11,7 @@ def test_the_kv260_is_what_its_data_sheet_says():
     assert board.family == "xcup"
     assert board.resources == {"lut": 117_120, "ff": 234_240, "dsp": 1_248, "bram36": 144, "uram": 64}
     assert board.memory_bits == 144 * 36_864 + 64 * 294_912
-    assert board.memory_bytes == 4 * 1024**3
+    assert (board.memory_bytes, board.port_bits, board.port_reads) == (4 * 1024**3, 128, 8)
 
 
 def test_the_genesys2_is_what_its_data_sheet_says():
@@ -43,7 +43,9 @@ def test_a_design_that_does_not_fit_is_refused_by_resource():
         board.require(brams=1)
 
 
-@pytest.mark.parametrize("field, value", [("name", "KV 260"), ("family", "xc9"), ("lut", 0), ("dsp", -1)])
+@pytest.mark.parametrize(
+    "field, value", [("name", "KV 260"), ("family", "xc9"), ("lut", 0), ("dsp", -1), ("port_reads", -1)]
+)
 def test_a_board_with_a_bad_fact_is_refused(field, value):
     facts = boards.find("kv260").as_dict() | {field: value}
     with pytest.raises(ValueError, match=f"{field} must"):

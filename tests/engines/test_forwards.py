@@ -18,8 +18,12 @@ MEMORY = {
     "fast": {},
     "near": {"read_latency": 3, "write_latency": 1},
     "far": {"read_latency": 150, "write_latency": 600},
+    "few": {"read_latency": 90, "port_reads": 3},
 }
-STALLS = [{"stall": 128, "seed": 5}, {"stall": 240, "seed": 9, "read_latency": 90, "write_latency": 400}]
+STALLS = [
+    {"stall": 128, "seed": 5},
+    {"stall": 240, "seed": 9, "read_latency": 90, "write_latency": 400, "port_reads": 3},
+]
 
 
 def chains(rounds=3):

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gradloom import boards
 from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
 from gradloom.rtl.machines.engines import LANGUAGE_MACHINE
 from gradloom.rtl.machines.fabric import Fabric
@@ -114,3 +115,10 @@ def test_a_preset_knows_its_machine(name):
     config = PRESETS[name].config
     assert all(isinstance(config, engine.spec.parameters) for engine in config.machine.engines.own)
     assert config.counted.dsp and config.counted.bits
+
+
+def test_presets_ask_for_sixteen_reads_where_memory_is_no_part_of_the_chip():
+    """The memory of the ECP5's presets takes one read at a time: more would only wait."""
+    for preset in PRESETS.values():
+        on_chip = boards.find(preset.board).family == "ecp5"
+        assert preset.config.outstanding == (2 if on_chip else 16), preset.name

@@ -154,7 +154,7 @@ def _measured(claim, inside, *, data_bits):
     claim.lemma("burst_is_measured", ~inside.state("BURST") | measured)
 
 
-def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+def read_window(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
     """Bursts of LOAD and of the program's fetch: at most 16 beats, within 4 KB, within the window."""
     claim = Claim()
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
@@ -193,7 +193,7 @@ def _in_short_queue(claim, inside, name, depth, dma):
     return level
 
 
-def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
+def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
     """Bursts of STORE: at most 16 beats, within 4 KB, within the window."""
     claim = Claim()
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)
@@ -216,7 +216,7 @@ def write_window(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwa
     return claim
 
 
-def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
     """Every burst is answered and taken; no more are in flight than may be; ``idle`` means that none is."""
     claim = Claim()
     m = claim.m
@@ -255,7 +255,9 @@ def read_protocol(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     ends = shown[1] & ~shown[0] & inside["bursts.r_rdy"]
     open_ = ~shown[1] & ~shown[0] & inside["bursts.r_rdy"]
     for n in range(outstanding - 1):
-        where = Mux(read + n >= outstanding - 1, read + n - (outstanding - 1), read + n)[:3]
+        where = Mux(read + n >= outstanding - 1, read + n - (outstanding - 1), read + n)[
+            : (outstanding - 1).bit_length()
+        ]
         word = Signal(2, name=f"burst_{n}")
         m.d.comb += word.eq(Array(each[:2] for each in words)[where])
         ends = ends + (fill[n] & word[1] & ~word[0])
@@ -297,7 +299,7 @@ def _buffered(claim, inside, dma):
     claim.lemma("nothing_before_the_request", ~dma.o_request.valid | ((loose == 0) & asks))
 
 
-def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
+def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
     """A burst of STORE has as many beats as its address said, the last one marked; ``idle``: none flies."""
     claim = Claim()
     m = claim.m
@@ -330,7 +332,7 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, for
 
     # A memory answers each burst when it has its address and all its beats.
     answered = axi.bvalid & axi.bready
-    addressed, sent = Signal(4, name="addressed"), Signal(4, name="sent_all")
+    addressed, sent = (Signal(range(outstanding + 2), name=name) for name in ("addressed", "sent_all"))
     m.d.sync += [addressed.eq(addressed + (axi.awvalid & axi.awready) - answered), sent.eq(sent + ended - answered)]
     claim.assume("b_was_waited_for", ~axi.bvalid | ((addressed != 0) & (sent != 0)))
     claim.check("takes_answers_at_once", axi.bready)
@@ -390,7 +392,7 @@ def write_protocol(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, for
     return claim
 
 
-def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
+def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=16):
     """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and LOAD is as after power-up once none flies."""
     claim = Claim()
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding)
@@ -410,7 +412,7 @@ def load_returns(unit=ReadDMA, *, data_bits, address_bits, outstanding=8):
     return claim
 
 
-def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=8, forwards=0):
+def store_returns(unit=WriteDMA, *, data_bits, address_bits, outstanding=16, forwards=0):
     """Whatever went wrong: ``abort``, held for 4 cycles, ends it, and STORE is as after power-up once none flies."""
     claim = Claim()
     dma = unit(data_bits=data_bits, addr_bits=address_bits, outstanding=outstanding, forwards=forwards)

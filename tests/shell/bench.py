@@ -163,6 +163,7 @@ def wrapper(signature, data_bits):
     side = [
         "read_latency",
         "write_latency",
+        "port_reads",
         "stall",
         "seed",
         "fail_enable",
@@ -180,8 +181,8 @@ def wrapper(signature, data_bits):
             # While `keep` the memory does not see resets, and answers what was asked before one.
             "    input wire clk, input wire rst, input wire keep, input wire use_memory, input wire slow,",
             "    output wire irq, output wire [31:0] events, output wire order, output wire aborting,",
-            "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] stall,",
-            "    input wire [31:0] seed, input wire fail_enable,",
+            "    input wire [15:0] read_latency, input wire [15:0] write_latency, input wire [7:0] port_reads,",
+            "    input wire [7:0] stall, input wire [31:0] seed, input wire fail_enable,",
             "    input wire [63:0] fail_address, input wire [1:0] fail_resp,",
             "    input wire [31:0] host_word, input wire host_we,",
             f"    input wire [{data_bits - 1}:0] host_wdata,",

@@ -46,34 +46,39 @@ def plan_of(network, config, *, samples, rank=2, wide=False, **settings):
     return plan_finetune(lowered, Settings(samples=samples, **settings), images, labels, a, b)
 
 
-def simulated_run(built, *, convs=2, read_latency=40, write_latency=10, **settings):
+def simulated_run(built, timing, *, convs=2, **settings):
     """``(plan, result)`` of the RTL on memory of fixed latency."""
     plan = plan_of(small.small_network(convs=convs), built.config, **settings)
-    timing = {"read_latency": read_latency, "write_latency": write_latency}
     with Machine.simulated(built.config, built.files, timing=timing) as machine:
         return plan, run_plan(plan, machine)
 
 
 @pytest.mark.parametrize(
-    "read_latency, write_latency, settings",
+    "read_latency, write_latency, port_reads, settings",
     [
-        (40, 10, {"samples": 20, "epochs": 2, "batch": 5}),
+        (40, 10, 0, {"samples": 20, "epochs": 2, "batch": 5}),
         # Microbatches, momentum, two adapters a tap, and samples that are computed each time.
-        (40, 10, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
-        (3, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
-        (40, 10, {"samples": 20, "epochs": 2, "batch": 5, "wide": True}),
+        (40, 10, 0, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
+        (3, 1, 0, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
+        (40, 10, 0, {"samples": 20, "epochs": 2, "batch": 5, "wide": True}),
         (
             3,
             1,
+            0,
             {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4, "wide": True},
         ),
         # Commands are fetched between the bursts of loads, and stores lag behind.
-        (120, 900, {"samples": 30, "epochs": 1, "batch": 4}),
+        (120, 900, 0, {"samples": 30, "epochs": 1, "batch": 4}),
+        # The memory's port keeps fewer reads in flight than LOAD asks for.
+        (200, 30, 8, {"samples": 20, "epochs": 2, "batch": 5}),
+        (60, 10, 3, {"samples": 14, "epochs": 2, "batch": 12, "momentum": 0.9, "slots": 5, "convs": 1, "rank": 4}),
+        (3, 1, 1, {"samples": 20, "epochs": 2, "batch": 3, "convs": 0}),
     ],
 )
-def test_forecast_is_the_rtl(built, read_latency, write_latency, settings):
-    plan, result = simulated_run(built, read_latency=read_latency, write_latency=write_latency, **settings)
-    told = forecast(plan, read_latency=read_latency, write_latency=write_latency)
+def test_forecast_is_the_rtl(built, read_latency, write_latency, port_reads, settings):
+    timing = {"read_latency": read_latency, "write_latency": write_latency, "port_reads": port_reads}
+    plan, result = simulated_run(built, timing, **settings)
+    told = forecast(plan, **timing)
     found = compare(told, result.ran.trace)
     assert told.held == 0
     for engine, opcode in (
@@ -134,6 +139,13 @@ def test_preset_workload():
     # Slower memory takes longer, and a forecast is the same each time.
     assert forecast(plan, read_latency=400, write_latency=400).total > told.total
     assert forecast(plan).commands == told.commands
+    # A port that keeps as many reads as LOAD asks for changes nothing; one that keeps half of them bounds far memory.
+    far = {"read_latency": 200, "write_latency": 10}
+    free, held = forecast(plan, **far), forecast(plan, **far, port_reads=8)
+    assert forecast(plan, **far, port_reads=config.outstanding).commands == free.commands
+    assert held.total > 1.1 * free.total
+    fewer = plan_of(load_pretrained(), config.replace(outstanding=8), samples=40, rank=4, epochs=2, batch=20)
+    assert held.total == pytest.approx(forecast(fewer, **far).total, rel=0.01)
 
 
 def test_refuses_what_never_ends():
@@ -141,8 +153,9 @@ def test_refuses_what_never_ends():
         forecast(
             [Instruction(CONTROL, ControlOpcode.FENCE, {}, wait=(1,)), Instruction(CONTROL, ControlOpcode.END, {})]
         )
-    with pytest.raises(ValueError, match="read_latency=0: must be at least 1"):
-        forecast([Instruction(CONTROL, ControlOpcode.END, {})], read_latency=0)
+    for name, least in {"read_latency": 1, "write_latency": 1, "port_reads": 0}.items():
+        with pytest.raises(ValueError, match=f"{name}={least - 1}: must be at least {least}"):
+            forecast([Instruction(CONTROL, ControlOpcode.END, {})], **{name: least - 1})
 
 
 def test_refuses_a_trace_of_another_program():

@@ -81,7 +81,7 @@ class ReadDMA(wiring.Component):
         A beat came over the bus.
     """
 
-    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=8, ports=8):
+    def __init__(self, *, data_bits=128, addr_bits=64, id_bits=1, outstanding=16, ports=8):
         check_data_bits(data_bits)
         if outstanding not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"outstanding is {outstanding!r}, must be a power of two from 1 to 32")

@@ -19,7 +19,14 @@ LATE = SMALL.replace(parallel=1, sequences=1, table_cycles=2)
 
 
 @pytest.mark.parametrize(
-    "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
+    "memory",
+    [
+        {},
+        {"read_latency": 3, "write_latency": 1},
+        {"read_latency": 150, "write_latency": 600},
+        {"read_latency": 90, "port_reads": 3},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize(
     ("config", "made", "count", "samples", "each"),

@@ -51,11 +51,11 @@ OPERANDS = {
 LEARNT = {VectorOpcode.SCALE: "a o", VectorOpcode.SCALE_BACKWARD: "ab oq", VectorOpcode.NORM_BACKWARD_GAIN: "ab oq"}
 
 
-def agree(machine, program, latency=(40, 10), offset=0):
+def agree(machine, program, latency=(40, 10), offset=0, port_reads=0):
     """The forecast of ``program``, which ends, has been held against the RTL."""
     program.add(CONTROL, ControlOpcode.END)
     device, host = machine.device, machine.host
-    settings = dict(zip(("read_latency", "write_latency"), latency))
+    settings = dict(zip(("read_latency", "write_latency", "port_reads"), (*latency, port_reads)))
     try:
         for name, value in {**settings, "trace": 1}.items():
             device.set(name, value)
@@ -63,7 +63,7 @@ def agree(machine, program, latency=(40, 10), offset=0):
         counters = host.run(offset, len(program), timeout=60)
         trace = device.take_trace()
     finally:
-        for name, value in (("read_latency", 40), ("write_latency", 10), ("trace", 0)):
+        for name, value in (("read_latency", 40), ("write_latency", 10), ("port_reads", 0), ("trace", 0)):
             device.set(name, value)
     told = forecast(program, config=machine.config, program_offset=offset, **settings)
     assert compare(told, trace).exact == 1
@@ -330,7 +330,8 @@ def test_any_commands_in_any_order(machine, seed):
         if draw.random() < 0.3:
             program.add(CONTROL, ControlOpcode.FENCE)
     latency = draw.choice((*LATENCIES, (17, 4), (41, 60), (90, 900)))
-    agree(machine, program, latency, offset=draw.choice((0, 32, 160, 224)))
+    offset = draw.choice((0, 32, 160, 224))
+    agree(machine, program, latency, offset=offset, port_reads=draw.choice((0, 1, 2, 5)))
 
 
 @pytest.mark.parametrize("latency", LATENCIES, ids=str)

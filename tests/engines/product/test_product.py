@@ -203,7 +203,12 @@ CASES = {
 }  # fmt: skip
 
 
-MEMORY = {}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}
+MEMORY = (
+    {},
+    {"read_latency": 3, "write_latency": 1},
+    {"read_latency": 150, "write_latency": 600},
+    {"read_latency": 90, "port_reads": 3},
+)
 
 
 def played(name, seed=0, config=CONFIG):

@@ -247,7 +247,14 @@ class Program(PlacedProgram):
 
 
 @pytest.mark.parametrize(
-    "memory", [{}, {"read_latency": 3, "write_latency": 1}, {"read_latency": 150, "write_latency": 600}], ids=str
+    "memory",
+    [
+        {},
+        {"read_latency": 3, "write_latency": 1},
+        {"read_latency": 150, "write_latency": 600},
+        {"read_latency": 90, "port_reads": 3},
+    ],
+    ids=str,
 )
 def test_memory_and_cycles_are_those_of_the_models(memory):
     programs = [Program(seed) for seed in range(3)]
