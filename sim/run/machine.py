@@ -59,7 +59,14 @@ class Ran:
     @cached_property
     def forecast(self) -> Timing | None:
         """Forecast of the program on this memory, if there is one."""
-        return None if self.pace is None else forecast(self.program, **self.pace)
+        if self.pace is None:
+            return None
+        return forecast(
+            self.program,
+            read_latency=self.pace["read_latency"],
+            write_latency=self.pace["write_latency"],
+            port_reads=self.pace["port_reads"],
+        )
 
     def compared(self) -> Comparison:
         """The forecast beside the trace, command by command."""
