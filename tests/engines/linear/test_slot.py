@@ -40,6 +40,12 @@ def report():
     }
 
 
+class NarrowPort(SimulatedDevice):
+    """Memory behind a narrower port, for which there is no forecast."""
+
+    pace = None
+
+
 def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
     """The wrapper gets the accelerator's own names, and so its bench: beats of 64 bits pass a port of 32."""
     core, _ = tmp_path / "core", emit(Design(SMALL), tmp_path / "core", name="gradloom_core")
@@ -83,7 +89,7 @@ def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
     layer = make_layer(32, 48, 8, 4, seed=5)
     e = choose_exponents(layer, mathematics(layer, 0.01))
     expected = reference_step(layer, e, 0.01)
-    with SimulatedDevice(program, memory_bytes=1 << 24) as device:
+    with NarrowPort(program, memory_bytes=1 << 24) as device:
         for stall in (0, 100):
             device.set("stall", stall)
             found = LinearMachine(SMALL, host=Accelerator(device)).step(layer, e, 0.01)
