@@ -30,8 +30,8 @@ class Board:
     port_bits : :class:`int`
         Data width of the widest port on that memory that a design gets.
     port_reads : :class:`int`
-        Reads that this port keeps in flight, whatever a design asks for; 0: no limit is known. A forecast takes it as
-        ``port_reads``.
+        Reads that this port keeps in flight, also where a design asks for more; 0: no limit is known. A forecast takes
+        it as ``port_reads``.
     host : :class:`str`
         The processor that rings the bell.
     register_base : :class:`int`

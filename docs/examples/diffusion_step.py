@@ -36,7 +36,10 @@ def array_cycles(each: Instruction) -> int:
 
 
 def measured(batch: int, forwards: bool = True, **memory: int) -> dict[str, Any]:
-    """The figures of a step of ``batch`` images; ``memory`` as of a forecast."""
+    """The figures of a step of ``batch`` images.
+
+    ``memory``: see :func:`~gradloom.sim.time.forecast.forecast`.
+    """
     config = replace(CONFIG, forwards=int(forwards))
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")

@@ -100,7 +100,10 @@ def main() -> None:
 
 
 def measured(asked: argparse.Namespace, progress: Callable[[int, int, str], object]) -> dict[str, Any]:
-    """The step's figures; ``progress(done, total, text)`` is called with each stage, and as the simulation goes on."""
+    """The step's figures.
+
+    ``progress(done, total, text)`` is called with each stage, and as the simulation goes on.
+    """
     memory = {"read_latency": asked.latency, "port_reads": asked.port_reads}
 
     def tell(text: str) -> None:

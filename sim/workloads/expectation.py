@@ -164,13 +164,14 @@ class _Cost:
         base = two + (groups - 2) * (three - two)
 
         steps, rest = divmod(samples, batch)
+        # Of two steps the second is no usual one: with many reads in flight it overlaps both ends of an epoch.
         few = {
             (n, epochs): self._learning(self._plan(batch * n + rest, epochs))
-            for n, epochs in ((2, 1), (2, 2), (4, 1), (4, 2))
+            for n, epochs in ((3, 1), (3, 2), (5, 1), (5, 2))
         }
-        first = few[2, 1] + (steps - 2) * (few[4, 1] - few[2, 1]) / 2
-        short, long = few[2, 2] - few[2, 1], few[4, 2] - few[4, 1]
-        later = short + (steps - 2) * (long - short) / 2
+        first = few[3, 1] + (steps - 3) * (few[5, 1] - few[3, 1]) / 2
+        short, long = few[3, 2] - few[3, 1], few[5, 2] - few[5, 1]
+        later = short + (steps - 3) * (long - short) / 2
         return np.rint(base + first + (self.settings.epochs - 1) * later)
 
     def _plan(self, samples: int, epochs: int) -> Plan:
