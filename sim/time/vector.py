@@ -100,6 +100,7 @@ class Vector(Waking):
         self.left = 0  # beats
         self.phase = 0  # of the next beat
         self.next = 0  # it may enter
+        self.waited = False  # for room: it enters no earlier than now
         self.full = 0  # queues of results that are to be emptied
         self.tells = ""  # a beat behind all results
         # Rows of ROPE.
@@ -179,9 +180,11 @@ class Vector(Waking):
         for phase in range(self.phase, self.operation.cycles):
             if self.next > cycle:
                 cycle = self.next
+            if self.waited and self.machine.now > cycle:
+                cycle = self.machine.now
             if not self._room(cycle):
                 return False
-            self.next, self.phase = cycle + 1, phase + 1
+            self.next, self.phase, self.waited = cycle + 1, phase + 1, False
             for queue, made in ((self.o, self.operation.o), (self.q, self.operation.q)):
                 if made == phase:
                     queue.issue([cycle])
@@ -199,6 +202,7 @@ class Vector(Waking):
             return False
         for queue in (self.o, self.q):
             if not queue.roomy(now):
+                self.waited = True
                 queue.wait(now, self.wake)
                 return False
         return True
