@@ -197,6 +197,12 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     assert not Path("net").exists()
 
 
+@pytest.mark.filterwarnings("error")
+def test_large_sequences_calibrate_without_a_warning():
+    network = quantized(FIXTURES / "LSTM.script.onnx", 1e4 * MANY)
+    assert network.input.scale * network.input.hi > 1e4
+
+
 def test_a_stored_network_is_the_same(tmp_path):
     network = quantized(FIXTURES / "GRU.dynamo.onnx", MANY)
     save_network(network, tmp_path / "net")
