@@ -178,7 +178,7 @@ def test_optional_inputs_are_refused_by_their_node(at, name, value, said, tmp_pa
 
 
 ASKED = {
-    "no data": ((), "give data to quantise it by, --calibrate D.npz"),
+    "no data": ((), "quantise it by data, gradloom import LSTM.script.onnx --calibrate D.npz -o DIR"),
     "bits alone": (("--bits", "W8A6C8"), "bits=W8A6C8: must be left out unless --calibrate"),
     "other bits": (("--calibrate", "x.npz", "--bits", "W9A6C8"), "weights=9: must be from 2 to 8 bits"),
     "text": (("--calibrate", "x.npz", "--bits", "eight"), "bits=eight: must be like W8A6C8"),
