@@ -199,7 +199,7 @@ def staged(directory: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterato
     with claimed(directory, verb=verb, needs=needs):
         marker = target / MARKER
         if target.is_dir() and not marker.exists() and any(target.iterdir()):
-            raise OutputError(f"{directory} is not empty and was not made by gradloom: name another directory")
+            raise OutputError(f"{directory} is not empty and was not made by gradloom {verb}: name another directory")
         with _scratch(target) as stage:
             yield stage
             entries = sorted(entry.name for entry in stage.iterdir())

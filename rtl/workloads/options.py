@@ -95,7 +95,8 @@ class Option:
         elif self.bounds is not None and not self.bounds.hold(value):
             raise ValueError(f"{name}={value}: must be {self.bounds}")
         elif self.file and not Path(value).is_file() and not (self.folder and Path(value).is_dir()):
-            raise ValueError(f"{name}={value}: no such file")
+            what = "is a folder: must be a file" if Path(value).is_dir() else "no such file"
+            raise ValueError(f"{name}={value}: {what}")
 
 
 def option(text: str, default: Any = None, **more: Any) -> Any:

@@ -45,7 +45,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             linewidth=1.8,
             label="mean of an epoch",
         )
-    axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, len(loss) + 1))
+    axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)
     axes.legend(frameon=False)
@@ -83,7 +83,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.plot(np.arange(1, len(loss) + 1), loss, color=_LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
-    axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, len(loss) + 1))
+    axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)
     axes.set_title(
@@ -101,6 +101,11 @@ def _from_zero(axes: Any, values: np.ndarray) -> None:
     finite = values[np.isfinite(values)]
     if finite.size and finite.max() > 0:
         axes.set_ylim(top=1.08 * finite.max())
+
+
+def _room(steps: int) -> float:
+    """The end of an axis of steps, with room for half a marker behind the last."""
+    return steps + max(1, 0.01 * steps)
 
 
 def _loss(value: float | None) -> str:

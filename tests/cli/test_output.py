@@ -242,6 +242,13 @@ def test_a_folder_of_another_verb_is_refused(tmp_path, made, verb):
     assert (tmp_path / "out" / "mine").read_text() == "mine"
 
 
+def test_a_folder_of_results_is_refused_by_the_verb_that_did_not_make_it(tmp_path):
+    (tmp_path / "metrics.json").write_text("{}")
+    with pytest.raises(OutputError, match="is not empty and was not made by gradloom generate: name another"):
+        with staged(tmp_path, verb="generate"):
+            pass
+
+
 def test_a_folder_that_an_earlier_version_marked_is_a_designs(tmp_path):
     (tmp_path / ".gradloom").write_text('["rtl"]\n')
     with pytest.raises(OutputError, match="holds what gradloom generate made"):

@@ -61,3 +61,13 @@ def test_a_curve_that_hardly_falls_has_room_above_it(drawn):
     metrics = {"loss": [4.2, 4.19, None], "loss_before": 4.2, "loss_after": 4.19, "engine": "float"}
     plots.plot_steps("unused", metrics, "a text", loss_unit="nats a token")
     assert drawn[0].axes[0].get_ylim() == pytest.approx((0, 1.08 * 4.2))
+
+
+@pytest.mark.parametrize("steps", [4, 210, 5000])
+def test_the_last_marker_is_whole(drawn, steps):
+    images = {"loss": [2.0] * steps, "epochs": 2, "model": "m", "rank": 4, "samples": 9, "engine": "float"}
+    plots.plot_loss("unused", images | {"accuracy_before": 0.1, "accuracy_after": 0.9})
+    (axes,) = drawn[0].axes
+    last, edge = axes.transData.transform([(steps, 1), (axes.get_xlim()[1], 1)])[:, 0]
+    markers = axes.lines[1]
+    assert edge - last >= markers.get_markersize() / 2 * drawn[0].dpi / 72

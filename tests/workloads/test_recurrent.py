@@ -195,6 +195,12 @@ def test_a_network_without_logits_of_a_sequence_is_refused():
         tap_network(load_network(AUTHORS), TAPS, 5)
 
 
+def test_a_dense_layer_that_is_not_right_behind_is_said_to_be_so():
+    network = replace(NETWORK, head=None, tail=(Function(op="relu", name="behind"),))
+    with pytest.raises(ValueError, match="has no dense layer right behind its recurrent node"):
+        tap_network(network, TAPS, 5)
+
+
 @pytest.mark.parametrize("op", ["sigmoid", "relu"])
 def test_a_fine_tune_of_other_than_logits_is_refused(op):
     network = replace(NETWORK, tail=(Function(op=op, name="behind"),))

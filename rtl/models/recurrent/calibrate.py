@@ -245,7 +245,8 @@ def run(cell: FloatCell, x: np.ndarray, seen: dict[str, list[np.ndarray]], **mor
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # 1 / inf is the 0 that it should be
+        return 1 / (1 + np.exp(-x))
 
 
 def _unchanged(x: np.ndarray) -> np.ndarray:

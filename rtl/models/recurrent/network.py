@@ -116,8 +116,8 @@ class RecurrentNetwork(Answering):
         if self.below or self.backward is not None:
             count = sum(1 if backward is None else 2 for _, backward in self.layers)
             raise ValueError(
-                f"{self.name}: has {count} recurrent cells, stacked or of two directions: must be one LSTM; run it "
-                "with --engine reference"
+                f"{self.name}: has {count} recurrent cells, stacked or of two directions: must be one LSTM; "
+                "gradloom infer --engine reference runs it"
             )
         return self.as_lstm(self.cell)
 

@@ -58,8 +58,8 @@ def load_recurrent(path: str | Path) -> RecurrentNetwork:
         native = next((node for node in graph.nodes if node.kind in NATIVE), None)
         if native is not None:
             raise ValueError(
-                f"{native.label}: it is in floating point: give data to quantise it by, --calibrate D.npz, or "
-                "quantise it by Brevitas or as a Scan of QuantizeLinear and DequantizeLinear"
+                f"{native.label}: it is in floating point: quantise it by data, gradloom import {path.name} "
+                "--calibrate D.npz -o DIR, or by Brevitas, or as a Scan of QuantizeLinear and DequantizeLinear"
             )
         network = _Reader(graph, path.stem).network()
         network.integers.check()

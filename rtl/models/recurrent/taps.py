@@ -122,8 +122,9 @@ def check_head(network: RecurrentNetwork) -> Head:
     """
     head = network.head
     if head is None or network.pick == "all":
+        none = "no dense layer right" if network.tail else "no dense layer"
         raise ValueError(
-            f"{network.name}: has {'no dense layer' if head is None else 'a dense layer on each step'} behind its "
+            f"{network.name}: has {none if head is None else 'a dense layer on each step'} behind its "
             "recurrent node: adapters need the logits of a sequence, of the last state or of the mean"
         )
     network.check_logits("a fine-tune needs")

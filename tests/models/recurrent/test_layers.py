@@ -127,7 +127,10 @@ def test_from_the_command_line(run, tmp_path):
         assert run("infer", *asked, "--engine", engine)[0] == 0
     for words, said in (
         (["infer", *asked, "--stream"], "stream: must be left out, a direction"),
-        (["infer", "lstm-kv260", *asked, "--engine", "rtl"], "has 4 recurrent cells, stacked or of two directions"),
+        (
+            ["infer", "lstm-kv260", *asked, "--engine", "rtl"],
+            "two directions: must be one LSTM; gradloom infer --engine reference runs it",
+        ),
     ):
         code, _, err = run(*words)
         assert code == 2 and said in " ".join(err.split())

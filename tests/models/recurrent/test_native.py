@@ -178,7 +178,7 @@ def test_optional_inputs_are_refused_by_their_node(at, name, value, said, tmp_pa
 
 
 ASKED = {
-    "no data": ((), "give data to quantise it by, --calibrate D.npz"),
+    "no data": ((), "quantise it by data, gradloom import LSTM.script.onnx --calibrate D.npz -o DIR"),
     "bits alone": (("--bits", "W8A6C8"), "bits=W8A6C8: must be left out unless --calibrate"),
     "other bits": (("--calibrate", "x.npz", "--bits", "W9A6C8"), "weights=9: must be from 2 to 8 bits"),
     "text": (("--calibrate", "x.npz", "--bits", "eight"), "bits=eight: must be like W8A6C8"),
@@ -195,6 +195,12 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     code, out, err = run("import", FIXTURES / "LSTM.script.onnx", *ASKED[case][0], "-o", "net")
     assert (code, out, err.count("\n")) == (2, "", 1) and ASKED[case][1] in err, err
     assert not Path("net").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_sequences_calibrate_without_a_warning():
+    network = quantized(FIXTURES / "LSTM.script.onnx", 1e4 * MANY)
+    assert network.input.scale * network.input.hi > 1e4
 
 
 def test_a_stored_network_is_the_same(tmp_path):
