@@ -200,10 +200,12 @@ def test_results_that_wait_for_a_store_of_others(machine, opcode, latency):
 def test_operands_that_wait_for_results_that_wait(machine, opcode, latency):
     """Results have no room until STORE is free, so operands have none, and a LOAD waits amid its beats."""
     program, pieces = Assembler(), operation(opcode, 28, 8, 360)
-    program.add(GRADIENT, 0, tiles=2, tokens=8, rank=4)
-    load(program, GRADIENT.load("x"), 2 * 8 * 8)
-    store(program, GRADIENT.store("gradients"), 2 * 4 * 8, offset=RESULT + (1 << 18))
-    append(program, [each for piece in pieces for each in piece.instructions])
+    loads = [each for piece in pieces for each in piece.instructions]
+    append(program, loads[:5])
+    program.add(GRADIENT, 0, tiles=14, tokens=8, rank=4)
+    load(program, GRADIENT.load("x"), 14 * 8 * 8)
+    store(program, GRADIENT.store("gradients"), 14 * 4 * 8, offset=RESULT + (1 << 18))
+    append(program, loads[5:])
     append(program, [each for piece in pieces for each in piece.stores])
     agree(machine, program, latency)
 
