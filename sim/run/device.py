@@ -281,7 +281,7 @@ class Harness:
 
     @property
     def pace(self) -> dict[str, int] | None:
-        """Latencies of the memory and the reads that its port keeps, as a forecast takes them.
+        """Latencies and port's limit of the memory, as a forecast has them.
 
         None where the memory stalls at random, which has no forecast.
         """
