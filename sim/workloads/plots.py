@@ -104,7 +104,7 @@ def _from_zero(axes: Any, values: np.ndarray) -> None:
 
 
 def _room(steps: int) -> float:
-    """The end of an axis of steps, with room for half a marker behind the last."""
+    """The end of an axis of steps, half a marker behind the last."""
     return steps + max(1, 0.01 * steps)
 
 
