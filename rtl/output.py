@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -120,10 +120,18 @@ def _room(path: Path | str, stage: Path) -> Iterator[None]:
         ) from error
 
 
-def check_file(path: Path | str, *, name: str = "output", suffix: str = "", needs: int = 1 << 20) -> None:
+def check_file(
+    path: Path | str,
+    *,
+    name: str = "output",
+    suffix: str = "",
+    needs: int = 1 << 20,
+    inputs: Iterable[Path | str | None] = (),
+) -> None:
     """Refuses a file that cannot be written.
 
-    It does so as :func:`check_folder` does for a folder. ``suffix``: the required end of its name.
+    It does so as :func:`check_folder` does for a folder. ``suffix``: the required end of its name. ``inputs``: what is
+    read; a result must not take the place of one, or of a file in one that is a folder.
     """
     target = Path(path).absolute()
     if not str(path).endswith(suffix):
@@ -131,6 +139,9 @@ def check_file(path: Path | str, *, name: str = "output", suffix: str = "", need
     if _exists(target, path, name) and not target.is_file():
         kind = "directory" if target.is_dir() else "device"
         raise OutputError(f"{name}={path}: is a {kind}, a file is needed: name another one")
+    for each in (Path(given) for given in inputs if given is not None):
+        if target.is_file() and each.exists() and each.samefile(target.parent if each.is_dir() else target):
+            raise OutputError(f"{name}={path}: is read by this run and would be replaced: name another file")
     _check_writable(target.parent, path, name, needs)
 
 

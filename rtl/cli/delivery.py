@@ -34,7 +34,7 @@ def keys(
     from ..delivery.package import key_list_package
     from ..output import check_file
 
-    check_file(output)
+    check_file(output, inputs=(key, *trust, *revoke))
     root, gone = read_signer(key), [read_public(each) for each in revoke]
     if root.public in gone:
         raise ValueError("revoke: is the key that signs the list; make a new root key and trust it instead")
@@ -139,7 +139,7 @@ def _make(
     from ..delivery.package import base_hash, make_package
     from ..output import check_file
 
-    check_file(output)
+    check_file(output, inputs=(adapter, base, key, card, parent))
     if (base is None) == (card is None):
         raise ValueError("base, card: give one of them: a packed base, or the card image of the boards")
     signer = read_signer(key)

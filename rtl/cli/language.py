@@ -68,7 +68,7 @@ def load(
     from ..models.pack import PackedModel
     from ..output import check_file, staged_file
 
-    check_file(output)
+    check_file(output, inputs=(source, *adapters))
     board = boards.find("genesys2")
     if offset < 4096 or offset % 4096 or offset >= board.memory_bytes:
         raise ValueError(f"offset={offset}: must be a multiple of 4096 below {board.memory_bytes}, at least 4096")

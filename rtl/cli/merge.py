@@ -46,7 +46,7 @@ def merge(
         raise ValueError(f"output={output}: must be a folder, {model} is no {GGUF_SUFFIX} file with a tokenizer")
     needs = 5 * checkpoint.model.parameters
     if one:
-        check_file(output, needs=needs)
+        check_file(output, needs=needs, inputs=(model, adapter))
     else:
         check_folder(output, needs=needs, verb="merge")
     learnt = learnt_of(Path(adapter), checkpoint)

@@ -118,7 +118,7 @@ def export(network: Path | str, output: Path | str) -> dict[str, Any]:
     from gradloom.rtl.models.recurrent.stored import load_network
     from gradloom.rtl.output import check_file
 
-    check_file(output, suffix=".onnx")
+    check_file(output, suffix=".onnx", inputs=(network,))
     found = load_network(network)
     export_recurrent(found, output)
     return {"output": str(output), "name": found.name, "hidden": found.cell.units, "channels": found.channels}

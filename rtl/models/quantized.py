@@ -60,7 +60,7 @@ def quantize_file(src: str | Path, dst: str | Path, *, double: bool = False, blo
     src, dst = Path(src), Path(dst)
     if block not in BLOCK_SIZES:
         raise ValueError(f"block={block}: must be one of {', '.join(map(str, BLOCK_SIZES))}")
-    check_file(dst, suffix=".safetensors")
+    check_file(dst, suffix=".safetensors", inputs=(src,))
     tensors = read_floats(src)
 
     out: dict[str, Tensor] = {}

@@ -132,7 +132,7 @@ def run_unit(
     """
     parameters = unit.settings(settings or {})
     adapter = unit_adapter(unit)
-    check_file(output)
+    check_file(output, inputs=(source,))
     _check_simulator(simulator)
     arrays = _read(source, adapter.inputs(parameters))
     component = unit.build(**parameters)

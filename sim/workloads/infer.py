@@ -45,7 +45,7 @@ def infer(
     a float fine-tune without codes meets NF4 there.
     """
     if output is not None:
-        check_file(output, suffix=".npz")
+        check_file(output, suffix=".npz", inputs=(data,))
     preset = Design(preset, design).preset
     assert isinstance(preset.workload, ImageWorkload)
     network = network_of(model, preset.workload)

@@ -99,7 +99,7 @@ def infer_sequences(
         classes, 1 where it is above 0.
     """
     if output is not None:
-        check_file(output, suffix=".npz")
+        check_file(output, suffix=".npz", inputs=(data,))
     known = ("reference", "float") if ran is None else ("reference", "rtl", "float")
     if engine not in known:
         raise ValueError(f"engine={engine}: must be {', '.join(known[:-1])} or float; rtl needs a preset")

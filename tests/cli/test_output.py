@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.output import OutputError, check_folder, claimed, grouped, staged, staged_file
+from gradloom.rtl.models.tensors import write_safetensors
+from gradloom.rtl.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file
 
 #: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
 FOLDERS = {
@@ -268,6 +269,29 @@ def test_a_disk_that_fills_is_one_line_and_leaves_nothing(run, tmp_path, monkeyp
     assert (code, out, err.count("\n")) == (2, "", 1) and "Errno" not in err
     assert err.startswith(f"gradloom: output={tmp_path / 'out'}: no room to write") and "make room" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "spelled", ["{folder}/x.safetensors", "{folder}/../{name}/x.safetensors", "{folder}/link.safetensors"]
+)
+def test_a_result_does_not_replace_what_it_is_made_of(run, tmp_path, spelled):
+    source = tmp_path / "x.safetensors"
+    write_safetensors(source, {"w": (np.ones((2, 64), np.float32), "float32")})
+    (tmp_path / "link.safetensors").symlink_to(source)
+    before, target = source.read_bytes(), spelled.format(folder=tmp_path, name=tmp_path.name)
+    code, _, err = run("quantize", source, "-o", target)
+    assert (code, err.count("\n")) == (2, 1) and source.read_bytes() == before
+    assert "is read by this run" in err
+
+
+def test_a_result_does_not_replace_a_file_of_a_folder_that_is_read(tmp_path):
+    source = tmp_path / "adapter"
+    source.mkdir()
+    (source / "a.bin").write_bytes(b"a")
+    with pytest.raises(OutputError, match="is read by this run"):
+        check_file(source / "a.bin", inputs=(None, source))
+    check_file(source / "new.bin", inputs=(source,))
+    check_file(tmp_path / "a.bin", inputs=(source, tmp_path / "not there"))
 
 
 def test_a_write_that_finds_no_room_elsewhere_says_where_to_make_some(run, monkeypatch):
