@@ -33,7 +33,7 @@ from gradloom.rtl.plan.language.residents import FROZEN, by_class
 from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.rtl.plan.language.transformer import HEAD_MATRIX
 from gradloom.sim.choose.candidates import METHODS, Candidate
-from gradloom.sim.choose.costs import Costs
+from gradloom.sim.choose.costs import Costs, beside_frozen
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.workloads.language import Quantized
 
@@ -117,7 +117,7 @@ def costs(jobs: int = 1) -> dict[str, dict[str, int]]:
             "step": cost.update_cycles,
             "first": cost.trunk_cycles,
             "update_bytes": cost.update_bytes,
-            "memory": cost.beside_frozen(WINDOWS),
+            "memory": beside_frozen(cost.classes(WINDOWS, 1, WINDOWS)),
         }
     return found | {each.key: _instant_cost(each.rank) for each in CASES if each.method == "instantft"}
 
