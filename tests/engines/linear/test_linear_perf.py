@@ -57,13 +57,14 @@ def agree(machine, program, latency=(40, 10), offset=0, port_reads=0):
     device, host = machine.device, machine.host
     settings = dict(zip(("read_latency", "write_latency", "port_reads"), (*latency, port_reads)))
     try:
-        for name, value in {**settings, "trace": 1}.items():
+        for name, value in settings.items():
             device.set(name, value)
+        device.take_trace()  # of what ran before
         host.store(offset, program.code)
         counters = host.run(offset, len(program), timeout=60)
         trace = device.take_trace()
     finally:
-        for name, value in (("read_latency", 40), ("write_latency", 10), ("port_reads", 0), ("trace", 0)):
+        for name, value in (("read_latency", 40), ("write_latency", 10), ("port_reads", 0)):
             device.set(name, value)
     told = forecast(program, config=machine.config, program_offset=offset, **settings)
     assert compare(told, trace).exact == 1
