@@ -180,7 +180,7 @@ BAD = {
     "more layers": (("--adapter", "ADAPTER", "--targets", "all"), "has no adapter, or half of one"),
     "another size": (("--data", "SMALL"), "x_train has images of 1x20x20: must be 1x28x28"),
     "no such digit": (("--data", "DATA", "--prompt", "a sks 5 ."), "has no image of 5"),
-    "a truncated file": (("--data", "BROKEN"), "not a readable .npz file; is it truncated?"),
+    "a truncated file": (("--data", "BROKEN"), "is a ZIP archive that is cut short"),
     "no such adapter": (("--adapter", "nothing"), "nothing: no such file"),
 }
 
