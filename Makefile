@@ -47,7 +47,7 @@ $(READY): pyproject.toml requirements.lock src/gradloom/__init__.py
 	    echo 'without pymonocypher, which a C compiler and the headers of Python build: no signed adapters'
 	@$(BIN)/python -m gradloom.firmware.monocypher_source >/dev/null || \
 	    echo 'without the C source of Monocypher: no tests of the firmware, which checks signatures with it'
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.rtl.cli.main, gradloom.sim.workloads.images, gradloom.sim.workloads.expectation, \
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import gradloom.cli.main, gradloom.systems.images.task, gradloom.systems.images.expectation, \
 	    gradloom.rtl.machines.accelerator, rich.table, rich.progress, pytest, hypothesis, cocotb'
 	@touch $@
 
@@ -178,14 +178,14 @@ evidence-starts: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
 
 evidence-toggles: $(READY)
-	time $(BIN)/python -m gradloom.sim.coverage.toggles mesh --set rows=8 --set cols=8 --least 90
-	time $(BIN)/python -m gradloom.sim.coverage.toggles digits-ulx3s --least 90
+	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90
+	time $(BIN)/python -m gradloom.sim.activity.toggles digits-ulx3s --least 90
 
 evidence-toggles-kv260: $(READY)
-	time $(BIN)/python -m gradloom.sim.coverage.toggles instantft-kv260 --least 90
+	time $(BIN)/python -m gradloom.sim.activity.toggles instantft-kv260 --least 90
 
 evidence-toggles-genesys2: $(READY)
-	time $(BIN)/python -m gradloom.sim.coverage.toggles edge-qlora-genesys2 --least 90
+	time $(BIN)/python -m gradloom.sim.activity.toggles edge-qlora-genesys2 --least 90
 
 # The installed package under another Python, and what goes to a board under the board's, with Ubuntu 22.04's numpy.
 evidence-pythons: $(READY)

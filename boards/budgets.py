@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.plugins import Table
+from gradloom.plugins import Table
 
 __all__ = ["allowed", "beyond", "budget", "budgets"]
 

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from gradloom.rtl.json_file import read_json
+from gradloom.json_file import read_json
 
 from .flow import FlowError
 from .jtag import Chip, require_chip

@@ -35,8 +35,8 @@ class PresetDesign(Elaboratable):
     """
 
     def __init__(self, preset: str, settings: Mapping[str, object] | None = None) -> None:
-        from gradloom.rtl.cli.generate import configured
-        from gradloom.rtl.machines.presets import find_preset
+        from gradloom.cli.generate import configured
+        from gradloom.presets import find_preset
 
         self.preset, self.settings = find_preset(preset), dict(settings or {})
         self.config = configured(self.preset.config, self.settings)
@@ -50,7 +50,7 @@ class PresetDesign(Elaboratable):
 
     def write(self, directory: Path | str) -> None:
         """Writes what ``gradloom generate`` writes to ``directory``."""
-        from gradloom.rtl.cli.generate import generate
+        from gradloom.cli.generate import generate
 
         generate(self.preset.name, directory, settings=self.settings)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gradloom.rtl.machines.presets import Preset
-from gradloom.rtl.plugins import Table
+from gradloom.plugins import Table
+from gradloom.presets import Preset
 
 from . import genesys2, kv260, ulx3s, zcu104
 from .area import area

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.shell.engines import Engines, PortNumber
 from gradloom.rtl.shell.registers import regmap
 from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error

@@ -83,7 +83,7 @@ def command_line() -> Iterator[str]:
     """Every verb: its purpose, its options, an example."""
     import typer
 
-    from gradloom.rtl.cli.main import app
+    from gradloom.cli.main import app
 
     for name, verb in typer.main.get_command(app).commands.items():
         yield from (f"### {name}", "", _prose(verb.help), "")
@@ -254,9 +254,9 @@ def formats() -> Iterator[str]:
 
 def components() -> Iterator[str]:
     """Units and engines: import, parameters, ports, latency."""
+    from gradloom.presets import PRESETS
     from gradloom.rtl.catalog import UNITS
     from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
-    from gradloom.rtl.machines.presets import PRESETS
 
     yield from ("## Units", "", "`gradloom generate NAME` makes the Verilog of each.", "")
     for unit in UNITS.values():

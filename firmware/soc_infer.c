@@ -12,7 +12,7 @@
 /* Features and rows of a tile. */
 #define EDGE 64u
 
-/* The description; sim/workloads/board_answers.py writes it. */
+/* The description; src/gradloom/systems/text/card/answers.py writes it. */
 struct answers {
     struct part part;
     uint32_t positions; /* of prompt and answer, at most */

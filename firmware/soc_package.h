@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A signed package (rtl/delivery/manifest.py) that the memory card brings: nothing is parsed before its hash holds. */
+ * A signed package (src/gradloom/delivery/manifest.py) that the memory card brings: nothing is parsed before its hash holds. */
 #ifndef GRADLOOM_SOC_PACKAGE_H
 #define GRADLOOM_SOC_PACKAGE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A part of a job that has a program of its own: prompts, the trial. Its description lies in the window;
- * sim/workloads/board_part.py writes it.
+ * src/gradloom/systems/text/card/part.py writes it.
  */
 #ifndef GRADLOOM_SOC_PART_H
 #define GRADLOOM_SOC_PART_H

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .plugins import Table
+from gradloom.plugins import Table
 
 __all__ = ["KNOWN", "UNITS", "Parameter", "Unit", "find_unit", "parse_settings"]
 

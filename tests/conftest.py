@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from gradloom.rtl.cli.main import main
-from gradloom.rtl.cli.output import _Pulse
+from gradloom.cli.main import main
+from gradloom.cli.output import _Pulse
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
 from gradloom.sim.run.counted import MismatchError

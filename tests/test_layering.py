@@ -11,16 +11,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("rtl", "boards", "sim", "firmware")
+#: Folders that the package has by links; the product itself stands in the package.
+LINKED = ("rtl", "boards", "sim", "firmware")
+PACKAGE = ROOT / "src/gradloom"
 #: How many folders deep a room lies, below the folders where that is not one.
-DEPTH = {"rtl": 2, "sim": 2, "rtl/engines": 3, "rtl/plan": 3}
-#: The front door may look upwards, and only inside functions; so may the generator of generated files.
-UPWARD = {
-    *(str(path.relative_to(ROOT)) for path in (ROOT / "rtl/cli").glob("*.py")),
-    "src/gradloom/__init__.py",
-    "src/gradloom/__main__.py",
+DEPTH = {"rtl": 2, "sim": 2, "rtl/engines": 3, "systems": 2}
+#: The front door may look upwards, and only inside functions.
+UPWARD = {"__init__.py", "__main__.py", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("cli/*.py"))}
+#: Files by their place in the package.
+FILES = {
+    path.relative_to(base): path
+    for base, rooms in ((ROOT, LINKED), (PACKAGE, [path.name for path in PACKAGE.iterdir() if not path.is_symlink()]))
+    for room in rooms
+    for path in ((base / room).rglob("*.py") if (base / room).is_dir() else [base / room])
+    if path.suffix == ".py"
 }
-SOURCES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SOURCES = sorted(FILES)
+#: Folders of systems.
+SYSTEMS = ("images", "text", "diffusion", "sequences")
 #: Hardware below whole machines, of which it knows nothing.
 UNITS = ("rtl/systolic", "rtl/stream", "rtl/units", "rtl/engines", "rtl/shell")
 
@@ -35,7 +43,7 @@ def of(*folders, without=()):
 
 @functools.cache
 def parsed(path):
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return ast.parse(FILES[path].read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -74,7 +82,7 @@ def leads_to(path, *packages):
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_no_file_imports_a_room_by_its_folder(path):
-    assert not [module for module, _ in imports(path) if module.split(".")[0] in ROOMS]
+    assert not [module for module, _ in imports(path) if module.split(".")[0] in LINKED]
 
 
 def test_no_two_files_import_each_other():
@@ -108,15 +116,28 @@ def test_no_two_rooms_import_each_other():
     graphlib.TopologicalSorter(graph).prepare()
 
 
-@pytest.mark.parametrize("path", of("rtl", without=UPWARD), ids=str)
-def test_rtl_imports_no_other_room(path):
-    assert not leads_to(path, "gradloom.sim", "gradloom.boards", "gradloom.firmware")
+#: What hardware takes of the package's root: how files are written, and how objects are named that load late.
+SMALL = ("gradloom.json_file", "gradloom.output", "gradloom.plugins")
+
+
+@pytest.mark.parametrize("path", of("rtl"), ids=str)
+def test_rtl_is_hardware_and_imports_no_other_room(path):
+    assert not [
+        module
+        for module, _ in imports(path)
+        if module.startswith("gradloom.") and not module.startswith(("gradloom.rtl", *SMALL))
+    ]
 
 
 @pytest.mark.parametrize("path", sorted(UPWARD))
 def test_the_front_door_looks_upwards_only_when_used(path):
     upward = ("gradloom.sim", "gradloom.boards", "gradloom.firmware")
     assert not [module for module, lazy in imports(Path(path)) if module.startswith(upward) and not lazy]
+
+
+@pytest.mark.parametrize("path", of("models", "program", "delivery"), ids=str)
+def test_files_and_programs_know_no_system(path):
+    assert not leads_to(path, "gradloom.systems", "gradloom.choose", "gradloom.sweep", "gradloom.cli", "gradloom.sim")
 
 
 @pytest.mark.parametrize("path", of("rtl/formats"), ids=str)
@@ -130,7 +151,7 @@ def test_formats_import_nothing_above_them(path):
 @pytest.mark.parametrize("path", of("sim/reference"), ids=str)
 def test_the_reference_imports_no_hardware(path):
     """The reference shares formats, configuration and plans with the hardware, and nothing that computes."""
-    allowed = ("gradloom.rtl.formats", "gradloom.rtl.machines.configs", "gradloom.rtl.plan", "gradloom.rtl.models")
+    allowed = ("gradloom.rtl.formats", "gradloom.rtl.machines.configs", "gradloom.program", "gradloom.models")
     assert not [
         module for module, _ in imports(path) if module.startswith("gradloom.rtl") and not module.startswith(allowed)
     ]
@@ -149,7 +170,14 @@ def test_planners_specifications_and_requests_import_no_component():
     """What they take from an engine stands in its parameters, commands or specification."""
     hardware = components()
     assert len(hardware) > 90
-    for path in of("rtl/plan", "rtl/models", "rtl/workloads", "sim/workloads", "sim/reference", "sim/choose"):
+    for path in of(
+        "src/gradloom/program",
+        "src/gradloom/models",
+        "src/gradloom/systems",
+        "src/gradloom/systems",
+        "sim/reference",
+        "src/gradloom/choose",
+    ):
         assert not hardware.intersection(module for module, _ in imports(path)), path
     for path in (ROOT / "rtl/engines").glob("*/*.py"):
         if path.stem in ("spec", "commands", "parameters"):
@@ -160,7 +188,7 @@ def test_planners_specifications_and_requests_import_no_component():
 _BY_REFERENCE = """
 import importlib, sys
 for name in ("images", "recurrent", "qlora", "instant_text", "digits_diffusion", "generate_text", "infer"):
-    importlib.import_module(f"gradloom.sim.workloads.{name}")
+    importlib.import_module(f"gradloom.systems.{name}")
 import gradloom
 for preset in ("digits-ulx3s", "lstm-kv260"):
     gradloom.finetune(preset, engine="reference", limit=4, epochs=1, batch=2, output=f"{sys.argv[1]}/{preset}")
@@ -180,12 +208,7 @@ def test_a_run_by_the_reference_imports_no_component(tmp_path):
 @pytest.mark.parametrize("path", of(*UNITS), ids=str)
 def test_units_do_not_know_the_top(path):
     assert not leads_to(
-        path,
-        "gradloom.rtl.machines",
-        "gradloom.rtl.emit",
-        "gradloom.rtl.machines.presets",
-        "gradloom.rtl.cli",
-        "gradloom.rtl.catalog",
+        path, "gradloom.rtl.machines", "gradloom.rtl.emit", "gradloom.presets", "gradloom.cli", "gradloom.rtl.catalog"
     )
 
 
@@ -197,7 +220,7 @@ def test_drivers_run_without_a_simulator(path):
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_components_keep_their_annotations(path):
     """Postponed annotations break Amaranth's annotated components."""
-    text = (ROOT / path).read_text(encoding="utf-8")
+    text = FILES[path].read_text(encoding="utf-8")
     if "wiring.Component" in text:
         assert "from __future__ import annotations" not in text
 

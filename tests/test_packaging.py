@@ -18,9 +18,9 @@ ROOMS = ("rtl", "boards", "sim", "firmware")
 
 def test_every_folder_with_python_is_a_package():
     folders = {path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-    # `rtl/models/data` makes the shipped data; it is run, not imported.
+    # `src/gradloom/models/data` makes the shipped data; it is run, not imported.
     bare = {folder.relative_to(ROOT).as_posix() for folder in folders if not (folder / "__init__.py").exists()}
-    assert bare <= {"rtl/models/data"}
+    assert bare <= {"src/gradloom/models/data"}
 
 
 def test_every_dependency_says_why():

@@ -1,6 +1,6 @@
 """Radiona ULX3S with the largest of its parts."""
 
-from gradloom.rtl.machines.presets import PRESETS
+from gradloom.presets import PRESETS
 
 from ..board import Board
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.json_file import read_json
+from gradloom.json_file import read_json
 
 from .. import timing
 from ..area import RESOURCES, SynthesisError, board_of, stand_ins, summary

@@ -6,8 +6,8 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from gradloom.rtl.machines.presets import Preset, find_preset
-from gradloom.rtl.plan.power_up import PowerUp
+from gradloom.presets import Preset, find_preset
+from gradloom.program.power_up import PowerUp
 from gradloom.rtl.soc import tuner_sources
 
 from ..board import Board

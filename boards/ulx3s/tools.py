@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gradloom.json_file import read_json
 from gradloom.rtl.emit.yosys import YosysError, run_yosys
-from gradloom.rtl.json_file import read_json
 
 from ..board import Board
 from ..flow import Command, FlowError, Step, run

@@ -10,7 +10,7 @@ Printed are the time of a step (the fastest; of images: of the whole fine-tune; 
 peak of resident memory, bytes of the adapter as float32, quality on held-out data, and gradloom's forecast at the
 board's clock.
 
-Losses and gradients are PyTorch's in float32, adapters by hand (``sim/reference/torch_llama.py``). With ``--peft`` the
+Losses and gradients are PyTorch's in float32, adapters by hand (``systems/text/torch_llama.py``). With ``--peft`` the
 language model is that of transformers and the adapters PEFT's, which must be installed; then the last four layers run
 behind the other 26 in every step. It needs the extra ``train`` and the weights that ``make llm`` installs.
 """
@@ -47,11 +47,11 @@ def images() -> dict[str, Any]:
     """InstantFT of the image network."""
     import torch
 
-    from gradloom.rtl.models.datasets import default_split
-    from gradloom.rtl.models.network import Conv
-    from gradloom.rtl.models.onnx_import import load_pretrained
-    from gradloom.rtl.plan.images.schedule import batches, epoch_order, initial_adapters
-    from gradloom.sim.workloads.mathematics import finetune_float
+    from gradloom.models.datasets import default_split
+    from gradloom.models.network import Conv
+    from gradloom.models.onnx_import import load_pretrained
+    from gradloom.systems.images.mathematics import finetune_float
+    from gradloom.systems.images.program.schedule import batches, epoch_order, initial_adapters
 
     functional, network, data = torch.nn.functional, load_pretrained(), default_split(0, degrees=90)
     layers = [
@@ -123,10 +123,10 @@ def language(which: str, peft: bool) -> dict[str, Any]:
     import torch
     from quality_text import Bench, Case
 
-    from gradloom.sim.reference.descent import AdamW
-    from gradloom.sim.reference.llama import Llama
-    from gradloom.sim.reference.torch_llama import learnt_bytes, parameters
-    from gradloom.sim.workloads.language import fine_tune
+    from gradloom.systems.text.mathematics import Llama
+    from gradloom.systems.text.optimizers import AdamW
+    from gradloom.systems.text.task import fine_tune
+    from gradloom.systems.text.torch_llama import learnt_bytes, parameters
 
     libraries = resident()
     bench = Bench(torch.get_num_threads())
@@ -190,7 +190,7 @@ def _by_peft(bench: Any, fresh: Any, judged: Any) -> tuple[Callable[[Any], float
     from peft import PeftModel
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from gradloom.rtl.models.lora import save_lora
+    from gradloom.models.adapters.lora import save_lora
 
     model = bench.model
     config = LlamaConfig(

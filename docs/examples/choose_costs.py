@@ -10,16 +10,16 @@ prints them. Needs no weights.
 
 import argparse
 
-from gradloom.rtl.cli.output import progress_bar, table
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.sim.choose.candidates import Candidate
-from gradloom.sim.choose.costs import Costs
+from gradloom.choose.candidates import Candidate
+from gradloom.choose.costs import Costs
+from gradloom.cli.output import progress_bar, table
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.job_layout import laid_out
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.card.layout import laid_out
+from gradloom.systems.text.program.planned import planned_step
 
 CASES = (
     Candidate(targets=TARGETS["q,v"], rank=8),

@@ -10,16 +10,16 @@ queues are not in it.
 import json
 import sys
 
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.engines.array.feet import Hidden
 from gradloom.rtl.engines.array.lane import AdapterLanes
 from gradloom.rtl.engines.array.latencies import EDGE
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS
 from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowered import Lowered
-from gradloom.rtl.plan.images.lowering import lower
 from gradloom.rtl.systolic.systolic import SystolicArray
+from gradloom.systems.images.program.lowered import Lowered
+from gradloom.systems.images.program.lowering import lower
 
 TOKEN = 4  # cycles from a command's end to the start of one that waits for it
 

@@ -16,10 +16,8 @@ from typing import Any
 
 from scale_sim import simulate
 
-from gradloom.rtl.models.unet import SD_V1_5
-from gradloom.rtl.plan.diffusion.products import Product, backward, forward
-from gradloom.rtl.plan.diffusion.unet import operations
-from gradloom.sim.time.dataflows import (
+from gradloom.models.files.unet import SD_V1_5
+from gradloom.systems.diffusion.estimate.dataflows import (
     DATAFLOWS,
     Array,
     Riding,
@@ -28,6 +26,8 @@ from gradloom.sim.time.dataflows import (
     output_without_drain,
     riding,
 )
+from gradloom.systems.diffusion.estimate.products import Product, backward, forward
+from gradloom.systems.diffusion.unet import operations
 
 #: 64×32 on two ports of 16 bytes; 64×64 on twice as many, with a second shadow column: five columns of tiles.
 ARRAYS = (Array(), Array(columns=64, shadow=2, port_bytes=64))

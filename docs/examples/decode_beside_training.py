@@ -20,16 +20,16 @@ from functools import partial
 import numpy as np
 from qlora_step import PRESET, prepared
 
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.rtl.plan.language.step import Layout, lower
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.time.sections import kept_spacing, section_cycles
-from gradloom.sim.workloads.decode import Decoding, beside
-from gradloom.sim.workloads.step import StepMachine, largest, place_frozen
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.program.planned import planned_step
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.decode import Decoding, beside
+from gradloom.systems.text.run.section_cycles import kept_spacing, section_cycles
+from gradloom.systems.text.run.step import StepMachine, largest, place_frozen
 
 CONFIG = PRESETS[PRESET].config
 #: A block, its tensors, and some requests.

@@ -10,15 +10,15 @@ bounds the same token by its bytes.
 import argparse
 import json
 
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.rtl.plan.language.decode import Decode
-from gradloom.rtl.plan.language.operations import EDGE
-from gradloom.rtl.plan.language.planned import exponents
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, Step
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import PRESETS
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.operations.base import EDGE
+from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step
+from gradloom.systems.text.program.planned import exponents
+from gradloom.systems.text.program.step import Layout, lower
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ import json
 import numpy as np
 from quality_text import MODEL, TEXTS, parts
 
-from gradloom.rtl.cli.output import progress_bar
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.workloads.deployed import MergedLinears, rounded
-from gradloom.sim.workloads.language import Quantized, build, fine_tune
+from gradloom.cli.output import progress_bar
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.card.deployed import MergedLinears, rounded
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.task import Quantized, build, fine_tune
 
 GRIDS, FIRST, LEARNT, JUDGED = ("none", "int8", "nf4", "q8_0"), 26, 24, 12
 

@@ -17,14 +17,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradloom.rtl.cli.output import print_json, progress_bar, table
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.digits_unet import shipped_prompts, shipped_unet
-from gradloom.rtl.plan.diffusion.unet import operations
-from gradloom.rtl.workloads import DiffusionOptions
-from gradloom.sim.workloads.diffusion import Descent, FloatUNet
-from gradloom.sim.workloads.diffusion_baselines import FullUNet, TensorUNet
-from gradloom.sim.workloads.digits_diffusion import fresh_adapters, held_out_loss, samples_of, step_inputs, with_rank
+from gradloom.cli.output import print_json, progress_bar, table
+from gradloom.models.digits_unet import shipped_prompts, shipped_unet
+from gradloom.presets import PRESETS
+from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
+from gradloom.systems.diffusion.mathematics import Descent, FloatUNet
+from gradloom.systems.diffusion.task import fresh_adapters, held_out_loss, samples_of, step_inputs, with_rank
+from gradloom.systems.diffusion.unet import operations
+from gradloom.systems.diffusion.workload import DiffusionOptions
 
 WORKLOAD = PRESETS["cdm-qta-kv260"].workload
 #: Images that choose a rate.

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import gradloom
-from gradloom.rtl.cli.output import print_json, progress_bar, table
+from gradloom.cli.output import print_json, progress_bar, table
 
 PRESET = "cdm-qta-kv260"
 

@@ -14,16 +14,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from gradloom.models.digits_unet import shipped_unet
+from gradloom.presets import PRESETS
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.digits_unet import shipped_unet
-from gradloom.rtl.plan.diffusion.products import backward, forward
-from gradloom.rtl.plan.diffusion.writer import lower
-from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
-from gradloom.sim.workloads.diffusion_integers import IntegerDescent
-from gradloom.sim.workloads.digits_diffusion import fresh_adapters, with_rank
+from gradloom.systems.diffusion.estimate.products import backward, forward
+from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.task import fresh_adapters, with_rank
 
 CONFIG = PRESETS["cdm-qta-kv260"].config
 

@@ -20,19 +20,19 @@ from typing import Any, ClassVar
 import numpy as np
 from dataflows import products
 
+from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.spec import SPEC
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, WIDE
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.fabric import Machine
-from gradloom.rtl.plan.diffusion.products import Product
-from gradloom.rtl.plan.program.placed import Place, PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import Machine as Simulated
-from gradloom.sim.time.dataflows import Array, exposed_weight
+from gradloom.systems.diffusion.estimate.dataflows import Array, exposed_weight
+from gradloom.systems.diffusion.estimate.products import Product
 
 MACHINE = Machine(Engines(SPEC))
 #: Of the array, and of an array with the same tiles and whole products.

@@ -64,7 +64,7 @@ def _project_file(name: str) -> str | None:
 
 def measured(preset: str, options: list[str]) -> dict[str, object]:
     """The figures of one fine-tune."""
-    from gradloom.rtl.cli.main import main
+    from gradloom.cli.main import main
 
     entered = Entered()
     with tempfile.TemporaryDirectory() as folder:

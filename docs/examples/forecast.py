@@ -12,11 +12,11 @@ import json
 import numpy as np
 
 from gradloom.boards import find
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
 
 
 def main() -> None:

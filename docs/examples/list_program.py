@@ -5,13 +5,13 @@
 
 import numpy as np
 
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Plan, Settings, plan_finetune
-from gradloom.rtl.plan.images.tokens import Token
-from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Plan, Settings, plan_finetune
+from gradloom.systems.images.program.tokens import Token
 
 
 def names(constants: type) -> dict[int, str]:

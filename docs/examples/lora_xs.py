@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 from quality_text import CHOOSING, MODEL, TEXTS, WINDOWS, parts
 
-from gradloom.rtl.cli.output import progress_bar
-from gradloom.rtl.delivery.installed import read_content
-from gradloom.rtl.delivery.keys import make_keys, read_signer
-from gradloom.rtl.delivery.package import make_package
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.lora import Learnt, fresh_lora, save_lora
-from gradloom.rtl.models.lora_xs import fresh_cores, save_cores
-from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.workloads.language import Quantized, build_quickest, fine_tune
+from gradloom.cli.output import progress_bar
+from gradloom.delivery.installed import read_content
+from gradloom.delivery.keys import make_keys, read_signer
+from gradloom.delivery.package import make_package
+from gradloom.models.adapters.lora import Learnt, fresh_lora, save_lora
+from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
 
 RATES = {"lora": (3e-4, 1e-3, 3e-3), "lora-xs": (1e-3, 3e-3, 1e-2, 3e-2)}
 RANK = 8

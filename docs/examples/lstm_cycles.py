@@ -14,15 +14,15 @@ import json
 
 import numpy as np
 
+from gradloom.models.recurrent.example import example_codes, example_lstm
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.sequences import spar_model, spar_person
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.example import example_codes, example_lstm
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.sequences import spar_model, spar_person
-from gradloom.rtl.plan.recurrent.image import CellImage
-from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.answers import run_cell
+from gradloom.systems.sequences.answers import run_cell
+from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
 
 def cell_cycles(timing):

@@ -9,13 +9,13 @@ programs. Neither cycles nor memory depend on values, so no weights are needed.
 import argparse
 from dataclasses import asdict
 
-from gradloom.rtl.cli.output import progress_bar, table
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.methods import LORA_XS, METHODS
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.sim.workloads.costs import step_cost
+from gradloom.cli.output import progress_bar, table
+from gradloom.models.adapters.methods import LORA_XS, METHODS
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.program.planned import planned_step
+from gradloom.systems.text.run.costs import step_cost
 
 #: Method, targets, lowest layer that learns, whether what enters it is in memory.
 CASES = (

@@ -158,9 +158,9 @@ def generation() -> list[dict[str, Any]]:
 
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
-    from gradloom.rtl.machines.presets import PRESETS
-    from gradloom.sim.time.products import forecast_products
-    from gradloom.sim.workloads.points import block_products
+    from gradloom.presets import PRESETS
+    from gradloom.sweep.points import block_products
+    from gradloom.systems.text.run.products import forecast_products
 
     config = PRESETS["edge-qlora-genesys2"].config
     ours = [(Mesh(rows=size, columns=size).cycles(TILES, m), "law of the mesh") for size, m in MESHES]

@@ -15,7 +15,7 @@ import numpy as np
 
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
 #: Outputs and inputs of q, k, v, o, gate, up, down.
 BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536))

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.lora import load_lora, save_lora
-from gradloom.rtl.models.peft import key
-from gradloom.rtl.plan.language.descent import AdamW as MachineAdamW
-from gradloom.rtl.plan.language.packed import STORES
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.workloads.language import Quantized, build, fine_tune
-from gradloom.sim.workloads.step import Frozen
-from gradloom.sim.workloads.trainer import Trainer
+from gradloom.models.adapters.lora import load_lora, save_lora
+from gradloom.models.adapters.peft import key
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.program.descent import AdamW as MachineAdamW
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.program.packed import STORES
+from gradloom.systems.text.run.step import Frozen
+from gradloom.systems.text.run.trainer import Trainer
+from gradloom.systems.text.task import Quantized, build, fine_tune
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 

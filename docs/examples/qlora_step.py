@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.cli.output import progress_bar
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.language import PROJECTIONS
-from gradloom.rtl.models.lora import fresh_lora, layer_of, load_lora
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import Loss, Product
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.transformer import IDENTITY
+from gradloom.cli.output import progress_bar
+from gradloom.models.adapters.lora import fresh_lora, layer_of, load_lora
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.language import PROJECTIONS
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.language import Quantized
-from gradloom.sim.workloads.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
+from gradloom.systems.text.operations.base import Loss, Product
+from gradloom.systems.text.operations.transformer import IDENTITY
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
+from gradloom.systems.text.task import Quantized
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 PRESET = "edge-qlora-genesys2"

@@ -15,20 +15,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.instant import fresh_instant
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.traffic import base_bytes
-from gradloom.sim.reference.descent import AdamW as FloatAdamW
-from gradloom.sim.reference.llama import Llama
+from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.instant import InstantTrainer, instant_machine
-from gradloom.sim.workloads.language import Quantized, fine_tune
-from gradloom.sim.workloads.step import Frozen, StepMachine, Training, memory_needed, place_frozen
-from gradloom.sim.workloads.trainer import Trainer, foretold
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.optimizers import AdamW as FloatAdamW
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.run.instant import InstantTrainer, instant_machine
+from gradloom.systems.text.run.step import Frozen, StepMachine, Training, memory_needed, place_frozen
+from gradloom.systems.text.run.trainer import Trainer, foretold
+from gradloom.systems.text.task import Quantized, fine_tune
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 CONFIG = PRESETS["instantft-llm-genesys2"].config

@@ -4,7 +4,7 @@
 from, batches of 20, SGD. The first :data:`CHOOSING` images choose rates, by the mean of the seeds; the others are
 learnt from and judge. The seed draws images, their order and adapters.
 
-Losses are in float32, by the mathematics of ``sim/workloads/mathematics.py``. Cycles are forecasts of the whole
+Losses are in float32, by the mathematics of ``systems/images/mathematics.py``. Cycles are forecasts of the whole
 programs, memory is the window of the program's memory map. The machine has an adapter at every layer; fewer layers have
 a loss and no cycles.
 """
@@ -15,15 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.models.datasets import default_split
+from gradloom.models.network import Network
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.models.network import Network
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.images.schedule import initial_adapters
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.mathematics import (
+from gradloom.systems.images.mathematics import (
     Cache,
     accuracy,
     adapter_logits,
@@ -31,6 +28,9 @@ from gradloom.sim.workloads.mathematics import (
     cross_entropy,
     train_adapters,
 )
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.program.schedule import initial_adapters
 
 SAMPLES, BATCH, CHOOSING, SEEDS, EPOCHS = 1024, 20, 3072, (0, 1, 2), (2, 5, 10)
 RATES = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4)

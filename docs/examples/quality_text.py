@@ -4,7 +4,7 @@
 window an update. The seed draws the windows and the adapters. Two texts lie in ``texts``: rates are chosen on
 ``rates.txt``, results are of ``judged.txt``. Of every ten windows of a text the last two are held out.
 
-Losses are in float32 by PyTorch (``sim/reference/torch_llama.py``), linears have the values of their NF4 codes. Cycles
+Losses are in float32 by PyTorch (``systems/text/torch_llama.py``), linears have the values of their NF4 codes. Cycles
 are forecasts: of adapters, norms and factors as ``gradloom choose`` composes them, of InstantFT of the whole programs.
 Memory is all that the fine-tune holds beside the frozen model.
 """
@@ -18,24 +18,24 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.instant import fresh_instant
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.lora import Learnt
-from gradloom.rtl.models.methods import METHODS as KNOWN
-from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.rtl.plan.language.descent import AdamW, scaled
-from gradloom.rtl.plan.language.instant import InstantStep
-from gradloom.rtl.plan.language.planned import exponents
-from gradloom.rtl.plan.language.residents import FROZEN, by_class
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.transformer import HEAD_MATRIX
-from gradloom.sim.choose.candidates import METHODS, Candidate
-from gradloom.sim.choose.costs import Costs, beside_frozen
+from gradloom.choose.candidates import METHODS, Candidate
+from gradloom.choose.costs import Costs, beside_frozen
+from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.lora import Learnt
+from gradloom.models.adapters.methods import METHODS as KNOWN
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import PRESETS
+from gradloom.program.descent import AdamW, scaled
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.language import Quantized
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.operations.instant import InstantStep
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX
+from gradloom.systems.text.program.planned import exponents
+from gradloom.systems.text.program.residents import FROZEN, by_class
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.task import Quantized
 
 TEXTS = Path(__file__).parent / "texts"
 TOKENS, WINDOWS, JUDGED, SEEDS = 64, 24, 24, (0, 1, 2)
@@ -175,7 +175,7 @@ class Bench:
     def __init__(self, threads: int) -> None:
         import torch
 
-        from gradloom.sim.reference.torch_llama import TorchLlama
+        from gradloom.systems.text.torch_llama import TorchLlama
 
         self.torch = torch
         torch.set_num_threads(threads)
@@ -191,7 +191,7 @@ class Bench:
     def fresh(self, case: Case, seed: int) -> dict[str, Learnt]:
         """What learns, before."""
         if case.method == "instantft":
-            from gradloom.sim.reference.torch_llama import instant_name
+            from gradloom.systems.text.torch_llama import instant_name
 
             blocks = fresh_instant(self.model, rank=case.rank, seed=seed)
             return {instant_name(layer): each for layer, each in blocks.items()}
@@ -215,7 +215,7 @@ class Bench:
 
         It is not finite where the fine-tune diverged.
         """
-        from gradloom.sim.reference.torch_llama import parameters
+        from gradloom.systems.text.torch_llama import parameters
 
         torch = self.torch
         learnt_from, held = (torch.tensor(each) for each in self.parts[part])

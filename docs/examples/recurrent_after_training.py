@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gradloom.rtl.cli.output import progress_bar, table
-from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, quantized
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.sequences import FOLDS, PERSONS, spar_windows
+from gradloom.cli.output import progress_bar, table
+from gradloom.models.recurrent.calibrate import Bits, float_logits, quantized
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.sequences import FOLDS, PERSONS, spar_windows
 from gradloom.sim.reference import cell
 
 KINDS, HIDDEN, BATCH, STEPS, BITS = ("LSTM", "GRU", "RNN"), 64, 64, 29, "W8A6C8"

@@ -15,12 +15,12 @@ import tempfile
 
 import numpy as np
 
-from gradloom.rtl.cli.output import progress_bar, table
-from gradloom.rtl.cli.tune import finetune
-from gradloom.rtl.models.recurrent.lstm import GATES
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.sequences import FOLDS, PERSONS, fold_of, spar_model, spar_person
-from gradloom.rtl.plan.images.schedule import batches, epoch_order
+from gradloom.cli.output import progress_bar, table
+from gradloom.cli.tune import finetune
+from gradloom.models.recurrent.lstm import GATES
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.sequences import FOLDS, PERSONS, fold_of, spar_model, spar_person
+from gradloom.systems.images.program.schedule import batches, epoch_order
 
 PRESET, RANK, MOMENTUM, BATCH, EPOCHS = "lstm-kv260", 4, 0.9, 20, 30
 RATES = {"head": (0.03, 0.1, 0.3), "lora": (0.01, 0.03, 0.1), "full": (0.003, 0.01, 0.03)}

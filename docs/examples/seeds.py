@@ -8,15 +8,15 @@ the same images in the same order. About three minutes on two cores.
 
 import numpy as np
 
+from gradloom.models.datasets import default_split
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings
-from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.sim.reference.system import fill_cache, fine_tune, logits
-from gradloom.sim.workloads.mathematics import finetune_float
+from gradloom.systems.images.integers import fill_cache, fine_tune, logits
+from gradloom.systems.images.mathematics import finetune_float
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings
+from gradloom.systems.images.program.schedule import initial_adapters
 
 
 def main() -> None:

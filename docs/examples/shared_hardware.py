@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 from amaranth.hdl import Fragment
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.machines.accelerator import Accelerator
-from gradloom.rtl.machines.presets import PRESETS
 
 
 def lines_of_code(path: Path) -> int:

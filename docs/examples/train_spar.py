@@ -3,8 +3,8 @@
 It needs the extra ``train``, and takes a quarter of an hour::
 
     pip install -e '.[train]'
-    python docs/examples/train_spar.py -o rtl/models/data
-    python docs/examples/train_spar.py -o rtl/models/data --hidden 32 --fold 0
+    python docs/examples/train_spar.py -o src/gradloom/models/data
+    python docs/examples/train_spar.py -o src/gradloom/models/data --hidden 32 --fold 0
 
 Each network (convolution 6 to 16 of 5 samples, stride 2, ReLU; LSTM of 64 or 32; dense layer on its last state) never
 sees the people of its fold. 60 epochs of Adam, batches of 128 windows one every second, the first third without
@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch.nn.functional import conv1d, cross_entropy, pad
 
-from gradloom.rtl.models.recurrent.coding import Coding
-from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.front import Conv
-from gradloom.rtl.models.recurrent.lstm import GATES, Gate, LstmCell
-from gradloom.rtl.models.recurrent.network import Dense, RecurrentNetwork
-from gradloom.rtl.models.sequences import CLASSES, FOLDS, PERSONS, SPAR_STEPS, spar_model, spar_windows
+from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.export import export_recurrent
+from gradloom.models.recurrent.front import Conv
+from gradloom.models.recurrent.lstm import GATES, Gate, LstmCell
+from gradloom.models.recurrent.network import Dense, RecurrentNetwork
+from gradloom.models.sequences import CLASSES, FOLDS, PERSONS, SPAR_STEPS, spar_model, spar_windows
 from gradloom.sim.reference import cell as reference
 
 CHANNELS, FRONT, KERNEL, STRIDE = 6, 16, 5, 2

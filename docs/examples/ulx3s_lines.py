@@ -20,10 +20,10 @@ from pathlib import Path
 
 from gradloom.boards import find
 from gradloom.boards.ulx3s.project import BAUD
+from gradloom.program.power_up import PAUSE_SECONDS
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.plan.images.digits import digits_data, digits_plan
-from gradloom.rtl.plan.power_up import PAUSE_SECONDS
-from gradloom.sim.run.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
+from gradloom.sim.bench.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
+from gradloom.systems.images.program.digits import digits_data, digits_plan
 
 
 def heard(name: str, program: Path, folder: Path, most: int | None = None) -> tuple[list[str], int]:

@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 from quality_text import MODEL, TEXTS, parts
 
-from gradloom.rtl.cli.output import progress_bar
-from gradloom.rtl.delivery.content import Content
-from gradloom.rtl.delivery.installed import read_content
-from gradloom.rtl.delivery.keys import make_keys, read_signer
-from gradloom.rtl.delivery.package import make_package
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
-from gradloom.rtl.models.peft import write_peft
-from gradloom.rtl.models.tokenizer import open_tokenizer
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.workloads.language import Quantized, build_quickest, fine_tune
+from gradloom.cli.output import progress_bar
+from gradloom.delivery.content import Content
+from gradloom.delivery.installed import read_content
+from gradloom.delivery.keys import make_keys, read_signer
+from gradloom.delivery.package import make_package
+from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.models.adapters.peft import write_peft
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
 
 #: Bits of an update.
 BITS = (8, 4, 3, 2)

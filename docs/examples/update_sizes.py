@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.rtl.delivery.content import Content
-from gradloom.rtl.delivery.keys import make_keys, read_signer
-from gradloom.rtl.delivery.package import make_package
+from gradloom.delivery.content import Content
+from gradloom.delivery.keys import make_keys, read_signer
+from gradloom.delivery.package import make_package
 
 HIDDEN, KEYS, LAYERS, RANK = 576, 192, 30, 8
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.language import open_checkpoint
 from gradloom.rtl.formats.linear import ACTIVATION
 from gradloom.rtl.formats.vector import TERM
-from gradloom.rtl.models.language import open_checkpoint
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan.language import vector as plan
-from gradloom.sim.reference import llama, vector
+from gradloom.sim.reference import vector
+from gradloom.systems.text import mathematics as llama
+from gradloom.systems.text.operations import vector as plan
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 

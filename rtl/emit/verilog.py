@@ -14,9 +14,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from gradloom import __version__
+from gradloom.output import staged
 
 from ..hierarchy import DistinctModule, Emitter, Port
-from ..output import staged
 from .yosys import Yosys, YosysError
 
 __all__ = ["WAIVERS", "Emission", "EmitError", "convert", "emit"]
@@ -77,7 +77,7 @@ def emit(
     The files are ``directory/rtl/*.v``.
 
     All or nothing: a directory that holds anything but an earlier output is refused, see
-    :func:`~gradloom.rtl.output.staged`.
+    :func:`~gradloom.output.staged`.
     """
     emission = convert(component, name=name, prefix=prefix, family=family)
     with staged(directory, verb="generate") as stage:

@@ -70,7 +70,7 @@ class VectorOpcode(IntEnum):
 
 
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats, in this order. Shifts follow from the tensors' fraction bits:
-#: ``rtl/plan/language/vector.py``.
+#: ``systems/text/operations/vector.py``.
 VectorOperands = data.StructLayout(
     {
         "row": 9,  #: beats of a token in a tile

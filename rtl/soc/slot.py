@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gradloom.rtl.json_file import read_json
+from gradloom.json_file import read_json
 
 __all__ = ["Slot", "firmware_header", "slot_files", "wrapper"]
 

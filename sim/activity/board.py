@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.measured import LEAST_REPEATS, Request
-from gradloom.rtl.machines.presets import Preset
+from gradloom.presets import Preset
 from gradloom.rtl.shell.table import machine_table
+from gradloom.systems.driver import Job, Progress
 
 from ..run.designs import Design
-from ..workloads.driver import Job, Progress
 
 __all__ = ["board_request"]
 

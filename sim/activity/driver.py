@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.output import check_file, staged_file
+from gradloom.presets import Preset
 from gradloom.rtl.emit.digest import design_digest
-from gradloom.rtl.machines.presets import Preset
-from gradloom.rtl.output import check_file, staged_file
+from gradloom.systems.driver import Progress
 
 from ..run.designs import Design
 from ..run.recording import recorded
-from ..workloads.driver import Progress
 from .runs import Request
 from .saif import read_activity, write_saif
 from .summary import activity_of, figures, most_active, named_parts

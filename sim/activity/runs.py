@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.plan.diffusion.writer import lower
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.recurrent.onchip import HIDDEN
+from gradloom.program.descent import AdamW
+from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.simulated import Stepper
+from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
+from gradloom.systems.driver import Job, Progress, Task
+from gradloom.systems.sequences.program.onchip import HIDDEN
+from gradloom.systems.text.small import SmallLanguage
 
 from ..reference.tile_program import Machine as Models
 from ..run.counted import check_words
 from ..run.designs import Design
 from ..run.device import SimulatedDevice
 from ..run.machine import Machine
-from ..workloads.diffusion_integers import IntegerDescent
-from ..workloads.diffusion_steps import Stepper
-from ..workloads.driver import Job, Progress, Task
-from ..workloads.small_diffusion import SmallDiffusion, small_unet
-from ..workloads.small_language import SmallLanguage
 
 __all__ = ["Request", "diffusion_step", "finetune", "instant_step", "labels", "training_step"]
 
@@ -126,10 +126,9 @@ def diffusion_step(request: Request) -> str:
 
 def labels(request: Request) -> str:
     """Labels of shipped sequences by a shipped network."""
-    from gradloom.rtl.models.recurrent.stored import load_network
-    from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_windows
-
-    from ..workloads.answers import run_cell
+    from gradloom.models.recurrent.stored import load_network
+    from gradloom.models.sequences import FOLDS, spar_model, spar_windows
+    from gradloom.systems.sequences.answers import run_cell
 
     units = 64 if request.config.hidden >= 64 else HIDDEN
     network = load_network(spar_model(0, units))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..coverage.counts import parts, signals
+from .counts import parts, signals
 from .saif import Instance
 
 __all__ = ["Part", "activity_of", "most_active", "named_parts"]

@@ -24,9 +24,9 @@ from amaranth.hdl import Elaboratable, Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.sim import Simulator
 
+from gradloom.program.assembler import pack
 from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_store import TileStore
-from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.engines import EngineSpec
 from gradloom.rtl.shell.signature import LoadSignature, PortRequest, StoreSignature
 

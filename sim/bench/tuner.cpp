@@ -1,4 +1,4 @@
-// Serves a simulated tuner to sim/run/tuner.py: requests on standard input, answers on standard output. Each request is a
+// Serves a simulated tuner to sim/bench/tuner.py: requests on standard input, answers on standard output. Each request is a
 // line; numbers are hexadecimal without prefix.
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has

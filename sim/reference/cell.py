@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.models.recurrent.cells import IntegerGru, IntegerRnn
-from gradloom.rtl.models.recurrent.front import IntegerConv, Pool
-from gradloom.rtl.models.recurrent.lstm import IntegerCell
-from gradloom.rtl.models.recurrent.network import RecurrentNetwork
+from gradloom.models.recurrent.cells import IntegerGru, IntegerRnn
+from gradloom.models.recurrent.front import IntegerConv, Pool
+from gradloom.models.recurrent.lstm import IntegerCell
+from gradloom.models.recurrent.network import RecurrentNetwork
 
 __all__ = ["State", "Trace", "convolve", "logits", "real_logits", "run", "start", "step", "sums"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gradloom.program.assembler import Instruction
+from gradloom.program.placed import Program
 from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.plan.program.placed import Program
 
 from .element import ElementModel
 from .norm import NormModel

@@ -5,9 +5,9 @@ Every operation is made of two steps, whose shifts are its operands:
 - a *term*: ``(a1 · b1 · 2**(7 - left)) ± (a0 · b0 · 2**(7 - right))``, rounded to 25 bits;
 - a *word*: ``term · v · 2**-shift``, rounded half up to 24 bits; or sums of ``term · v`` over rows.
 
-Operands have up to 25 bits. Reals are ``word · 2**-frac``, a ``frac`` a tensor; ``rtl/plan/language/vector.py`` turns
-these into shifts. Rows are the last axis. What is clipped is counted; ``magnitude`` is how many bits the largest result
-had before it was clipped, its sign not counted, so that a tensor fits where it is at most 23.
+Operands have up to 25 bits. Reals are ``word · 2**-frac``, a ``frac`` a tensor; ``systems/text/operations/vector.py``
+turns these into shifts. Rows are the last axis. What is clipped is counted; ``magnitude`` is how many bits the largest
+result had before it was clipped, its sign not counted, so that a tensor fits where it is at most 23.
 """
 
 from dataclasses import dataclass

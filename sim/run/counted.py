@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gradloom.firmware.host import Counters
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gradloom.rtl
-from gradloom.rtl.json_file import read_json
-from gradloom.rtl.machines.presets import Preset
+from gradloom.json_file import read_json
+from gradloom.presets import Preset
 from gradloom.rtl.shell.parameters import ShellParameters
 
 from .runner import cache_directory

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.plan.program.placed import Place, Program
+from gradloom.program.assembler import Instruction
+from gradloom.program.placed import Place, Program
 
 from ..time.forecast import forecast
 from ..time.timing import Comparison, Timing, compare

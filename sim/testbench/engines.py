@@ -20,7 +20,7 @@ _ERROR: dict[str, tuple[int, str | None]] = {"engine_error": (1, None)}
 
 def _command(component: Any, opcode: int, layout: Any, operands: Mapping[str, int]) -> list[int]:
     """Payloads of one command."""
-    from gradloom.rtl.plan.program.assembler import pack as pack_fields
+    from gradloom.program.assembler import pack as pack_fields
 
     shape = payload(component, "engine.command")
     return [pack(shape, {"opcode": int(opcode), "args": pack_fields(layout, dict(operands))})]
@@ -108,8 +108,8 @@ def _masked_bytes(words: np.ndarray, known: np.ndarray) -> tuple[bytes, bytes]:
 
 def small_lstm(config: Any) -> SmallLstm:
     """A network that every design holds, run by the reference."""
-    from gradloom.rtl.models.recurrent.lstm import GATES
-    from gradloom.rtl.plan.recurrent.image import CellImage
+    from gradloom.models.recurrent.lstm import GATES
+    from gradloom.systems.sequences.program.image import CellImage
 
     from ..reference.cell import run
     from ..units.lstm import network_of

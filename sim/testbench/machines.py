@@ -67,11 +67,10 @@ def image(config: ImageConfig) -> list[Run]:
 
 
 def _image(config: ImageConfig, edge: int, conv: bool) -> list[Run]:
-    from gradloom.rtl.models.network import Conv, Dense, Network
-    from gradloom.rtl.plan.images.lowering import lower
-    from gradloom.rtl.plan.images.program import Settings, parameters, plan_finetune
-
-    from ..reference.system import fill_cache, fine_tune, records
+    from gradloom.models.network import Conv, Dense, Network
+    from gradloom.systems.images.integers import fill_cache, fine_tune, records
+    from gradloom.systems.images.program.lowering import lower
+    from gradloom.systems.images.program.program import Settings, parameters, plan_finetune
 
     front = [Conv(weight=draw("w0", 6, 2, 1, 2, 2) / 32, bias=draw("b0", 6, 2) / 64, relu=True)] if conv else []
     inputs = 2 * (edge - 1) ** 2 if conv else edge**2
@@ -115,12 +114,11 @@ class _Recorder:
 
 def language(config: LanguageConfig) -> list[Run]:
     """A training step of one linear layer by gradient descent."""
+    from gradloom.program.assembler import Assembler
     from gradloom.rtl.formats.tiles import tile_rows
-    from gradloom.rtl.plan.program.assembler import Assembler
     from gradloom.rtl.shell.engines import CONTROL
     from gradloom.rtl.shell.signature import ControlOpcode
-
-    from ..workloads.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
+    from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 
     edge, rank, tokens, rate = config.edge, min(4, config.rank), min(5, config.tokens), 0.25
     layer = Layer(
@@ -158,7 +156,7 @@ def language(config: LanguageConfig) -> list[Run]:
 
 def recurrent(config: RecurrentConfig | SequenceConfig) -> list[Run]:
     """Loads a small LSTM, then runs its steps."""
-    from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+    from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
     from .engines import small_lstm
 
@@ -185,14 +183,14 @@ def sequence(config: SequenceConfig) -> list[Run]:
 
 def diffusion(config: DiffusionConfig) -> list[Run]:
     """A LoRA step of a few operations of a UNet, with their gradients."""
-    from gradloom.rtl.models.lora import Adapter
-    from gradloom.rtl.plan.diffusion.operations import Activation, Convolution, GroupNorm, Linear, Tensor
-    from gradloom.rtl.plan.diffusion.unet import RESULT
-    from gradloom.rtl.plan.diffusion.writer import lower
+    from gradloom.models.adapters.lora import Adapter
+    from gradloom.systems.diffusion.integers import IntegerDescent
+    from gradloom.systems.diffusion.operations import Activation, Convolution, GroupNorm, Linear, Tensor
+    from gradloom.systems.diffusion.program.writer import lower
+    from gradloom.systems.diffusion.simulated import Stepper
+    from gradloom.systems.diffusion.unet import RESULT
 
     from ..reference.tile_program import Machine
-    from ..workloads.diffusion_integers import IntegerDescent
-    from ..workloads.diffusion_steps import Stepper
 
     rows, features, rank = 16, 16, 4
     names = ("latents", "projected", "normed", "active", RESULT)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.rtl.machines.presets import KNOWN
+from gradloom.presets import KNOWN
 
 from ..run.device import SimulatedDevice
 from ..run.silicon import MEMORY_BYTES, silicon_device

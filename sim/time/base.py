@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
 from .shell import OneAtATime, ShellMachine

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gradloom.plugins import Named, Table
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.plan.program.placed import Program
-from gradloom.rtl.plugins import Named, Table
 from gradloom.rtl.shell.parameters import ShellParameters
 
 from .base import TimedMachine
@@ -81,7 +81,7 @@ def forecast(
     Parameters
     ----------
     program : Program, Assembler or sequence of Instruction
-        A :class:`~gradloom.rtl.plan.program.placed.Program` says ``config`` and ``program_offset`` itself.
+        A :class:`~gradloom.program.placed.Program` says ``config`` and ``program_offset`` itself.
     config : ShellParameters
         Configuration of the machine; the machine for images as it is by default unless given.
     read_latency, write_latency : int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
 __all__ = ["Agenda", "EngineModel", "Scheduler", "Times"]

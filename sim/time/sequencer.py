@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.plan.program.progress import StuckError
+from gradloom.program.assembler import Instruction
+from gradloom.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 

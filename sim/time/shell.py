@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE, Engines
 
 from .sequencer import BURST, SequencedMachine

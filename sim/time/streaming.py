@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 
 from .base import TimedMachine
 from .queues import Output

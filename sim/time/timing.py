@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.rtl.plan.program.assembler import Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
 from .scheduler import Times

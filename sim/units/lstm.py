@@ -8,14 +8,14 @@ from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.lstm import GATES, Gate, LstmCell
+from gradloom.models.recurrent.network import RecurrentNetwork
+from gradloom.program.assembler import pack as pack_fields
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.coding import Coding
-from gradloom.rtl.models.recurrent.lstm import GATES, Gate, LstmCell
-from gradloom.rtl.models.recurrent.network import RecurrentNetwork
-from gradloom.rtl.plan.program.assembler import pack as pack_fields
-from gradloom.rtl.plan.recurrent.image import CellImage
+from gradloom.systems.sequences.program.image import CellImage
 
 from ..reference.cell import run
 from .run import Adapter, Array, Arrays, Feed, pack

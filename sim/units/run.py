@@ -13,9 +13,9 @@ import numpy as np
 from amaranth.hdl import Shape, Value
 from amaranth.lib import data, wiring
 
+from gradloom.models.files.archive import read_npz
+from gradloom.output import check_file, staged_file
 from gradloom.rtl.catalog import KNOWN, Unit
-from gradloom.rtl.models.archive import read_npz
-from gradloom.rtl.output import check_file, staged_file
 
 __all__ = [
     "ADAPTERS",

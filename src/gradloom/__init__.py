@@ -11,7 +11,7 @@ from typing import Any
 
 #: Where each function is.
 _HOME = {
-    name: f"gradloom.rtl.{module}"
+    name: f"gradloom.{module}"
     for module, names in {
         "cli.aggregate": ("aggregate",),
         "cli.choose": ("choose",),
@@ -30,7 +30,10 @@ _HOME = {
         "cli.recurrent": ("export", "import_model"),
         "cli.merge": ("merge",),
         "cli.sweep": ("sweep",),
-        "workloads": ("DiffusionOptions", "ImageOptions", "InstantTextOptions", "QLoraOptions", "SequenceOptions"),
+        "systems.diffusion.workload": ("DiffusionOptions",),
+        "systems.images.workload": ("ImageOptions",),
+        "systems.sequences.workload": ("SequenceOptions",),
+        "systems.text.workload": ("InstantTextOptions", "QLoraOptions"),
     }.items()
     for name in names
 }

@@ -1,51 +1,51 @@
 # ruff: noqa
-"""Made by gradloom.rtl.cli.stub; do not edit."""
+"""Made by gradloom.cli.stub; do not edit."""
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gradloom import boards as boards
-from gradloom.rtl.cli.aggregate import aggregate as aggregate
-from gradloom.rtl.cli.choose import choose as choose
-from gradloom.rtl.cli.collect import collect as collect
-from gradloom.rtl.cli.delivery import apply as apply
-from gradloom.rtl.cli.delivery import delta as delta
-from gradloom.rtl.cli.delivery import keygen as keygen
-from gradloom.rtl.cli.delivery import keys as keys
-from gradloom.rtl.cli.delivery import sign as sign
-from gradloom.rtl.cli.delivery import verify as verify
-from gradloom.rtl.cli.lists import doctor as doctor
-from gradloom.rtl.cli.lists import presets as presets
-from gradloom.rtl.cli.lists import units as units
-from gradloom.rtl.cli.diffusion import generate_images as generate_images
-from gradloom.rtl.cli.energy import energy as energy
-from gradloom.rtl.cli.generate import generate as generate
-from gradloom.rtl.cli.install import install as install
-from gradloom.rtl.cli.install import rollback as rollback
-from gradloom.rtl.cli.infer import compare as compare
-from gradloom.rtl.cli.infer import fetch as fetch
-from gradloom.rtl.cli.infer import generate_text as generate_text
-from gradloom.rtl.cli.infer import infer as infer
-from gradloom.rtl.cli.designs import build as build
-from gradloom.rtl.cli.designs import flash as flash
-from gradloom.rtl.cli.designs import monitor as monitor
-from gradloom.rtl.cli.designs import report as report
-from gradloom.rtl.cli.designs import selftest as selftest
-from gradloom.rtl.cli.units import quantize as quantize
-from gradloom.rtl.cli.units import run as run
-from gradloom.rtl.cli.language import load as load
-from gradloom.rtl.cli.language import pack as pack
-from gradloom.rtl.cli.language import plan as plan
-from gradloom.rtl.cli.recurrent import export as export
-from gradloom.rtl.cli.recurrent import import_model as import_model
-from gradloom.rtl.cli.merge import merge as merge
-from gradloom.rtl.cli.sweep import sweep as sweep
-from gradloom.rtl.workloads import DiffusionOptions as DiffusionOptions
-from gradloom.rtl.workloads import ImageOptions as ImageOptions
-from gradloom.rtl.workloads import InstantTextOptions as InstantTextOptions
-from gradloom.rtl.workloads import QLoraOptions as QLoraOptions
-from gradloom.rtl.workloads import SequenceOptions as SequenceOptions
-from gradloom.rtl.workloads import Options
+from gradloom.cli.aggregate import aggregate as aggregate
+from gradloom.cli.choose import choose as choose
+from gradloom.cli.collect import collect as collect
+from gradloom.cli.delivery import apply as apply
+from gradloom.cli.delivery import delta as delta
+from gradloom.cli.delivery import keygen as keygen
+from gradloom.cli.delivery import keys as keys
+from gradloom.cli.delivery import sign as sign
+from gradloom.cli.delivery import verify as verify
+from gradloom.cli.lists import doctor as doctor
+from gradloom.cli.lists import presets as presets
+from gradloom.cli.lists import units as units
+from gradloom.cli.diffusion import generate_images as generate_images
+from gradloom.cli.energy import energy as energy
+from gradloom.cli.generate import generate as generate
+from gradloom.cli.install import install as install
+from gradloom.cli.install import rollback as rollback
+from gradloom.cli.infer import compare as compare
+from gradloom.cli.infer import fetch as fetch
+from gradloom.cli.infer import generate_text as generate_text
+from gradloom.cli.infer import infer as infer
+from gradloom.cli.designs import build as build
+from gradloom.cli.designs import flash as flash
+from gradloom.cli.designs import monitor as monitor
+from gradloom.cli.designs import report as report
+from gradloom.cli.designs import selftest as selftest
+from gradloom.cli.units import quantize as quantize
+from gradloom.cli.units import run as run
+from gradloom.cli.language import load as load
+from gradloom.cli.language import pack as pack
+from gradloom.cli.language import plan as plan
+from gradloom.cli.recurrent import export as export
+from gradloom.cli.recurrent import import_model as import_model
+from gradloom.cli.merge import merge as merge
+from gradloom.cli.sweep import sweep as sweep
+from gradloom.systems.diffusion.workload import DiffusionOptions as DiffusionOptions
+from gradloom.systems.images.workload import ImageOptions as ImageOptions
+from gradloom.systems.sequences.workload import SequenceOptions as SequenceOptions
+from gradloom.systems.text.workload import InstantTextOptions as InstantTextOptions
+from gradloom.systems.text.workload import QLoraOptions as QLoraOptions
+from gradloom.options import Options
 
 __version__: str
 

@@ -16,7 +16,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         say_version()
         return
-    from gradloom.rtl.cli.main import main as run
+    from gradloom.cli.main import main as run
 
     try:
         run()

@@ -24,14 +24,14 @@ from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.boards.ulx3s.routing import SETTINGS as SETTINGS_OF_ROUTER
 from gradloom.boards.ulx3s.routing import tell_router
 from gradloom.boards.ulx3s.spread import SITES, spread
+from gradloom.presets import PRESETS
+from gradloom.program.power_up import BLOCK, PAUSE_SECONDS
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.plan.images.digits import digits_data, digits_plan
-from gradloom.rtl.plan.images.onchip import OnChip
-from gradloom.rtl.plan.power_up import BLOCK, PAUSE_SECONDS
 from gradloom.rtl.soc import tuner_sources
+from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner, expected_lines
 from gradloom.sim.run import runner
-from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_lines
+from gradloom.systems.images.program.digits import digits_data, digits_plan
+from gradloom.systems.images.program.onchip import OnChip
 
 HERE = Path(__file__).parent
 BLOCKS = Path(runner.__file__).parents[1] / "bench" / "ecp5_blocks.sv"

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_windows
-from gradloom.rtl.plan.power_up import BLOCK
-from gradloom.rtl.plan.recurrent.onchip import answers_plan, integer_biases, shipped_answers
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.sequences import FOLDS, spar_model, spar_windows
+from gradloom.presets import PRESETS
+from gradloom.program.power_up import BLOCK
+from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner, expected_answers
 from gradloom.sim.reference import cell
-from gradloom.sim.run.tuner import SimulatedTuner, build_tuner, expected_answers
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.expectation import ON_CHIP
+from gradloom.systems.images.expectation import ON_CHIP
+from gradloom.systems.sequences.program.onchip import answers_plan, integer_biases, shipped_answers
 
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 MEMORY = boards.find("ulx3s").memory_bytes

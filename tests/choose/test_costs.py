@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from gradloom.choose.candidates import Candidate, candidates, first_layers
+from gradloom.choose.costs import Cost, Costs
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.language import LanguageModel
+from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.packed import STORES
-from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.sim.choose.candidates import Candidate, candidates, first_layers
-from gradloom.sim.choose.costs import Cost, Costs
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.job_layout import laid_out
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.card.layout import laid_out
+from gradloom.systems.text.program.packed import STORES
+from gradloom.systems.text.program.planned import planned_step
 
 MODEL = LanguageModel(
     name="small",

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.rtl.models.datasets import default_split
-from gradloom.sim.choose import images
+from gradloom.choose import images
+from gradloom.models.datasets import default_split
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.plan.language.budget import TARGETS
-from gradloom.sim.choose import runs
-from gradloom.sim.choose.candidates import METHODS, Candidate
-from gradloom.sim.choose.costs import Cost
-from gradloom.sim.choose.finalists import Offer
-from gradloom.sim.choose.quality import Slopes, learns
-from gradloom.sim.choose.state import State
-from gradloom.sim.choose.texts import Split
-from gradloom.sim.choose.trunk import Trunk
-from gradloom.sim.reference.llama import Llama
+from gradloom.choose import runs
+from gradloom.choose.candidates import METHODS, Candidate
+from gradloom.choose.costs import Cost
+from gradloom.choose.finalists import Offer
+from gradloom.choose.quality import Slopes, learns
+from gradloom.choose.state import State
+from gradloom.choose.texts import Split
+from gradloom.choose.trunk import Trunk
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.sim.run.threads import Stopped, threads
+from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.mathematics import Llama
 
 from .test_costs import MODEL
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from gradloom.rtl.models.checkpoint import find_weights, open_checkpoint
-from gradloom.rtl.models.methods import METHODS
-from gradloom.sim.choose import driver, finalists, points, quality, runs
-from gradloom.sim.choose.candidates import Candidate
-from gradloom.sim.choose.texts import split
-from gradloom.sim.workloads import language
+from gradloom.choose import driver, finalists, points, quality, runs
+from gradloom.choose.candidates import Candidate
+from gradloom.choose.texts import split
+from gradloom.models.adapters.methods import METHODS
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.systems.text import task as language
 
 from .test_language_verbs import Letters, here  # noqa: F401
 

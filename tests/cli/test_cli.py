@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import typer
 
+from gradloom.cli.main import app, main
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.cli.main import app, main
 from gradloom.sim.units.run import ADAPTERS
 
 VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
@@ -187,9 +187,9 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
 
 
 def test_a_layer_without_a_name_is_named_as_its_adapter_is():
+    from gradloom.models.network import Dense, Network
     from gradloom.rtl.machines.configs import ImageConfig
-    from gradloom.rtl.models.network import Dense, Network
-    from gradloom.rtl.plan.images.lowering import lower
+    from gradloom.systems.images.program.lowering import lower
 
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
     with pytest.raises(ValueError, match="^fc1: weight of 100"):
@@ -197,7 +197,7 @@ def test_a_layer_without_a_name_is_named_as_its_adapter_is():
 
 
 def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
-    import gradloom.rtl.cli.lists as verbs
+    import gradloom.cli.lists as verbs
 
     monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
     code, _, err = run("presets")
@@ -207,7 +207,7 @@ def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
 
 
 def test_an_interrupt_is_no_fault(run, monkeypatch):
-    import gradloom.rtl.cli.lists as verbs
+    import gradloom.cli.lists as verbs
 
     def interrupted():
         raise KeyboardInterrupt
@@ -229,9 +229,7 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
 def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
     share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
-    monkeypatch.setattr(
-        "gradloom.rtl.cli.designs.report", lambda directory, *, board, unit: {"share": share, "levels": 13}
-    )
+    monkeypatch.setattr("gradloom.cli.designs.report", lambda directory, *, board, unit: {"share": share, "levels": 13})
     found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
     assert found == code and json.loads(out)["share"] == share
 
@@ -387,7 +385,7 @@ def test_tables_break_no_word(run, monkeypatch, verb, width):
 
 def test_many_columns_go_into_several_tables(monkeypatch, capsys):
     """The first column leads each; only what is wider than the terminal is broken."""
-    from gradloom.rtl.cli.output import table
+    from gradloom.cli.output import table
 
     monkeypatch.setenv("COLUMNS", "40")
     table(
@@ -405,7 +403,7 @@ def test_no_silence_is_long(monkeypatch, capsys):
     """A dot after each silence, and the text of a verb that had said nothing; nothing of what is quick, nor of JSON."""
     import time
 
-    from gradloom.rtl.cli import output as cli_output
+    from gradloom.cli import output as cli_output
 
     monkeypatch.setattr(cli_output._Pulse, "seconds", 0.2)
     with cli_output.progress_bar(quiet=False) as progress:
@@ -452,7 +450,7 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
 
-    from gradloom.rtl.cli.main import VERBS as MODULES
+    from gradloom.cli.main import VERBS as MODULES
 
     class Entered(ValueError):
         pass
@@ -514,7 +512,7 @@ def test_a_fine_tunes_options_stand_once():
     import inspect
 
     import gradloom
-    from gradloom.rtl.machines.presets import PRESETS
+    from gradloom.presets import PRESETS
 
     takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
@@ -550,7 +548,7 @@ def test_options_are_a_dataclass_from_python(tmp_path):
     ],
 )
 def test_bounds_are_said_as_they_hold(text, bounds):
-    from gradloom.rtl.workloads import Bounds
+    from gradloom.options import Bounds
 
     made = Bounds(*bounds)
     assert str(made) == text and not made.hold(float("nan")) and not made.hold(float("inf"))
@@ -561,6 +559,6 @@ def test_bounds_are_said_as_they_hold(text, bounds):
 
 
 def test_types_for_checkers_are_those_of_the_functions():
-    from gradloom.rtl.cli.stub import PATH, stub
+    from gradloom.cli.stub import PATH, stub
 
-    assert PATH.read_text(encoding="utf-8") == stub(), "python -m gradloom.rtl.cli.stub"
+    assert PATH.read_text(encoding="utf-8") == stub(), "python -m gradloom.cli.stub"

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.delivery import codes
-from gradloom.rtl.models.gguf import q8_0_blocks, q8_0_values
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.models.peft import read_peft
-from gradloom.sim.reference.llama import FloatLinears
-from gradloom.sim.workloads.deployed import MergedLinears, rounded
+from gradloom.delivery import codes
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.adapters.peft import read_peft
+from gradloom.models.files.gguf import q8_0_blocks, q8_0_values
+from gradloom.systems.text.card.deployed import MergedLinears, rounded
+from gradloom.systems.text.mathematics import FloatLinears
 
 from .test_language_verbs import MODEL, TUNE, here, tuned  # noqa: F401 - a fixture
 
@@ -67,7 +67,7 @@ def test_q8_0_is_llama_cpps():
 
 def test_gradients_pass_the_rounding():
     random = np.random.default_rng(1)
-    from gradloom.rtl.models.lora import Adapter
+    from gradloom.models.adapters.lora import Adapter
 
     w, x, dy = (random.normal(size=size).astype(np.float32) for size in ((32, 64), (3, 64), (3, 32)))
     adapter = Adapter(random.normal(size=(2, 64)).astype("f4"), random.normal(size=(32, 2)).astype("f4"), 2.0)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import gradloom
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.models.lora import load_lora
-from gradloom.sim.workloads.metrics import UNITS, units_table, verdict
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.datasets import default_split
+from gradloom.systems.metrics import UNITS, units_table, verdict
 
 from .test_language_verbs import MODEL, here  # noqa: F401
 
@@ -129,7 +129,7 @@ def test_language_models(run, here, preset, engine):  # noqa: F811
 @pytest.mark.parametrize("preset", [QLORA, INSTANT])
 def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, monkeypatch, preset):  # noqa: F811
     """An optimiser that breaks in its third step: the adapter is that of two."""
-    from gradloom.sim.reference.descent import Sgd
+    from gradloom.systems.text.optimizers import Sgd
 
     step, made = Sgd.step, []
 

@@ -5,8 +5,8 @@ import os
 import pytest
 
 import gradloom
-from gradloom.rtl.cli.sweep import measure, plan_points
-from gradloom.rtl.machines.presets import find_preset
+from gradloom.cli.sweep import measure, plan_points
+from gradloom.presets import find_preset
 from gradloom.sim.activity import driver
 from gradloom.sim.activity.idle import idle_activity
 

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.rtl.models.instant import load_instant, save_instant
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan.language.instant import InstantStep
+from gradloom.models.adapters.instant import load_instant, save_instant
+from gradloom.models.adapters.lora import load_lora
+from gradloom.systems.text.operations.instant import InstantStep
 
 from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
 from .test_resume import files, interrupt_after
@@ -87,8 +87,8 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):  # 
 def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  # noqa: F811
     """A board whose memory holds the model and two texts: three windows do not fit, two steps do."""
     from gradloom import boards
-    from gradloom.rtl.plan.language.budget import Request
-    from gradloom.rtl.plan.language.instant_budget import instant_memory
+    from gradloom.systems.text.budget import Request
+    from gradloom.systems.text.instant_budget import instant_memory
 
     held = instant_memory(Request(model=MODEL, seq=28))
     small = dataclasses.replace(boards.find("genesys2"), memory_bytes=sum(held.values()) + held["forward_cache"])
@@ -126,7 +126,7 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
     ],
 )
 def test_a_damaged_adapter_is_refused(tmp_path, change, named):
-    from gradloom.rtl.models.instant import fresh_instant
+    from gradloom.models.adapters.instant import fresh_instant
 
     save_instant(tmp_path, MODEL, fresh_instant(MODEL, rank=8))
     config = json.loads((tmp_path / "adapter_config.json").read_text())
@@ -137,7 +137,7 @@ def test_a_damaged_adapter_is_refused(tmp_path, change, named):
 
 def test_the_preset_is_the_same_machine(run):
     """And its cache is what a step of its size says."""
-    from gradloom.rtl.machines.presets import PRESETS
+    from gradloom.presets import PRESETS
 
     listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
     assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]

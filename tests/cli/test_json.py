@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.rtl.cli.output import print_json
+from gradloom.cli.output import print_json
 
 
 def test_a_number_that_json_does_not_have_is_null(capsys):

@@ -11,13 +11,13 @@ from safetensors.numpy import save_file
 import gradloom
 from gradloom import boards
 from gradloom.firmware.card import read_card
+from gradloom.models.adapters.lora import fresh_lora, load_lora
+from gradloom.models.adapters.methods import METHODS
+from gradloom.models.adapters.vectors import load_vectors
+from gradloom.models.files.checkpoint import find_weights
+from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.formats.tiles import untile_rows
-from gradloom.rtl.models.checkpoint import find_weights
-from gradloom.rtl.models.language import BUILT_IN, LanguageModel
-from gradloom.rtl.models.lora import fresh_lora, load_lora
-from gradloom.rtl.models.methods import METHODS
-from gradloom.rtl.models.vectors import load_vectors
-from gradloom.sim.workloads import language
+from gradloom.systems.text import task as language
 
 PRESET = "edge-qlora-genesys2"
 MODEL = LanguageModel(
@@ -531,7 +531,7 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
     assert find_weights(tmp_path / "x") == tmp_path / "x"
     with pytest.raises(ValueError, match="tinyllama-1.1b: is known by its shapes only"):
         find_weights("tinyllama-1.1b")
-    monkeypatch.setattr("gradloom.rtl.models.checkpoint._PACKAGES", {"smollm2-135m": "no_such_package"})
+    monkeypatch.setattr("gradloom.models.files.checkpoint._PACKAGES", {"smollm2-135m": "no_such_package"})
     with pytest.raises(ValueError, match="smollm2-135m: its weights are not installed; make llm"):
         find_weights("smollm2-135m")
     assert "smollm2-135m" in BUILT_IN
@@ -541,7 +541,7 @@ def test_a_card_has_as_many_steps_as_the_firmware_has_room_for():
     from gradloom.firmware.soc import MAX_PROGRAMS, MAX_STEP_PROGRAMS
     from gradloom.firmware.steps import MAX_PROGRAMS as OF_A_TABLE
     from gradloom.firmware.steps import MAX_STEPS
-    from gradloom.rtl.workloads import QLoraOptions
+    from gradloom.systems.text.workload import QLoraOptions
 
     folder = files("gradloom.firmware")
     main, steps, header = (

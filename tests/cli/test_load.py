@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom.firmware.card import BLOCK, read_card
-from gradloom.rtl.models.adapter_words import pack_adapters, unpack_adapters
-from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora, save_lora
+from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
+from gradloom.models.adapters.words import pack_adapters, unpack_adapters
+from gradloom.models.language import LanguageModel
 
 MODEL = LanguageModel(
     name="small",

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.models.peft import read_peft
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.adapters.peft import read_peft
+from gradloom.models.language import BUILT_IN
 
 from .test_language_verbs import MODEL, PRESET, SAY, TUNE, here, tuned  # noqa: F401 - a fixture
 

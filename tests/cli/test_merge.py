@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.checkpoint import open_checkpoint
-from gradloom.rtl.models.lora import fresh_lora, save_lora
-from gradloom.rtl.models.lora_xs import fresh_cores, save_cores
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.models.vectors import fresh_vectors, save_vectors
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.generate_text import learnt_of
-from gradloom.sim.workloads.language import Quantized
+from gradloom.models.adapters.lora import fresh_lora, save_lora
+from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.vectors import fresh_vectors, save_vectors
+from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.systems.text.answer import learnt_of
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.task import Quantized
 
 from ..models.conftest import TINY
 from ..models.test_language import write_gguf

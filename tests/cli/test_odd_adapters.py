@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.checkpoint import open_checkpoint
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.models.peft import read_peft, write_peft
-from gradloom.sim.workloads.language import Quantized
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.adapters.peft import read_peft, write_peft
+from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.systems.text.task import Quantized
 
 from .test_language_verbs import MODEL, PRESET, here  # noqa: F401
 

@@ -11,9 +11,9 @@ import sys
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.models.tensors import write_safetensors
-from gradloom.rtl.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file
+from gradloom.models.datasets import default_split
+from gradloom.models.files.tensors import write_safetensors
+from gradloom.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file
 
 #: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
 FOLDERS = {
@@ -179,7 +179,7 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gradloom.sim.workloads.plots.plot_loss", interrupted)
+        patch.setattr("gradloom.systems.plots.plot_loss", interrupted)
         assert run(*asked, "--seed", 1)[0] == 130
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
     assert run(*asked, "--seed", 1)[0] == 0

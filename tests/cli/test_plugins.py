@@ -8,15 +8,15 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.budgets import allowed, beyond, budget
-from gradloom.rtl.cli.designs import _budget
-from gradloom.rtl.machines.presets import PRESETS, find_preset
+from gradloom.cli.designs import _budget
+from gradloom.presets import PRESETS, find_preset
 
 PRESET = """
 from dataclasses import dataclass
 from typing import ClassVar
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.machines.presets import Preset
-from gradloom.rtl.workloads import Options, Workload, option
+from gradloom.presets import Preset
+from gradloom.systems import Options, Workload, option
 
 @dataclass(frozen=True, kw_only=True)
 class Theirs(Options):

@@ -8,10 +8,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.example import example_codes, example_network
-from gradloom.rtl.models.recurrent.host import FloatDense, Function
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.rtl.models.recurrent.stored import save_network
+from gradloom.models.recurrent.example import example_codes, example_network
+from gradloom.models.recurrent.host import FloatDense, Function
+from gradloom.models.recurrent.readers.reader import load_recurrent
+from gradloom.models.recurrent.stored import save_network
 from gradloom.sim.reference import cell
 
 from ..models.recurrent.models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, unfused

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gradloom.sim.workloads.checkpoint import ResumePoint
+from gradloom.systems.text.run.checkpoint import ResumePoint
 
 from .test_language_verbs import here  # noqa: F401
 

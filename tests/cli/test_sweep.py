@@ -7,11 +7,11 @@ import os
 import pytest
 
 import gradloom
-from gradloom.rtl.cli.diffusion import plan_unet
-from gradloom.rtl.cli.main import main
-from gradloom.rtl.cli.sweep import FIGURES, KEYS, measure, plan_points
-from gradloom.sim.workloads.plots import plot_pareto
-from gradloom.sim.workloads.sweep import Table, pareto, sweep
+from gradloom.cli.diffusion import plan_unet
+from gradloom.cli.main import main
+from gradloom.cli.sweep import FIGURES, KEYS, measure, plan_points
+from gradloom.sweep.picture import plot_pareto
+from gradloom.sweep.run import Table, pareto, sweep
 
 NOTHING = {
     "rank": None,

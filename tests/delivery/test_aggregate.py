@@ -7,11 +7,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import gradloom
-from gradloom.rtl.models.adapter_config import rank_of
-from gradloom.rtl.models.instant import load_instant, save_instant
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.peft import read_peft, write_peft
+from gradloom.models.adapters.config import rank_of
+from gradloom.models.adapters.instant import load_instant, save_instant
+from gradloom.models.adapters.lora import Adapter
+from gradloom.models.adapters.peft import read_peft, write_peft
+from gradloom.models.language import BUILT_IN
 
 NAMES = [f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]
 CONFIG = {

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import gradloom
-from gradloom.rtl.delivery.keys import read_public
-from gradloom.rtl.models.lora import save_lora
-from gradloom.sim.workloads.board_words import read_board
+from gradloom.delivery.keys import read_public
+from gradloom.models.adapters.lora import save_lora
+from gradloom.systems.text.card.words import read_board
 
 from ..firmware.deliver import Receiver
 from ..workloads.conftest import MODEL, adapters, frozen, tensors  # noqa: F401

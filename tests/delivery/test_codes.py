@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.delivery.codes import BITS, BLOCK, decode, encode, encoded_bytes
+from gradloom.delivery.codes import BITS, BLOCK, decode, encode, encoded_bytes
 from gradloom.rtl.formats.blocks import dequantize_blocks, quantize_blocks
 from gradloom.rtl.formats.codebook import NF2, NF3, NF4
 

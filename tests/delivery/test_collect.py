@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 import gradloom
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, KeptFile, Reason, Record, encode, newest
-from gradloom.rtl.models.lora import load_lora
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.board_job import board_job, write_card_image
-from gradloom.sim.workloads.job_trainer import JobTrainer
-from gradloom.sim.workloads.step import as_bytes
+from gradloom.models.adapters.lora import load_lora
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.job import board_job, write_card_image
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.run.step import as_bytes
 
 from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 
@@ -54,7 +54,7 @@ def put(path, copies):
 def words_of(made, trainer, result):
     """The kept words after a step."""
     from gradloom.rtl.formats.tiles import tile_rows
-    from gradloom.rtl.plan.language.rechosen import FRACS
+    from gradloom.systems.text.operations.rechosen import FRACS
 
     words = bytearray(made.job.kept.bytes)
     for name, place in made.layout.offsets.items():
@@ -172,7 +172,7 @@ def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gradloom.sim.workloads.collected.Collected.moments", interrupted)
+    monkeypatch.setattr("gradloom.systems.text.card.collected.Collected.moments", interrupted)
     put(path, (None, Copy(sequence=2, identity=0, runs=2, words=bytes(made.job.kept.bytes))))
     with pytest.raises(KeyboardInterrupt):
         gradloom.collect(tmp_path / "out", card=path)

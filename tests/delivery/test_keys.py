@@ -3,7 +3,7 @@
 import pytest
 
 import gradloom
-from gradloom.rtl.delivery.keys import check_signature, read_public, read_signer
+from gradloom.delivery.keys import check_signature, read_public, read_signer
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.rtl.cli.main import main
-from gradloom.rtl.delivery import codes
-from gradloom.rtl.delivery.content import Content
-from gradloom.rtl.delivery.keys import read_public, read_signer
-from gradloom.rtl.delivery.manifest import FULL
-from gradloom.rtl.delivery.package import base_hash, open_package, signed_package
-from gradloom.rtl.models.peft import read_peft
+from gradloom.cli.main import main
+from gradloom.delivery import codes
+from gradloom.delivery.content import Content
+from gradloom.delivery.keys import read_public, read_signer
+from gradloom.delivery.manifest import FULL
+from gradloom.delivery.package import base_hash, open_package, signed_package
+from gradloom.models.adapters.peft import read_peft
 
 WEIGHTS = "adapter_model.safetensors"
 

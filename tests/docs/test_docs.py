@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.machines.presets import PRESETS
+from gradloom.presets import PRESETS
 
 from ..conftest import skipped
 
@@ -85,7 +85,7 @@ def test_the_cycle_budget_runs():
 
 
 def test_every_verb_is_on_the_page_of_the_command_line():
-    from gradloom.rtl.cli.main import app
+    from gradloom.cli.main import app
 
     verbs = {each.name or each.callback.__name__ for each in app.registered_commands}
     text = (DOCS / "reference" / "command-line.md").read_text(encoding="utf-8")

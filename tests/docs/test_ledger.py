@@ -61,7 +61,7 @@ def fault(command):
         words.pop(0)
     start, rest = words[0], words[1:]
     if start == "gradloom":
-        from gradloom.rtl.cli.main import app
+        from gradloom.cli.main import app
 
         verbs = typer.main.get_command(app).commands
         if not rest or rest[0] not in verbs:

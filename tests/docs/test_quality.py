@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.instant import fresh_instant
-from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.models.methods import METHODS
-from gradloom.rtl.models.pack import quantize_linear
-from gradloom.rtl.models.vectors import fresh_vectors
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.instant import InstantTrainer
-from gradloom.sim.workloads.language import fine_tune
-from gradloom.sim.workloads.step import Frozen
+from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.adapters.methods import METHODS
+from gradloom.models.adapters.vectors import fresh_vectors
+from gradloom.models.language import LanguageModel
+from gradloom.models.pack import quantize_linear
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.run.instant import InstantTrainer
+from gradloom.systems.text.run.step import Frozen
+from gradloom.systems.text.task import fine_tune
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Hidden and heads as the tiles of InstantFT's operations want them.
@@ -78,7 +78,7 @@ def torchs_losses(rule, losses, count):
 @pytest.mark.parametrize("method", ["lora", "layernorm", "ia3"])
 def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
     torch = pytest.importorskip("torch")
-    made = pytest.importorskip("gradloom.sim.reference.torch_llama")
+    made = pytest.importorskip("gradloom.systems.text.torch_llama")
     ours = fine_tune(Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), AdamW(lr=1e-2), 8)
     llama, text = made.TorchLlama(MODEL, tensors.__getitem__), torch.tensor([TOKENS])
     learnt, parts = made.parameters(adapters(method, first, tensors))
@@ -91,7 +91,7 @@ def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
 
 def test_instantft_by_torch_is_our_float_engines(tensors, example):
     torch = pytest.importorskip("torch")
-    made = pytest.importorskip("gradloom.sim.reference.torch_llama")
+    made = pytest.importorskip("gradloom.systems.text.torch_llama")
     # The trainer reads codes.
     coded = dict(tensors)
     for each in MODEL.linears:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.machines.presets import PRESETS
+from gradloom.presets import PRESETS
 
 
 def unit():

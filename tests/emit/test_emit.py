@@ -11,11 +11,11 @@ from amaranth.hdl import Cat, Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.output import OutputError, staged
 from gradloom.rtl.catalog import UNITS, find_unit
 from gradloom.rtl.emit.verilog import EmitError, convert, emit
 from gradloom.rtl.emit.yosys import run_yosys
 from gradloom.rtl.hierarchy import place
-from gradloom.rtl.output import OutputError, staged
 from gradloom.sim.run.runner import lint
 
 

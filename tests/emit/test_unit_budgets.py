@@ -9,12 +9,12 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import beyond, budgets
 from gradloom.boards.ulx3s.netlist import NAMELESS
+from gradloom.cli.designs import _budget
+from gradloom.presets import PRESETS
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.cli.designs import _budget
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import Emitter
 from gradloom.rtl.machines.accelerator import Accelerator
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.soc import tuner_sources
 
 ROOT = Path(__file__).parents[2]

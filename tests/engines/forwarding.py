@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.element.parameters import ElementParameters
 from gradloom.rtl.engines.element.spec import SPEC as ELEMENT
 from gradloom.rtl.engines.norm.parameters import NormParameters
@@ -17,7 +18,6 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.fabric import Machine
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters, parameter
 from gradloom.rtl.shell.signature import ControlOpcode

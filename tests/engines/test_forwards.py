@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.tile_records import TileArgument, tile_argument
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device

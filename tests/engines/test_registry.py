@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradloom.boards.budgets import budgets
+from gradloom.presets import PRESETS
 from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.proofs.claim import streams_of
 from gradloom.sim.time.forecast import MODELS
 

@@ -8,12 +8,12 @@ import shutil
 import numpy as np
 import pytest
 
+from gradloom.delivery.board import make_board_package
+from gradloom.delivery.keys import Signer, write_keys
+from gradloom.delivery.manifest import WORDS
+from gradloom.delivery.package import key_list_package, signed_package
+from gradloom.delivery.words import GROUP, encode
 from gradloom.firmware.delivered import Request
-from gradloom.rtl.delivery.board import make_board_package
-from gradloom.rtl.delivery.keys import Signer, write_keys
-from gradloom.rtl.delivery.manifest import WORDS
-from gradloom.rtl.delivery.package import key_list_package, signed_package
-from gradloom.rtl.delivery.words import GROUP, encode
 
 from ..workloads.power import compiled
 from .deliver import COUNT, MEMORY, Receiver, base_of, fresh_card

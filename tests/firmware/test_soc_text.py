@@ -9,9 +9,9 @@ import pytest
 
 from gradloom.boards import find
 from gradloom.firmware import soc_image
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.plan.images.digits import digits_data, digits_plan
-from gradloom.sim.run.tuner import expected_lines
+from gradloom.presets import PRESETS
+from gradloom.sim.bench.tuner import expected_lines
+from gradloom.systems.images.program.digits import digits_data, digits_plan
 
 FIRMWARE = Path(soc_image.__file__).parent
 PROGRAM = """

@@ -102,7 +102,7 @@ def test_rows_that_pad_decode_to_zero(bits):
 
 @pytest.mark.parametrize("bits, frozen", [(4, 499.8e6), (3, 378.7e6), (2, 257.6e6)])
 def test_frozen_bytes_count_codes_and_scales_alone(bits, frozen):
-    from gradloom.rtl.models.language import BUILT_IN
+    from gradloom.models.language import BUILT_IN
 
     shapes = [
         StreamShape(outputs=each.outputs, inputs=each.inputs, bits=bits) for each in BUILT_IN["tinyllama-1.1b"].linears

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.program import Settings
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.systems.images.program.program import Settings
 
 __all__ = ["Limits", "Task", "draw"]
 

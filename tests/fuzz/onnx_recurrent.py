@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import convolved
-from gradloom.rtl.models.recurrent.front import Pooling
-from gradloom.rtl.models.recurrent.host import FloatDense, picked
+from gradloom.models.recurrent.calibrate import convolved
+from gradloom.models.recurrent.front import Pooling
+from gradloom.models.recurrent.host import FloatDense, picked
 
 __all__ = ["HARMFUL", "Drawn", "bounded", "draw"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Shape
 from hypothesis import strategies as st
 
+from gradloom.program.assembler import pack
 from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
-from gradloom.rtl.plan.program.assembler import pack
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 

@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.firmware.host import Accelerator, Counters
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4
 from gradloom.rtl.formats.images import LEVEL
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines import engines as machines
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.linear import codebook_table, codebook_words
-from gradloom.rtl.plan.language.side import append
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
-from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.linear import codebook_table, codebook_words
+from gradloom.systems.text.program.side import append
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ..engines.linear.conftest import SMALL as LINEAR
 from ..engines.linear.conftest import make_layer

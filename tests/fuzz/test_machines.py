@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs import ImageConfig, LanguageConfig
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.sim.workloads.image_rtl import compare
-from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.simulated import compare
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ..engines.linear.conftest import make_layer
 from ..engines.linear.test_linear_perf import agree

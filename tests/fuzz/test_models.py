@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradloom.rtl.models.checkpoint import open_checkpoint
-from gradloom.rtl.models.gguf import GgufFile
-from gradloom.rtl.models.unet import SD_V1_5, find_unet
-from gradloom.sim.reference.llama import Llama
+from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.gguf import GgufFile
+from gradloom.models.files.unet import SD_V1_5, find_unet
+from gradloom.systems.text.mathematics import Llama
 
 from .looks import looks
 from .model_files import SHAPES, Shape, logits_of_folder, logits_of_gguf, write_folder, write_gguf

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
+from gradloom.presets import PRESETS
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import plan_finetune
-from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.run import machine as simulation
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.image_rtl import compare, run_plan
+from gradloom.systems.images.integers import fill_cache, fine_tune
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import plan_finetune
+from gradloom.systems.images.program.schedule import initial_adapters
+from gradloom.systems.images.simulated import compare, run_plan
 
 from ..system.conftest import SMALL, Machine
 from .looks import DEEP

@@ -11,10 +11,10 @@ import onnx.backend.test.case.node as node_cases
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.rtl.models.onnx_import import load_onnx
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.sim.workloads.mathematics import forward
+from gradloom.models.onnx_import import load_onnx
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.recurrent.readers.reader import load_recurrent
+from gradloom.systems.images.mathematics import forward
 
 from .looks import DEEP
 from .onnx_images import gamma, runtime

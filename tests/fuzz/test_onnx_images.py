@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import onnx
 
-from gradloom.rtl.models.onnx_import import load_onnx
-from gradloom.sim.workloads.mathematics import forward
+from gradloom.models.onnx_import import load_onnx
+from gradloom.systems.images.mathematics import forward
 
 from .looks import DEEP
 from .onnx_images import damage, draw, error_of, runtime

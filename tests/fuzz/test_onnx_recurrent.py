@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, quantized
-from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.rtl.models.recurrent.stored import save_network
-from gradloom.sim.workloads.sequences import infer_sequences
+from gradloom.models.recurrent.calibrate import Bits, float_logits, quantized
+from gradloom.models.recurrent.export import export_recurrent
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.recurrent.readers.reader import load_recurrent
+from gradloom.models.recurrent.stored import save_network
+from gradloom.systems.sequences.answer import infer_sequences
 
 from ..models.recurrent.models import CONV, saved, some_windows, unfused
 from .looks import DEEP

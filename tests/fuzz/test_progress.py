@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
+from gradloom.program.assembler import Assembler
+from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.machines.engines import IMAGES
-from gradloom.rtl.plan.images.tokens import IMAGE_STREAMS
-from gradloom.rtl.plan.program.assembler import Assembler
-from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import STORE
+from gradloom.systems.images.program.tokens import IMAGE_STREAMS
 
 from ..system.conftest import SMALL, Machine, small_network
 from .looks import DEEP

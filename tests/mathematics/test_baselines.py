@@ -5,12 +5,12 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.sim.workloads import baselines
-from gradloom.sim.workloads.baselines import METHODS, Trainer, compare, table, work
-from gradloom.sim.workloads.mathematics import forward
+from gradloom.models.datasets import default_split
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.onnx_import import load_pretrained
+from gradloom.systems.images import baselines
+from gradloom.systems.images.baselines import METHODS, Trainer, compare, table, work
+from gradloom.systems.images.mathematics import forward
 
 
 @pytest.fixture(scope="module")

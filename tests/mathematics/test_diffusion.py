@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.rtl.models.datasets import DATA
-from gradloom.rtl.models.diffusion_lora import FILE, adapted_layers, load_diffusion_lora, save_diffusion_lora
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.unet import find_unet, parsed
-from gradloom.rtl.plan.diffusion.operations import adapted
-from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
-from gradloom.sim.workloads.diffusion import Descent, FloatUNet, timesteps
-from gradloom.sim.workloads.diffusion_baselines import FullUNet, TensorUNet
+from gradloom.models.adapters.diffusion_lora import FILE, adapted_layers, load_diffusion_lora, save_diffusion_lora
+from gradloom.models.adapters.lora import Adapter
+from gradloom.models.datasets import DATA
+from gradloom.models.files.unet import find_unet, parsed
+from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
+from gradloom.systems.diffusion.mathematics import Descent, FloatUNet, timesteps
+from gradloom.systems.diffusion.operations import adapted
+from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diffusion"
 NET = find_unet(DATA / "digits_unet.json")

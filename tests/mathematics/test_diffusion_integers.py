@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
+from gradloom.models.adapters.lora import Adapter
+from gradloom.models.datasets import DATA
+from gradloom.models.files.unet import find_unet, parsed
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, Coded, coded, spread
-from gradloom.rtl.models.datasets import DATA
-from gradloom.rtl.models.diffusion_lora import load_diffusion_lora
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.unet import find_unet, parsed
-from gradloom.rtl.plan.diffusion.operations import Convolution, Linear, Upsample, adapted
-from gradloom.rtl.plan.diffusion.unet import TARGETS, inputs, operations
 from gradloom.sim.reference.tiles import BIAS, DROP, Gather, block_sums, gathered_sums, sums, transposed
-from gradloom.sim.workloads.diffusion import Descent, FloatUNet, timesteps
-from gradloom.sim.workloads.diffusion_integers import Counts, Held, IntegerDescent, IntegerUNet
+from gradloom.systems.diffusion.integers import Counts, Held, IntegerDescent, IntegerUNet
+from gradloom.systems.diffusion.mathematics import Descent, FloatUNet, timesteps
+from gradloom.systems.diffusion.operations import Convolution, Linear, Upsample, adapted
+from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diffusion"
 

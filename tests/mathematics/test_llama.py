@@ -12,12 +12,12 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.language import LanguageModel
-from gradloom.rtl.models.lora import Adapter, fresh_lora
-from gradloom.sim.reference.descent import AdamW, Sgd
-from gradloom.sim.reference.llama import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
-from gradloom.sim.workloads.generate_text import greedy
-from gradloom.sim.workloads.language import fine_tune
+from gradloom.models.adapters.lora import Adapter, fresh_lora
+from gradloom.models.language import LanguageModel
+from gradloom.systems.text.answer import greedy
+from gradloom.systems.text.mathematics import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
+from gradloom.systems.text.optimizers import AdamW, Sgd
+from gradloom.systems.text.task import fine_tune
 
 ROOT = Path(__file__).parents[2]
 MODEL = LanguageModel(

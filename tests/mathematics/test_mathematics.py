@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from scipy.signal import correlate
 
-from gradloom.rtl.models.datasets import Dataset, default_split
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.schedule import epoch_order, initial_adapters
-from gradloom.sim.workloads.mathematics import (
+from gradloom.models.datasets import Dataset, default_split
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.onnx_import import load_pretrained
+from gradloom.systems.images.mathematics import (
     NF4_LEVELS,
     Cache,
     adapter_logits,
@@ -24,6 +23,7 @@ from gradloom.sim.workloads.mathematics import (
     nf4_roundtrip,
     train_adapters,
 )
+from gradloom.systems.images.program.schedule import epoch_order, initial_adapters
 
 
 def problem(seed=0, n=6, taps=(9, 5), classes=4, rank=2):

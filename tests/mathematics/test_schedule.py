@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.images.schedule import batches, epoch_order, initial_adapters, steps_per_epoch
+from gradloom.systems.images.program.schedule import batches, epoch_order, initial_adapters, steps_per_epoch
 
 
 def test_an_epoch_visits_every_sample_once():

@@ -7,7 +7,7 @@ from gradloom.rtl.formats.element import GELU_SLOPE, LIFT, NORMAL
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.vector import SIGMOID, SILU_SLOPE
 from gradloom.sim.reference import tile_vector as vector
-from gradloom.sim.workloads import diffusion
+from gradloom.systems.diffusion import mathematics as diffusion
 
 RNG = np.random.default_rng(0)
 

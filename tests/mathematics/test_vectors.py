@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.models.vectors import Vector, load_vectors
-from gradloom.sim.reference.descent import AdamW
-from gradloom.sim.reference.llama import Cache, Llama
-from gradloom.sim.workloads.language import fine_tune
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.vectors import Vector, load_vectors
+from gradloom.systems.text.mathematics import Cache, Llama
+from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.task import fine_tune
 
 from ..models.conftest import TINY
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.rtl.models.language import LanguageModel
+from gradloom.models.language import LanguageModel
 
 TINY = LanguageModel(
     name="tiny",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.models.adapter_config import KINDS, check_config, rank_of, scale_of, targeted
+from gradloom.models.adapters.config import KINDS, check_config, rank_of, scale_of, targeted
 
 #: Written by ``python tests/tools/peft_witness.py keys``, of PEFT 0.21.2.
 KEYS = json.loads((Path(__file__).parents[1] / "golden" / "peft_keys.json").read_text())

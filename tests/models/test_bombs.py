@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.rtl.models.archive import read_npz
-from gradloom.rtl.models.onnx_import import load_onnx
+from gradloom.models.files.archive import read_npz
+from gradloom.models.onnx_import import load_onnx
 
 
 @pytest.fixture(scope="module")

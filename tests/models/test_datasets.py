@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from gradloom.rtl.models import datasets
-from gradloom.rtl.models.datasets import Dataset, default_split, fetch_full, load_npz, mnist_test, rotated
+from gradloom.models import datasets
+from gradloom.models.datasets import Dataset, default_split, fetch_full, load_npz, mnist_test, rotated
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.rtl.models import gguf as gguf_reader
-from gradloom.rtl.models import huggingface, tokenizer, unet
-from gradloom.rtl.models.checkpoint import open_checkpoint
-from gradloom.rtl.models.unet import find_unet
-from gradloom.sim.reference.llama import Llama
+from gradloom.models.files import gguf as gguf_reader
+from gradloom.models.files import huggingface, tokenizer, unet
+from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.unet import find_unet
+from gradloom.systems.text.mathematics import Llama
 
 from ..golden.language.weights import weights
 from .test_language import write_gguf

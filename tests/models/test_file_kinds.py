@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.file_kinds import what_is
-from gradloom.rtl.models.tensors import write_safetensors
+from gradloom.models.files.kinds import what_is
+from gradloom.models.files.tensors import write_safetensors
 
 
 def text(value):

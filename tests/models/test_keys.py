@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.rtl.models.keys import ANY, check_keys, is_empty
+from gradloom.models.files.keys import ANY, check_keys, is_empty
 
 HARMLESS = {"note": ANY, "scale": (1.0,), "flag": (True,)}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.rtl.models.checkpoint import find_model, open_checkpoint
-from gradloom.rtl.models.gguf import GgufFile
-from gradloom.rtl.models.language import BUILT_IN, LanguageModel
+from gradloom.models.files.checkpoint import find_model, open_checkpoint
+from gradloom.models.files.gguf import GgufFile
+from gradloom.models.language import BUILT_IN, LanguageModel
 
 SHORT = {
     "model.embed_tokens": "token_embd",

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.lora import Adapter, fresh_lora, load_lora, save_lora
-from gradloom.rtl.models.tensors import write_safetensors
+from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
+from gradloom.models.files.tensors import write_safetensors
+from gradloom.models.language import BUILT_IN
 
 from .test_file_kinds import gguf
 

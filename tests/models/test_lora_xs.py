@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from gradloom.rtl.delivery.installed import read_content
-from gradloom.rtl.delivery.keys import make_keys, read_signer
-from gradloom.rtl.delivery.package import make_package
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
+from gradloom.delivery.installed import read_content
+from gradloom.delivery.keys import make_keys, read_signer
+from gradloom.delivery.package import make_package
+from gradloom.models.adapters.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
+from gradloom.models.language import BUILT_IN
 
 from ..workloads.conftest import MODEL
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.methods import IA3, LAYERNORM, LORA, METHODS, find_method
-from gradloom.rtl.workloads import text
+from gradloom.models.adapters.methods import IA3, LAYERNORM, LORA, METHODS, find_method
+from gradloom.models.language import BUILT_IN
+from gradloom.systems.text import workload as text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

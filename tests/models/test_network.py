@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.sim.workloads.mathematics import cross_entropy, forward
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.models.onnx_import import load_pretrained
+from gradloom.systems.images.mathematics import cross_entropy, forward
 
 
 def conv(o=2, i=1, k=3, **more):

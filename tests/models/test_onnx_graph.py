@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.rtl.models.onnx_graph import LOWEST_OPSET, OnnxGraph
+from gradloom.models.files.onnx_graph import LOWEST_OPSET, OnnxGraph
 
 FLOAT = TensorProto.FLOAT
 

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.rtl.models import datasets
-from gradloom.rtl.models.network import Conv
-from gradloom.rtl.models.onnx_import import load_onnx, load_pretrained
-from gradloom.sim.workloads.mathematics import forward
+from gradloom.models import datasets
+from gradloom.models.network import Conv
+from gradloom.models.onnx_import import load_onnx, load_pretrained
+from gradloom.systems.images.mathematics import forward
 
 FIXTURES = Path(__file__).parent / "fixtures"
 REFUSED = ("average_pool", "branch")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.models.peft import load_adapters, save_adapters
+from gradloom.models.adapters.peft import load_adapters, save_adapters
+from gradloom.models.network import Conv, Dense, Network
 
 RANK = 2
 

@@ -5,14 +5,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from gradloom.models.network import Conv, Dense, Network, PixelMap
+from gradloom.models.onnx_import import load_onnx
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.network import Conv, Dense, Network, PixelMap
-from gradloom.rtl.models.onnx_import import load_onnx
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.sim.reference.system import fill_cache
-from gradloom.sim.workloads.baselines import Trainer
-from gradloom.sim.workloads.mathematics import Cache, layer_forward, windows
+from gradloom.systems.images.baselines import Trainer
+from gradloom.systems.images.integers import fill_cache
+from gradloom.systems.images.mathematics import Cache, layer_forward, windows
+from gradloom.systems.images.program.lowering import lower
 
 from .test_onnx_import import FIXTURES, runtime
 
@@ -123,9 +123,9 @@ def inside(path, mean, std):
 def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path):
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
     from gradloom import finetune
-    from gradloom.rtl.machines.presets import PRESETS
-    from gradloom.rtl.models.datasets import DATA, default_split
-    from gradloom.sim.workloads.infer import infer
+    from gradloom.models.datasets import DATA, default_split
+    from gradloom.presets import PRESETS
+    from gradloom.systems.images.answer import infer
 
     preset = PRESETS["instantft-kv260"]
     data = default_split(degrees=90).limited(train=40, test=60)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.sequences import (
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.sequences import (
     CLASSES,
     FOLDS,
     PERSONS,

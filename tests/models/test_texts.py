@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.rtl.models.texts import read_text
+from gradloom.models.files.texts import read_text
 
 FLAT = ["Once upon a time.\nAnd so on.", "[1, 2] is a list", "{ not JSON\n}", "[note] x", "", '["a", "b"]', "é\u2028x"]
 RECORDS = [

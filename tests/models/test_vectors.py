@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.models.vectors import Vector, fresh_vectors, load_vectors, peft_method, save_vectors
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.vectors import Vector, fresh_vectors, load_vectors, peft_method, save_vectors
+from gradloom.models.language import BUILT_IN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "peft_methods"
 KINDS = [("layernorm", LAYERNORM), ("layernorm_last", LAYERNORM), ("ia3", IA3), ("ia3_pattern", IA3)]

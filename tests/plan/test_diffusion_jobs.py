@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.formats.tile_records import tile_argument
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.plan.diffusion import jobs as jobs_module
-from gradloom.rtl.plan.diffusion.drafts import Block, Term
-from gradloom.rtl.plan.diffusion.jobs import Job, Load, Store, Token, write
-from gradloom.rtl.plan.diffusion.slots import Full, Slots
-from gradloom.rtl.plan.diffusion.tiling import Tiler
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.sim.reference.tile_program import Machine
+from gradloom.systems.diffusion.program import jobs as jobs_module
+from gradloom.systems.diffusion.program.drafts import Block, Term
+from gradloom.systems.diffusion.program.jobs import Job, Load, Store, Token, write
+from gradloom.systems.diffusion.program.slots import Full, Slots
+from gradloom.systems.diffusion.program.tiling import Tiler
 
 from ..workloads.test_diffusion_program import ORDERS as ENDS
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.rtl.plan.diffusion.order import Task, ordered
-from gradloom.rtl.plan.diffusion.pace import Command, paced
+from gradloom.systems.diffusion.program.order import Task, ordered
+from gradloom.systems.diffusion.program.pace import Command, paced
 
 ROOM = {"one": {"a": 8}, "two": {"a": 8}}
 

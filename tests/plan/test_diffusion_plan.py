@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.unet import SD_V1_5, find_unet, is_unet, parsed
-from gradloom.rtl.plan.diffusion.operations import Convolution, Linear, with_gradients
-from gradloom.rtl.plan.diffusion.plan import planned
-from gradloom.rtl.plan.diffusion.products import Product, backward, forward, parameters
-from gradloom.rtl.plan.diffusion.unet import RESULT, operations
-from gradloom.sim.time.unet_step import step_bounds, summed
+from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
+from gradloom.presets import PRESETS
+from gradloom.systems.diffusion.estimate.plan import planned
+from gradloom.systems.diffusion.estimate.products import Product, backward, forward, parameters
+from gradloom.systems.diffusion.estimate.step import step_bounds, summed
+from gradloom.systems.diffusion.operations import Convolution, Linear, with_gradients
+from gradloom.systems.diffusion.unet import RESULT, operations
 
 SMALL = {
     "sample_size": 8,

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gradloom import boards
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.language.instant import InstantStep
-from gradloom.rtl.plan.language.traffic import base_bytes
+from gradloom.models.language import BUILT_IN
+from gradloom.systems.text.operations.instant import InstantStep
+from gradloom.systems.text.program.traffic import base_bytes
 
 SMOLLM2 = BUILT_IN["smollm2-135m"]
 

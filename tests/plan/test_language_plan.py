@@ -6,10 +6,10 @@ import json
 import pytest
 
 from gradloom import boards
+from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.language import BUILT_IN, LanguageModel
-from gradloom.rtl.plan.language.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
-from gradloom.rtl.plan.language.fit import machine_misfits, planned
+from gradloom.systems.text.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
+from gradloom.systems.text.fit import machine_misfits, planned
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
 GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")
@@ -34,7 +34,7 @@ def test_a_plan_counts_what_a_pack_holds(tmp_path, bits, head):
     """A small model of odd sizes, packed, beside its plan."""
     import numpy as np
 
-    from gradloom.rtl.models.pack import write_pack
+    from gradloom.models.pack import write_pack
 
     class Made:
         model = LanguageModel(

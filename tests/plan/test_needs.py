@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gradloom.rtl.models.language import BUILT_IN, PROJECTIONS
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.plan.language.needs import needed, reads
-from gradloom.rtl.plan.language.operations import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum, results
-from gradloom.rtl.plan.language.traffic import base_bytes
-from gradloom.rtl.plan.language.transformer import Step
-from gradloom.sim.workloads.small_language import SMALL
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.language import BUILT_IN, PROJECTIONS
+from gradloom.systems.text.operations.base import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum, results
+from gradloom.systems.text.operations.needs import needed, reads
+from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.small import SMALL
 
 MODEL = replace(SMALL, layers=3)
 

@@ -6,20 +6,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.program.assembler import Instruction
+from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images import tokens
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.images.tokens import IMAGE_STREAMS, Token, check_program
-from gradloom.rtl.plan.program.assembler import Instruction
-from gradloom.rtl.plan.program.progress import StuckError, check_progress
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.systems.images.program import tokens
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.program.tokens import IMAGE_STREAMS, Token, check_program
 
 END = Instruction(CONTROL, ControlOpcode.END, {})
 FENCE = Instruction(CONTROL, ControlOpcode.FENCE, {})

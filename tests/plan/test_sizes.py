@@ -9,19 +9,19 @@ import pytest
 
 import gradloom
 from gradloom import boards
+from gradloom.models import onnx_import
+from gradloom.models.network import Conv, Dense, Network
+from gradloom.presets import PRESETS
+from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.fit import check_fit
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models import onnx_import
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.choose import SizesFor, choose
-from gradloom.rtl.plan.images.lowered import BLOCK
-from gradloom.rtl.plan.images.lowering import FIRST_BLOCK, LEAST_POSITIONS, MAXIMA, SizeError, lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.program.assembler import most
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.expectation import expectation
+from gradloom.systems.images.expectation import expectation
+from gradloom.systems.images.program.lowered import BLOCK
+from gradloom.systems.images.program.lowering import FIRST_BLOCK, LEAST_POSITIONS, MAXIMA, SizeError, lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.sizes_for import SizesFor, choose
 
 ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"

@@ -6,10 +6,10 @@ The claims of an engine lie in ``tests/engines/ENGINE/proofs.py``, those of the 
 import functools
 from importlib import import_module
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.pair import Pair
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.rtl.stream.queue import ShortQueue
 from gradloom.rtl.systolic.paired import ChainFeet
 from gradloom.rtl.systolic.pe import PE, Precision

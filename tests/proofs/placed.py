@@ -5,9 +5,9 @@ import functools
 from amaranth.hdl import Fragment
 from amaranth.lib.wiring import Component
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.hierarchy import key_of
 from gradloom.rtl.machines.fabric import Fabric
-from gradloom.rtl.machines.presets import PRESETS
 
 __all__ = ["units_of"]
 

@@ -7,8 +7,8 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.emit.verilog import convert
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.run.designs import design
 
 from .handshake import Handshakes

@@ -10,9 +10,9 @@ import pytest
 
 from gradloom.rtl.catalog import find_unit
 from gradloom.rtl.emit.verilog import convert
+from gradloom.sim.activity import counts as toggle_counts
 from gradloom.sim.activity.saif import read_activity, write_saif
 from gradloom.sim.activity.summary import activity_of, most_active, named_parts
-from gradloom.sim.coverage import counts as toggle_counts
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.sim.run.recording import recorded
 

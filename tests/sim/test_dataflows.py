@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.models.unet import SD_V1_5
-from gradloom.rtl.plan.diffusion.products import Product, backward, forward
-from gradloom.rtl.plan.diffusion.unet import operations
-from gradloom.sim.time.dataflows import (
+from gradloom.models.files.unet import SD_V1_5
+from gradloom.systems.diffusion.estimate.dataflows import (
     DATAFLOWS,
     Array,
     exposed_output,
@@ -20,6 +18,8 @@ from gradloom.sim.time.dataflows import (
     output_without_drain,
     riding,
 )
+from gradloom.systems.diffusion.estimate.products import Product, backward, forward
+from gradloom.systems.diffusion.unet import operations
 
 ROOT = Path(__file__).parents[2]
 #: What SCALE-Sim 3.0.0 printed for products m, k, n on an array: ``docs/examples/scale_sim.py``, ``simulate``.

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from gradloom import finetune
+from gradloom.models.datasets import default_split
+from gradloom.presets import PRESETS
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.datasets import default_split
-from gradloom.rtl.plan.images.digits import digits_data, digits_plan, workload_on
-from gradloom.rtl.plan.images.program import Settings, plan_steps
-from gradloom.rtl.workloads import DIGITS, LENET5
-from gradloom.sim.reference.system import fill_cache, fine_tune, logits
-from gradloom.sim.workloads.expectation import expectation
-from gradloom.sim.workloads.infer import infer
+from gradloom.systems.images.answer import infer
+from gradloom.systems.images.expectation import expectation
+from gradloom.systems.images.integers import fill_cache, fine_tune, logits
+from gradloom.systems.images.program.digits import digits_data, digits_plan, workload_on
+from gradloom.systems.images.program.program import Settings, plan_steps
+from gradloom.systems.images.workload import DIGITS, LENET5
 
 ULX3S = PRESETS["digits-ulx3s"]
 

@@ -9,9 +9,9 @@ import pytest
 from onnx import numpy_helper
 
 from gradloom import finetune
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.datasets import DATA, default_split
-from gradloom.sim.workloads.infer import infer
+from gradloom.models.datasets import DATA, default_split
+from gradloom.presets import PRESETS
+from gradloom.systems.images.answer import infer
 
 PRESET = next(iter(PRESETS.values()))
 

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
+from gradloom.models.onnx_import import load_pretrained
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.progress import StuckError
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
-from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
-from gradloom.sim.workloads.image_rtl import run_plan
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.simulated import run_plan
 
 # The whole-machine tests' small design: one build serves both.
 _spec = importlib.util.spec_from_file_location(

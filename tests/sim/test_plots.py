@@ -2,7 +2,8 @@
 
 import pytest
 
-from gradloom.sim.workloads import plots
+from gradloom.sweep import picture
+from gradloom.systems import plots
 
 
 @pytest.fixture
@@ -14,7 +15,8 @@ def drawn(monkeypatch):
         figure.canvas.draw()
         figures.append(figure)
 
-    monkeypatch.setattr(plots, "_save", save)
+    monkeypatch.setattr(plots, "save", save)
+    monkeypatch.setattr(picture, "save", save)
     return figures
 
 
@@ -29,7 +31,7 @@ def test_a_sweeps_marks_are_where_their_labels_say(drawn, cycles):
         | {"cycles": "1", "cycles_a_unit": str(each), "memory_bytes": "4"}
         for at, each in enumerate(cycles)
     ]
-    plots.plot_pareto("unused", rows)
+    picture.plot_pareto("unused", rows)
     (figure,) = drawn
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import gradloom
+from gradloom.presets import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.machines.configs import DiffusionConfig, ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
-from gradloom.rtl.machines.presets import PRESETS
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gradloom.sim.coverage import counts as toggle_counts
-from gradloom.sim.coverage import runs as toggle_runs
+from gradloom.sim.activity import counts as toggle_counts
+from gradloom.sim.activity import covered as toggle_runs
 
 INNER = """\
 module inner(clk, i, \\o.low , o);

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
+from gradloom.models.digits_unet import shipped_unet
+from gradloom.models.files.unet import SD_V1_5
+from gradloom.presets import PRESETS
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.digits_unet import shipped_unet
-from gradloom.rtl.models.unet import SD_V1_5
-from gradloom.rtl.plan.diffusion.unet import operations
-from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles
-from gradloom.sim.time.unet_step import UNITS, step_bounds, summed
-from gradloom.sim.workloads.diffusion_integers import IntegerDescent
-from gradloom.sim.workloads.digits_diffusion import fresh_adapters
+from gradloom.systems.diffusion.estimate.step import UNITS, step_bounds, summed
+from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.task import fresh_adapters
+from gradloom.systems.diffusion.unet import operations
 
 #: Every record goes through memory.
 CONFIG = replace(PRESETS["cdm-qta-kv260"].config, forwards=0)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.onnx_import import load_pretrained
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.expectation import SAMPLES, expectation
+from gradloom.systems.images.expectation import SAMPLES, expectation
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_forecast_is_the_whole_one_to_a_tenth_of_a_percent(said):
 
 
 def test_few_groups_and_steps_say_what_many_take(monkeypatch):
-    monkeypatch.setattr("gradloom.sim.workloads.expectation.SAMPLES", 210)
+    monkeypatch.setattr("gradloom.systems.images.expectation.SAMPLES", 210)
     whole = forecast(whole_plan(Settings(samples=210)))
     short = expectation(ImageConfig())["forecast"]
     assert short["cycles"] == pytest.approx(whole.total, rel=5e-3)
@@ -70,7 +70,7 @@ def test_a_design_that_cannot_run_it_says_why(change, named):
 
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
-    from gradloom.rtl.cli import generate as cli_generate
+    from gradloom.cli import generate as cli_generate
 
     said = cli_generate._expected(expectation(ImageConfig()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}

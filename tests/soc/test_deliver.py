@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 
+from gradloom.delivery.board import make_board_package
+from gradloom.delivery.keys import Signer
 from gradloom.firmware.delivered import Area, Request
 from gradloom.firmware.soc_image import memory_text, trusting
-from gradloom.rtl.delivery.board import make_board_package
-from gradloom.rtl.delivery.keys import Signer
 from gradloom.sim.run.soc import SimulatedSoC
 
 from ..firmware.deliver import AT, COUNT, base_of, fresh_card

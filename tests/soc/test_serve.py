@@ -13,9 +13,9 @@ from gradloom.boards.lines import Lines
 from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, Reason, Record, encode
-from gradloom.rtl.models.lora import load_lora
+from gradloom.models.adapters.lora import load_lora
 from gradloom.sim.run.soc import SimulatedSoC
-from gradloom.sim.workloads.board_job import board_job, write_card_image
+from gradloom.systems.text.card.job import board_job, write_card_image
 
 from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 from .conftest import MEMORY

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from gradloom.models.network import Conv, Dense, Network
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.configs import ImageConfig
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings, plan_finetune
-from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.run import machine as simulation
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
-from gradloom.sim.workloads.image_rtl import run_plan
+from gradloom.systems.images.integers import fill_cache, fine_tune
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.images.program.schedule import initial_adapters
+from gradloom.systems.images.simulated import run_plan
 
 #: Small enough to build in seconds, with every engine there is.
 SMALL = ImageConfig(

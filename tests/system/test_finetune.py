@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
+from gradloom.models.network import Conv, Dense, Network
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.models.network import Conv, Dense, Network
-from gradloom.rtl.plan.images.lowering import lower
-from gradloom.rtl.plan.images.program import Settings
-from gradloom.rtl.plan.images.schedule import initial_adapters
-from gradloom.sim.reference.system import fill_cache, fine_tune
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.machine import Machine
-from gradloom.sim.workloads.image_rtl import compare, run_plan
-from gradloom.sim.workloads.mathematics import Cache, train_adapters
+from gradloom.systems.images.integers import fill_cache, fine_tune
+from gradloom.systems.images.mathematics import Cache, train_adapters
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.program import Settings
+from gradloom.systems.images.program.schedule import initial_adapters
+from gradloom.systems.images.simulated import compare, run_plan
 
 from .conftest import SMALL, small_network
 

@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.machines.presets import PRESETS, Preset
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_windows
-from gradloom.rtl.plan.diffusion.writer import lower as lower_diffusion
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.recurrent.image import CellImage
-from gradloom.rtl.plan.recurrent.onchip import HIDDEN
-from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
+from gradloom.models.adapters.lora import Adapter
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.sequences import FOLDS, spar_model, spar_windows
+from gradloom.presets import PRESETS, Preset
+from gradloom.program.descent import AdamW
 from gradloom.sim.run.designs import Design
-from gradloom.sim.workloads.diffusion_integers import IntegerDescent
-from gradloom.sim.workloads.driver import Job
-from gradloom.sim.workloads.instant import InstantTrainer, arranged
-from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
-from gradloom.sim.workloads.small_language import SmallLanguage
-from gradloom.sim.workloads.step import Training, largest, place_frozen
+from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.program.writer import lower as lower_diffusion
+from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
+from gradloom.systems.driver import Job
+from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.onchip import HIDDEN
+from gradloom.systems.sequences.program.program import CellProgram, CellSetup
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.instant import InstantTrainer, arranged
+from gradloom.systems.text.run.step import Training, largest, place_frozen
+from gradloom.systems.text.small import SmallLanguage
 
 #: Of a program: its name, its bytes, and memory contents by offset.
 Program = tuple[str, bytes, Iterable[tuple[int, bytes]]]

@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW
 from gradloom.sim.reference.encode import ACTIVATION, decode_fixed, decode_int8, encode_fixed, encode_int8
-from gradloom.sim.workloads.mathematics import int8_roundtrip, nf4_roundtrip
+from gradloom.systems.images.mathematics import int8_roundtrip, nf4_roundtrip
 
 LAST = 2.0**-11  # half the last place of a decoded nibble
 

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 from gradloom.boards.area import _mapping
+from gradloom.presets import KNOWN
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.engines.array.feet import Accumulate
 from gradloom.rtl.engines.operands import OperandQueue
-from gradloom.rtl.machines.presets import KNOWN
 from gradloom.rtl.stream.queue import LongQueue
 from gradloom.sim.run.checks import checked
 

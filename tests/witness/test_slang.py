@@ -5,10 +5,10 @@ import os
 
 import pytest
 
+from gradloom.presets import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.machines.accelerator import Accelerator
-from gradloom.rtl.machines.presets import PRESETS
 
 pytest.importorskip("pyslang", reason="pyslang is not installed: make setup")
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.models.lora import Adapter, fresh_lora
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.small_language import SMALL, frozen_of, random_tensors
-from gradloom.sim.workloads.step import StepMachine, Training
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.run.step import StepMachine, Training
+from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 MODEL = SMALL
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)

@@ -10,8 +10,8 @@ import gradloom.firmware
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.steps import STATE_BYTES, StepError, Steps
 from gradloom.rtl.formats.tiles import tile_rows
-from gradloom.rtl.plan.language.rechosen import FRACS
-from gradloom.sim.workloads.board_job import STATE
+from gradloom.systems.text.card.job import STATE
+from gradloom.systems.text.operations.rechosen import FRACS
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 

@@ -17,10 +17,10 @@ from gradloom.firmware.card import KEPT, read_header, write_card
 from gradloom.firmware.kept import newest
 from gradloom.firmware.monocypher_source import monocypher
 from gradloom.rtl.formats.tiles import tile_moments, tile_rows
-from gradloom.rtl.plan.language.rechosen import FRACS
-from gradloom.rtl.plan.language.step import lower
-from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
-from gradloom.sim.workloads.job_trainer import JobTrainer
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.transformer import LOSS, TARGETS
+from gradloom.systems.text.program.step import lower
 
 from .conftest import CONFIG
 

@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.language.accumulate import spare_bits
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.step import largest
-from gradloom.sim.workloads.trainer import Trainer
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.operations.accumulate import spare_bits
+from gradloom.systems.text.run.step import largest
+from gradloom.systems.text.run.trainer import Trainer
 
 from .conftest import MODEL, TOKENS
 

@@ -11,15 +11,15 @@ from gradloom.boards.lines import Lines
 from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import read_header
 from gradloom.firmware.kept import newest
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import SPARE
-from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
-from gradloom.sim.workloads.board_answers import RESIDENT, Answers
-from gradloom.sim.workloads.board_job import board_job
-from gradloom.sim.workloads.job_trainer import JobTrainer
-from gradloom.sim.workloads.step import Training, as_bytes, encoded
+from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.job import board_job
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.base import SPARE
+from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.run.step import Training, as_bytes, encoded
 
 from ..soc.test_serve import Line
 from .conftest import CONFIG, MODEL, TOKENS

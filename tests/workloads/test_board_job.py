@@ -12,15 +12,15 @@ import pytest
 from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import newest
 from gradloom.firmware.soc import parse_losses, parse_run
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import SPARE
-from gradloom.rtl.plan.language.rechosen import FRACS
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
-from gradloom.sim.workloads.board_answers import RESIDENT, Answers
-from gradloom.sim.workloads.board_job import STATE, board_job
-from gradloom.sim.workloads.job_trainer import JobTrainer
-from gradloom.sim.workloads.step import Training, as_bytes, encoded
+from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.job import STATE, board_job
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.base import SPARE
+from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.run.step import Training, as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
 

@@ -3,16 +3,16 @@
 import pytest
 
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
-from gradloom.rtl.machines.presets import find_preset
-from gradloom.rtl.models.language import BUILT_IN
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import EDGE, Update
-from gradloom.rtl.plan.language.planned import exponents
-from gradloom.rtl.plan.language.rechosen import FRACS
-from gradloom.rtl.plan.language.step import Layout
-from gradloom.rtl.plan.language.stepped import schedule, scheduled, stepped
-from gradloom.rtl.plan.language.training import training_operations
-from gradloom.rtl.plan.language.transformer import HEAD_MATRIX, TARGETS, Step
+from gradloom.models.language import BUILT_IN
+from gradloom.presets import find_preset
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.operations.base import EDGE, Update
+from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.training import training_operations
+from gradloom.systems.text.operations.transformer import HEAD_MATRIX, TARGETS, Step
+from gradloom.systems.text.program.planned import exponents
+from gradloom.systems.text.program.step import Layout
+from gradloom.systems.text.program.stepped import schedule, scheduled, stepped
 
 MODEL, TOKENS = BUILT_IN["smollm2-135m"], 64
 

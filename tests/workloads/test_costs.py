@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
+from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.plan.language import places
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.planned import planned_step
-from gradloom.rtl.plan.language.step import Layout, lower
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.workloads.costs import step_cost
-from gradloom.sim.workloads.step import largest, place_frozen
+from gradloom.systems.text.program import places
+from gradloom.systems.text.program.planned import planned_step
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.costs import step_cost
+from gradloom.systems.text.run.step import largest, place_frozen
 
 from .conftest import CONFIG, MODEL, TOKENS
 

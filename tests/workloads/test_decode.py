@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.language.decode import Decode
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.transformer import Step
-from gradloom.sim.reference.step import FloatStep, IntegerStep
-from gradloom.sim.workloads.decode import Decoding, beside
-from gradloom.sim.workloads.step import largest
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.integers import FloatStep, IntegerStep
+from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.run.decode import Decoding, beside
+from gradloom.systems.text.run.step import largest
 
 from .conftest import MODEL, TOKENS
 

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
+from gradloom.program.progress import check_progress
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.plan.diffusion.writer import lower
-from gradloom.rtl.plan.program.progress import check_progress
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.reference.tile_program import Machine
-from gradloom.sim.workloads.diffusion_integers import IntegerDescent, IntegerUNet, _joined
-from gradloom.sim.workloads.diffusion_steps import Stepper
-from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
+from gradloom.systems.diffusion.integers import IntegerDescent, IntegerUNet, _joined
+from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.simulated import Stepper
+from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 CONFIG = DiffusionConfig()
 #: LOAD far ahead and STORE far behind, and the other way.

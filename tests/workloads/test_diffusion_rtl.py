@@ -5,12 +5,12 @@ from dataclasses import asdict
 import numpy as np
 
 from gradloom.rtl.machines.configs import DiffusionConfig
-from gradloom.rtl.plan.diffusion.writer import lower
 from gradloom.sim.reference.tile_program import Machine as Models
 from gradloom.sim.run.machine import Machine
-from gradloom.sim.workloads.diffusion_integers import IntegerDescent
-from gradloom.sim.workloads.diffusion_steps import Stepper
-from gradloom.sim.workloads.small_diffusion import SmallDiffusion, small_unet
+from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.simulated import Stepper
+from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 #: The least array; slots for a convolution, and for an image.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)

@@ -9,16 +9,17 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import gradloom
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.datasets import mnist_test
-from gradloom.rtl.models.diffusion_lora import FILE
-from gradloom.rtl.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
+from gradloom.models.adapters.diffusion_lora import FILE
+from gradloom.models.datasets import mnist_test
+from gradloom.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
+from gradloom.presets import PRESETS
 from gradloom.sim.reference.tile_program import Machine
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.designs import Design
-from gradloom.sim.workloads import digits_diffusion, digits_pictures
-from gradloom.sim.workloads.digits_pictures import frechet, read_digits
-from gradloom.sim.workloads.noise import kept, noisy, sample, spread
+from gradloom.systems.diffusion import pictures as digits_pictures
+from gradloom.systems.diffusion import task as digits_diffusion
+from gradloom.systems.diffusion.noise import kept, noisy, sample, spread
+from gradloom.systems.diffusion.pictures import frechet, read_digits
 
 PRESET = "cdm-qta-kv260"
 IMAGES, LABELS = mnist_test()
@@ -300,7 +301,7 @@ def test_prompts_are_those_of_the_golden_steps():
 
 
 def shipped_file():
-    from gradloom.rtl.models.datasets import DATA
+    from gradloom.models.datasets import DATA
 
     path = DATA / "digits_unet.safetensors"
     assert path.stat().st_size < 4_000_000

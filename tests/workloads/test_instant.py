@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.lora import Adapter
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.instant import InstantStep
-from gradloom.rtl.plan.language.operations import Codes, Product
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.traffic import base_bytes
+from gradloom.models.adapters.lora import Adapter
+from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
-from gradloom.sim.reference.descent import Sgd
-from gradloom.sim.reference.llama import Llama, cross_entropy, rms_norm
-from gradloom.sim.workloads.instant import InstantTrainer, arranged
-from gradloom.sim.workloads.step import largest, place_frozen
+from gradloom.systems.text.mathematics import Llama, cross_entropy, rms_norm
+from gradloom.systems.text.operations.base import Codes, Product
+from gradloom.systems.text.operations.instant import InstantStep
+from gradloom.systems.text.optimizers import Sgd
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.run.instant import InstantTrainer, arranged
+from gradloom.systems.text.run.step import largest, place_frozen
 
 from .conftest import CONFIG, MODEL, TOKENS
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.plan.language.budget import Request
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.board_job import board_job
-from gradloom.sim.workloads.job_layout import laid_out, row_bytes, shape_of
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.budget import Request
+from gradloom.systems.text.card.job import board_job
+from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.steps import StepError
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import SPARE
-from gradloom.rtl.plan.language.rechosen import HEADROOM, Constants, Rechosen, due
-from gradloom.rtl.plan.language.step import lower
-from gradloom.rtl.plan.language.transformer import TARGETS
-from gradloom.rtl.plan.program.patches import Varying
-from gradloom.sim.workloads.board_job import board_job
-from gradloom.sim.workloads.job_trainer import JobTrainer
-from gradloom.sim.workloads.step import as_bytes, encoded
+from gradloom.program.descent import AdamW
+from gradloom.program.patches import Varying
+from gradloom.systems.text.card.job import board_job
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.base import SPARE
+from gradloom.systems.text.operations.rechosen import HEADROOM, Constants, Rechosen, due
+from gradloom.systems.text.operations.transformer import TARGETS
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.run.step import as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
 from .job_memory import Firmware, Window, compiled, host, state_of
@@ -142,7 +142,7 @@ HEADER = {
 
 @pytest.fixture(scope="module")
 def small(frozen):
-    from gradloom.rtl.models.lora import fresh_lora
+    from gradloom.models.adapters.lora import fresh_lora
 
     from .conftest import MODEL
 

@@ -5,14 +5,14 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.language import training as planned
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import Codes, Gradient, Product
-from gradloom.rtl.plan.language.step import Layout
-from gradloom.rtl.plan.language.traffic import base_bytes
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.step import StepMachine, largest
-from gradloom.sim.workloads.trainer import Trainer, trainer_machine
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.operations import training as planned
+from gradloom.systems.text.operations.base import Codes, Gradient, Product
+from gradloom.systems.text.program.step import Layout
+from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.run.step import StepMachine, largest
+from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 
 from .conftest import CONFIG, MODEL, TOKENS
 
@@ -100,7 +100,7 @@ def test_two_epochs_in_rtl(trainer, machine, monkeypatch):
     """Every word of the steps on two texts is the reference's; in the second epoch, where the first layer's weights
     were in memory is something else."""
     monkeypatch.setattr(
-        "gradloom.sim.workloads.trainer.StepMachine",
+        "gradloom.systems.text.run.trainer.StepMachine",
         lambda config, memory_bytes, **_: machine if memory_bytes <= 1 << 24 else None,
     )
     made, model = trainer(), trainer()

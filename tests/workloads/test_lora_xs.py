@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.models.lora_xs import fresh_cores
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.step import Training, largest
-from gradloom.sim.workloads.trainer import Trainer, trainer_machine
+from gradloom.models.adapters.lora_xs import fresh_cores
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.run.step import Training, largest
+from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS, exact_llama
 from .test_step import compared
@@ -77,7 +77,7 @@ def test_the_first_step_and_one_that_yields_and_shares_places(frozen, cores, mac
 
 def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, cores, fresh, monkeypatch):
     """Two updates of two texts each from the last layer on: words, moments and losses of the reference."""
-    monkeypatch.setattr("gradloom.sim.workloads.trainer.StepMachine", lambda config, **_: fresh)
+    monkeypatch.setattr("gradloom.systems.text.run.trainer.StepMachine", lambda config, **_: fresh)
     texts, rule = (TOKENS, TOKENS[::-1]), AdamW(lr=1e-2)
     model, made = (Trainer(frozen, cores(layers=[1], size=0), range(MODEL.layers), rule, texts=2) for _ in range(2))
     trainer_machine(made, texts, CONFIG)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.exponents import choose
-from gradloom.rtl.plan.language.operations import Loss, Product, results
-from gradloom.rtl.plan.language.transformer import Step
-from gradloom.sim.reference.llama import Llama
-from gradloom.sim.workloads.step import largest
-from gradloom.sim.workloads.trainer import Trainer
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.operations.base import Loss, Product, results
+from gradloom.systems.text.operations.exponents import choose
+from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.run.step import largest
+from gradloom.systems.text.run.trainer import Trainer
 
 from .conftest import MODEL, TOKENS
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.program.assembler import Instruction
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import VECTOR
-from gradloom.rtl.plan.language import places
-from gradloom.rtl.plan.language.again import again
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.language.transformer import LOSS
-from gradloom.rtl.plan.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.sim.workloads.step import largest, place_frozen
+from gradloom.systems.text.operations.again import again
+from gradloom.systems.text.operations.transformer import LOSS
+from gradloom.systems.text.program import places
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.step import largest, place_frozen
 
 from .conftest import CONFIG, TOKENS
 

@@ -11,8 +11,8 @@ import pytest
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Reason
 from gradloom.firmware.soc import Limits
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.board_job import board_job
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.job import board_job
 
 from .conftest import CONFIG, TOKENS
 from .power import Board, Reference, compiled
@@ -37,7 +37,7 @@ def references():
 
 @pytest.fixture
 def board(program, references, frozen, adapters, tmp_path, monkeypatch):
-    monkeypatch.setattr("gradloom.sim.workloads.board_job._ERASED", 512)
+    monkeypatch.setattr("gradloom.systems.text.card.job._ERASED", 512)
 
     def make(layers=(1,), **how):
         used = {

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Counters
+from gradloom.options import Options
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.plan.program.placed import PlacedProgram
-from gradloom.rtl.workloads import Options
 from gradloom.sim.run.counted import MismatchError, counted
 from gradloom.sim.run.machine import Ran
-from gradloom.sim.workloads.driver import Outcome
-from gradloom.sim.workloads.program_task import ProgramTask
+from gradloom.systems.driver import Outcome
+from gradloom.systems.program_task import ProgramTask
 
 CONFIG = LanguageConfig()
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from gradloom import finetune
-from gradloom.rtl.machines.presets import PRESETS
-from gradloom.rtl.models.recurrent.host import Function
-from gradloom.rtl.models.recurrent.stored import load_network
-from gradloom.rtl.models.recurrent.taps import NORM, PARTS, TapSums, scales_for, sizes_of, tap_network
-from gradloom.rtl.models.sequences import FOLDS, spar_model, spar_person, spar_windows
-from gradloom.rtl.plan.images.lowering import lower
+from gradloom.models.recurrent.host import Function
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.recurrent.taps import NORM, PARTS, TapSums, scales_for, sizes_of, tap_network
+from gradloom.models.sequences import FOLDS, spar_model, spar_person, spar_windows
+from gradloom.presets import PRESETS
 from gradloom.sim.reference import cell
-from gradloom.sim.reference.system import fill_cache
-from gradloom.sim.reference.taps import tap_sums, tap_words
-from gradloom.sim.workloads.recurrent import SHIFTS, real_taps
+from gradloom.systems.images.integers import fill_cache
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.sequences.taps import tap_sums, tap_words
+from gradloom.systems.sequences.task import SHIFTS, real_taps
 
 from ..models.recurrent.models import AUTHORS, BREVITAS
 

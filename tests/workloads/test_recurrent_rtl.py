@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradloom.rtl.models.recurrent.example import example_codes, example_network
-from gradloom.rtl.models.recurrent.host import Function
-from gradloom.rtl.models.recurrent.stored import save_network
+from gradloom.models.recurrent.example import example_codes, example_network
+from gradloom.models.recurrent.host import Function
+from gradloom.models.recurrent.stored import save_network
 
 SIZES = {
     "hidden": 8,

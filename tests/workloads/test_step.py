@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.rtl.plan.language.descent import AdamW
+from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError
-from gradloom.sim.workloads.step import largest
-from gradloom.sim.workloads.trainer import as_far_as_formats
+from gradloom.systems.text.run.step import largest
+from gradloom.systems.text.run.trainer import as_far_as_formats
 
 from .conftest import MODEL
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.machines.engines import UPDATE
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.operations import Pack
-from gradloom.sim.workloads.step import Kept, largest
-from gradloom.sim.workloads.trainer import Trainer
+from gradloom.systems.text.operations.base import Pack
+from gradloom.systems.text.run.step import Kept, largest
+from gradloom.systems.text.run.trainer import Trainer
 
 from .conftest import MODEL, TOKENS
 

@@ -8,18 +8,18 @@ import shutil
 import numpy as np
 import pytest
 
+from gradloom.delivery.board import make_board_package
+from gradloom.delivery.keys import Signer
 from gradloom.firmware.delivered import Area, Request
-from gradloom.rtl.delivery.board import make_board_package
-from gradloom.rtl.delivery.keys import Signer
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.tiles import untile_rows
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.rechosen import FRACS
-from gradloom.rtl.plan.language.step import lower
-from gradloom.rtl.plan.language.transformer import LOSS, TARGETS
-from gradloom.sim.reference.step import IntegerStep
-from gradloom.sim.workloads.board_job import STATE, board_job
-from gradloom.sim.workloads.board_trial import HELD, evaluated
-from gradloom.sim.workloads.step import Training, encoded
+from gradloom.systems.text.card.job import STATE, board_job
+from gradloom.systems.text.card.trial import HELD, evaluated
+from gradloom.systems.text.integers import IntegerStep
+from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.transformer import LOSS, TARGETS
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.run.step import Training, encoded
 
 from .conftest import CONFIG, TOKENS
 from .power import Board, compiled
@@ -75,7 +75,7 @@ def signer():
 def board(signer, frozen, adapters, tmp_path, tmp_path_factory, monkeypatch):
     if shutil.which("gcc") is None or shutil.which("g++") is None:
         pytest.skip("gcc is not installed")
-    monkeypatch.setattr("gradloom.sim.workloads.board_job._ERASED", 512)
+    monkeypatch.setattr("gradloom.systems.text.card.job._ERASED", 512)
     used = {name: each for name, each in adapters.items() if ".layers.1." in name}
     made = board_job(frozen, (TOKENS,), used, [0, 1], AdamW(lr=1e-2), 2, CONFIG, held_out=TEXT)
     program = compiled(tmp_path_factory.mktemp("trial"), MEMORY, signer.public)

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.vectors import Vector
+from gradloom.models.pack import quantize_linear
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import VECTOR
-from gradloom.rtl.models.methods import IA3, LAYERNORM
-from gradloom.rtl.models.pack import quantize_linear
-from gradloom.rtl.models.vectors import Vector
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.sim.workloads.step import Frozen, Training, largest
-from gradloom.sim.workloads.trainer import Trainer, trainer_machine
+from gradloom.systems.text.run.step import Frozen, Training, largest
+from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 
 from .conftest import CONFIG, MODEL, TOKENS, exact_llama
 from .test_step import compared
@@ -112,7 +112,7 @@ def test_factors_of_more_features_than_the_engine_holds(tensors, fresh):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_trainer_in_rtl_adds_texts_up_and_keeps_the_trunk(frozen, vectors, fresh, monkeypatch, name):
     """Two updates of two texts each from the last layer on: words, moments and losses of the reference."""
-    monkeypatch.setattr("gradloom.sim.workloads.trainer.StepMachine", lambda config, **_: fresh)
+    monkeypatch.setattr("gradloom.systems.text.run.trainer.StepMachine", lambda config, **_: fresh)
     texts = TOKENS, TOKENS[::-1]
     model, made = (
         Trainer(frozen, dict(vectors(METHODS[name], layers=[1])), range(MODEL.layers), AdamW(lr=1e-2), texts=2)

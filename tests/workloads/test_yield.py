@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.models.pack import quantize_linear
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import LINEAR, UPDATE, VECTOR
-from gradloom.rtl.models.lora import fresh_lora
-from gradloom.rtl.models.pack import quantize_linear
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.sections import PAUSE, apart, is_pause
-from gradloom.rtl.plan.language.step import Layout, lower
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.time.sections import kept_spacing, section_cycles
-from gradloom.sim.workloads.step import Frozen, Training, largest, place_frozen
+from gradloom.systems.text.program.sections import PAUSE, apart, is_pause
+from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.run.section_cycles import kept_spacing, section_cycles
+from gradloom.systems.text.run.step import Frozen, Training, largest, place_frozen
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS
 

@@ -5,9 +5,10 @@ gradloom finds them there. They import no Amaranth.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gradloom.options import Bounds, Options, option
+from gradloom.presets import Preset
 from gradloom.rtl.catalog import Unit
-from gradloom.rtl.machines.presets import Preset
-from gradloom.rtl.workloads import Bounds, Options, Workload, option
+from gradloom.workload import Workload
 
 from .parameters import ScaleConfig, ScaleLanguageConfig
 

@@ -4,8 +4,8 @@ Factors undo the drift of the features' gains.
 """
 import numpy as np
 
-from gradloom.rtl.plan.program.placed import PlacedProgram
-from gradloom.sim.workloads.program_task import ProgramTask
+from gradloom.program.placed import PlacedProgram
+from gradloom.systems.program_task import ProgramTask
 
 from .commands import FACTOR, ScaleOpcode
 from .reference import ScaleReference

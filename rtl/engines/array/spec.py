@@ -1,6 +1,7 @@
 """The array engine as a machine knows it."""
 
-from ...plugins import Named
+from gradloom.plugins import Named
+
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import BOOKS_ARG, RECORD_ARG, WORD_ARG, ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from .parameters import ArrayParameters

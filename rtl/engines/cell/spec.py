@@ -2,8 +2,9 @@
 
 from amaranth.lib.data import StructLayout
 
+from gradloom.plugins import Named
+
 from ...formats.cell import CellOpcode, CellOperands, TapArgument
-from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .parameters import CellParameters
 

@@ -1,8 +1,9 @@
 """The element engine as a machine knows it."""
 
+from gradloom.plugins import Named
+
 from ...formats.element import ElementOpcode, ElementOperands
 from ...formats.tile_records import TileArgument
-from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
 from .parameters import ElementParameters

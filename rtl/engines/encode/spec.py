@@ -1,6 +1,7 @@
 """The encode engine as a machine knows it."""
 
-from ...plugins import Named
+from gradloom.plugins import Named
+
 from ...shell.engines import EngineSpec, StorePort
 from .commands import EncodeOpcode, EncodeOperands
 from .parameters import EncodeParameters

@@ -1,6 +1,7 @@
 """The gradient engine as a machine knows it."""
 
-from ...plugins import Named
+from gradloom.plugins import Named
+
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import HIDDEN_ARG, GradientOpcode, GradientOperands
 from .parameters import GradientParameters

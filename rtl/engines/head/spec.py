@@ -1,6 +1,7 @@
 """The head as a machine knows it."""
 
-from ...plugins import Named
+from gradloom.plugins import Named
+
 from ...shell.engines import EngineSpec, LoadPort, Loop, StorePort
 from .commands import LABELS_ARG, HeadOpcode, HeadOperands
 from .parameters import HeadParameters

@@ -1,6 +1,7 @@
 """The linear engine as a machine knows it."""
 
-from ...plugins import Named
+from gradloom.plugins import Named
+
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import LANES_ARG, OPERAND_ARG, TABLE_ARG, TILE_ARG, LinearOpcode, LinearOperands
 from .parameters import LinearParameters

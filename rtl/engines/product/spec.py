@@ -1,8 +1,9 @@
 """The product engine as a machine knows it."""
 
+from gradloom.plugins import Named
+
 from ...formats.product import ProductOpcode, ProductOperands
 from ...formats.tile_records import TileArgument
-from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
 from .parameters import ProductParameters

@@ -1,7 +1,8 @@
 """The update engine as a machine knows it."""
 
+from gradloom.plugins import Named
+
 from ...formats.adamw import GradientArgument
-from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .commands import PackOperands, UpdateOpcode, UpdateOperands
 from .parameters import UpdateParameters

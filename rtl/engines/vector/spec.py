@@ -1,7 +1,8 @@
 """The vector engine as a machine knows it."""
 
+from gradloom.plugins import Named
+
 from ...formats.vector import VectorOpcode, VectorOperands
-from ...plugins import Named
 from ...shell.engines import EngineSpec, LoadPort, StorePort
 from .parameters import VectorParameters
 

@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
+from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.gates import GateStages
@@ -13,14 +16,11 @@ from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.coding import Coding
-from gradloom.rtl.models.recurrent.example import KINDS, example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
+from gradloom.systems.sequences.program.image import CellImage
 
 from ...models.recurrent.models import AUTHORS, arrays
 

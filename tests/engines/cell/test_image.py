@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.example import example_lstm, example_network
+from gradloom.models.recurrent.stored import save_network
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.coding import Coding
-from gradloom.rtl.models.recurrent.example import example_lstm, example_network
-from gradloom.rtl.models.recurrent.stored import save_network
-from gradloom.rtl.plan.recurrent.image import CellImage
-from gradloom.rtl.plan.recurrent.program import CellProgram
+from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.program import CellProgram
 
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=2, sequences=2, state_bits=8, window=16)
 WHOLE = example_network(1, 16, 3, kernel=4, stride=2, outputs=8, classes=5)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
+from gradloom.models.recurrent.front import Pooling
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.front import Pooling
-from gradloom.rtl.plan.recurrent.image import CellImage
-from gradloom.rtl.plan.recurrent.program import CellProgram, CellSetup
 from gradloom.sim.run.machine import Machine
-from gradloom.sim.workloads.answers import run_cell
+from gradloom.systems.sequences.answers import run_cell
+from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
 #: With a register behind tables, and an element a cycle.

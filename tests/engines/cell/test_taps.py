@@ -3,21 +3,21 @@
 import numpy as np
 import pytest
 
+from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
+from gradloom.models.recurrent.taps import TapSums, sizes_of
+from gradloom.program.assembler import pack
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import tap_cycles
 from gradloom.rtl.engines.cell.taps import Taps
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
 from gradloom.rtl.machines.configs import RecurrentConfig
-from gradloom.rtl.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.rtl.models.recurrent.taps import TapSums, sizes_of
-from gradloom.rtl.plan.program.assembler import pack
-from gradloom.rtl.plan.recurrent.image import CellImage
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
-from gradloom.sim.reference.taps import tap_sums, tap_words
+from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.taps import tap_sums, tap_words
 
 from .test_cell import loads, run
 

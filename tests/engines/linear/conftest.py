@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.sim.workloads.linear import Layer, LinearMachine
+from gradloom.systems.text.run.linear import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.
 SMALL = LanguageConfig(

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
-from gradloom.rtl.plan.language.jobs import ProductJob, Transfer
-from gradloom.rtl.plan.language.linear import LayerMap, LayerPlan, chain, dense_tile
-from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.sim.reference import linear as reference
-from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.jobs import ProductJob, Transfer
+from gradloom.systems.text.program.linear import LayerMap, LayerPlan, chain, dense_tile
+from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 from .test_linear_perf import LATENCIES, agree

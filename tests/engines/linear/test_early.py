@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
+from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.machines.engines import LINEAR
-from gradloom.rtl.plan.language.inputs import Inputs
-from gradloom.rtl.plan.language.side import append, load, store
-from gradloom.rtl.plan.program.assembler import Assembler, pack
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.inputs import Inputs
+from gradloom.systems.text.program.side import append, load, store
+from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 from .test_linear_perf import LATENCIES, agree

@@ -11,10 +11,10 @@ from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import Reason, newest
 from gradloom.firmware.soc import STOPPED, Job, Kept, Limits, Program
 from gradloom.rtl.formats.tiles import untile_rows
-from gradloom.rtl.plan.language.linear import LayerMap
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
-from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.linear import LayerMap
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import ProgramError
+from gradloom.program.assembler import Assembler
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE, VECTOR
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.side import append
-from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.workloads.linear import choose_exponents, errors, mathematics, reference_step, values
+from gradloom.systems.text.program.side import append
+from gradloom.systems.text.run.linear import choose_exponents, errors, mathematics, reference_step, values
 
 from .conftest import SMALL, make_layer
 from .side import Side, operations

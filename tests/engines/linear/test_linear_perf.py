@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gradloom.program.assembler import Assembler, Instruction, pack
+from gradloom.program.descent import AdamW
+from gradloom.program.progress import StuckError
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.linear.commands import TILE_ARG, TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
@@ -14,16 +17,13 @@ from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
-from gradloom.rtl.plan.language.side import Tensor, append, vector
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction, pack
-from gradloom.rtl.plan.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
-from gradloom.sim.time.products import forecast_products
 from gradloom.sim.time.timing import compare
+from gradloom.systems.text.program.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
+from gradloom.systems.text.program.side import Tensor, append, vector
+from gradloom.systems.text.run.products import forecast_products
 
 from .conftest import SMALL
 from .side import weave

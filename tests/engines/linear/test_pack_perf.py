@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.rtl.plan.language.packed import Stored
-from gradloom.rtl.plan.language.side import append, pack, unpack, update
-from gradloom.rtl.plan.program.assembler import Assembler
+from gradloom.systems.text.program.packed import Stored
+from gradloom.systems.text.program.side import append, pack, unpack, update
 
 from .conftest import SMALL
 from .test_linear_perf import LATENCIES, agree

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.configs import LanguageConfig
 from gradloom.rtl.machines.engines import VECTOR
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.language.linear import chain
-from gradloom.rtl.plan.language.side import PIECE, Tensor, append, vector
-from gradloom.rtl.plan.program.assembler import Assembler, Instruction
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.workloads.linear import choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.linear import chain
+from gradloom.systems.text.program.side import PIECE, Tensor, append, vector
+from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 from .side import Side, operations, weave

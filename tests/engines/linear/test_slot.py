@@ -16,7 +16,7 @@ from gradloom.rtl.soc.slot import Slot, firmware_header, slot_files, wrapper
 from gradloom.sim.run import runner
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
-from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 

@@ -13,15 +13,15 @@ from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.host import ProgramError
 from gradloom.firmware.soc import FAILED, Job, Kept, Program, Result, ResultKind, parse_losses
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
+from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.engines import LINEAR
-from gradloom.rtl.plan.language.linear import LayerMap
-from gradloom.rtl.plan.program.assembler import Assembler
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, SoCHost, build_soc
-from gradloom.sim.workloads.linear import LinearMachine, choose_exponents, mathematics, reference_step
+from gradloom.systems.text.program.linear import LayerMap
+from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
 

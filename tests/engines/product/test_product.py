@@ -5,12 +5,11 @@ import os
 import numpy as np
 import pytest
 
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.product.spec import SPEC
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
-from gradloom.rtl.plan.diffusion.products import Product as Of
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import ControlOpcode
@@ -18,9 +17,10 @@ from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, 
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
 from gradloom.sim.run.machine import Machine
-from gradloom.sim.time.dataflows import Array, exposed_weight
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.product import Product
+from gradloom.systems.diffusion.estimate.dataflows import Array, exposed_weight
+from gradloom.systems.diffusion.estimate.products import Product as Of
 
 from ..records import beats_of
 from .machine import CONFIG, ProductConfig

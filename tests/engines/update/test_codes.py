@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from gradloom.program.descent import AdamW
+from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.update import unit
 from gradloom.rtl.engines.update.codes import GradientCodes
 from gradloom.rtl.engines.update.commands import UpdateOpcode
@@ -14,8 +16,6 @@ from gradloom.rtl.formats.adamw import gradient_argument
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord
-from gradloom.rtl.plan.language.descent import AdamW
-from gradloom.rtl.plan.program.placed import PlacedProgram
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant

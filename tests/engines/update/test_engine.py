@@ -6,16 +6,16 @@ import functools
 import numpy as np
 import pytest
 
+from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.spec import SPEC
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.plan.language.descent import AdamW
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import Command, EngineBench, Load, Store
-from gradloom.sim.reference import descent
 from gradloom.sim.reference.update import adamw, update
+from gradloom.systems.text import optimizers as descent
 
 
 @dataclasses.dataclass

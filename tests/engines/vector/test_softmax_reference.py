@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.formats.vector import EXP2, EXPONENT_FRAC, FINE, LOG2, PROBABILITY_FRAC
-from gradloom.rtl.plan.language import vector as plan
 from gradloom.sim.reference import vector_softmax as reference
+from gradloom.systems.text.operations import vector as plan
 
 LN2 = np.log(2)
 #: Relative, of a power: the table's, and bits of an argument that are cut.

@@ -5,13 +5,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import float_logits, quantized
-from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.rtl.models.recurrent.stored import load_network, save_network, summary
+from gradloom.models.recurrent.calibrate import float_logits, quantized
+from gradloom.models.recurrent.export import export_recurrent
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.recurrent.readers.reader import load_recurrent
+from gradloom.models.recurrent.stored import load_network, save_network, summary
 from gradloom.sim.reference import cell
-from gradloom.sim.workloads.sequences import real_states
+from gradloom.systems.sequences.answer import real_states
 
 from .models import CONV, changed, saved, some_windows, unfused
 

@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import float_logits, quantized
-from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.host import FloatDense, Function
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.recurrent.reader import load_recurrent
-from gradloom.rtl.models.recurrent.stored import load_network, save_network
-from gradloom.rtl.models.recurrent.tails import commuted, with_two_logits
+from gradloom.models.recurrent.calibrate import float_logits, quantized
+from gradloom.models.recurrent.export import export_recurrent
+from gradloom.models.recurrent.host import FloatDense, Function
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.recurrent.readers.reader import load_recurrent
+from gradloom.models.recurrent.readers.tails import commuted, with_two_logits
+from gradloom.models.recurrent.stored import load_network, save_network
 from gradloom.sim.reference import cell
 
 from .models import saved, shuffled, unfused

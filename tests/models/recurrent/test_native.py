@@ -15,11 +15,11 @@ import onnx.backend.test.case.node as node_cases
 import pytest
 from onnx import helper, numpy_helper
 
-from gradloom.rtl.models.recurrent.calibrate import Bits, float_logits, float_states, quantized
-from gradloom.rtl.models.recurrent.native import load_native
-from gradloom.rtl.models.recurrent.stored import load_network, save_network
+from gradloom.models.recurrent.calibrate import Bits, float_logits, float_states, quantized
+from gradloom.models.recurrent.readers.native import load_native
+from gradloom.models.recurrent.stored import load_network, save_network
 from gradloom.sim.reference import cell as reference
-from gradloom.sim.workloads.sequences import real_states
+from gradloom.systems.sequences.answer import real_states
 
 from .models import saved, unfused
 

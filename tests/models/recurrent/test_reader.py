@@ -7,8 +7,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from gradloom.rtl.models.recurrent.export import export_recurrent
-from gradloom.rtl.models.recurrent.reader import load_recurrent
+from gradloom.models.recurrent.export import export_recurrent
+from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.sim.reference import cell
 
 from .models import AUTHORS, BREVITAS, CONV, arrays, body_of, changed, saved, shuffled, some_windows, unfused

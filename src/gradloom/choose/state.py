@@ -1,0 +1,76 @@
+"""What an interrupted choice has found so far, in the output folder."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gradloom.output import staged_file
+
+from .points import Point
+
+__all__ = ["FILE", "State"]
+
+#: In the output folder, until the choice is complete.
+FILE = "unfinished.json"
+
+
+class State:
+    """Costs of small programs and losses of finalists that are known.
+
+    Parameters
+    ----------
+    folder : Path
+    request : mapping
+        Plain data that the results depend on; what another request left behind is refused.
+    """
+
+    def __init__(self, folder: Path, request: Mapping[str, Any]) -> None:
+        self.path, self.request = folder / FILE, json.loads(json.dumps(request))
+        self.points: dict[Point, dict[str, int]] = {}
+        self.losses: dict[str, float] = {}
+        if not self.path.is_file():
+            return
+        try:
+            held = json.loads(self.path.read_text(encoding="utf-8"))
+            same = held["request"] == self.request
+            points = {_point(point): figures for point, figures in held["points"]}
+            losses = {key: math.inf if loss is None else float(loss) for key, loss in held["losses"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"output={folder}: {FILE} cannot be read ({error}); remove it, or give another -o"
+            ) from None
+        if not same:
+            raise ValueError(
+                f"output={folder}: holds the unfinished choice of another request; give another -o, or remove {FILE}"
+            )
+        self.points, self.losses = points, losses
+
+    def keep_points(self, points: Mapping[Point, Mapping[str, int]]) -> None:
+        """Notes the costs of small programs."""
+        self.points |= {point: dict(figures) for point, figures in points.items()}
+        self._write()
+
+    def keep_loss(self, key: str, loss: float) -> None:
+        """Notes the held-out loss of a finalist."""
+        self.losses[key] = loss
+        self._write()
+
+    def remove(self) -> None:
+        """The choice is complete."""
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        held = {
+            "request": self.request,
+            "points": [[asdict(point), figures] for point, figures in self.points.items()],
+            "losses": {key: loss if math.isfinite(loss) else None for key, loss in self.losses.items()},
+        }
+        with staged_file(self.path) as file:
+            file.write(json.dumps(held).encode())
+
+
+def _point(held: Mapping[str, Any]) -> Point:
+    return Point(**{**held, "targets": tuple(held["targets"])})

@@ -1,0 +1,187 @@
+"""The verb finetune."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gradloom.options import Options
+from gradloom.presets import KNOWN, PRESETS, Preset
+
+from .app import app
+from .arguments import Json, PresetName
+from .options import given, parameters
+from .output import ONE_LOGIT, counted, print_json, progress_bar, say, say_card
+
+__all__ = ["finetune", "take_plugins"]
+
+Progress = Callable[[int, int, str], None]
+
+
+def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a function that ends in keywords a full signature.
+
+    It is the one that the kinds of workloads have.
+    """
+    own = inspect.signature(function)
+    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*kept, *parameters(command=False)])  # type: ignore[attr-defined]
+    return function
+
+
+@_keywords
+def finetune(
+    preset: str,
+    request: Options | None = None,
+    *,
+    output: Path | str = "finetune",
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fine-tunes adapters and writes the results to ``output``.
+
+    They are ``metrics.json``, the adapter and ``loss.png``.
+
+    Parameters
+    ----------
+    preset : str
+        Name of a preset.
+    request : Options, optional
+        Options as the dataclass of the preset's workload (:class:`gradloom.ImageOptions`, ...), or, in place of it,
+        each by its name.
+    output : path
+        Folder of the results.
+    progress : callable, optional
+        ``progress(done, total, text)``; a ``total`` of 0 is not known.
+
+    Returns
+    -------
+    dict
+        What ``metrics.json`` holds; its ``units`` name the unit of each entry. ``diverged`` has the reasons if the
+        fine-tune diverged.
+
+    Raises
+    ------
+    ValueError
+        The request: field, value, bound. Nothing is written.
+    gradloom.sim.run.counted.MismatchError
+        Simulated RTL differs from its reference.
+    """
+    found = KNOWN.find(preset)
+    if not found.workload.can("prepare"):
+        raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
+    if request is None:
+        request = found.workload.options(preset, given(options))
+    elif not isinstance(request, found.workload.takes):
+        raise ValueError(f"request={type(request).__name__}: must be {found.workload.takes.__name__} for {preset}")
+    elif given(options):
+        raise ValueError(f"{next(iter(given(options)))}: must be within request, which is given")
+    from gradloom.systems.driver import finetune as run
+
+    result: dict[str, Any] = run(found, request, output=output, progress=progress)
+    return result
+
+
+def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) -> None:
+    """Fine-tune adapters on the generated hardware, or in float.
+
+    The hardware is simulated, or is its reference.
+
+    Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
+    """
+    with progress_bar(as_json) as progress:
+        metrics = finetune(preset, output=output, progress=progress, **options)
+    if as_json:
+        print_json(metrics)
+    else:
+        _say_tuned(metrics, output)
+    if metrics.get("diverged"):
+        smaller = f"--lr than {metrics['lr']:g}"
+        if metrics.get("momentum"):
+            smaller += f", or --momentum than {metrics['momentum']:g}"
+        print(
+            f"gradloom: the fine-tune diverged: {'; '.join(metrics['diverged'])}; the results are in {output}; try a "
+            f"smaller {smaller}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(4)
+
+
+def take_plugins(arguments: Sequence[str]) -> None:
+    """Gives the verb ``finetune`` the options of plug-ins' presets.
+
+    They are those that ``arguments`` name, or all for its help.
+
+    Others are not imported.
+    """
+    helps = "--help" in arguments
+    named = {name: KNOWN[name] for name in KNOWN if name not in _OWN and (helps or name in arguments)}
+    _as_command(_finetune_verb, {**_OWN, **named})
+
+
+#: The house's own presets.
+_OWN = PRESETS
+
+
+def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _OWN) -> Callable[..., None]:
+    """The verb with the options of all kinds of workloads of ``presets``."""
+    keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]
+    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
+            keyword("output", default=Path("finetune"), annotation=folder),
+            *parameters(presets, command=True),
+            keyword("as_json", default=False, annotation=Json),
+        ]
+    )
+    return function
+
+
+app.command(
+    "finetune",
+    epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
+    "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60\n\n"
+    "Example: gradloom finetune edge-qlora-genesys2 --text mine.txt --steps 20 -o run",
+)(_as_command(_finetune_verb))
+
+
+def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
+    """Prints the results of a fine-tune, or the contents of its card."""
+    if "card_bytes" in metrics:
+        what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
+        say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
+        say(
+            f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
+            f"{output / 'job.json'}"
+        )
+        return
+    if metrics.get("one_logit"):
+        say(ONE_LOGIT)
+    if "accuracy_before" in metrics:
+        say(
+            f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
+            f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
+        )
+    else:
+        after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
+        say(
+            f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after {metrics['steps']} steps; results "
+            f"are in {output}"
+        )
+    if metrics.get("tokens_left_out"):
+        say(
+            f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
+            f"the text's {metrics['tokens']:,} tokens are left out"
+        )
+    clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
+    if clipped:
+        say(f"{clipped:,} words clipped")
+    if metrics["cycles"]:
+        cycles, mhz = metrics["cycles"]["total"], metrics["clock_mhz"]
+        said = counted(cycles, metrics["forecast"]["total"])
+        say(f"{said}; {cycles / (1e3 * mhz):.2f} ms at {mhz} MHz")

@@ -1,0 +1,170 @@
+"""Quantised GRU and plain cells: real numbers and equal integers.
+
+There is no hardware for them: import, integer reference and floating point only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from .coding import Coding, bounds_of, looked_up, narrowed, told_of
+from .lstm import Gate, Gated, common_units, gate_integers
+
+__all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell"]
+
+
+@dataclass(frozen=True, eq=False)
+class RnnCell(Gated):
+    """``h = output(tanh(accumulator(W x + U h + bias)))``.
+
+    Attributes
+    ----------
+    gates : mapping
+        ``new``, whose output is the hidden state.
+    """
+
+    gates: dict[str, Gate]
+    name: str = ""
+
+    @property
+    def hidden(self) -> Coding:
+        """Of the hidden state."""
+        return self.gates["new"].output
+
+    def integers(self, source: Coding) -> "IntegerRnn":
+        """See :class:`~gradloom.models.recurrent.network.Cell`."""
+        return IntegerRnn(self, source)
+
+
+@dataclass(frozen=True, eq=False)
+class GruCell(Gated):
+    """A quantised GRU cell: ``h = hidden(z h + (1 - z) n)``.
+
+    The new state is ``n = tanh(accumulator(W x + bias + r inner(U h + inner_bias)))``.
+
+    Attributes
+    ----------
+    gates : mapping
+        ``update`` (z), ``reset`` (r) and ``new`` (n).
+    inner : Coding
+    inner_bias : array ``[hidden]``
+    hidden : Coding
+    """
+
+    gates: dict[str, Gate]
+    inner: Coding
+    inner_bias: np.ndarray
+    hidden: Coding
+    name: str = ""
+
+    def integers(self, source: Coding) -> "IntegerGru":
+        """See :class:`~gradloom.models.recurrent.network.Cell`."""
+        return IntegerGru(self, source)
+
+
+class IntegerRnn:
+    """An :class:`RnnCell` in integers.
+
+    See :class:`~gradloom.models.recurrent.lstm.IntegerCell`.
+    """
+
+    gates = ("new",)
+
+    def __init__(self, cell: RnnCell, source: Coding) -> None:
+        self.cell, self.source = cell, source
+        made = gate_integers(cell.gates["new"], source, cell.hidden)
+        self.factors, self.accumulator, self.table = made.factors, made.accumulator, made.table
+        self.reach = {"new": made.reach}
+        self.w, self.u = cell.gates["new"].w, cell.gates["new"].u
+        self.state_range = cell.hidden.lo, cell.hidden.hi
+
+    def quantizers(self) -> Iterator[dict[str, object]]:
+        """What each quantiser became."""
+        gate = self.cell.gates["new"]
+        yield told_of("new state's accumulator", gate.accumulator.name, self.accumulator, self.reach["new"])
+        yield looked_up("tanh of the new state", gate.output, self.table, gate.accumulator.lo)
+
+
+class IntegerGru:
+    """A :class:`GruCell` in integers.
+
+    See :class:`~gradloom.models.recurrent.lstm.IntegerCell`.
+
+    Attributes
+    ----------
+    factors : mapping
+        By gate, of ``W x`` and of ``U h``; of ``new``, of ``W x`` and of the product of the reset gate's code with the
+        code of ``inner``.
+    sum_factors : tuple of int
+        Of ``z h`` and of ``(1 - z) n``.
+    one : int
+        Code of 1 of the update gate.
+    """
+
+    gates = ("update", "reset", "new")
+
+    def __init__(self, cell: GruCell, source: Coding) -> None:
+        self.cell, self.source = cell, source
+        self.reach: dict[str, tuple[int, int]] = {}
+        self.factors, self.accumulators, self.tables = {}, {}, {}
+        for name in ("update", "reset"):
+            made = gate_integers(cell.gates[name], source, cell.hidden)
+            self.factors[name], self.accumulators[name] = made.factors, made.accumulator
+            self.tables[name], self.reach[name] = made.table, made.reach
+        self._new()
+        self.w = np.concatenate([cell.gates[name].w for name in self.gates])
+        self.u = np.concatenate([cell.gates[name].u for name in self.gates])
+        self.state_range = cell.hidden.lo, cell.hidden.hi
+        self._hidden()
+
+    def _new(self) -> None:
+        cell, gate = self.cell, self.cell.gates["new"]
+        hidden, reset = cell.hidden, narrowed(cell.gates["reset"].output, self.tables["reset"])
+        units = [Fraction(float(each)) * Fraction(hidden.scale) for each in gate.u_scale]
+        self.inner = cell.inner.requantizer(units, [Fraction(float(each)) for each in cell.inner_bias])
+        self.reach["inner"] = bounds_of((gate.u, 1, hidden.lo, hidden.hi))
+        gated = Fraction(reset.scale) * Fraction(cell.inner.scale)
+        x_units = [Fraction(float(each)) * Fraction(self.source.scale) for each in gate.w_scale]
+        fx, fh, unit = common_units(gate, x_units, [gated] * len(x_units))
+        self.factors["new"] = fx, fh
+        bias = [Fraction(float(each)) for each in gate.bias]
+        self.accumulators["new"] = gate.accumulator.requantizer(unit, bias)
+        low, high = bounds_of((gate.w, fx, self.source.lo, self.source.hi))
+        ends = [fh * a * b for a in (reset.lo, reset.hi) for b in (cell.inner.lo, cell.inner.hi)]
+        self.reach["new"] = low + min(ends), high + max(ends)
+        self.tables["new"] = gate.table()
+
+    def _hidden(self) -> None:
+        cell = self.cell
+        update, new = (narrowed(cell.gates[name].output, self.tables[name]) for name in ("update", "new"))
+        self.one = round(1 / update.scale)
+        if self.one * Fraction(update.scale) != 1:
+            raise ValueError(
+                f"node {cell.name!r}: 1 minus the update gate, whose scale {update.scale:.9g} must be one over an "
+                "integer"
+            )
+        ratio = Fraction(cell.hidden.scale) / Fraction(new.scale)
+        self.sum_factors = ratio.numerator, ratio.denominator
+        unit = Fraction(update.scale) * Fraction(new.scale) / ratio.denominator
+        self.hidden = cell.hidden.requantizer([unit], [Fraction(0)])
+        kept = [ratio.numerator * a * b for a in (update.lo, update.hi) for b in (cell.hidden.lo, cell.hidden.hi)]
+        rest = (self.one - update.hi, self.one - update.lo)
+        added = [ratio.denominator * a * b for a in rest for b in (new.lo, new.hi)]
+        self.reach["hidden"] = min(kept) + min(added), max(kept) + max(added)
+
+    def quantizers(self) -> Iterator[dict[str, object]]:
+        """What each quantiser became."""
+        cell = self.cell
+        for name in self.gates:
+            yield told_of(
+                f"{name} accumulator", cell.gates[name].accumulator.name, self.accumulators[name], self.reach[name]
+            )
+        yield told_of("product with the hidden state", cell.inner.name, self.inner, self.reach["inner"])
+        for name in self.gates:
+            gate = cell.gates[name]
+            yield looked_up(
+                f"{gate.activation} of the {name} gate", gate.output, self.tables[name], gate.accumulator.lo
+            )
+        yield told_of("hidden state", cell.hidden.name, self.hidden, self.reach["hidden"])

@@ -1,0 +1,151 @@
+"""What a graph makes of hidden states, as steps of the host."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ...files.onnx_graph import OnnxGraph
+from ..host import FloatDense, Function
+from .expressions import Activated, Affine, Clipped, Coded, Expression, Rectified, Reduced, Result, Stacked
+
+__all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "whole", "with_two_logits", "with_zero"]
+
+#: Results that recurrent nodes give themselves.
+_STATES = ("all", "end", "last", "first", "state", "states")
+
+
+def behind_results(value: Expression, where: str) -> tuple[Result | Stacked, list[Expression]]:
+    """Hidden states, and what follows them, each on the one before.
+
+    ``where`` begins the refusal of anything else.
+    """
+    found: list[Expression] = []
+    while not isinstance(value, (Result, Stacked)):
+        if isinstance(value, Affine):
+            if len(value.terms) != 1:
+                raise ValueError(f"node {value.name!r}: one dense layer on one source is supported")
+            found.append(value)
+            value = value.terms[0][0]
+        elif isinstance(value, (Rectified, Activated, Clipped, Reduced)):
+            found.append(value)
+            value = value.source
+        else:
+            coding = value.coding if isinstance(value, Coded) else value
+            name = getattr(coding, "name", "")
+            what = "its quantiser" if isinstance(value, Coded) else "what it makes"
+            raise ValueError(
+                (f"node {name!r}: {what}" if name else where)
+                + " is not supported behind the recurrent nodes: only dense layers, Relu, Sigmoid, Tanh, Clip, "
+                "Softmax, LogSoftmax, and the last, mean or maximum of all steps"
+            )
+    return value, found[::-1]
+
+
+def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[Result | None, list[Expression]]:
+    """The answer of a graph: hidden states, and what follows them.
+
+    None: its outputs are states alone. Two answers, and an output that is no answer, are refused.
+    """
+    answers: dict[int, tuple[str, Result, list[Expression]]] = {}
+    for name in graph.outputs:
+        if name not in values:
+            raise ValueError(f"output {name!r} is constant: it must depend on the input")
+        source, steps = behind_results(values[name], f"output {name!r}: it")
+        if steps and isinstance(source, Stacked):
+            raise ValueError(f"output {name!r}: it mixes states of several layers")
+        if isinstance(source, Result) and (steps or source.what not in _STATES):
+            answers[id(values[name])] = name, source, steps
+    if len(answers) > 1:
+        names = " and ".join(repr(name) for name, _, _ in answers.values())
+        raise ValueError(f"outputs {names}: one answer beside the recurrent states is supported: export one of them")
+    if not answers:
+        return None, []
+    ((_, source, steps),) = answers.values()
+    return source, steps
+
+
+def whole(source: Result, steps: list[Expression], ways: int) -> tuple[Result, list[Expression]]:
+    """One direction of two as both, with weights of 0 for the other."""
+    if len(source.ways) == ways or ways != 2:
+        return source, steps
+    (way,), both = source.ways, replace(source, ways=(0, 1))
+    if steps and isinstance(first := steps[0], Affine):
+        _, codes, scale = first.terms[0]
+        rest = steps[1:]
+    else:
+        codes, scale, rest = np.eye(source.units), np.ones(source.units), steps
+        first = Affine((), np.zeros(source.units), "direction")
+    parts = [codes, np.zeros_like(codes)]
+    wide = np.concatenate(parts if way == 0 else parts[::-1], axis=1)
+    return both, [replace(first, terms=((both, wide, scale),)), *rest]
+
+
+def pick_of(source: Result, steps: list[Expression], ways: int) -> str:
+    """Name of the hidden states that reach the answer.
+
+    ``ways``: directions of the last layer.
+    """
+    if source.what in ("all", "mean", "max"):
+        return source.what
+    if source.what == "last" or (source.what == "end" and ways == 1):
+        return "last"
+    if source.what == "end":
+        return "ends"
+    raise ValueError(f"{_first(steps)}: its input is not the hidden state")
+
+
+def _first(steps: list[Expression]) -> str:
+    return f"node {steps[0].name!r}" if steps and hasattr(steps[0], "name") else "the answer"
+
+
+def steps_of(expressions: Iterable[Expression]) -> list[FloatDense | Function]:
+    """Steps of the host; dense layers right behind each other are one."""
+    made: list[FloatDense | Function] = []
+    for each in expressions:
+        if isinstance(each, Affine):
+            _, codes, scale = each.terms[0]
+            weight, bias = codes * np.asarray(scale, np.float64)[:, None], each.bias
+            if made and isinstance(before := made[-1], FloatDense):
+                weight, bias = weight @ before.weight, weight @ before.bias + bias
+                made.pop()
+            made.append(FloatDense(weight=weight, bias=bias, name=each.name))
+        elif isinstance(each, Clipped):
+            made.append(Function(op="clip", name=each.name, lo=each.lo, hi=each.hi))
+        elif isinstance(each, Rectified):
+            made.append(Function(op="relu", name=each.name))
+        elif isinstance(each, (Activated, Reduced)):
+            made.append(Function(op=each.kind, name=each.name))
+    return made
+
+
+def commuted(pick: str, head: object, tail: list[FloatDense | Function]) -> tuple[str, list[FloatDense | Function]]:
+    """A dense layer in front of the last or the mean of steps is behind it."""
+    if head is not None and pick == "all" and tail and isinstance(tail[0], Function) and tail[0].op in ("last", "mean"):
+        return tail[0].op, tail[1:]
+    return pick, tail
+
+
+def with_two_logits(rows: int | None, tail: list[FloatDense | Function]) -> tuple[bool, list[FloatDense | Function]]:
+    """One logit of two classes as two, of which the first is 0.
+
+    A Sigmoid behind it is part of that. ``rows``: outputs of the head, None where there is none. Returns whether the
+    head is to get a row of zeros in front, and the tail.
+    """
+    at = max((n for n, each in enumerate(tail) if isinstance(each, FloatDense)), default=-1)
+    after = [each for each in tail[at + 1 :] if isinstance(each, Function)]
+    last = tail[at] if at >= 0 else None
+    count = len(last.bias) if isinstance(last, FloatDense) else rows
+    picks = after[:-1] if after and after[-1].op == "sigmoid" else after
+    if count != 1 or any(each.op not in ("last", "mean", "max") for each in picks):
+        return False, tail
+    if not isinstance(last, FloatDense):
+        return True, [*picks]
+    two = FloatDense(weight=with_zero(last.weight), bias=with_zero(last.bias), name=last.name)
+    return False, [*tail[:at], two, *picks]
+
+
+def with_zero(array: np.ndarray) -> np.ndarray:
+    """``array`` behind a row of zeros."""
+    made: np.ndarray = np.concatenate([np.zeros_like(array), array])
+    return made

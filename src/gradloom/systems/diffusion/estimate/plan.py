@@ -1,0 +1,123 @@
+"""Memory, traffic and products of fine-tuning a UNet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradloom.models.files.unet import UNet
+
+from ..operations import Operation, adapted
+from ..unet import TARGETS, operations
+from .products import Product, backward, forward, narrow_tensors, of_prompt, parameters
+
+__all__ = ["ARRAY", "memory", "planned"]
+
+#: Rows and columns of the array that products are counted on, unless asked otherwise: those of ``cdm-qta-kv260``.
+ARRAY = (64, 32)
+
+
+def planned(
+    net: UNet,
+    *,
+    only: str = "all",
+    rank: int = 8,
+    targets: str = "cross-attention",
+    text: int = 77,
+    batch: int = 1,
+    array: tuple[int, int] = ARRAY,
+    known_prompt: bool = False,
+) -> dict[str, Any]:
+    """Products of a LoRA step on ``batch`` images, sums and memory.
+
+    ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix.
+    A product's operands are a byte each, results one, or two where not only products read them.
+
+    Cycles are those of an array that loads a tile under the one
+    before; of a stationary second operand; no vector engine and no memory port.
+
+    ``known_prompt``: its products with frozen weights are in memory, and are no products of the step.
+    """
+    if targets not in TARGETS:
+        raise ValueError(f"targets={targets}: must be one of {', '.join(TARGETS)}")
+    if only not in ("all", "cross-attention"):
+        raise ValueError(f"only={only}: must be all or cross-attention")
+    for name, value, most in (("batch", batch, 64), ("rows", array[0], 256), ("columns", array[1], 256)):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name}={value}: must be from 1 to {most}")
+    if not rank:
+        raise ValueError("rank=0: must be 1, 2, 4, 8, 16 or 32")
+    plain = operations(net, text=text)
+    learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
+    ways = {"forward": forward(learnt, batch, known=known_prompt), "backward": backward(learnt, batch)}
+    products = [_row(way, each, array) for way, made in ways.items() for each in made if _wanted(each, only)]
+    cycles = sum(row["cycles"] for row in products)
+    macs = sum(row["macs"] for row in products)
+    return {
+        "model": net.name,
+        "only": only,
+        "rank": rank,
+        "targets": targets,
+        "seq": text,
+        "batch": batch,
+        "array": list(array),
+        "known_prompt": known_prompt,
+        "parameters": sum(parameters(plain).values()),
+        "adapter_parameters": _adapters(learnt),
+        "forward_macs": sum(each.macs for each in forward(plain, batch)),
+        "step_macs": macs,
+        "cycles": cycles,
+        "utilisation": round(macs / (cycles * array[0] * array[1]), 4) if cycles else 0.0,
+        "bytes": sum(row["bytes"] for row in products),
+        "bytes_a_cycle": round(sum(row["bytes"] for row in products) / cycles, 2) if cycles else 0.0,
+        "memory": memory(learnt, batch, known_prompt=known_prompt),
+        "products": products,
+    }
+
+
+def _wanted(product: Product, only: str) -> bool:
+    return only == "all" or (".attn2.to_" in product.layer)
+
+
+def _row(way: str, product: Product, array: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "layer": product.layer,
+        "way": way,
+        "part": product.part,
+        "m": product.m,
+        "n": product.n,
+        "k": product.k,
+        "times": product.times,
+        "macs": product.macs,
+        "cycles": product.cycles(*array),
+        "utilisation": round(product.utilisation(*array), 4),
+        "bytes": product.bytes,
+    }
+
+
+def _adapters(learnt: Sequence[Operation]) -> int:
+    return sum(each.rank * (each.i[0].features + each.o.features) for each in adapted(learnt))
+
+
+def memory(
+    operations: Sequence[Operation], batch: int, *, float32: bool = False, known_prompt: bool = False
+) -> dict[str, int]:
+    """Bytes by purpose of a step on ``batch`` images.
+
+    Weights take a byte each, norms' and biases 16 bits, adapters and moments 32. All results of the forward pass are
+    counted, without reuse and without attention's probabilities: at 8 bits what only products read, others at 16.
+    ``float32``: the same values at 4 bytes each. ``known_prompt``: its products with frozen weights are there in place
+    of these weights.
+    """
+    known = [each for each in operations if known_prompt and of_prompt(each)]
+    matrices = sum(w.size for each in operations if each not in known for w in each.weights if len(w.shape) > 1)
+    vectors = sum(w.size for each in operations for w in each.weights if len(w.shape) == 1)
+    narrow = narrow_tensors(operations)
+    kept = sum(
+        (4 if float32 else 1 if each.o.name in narrow else 2) * each.o.rows * each.o.features for each in operations
+    )
+    return {
+        "frozen_codes": 4 * matrices if float32 else matrices,
+        "norms_and_biases": (4 if float32 else 2) * vectors,
+        "adapters_and_moments": 12 * _adapters(operations),
+        "forward_results": batch * kept,
+        "known_prompt": (4 if float32 else 2) * batch * sum(each.o.rows * each.o.features for each in known),
+    }

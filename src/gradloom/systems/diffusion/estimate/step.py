@@ -1,0 +1,433 @@
+"""Bounds of a UNet's LoRA step on the diffusion machine, by shape.
+
+An operation's bound is the most that one of these needs: the array, the element engine, the norm engine, beats that are
+read, beats that are written. Within an operation nothing waits for anything else; operations count one after another.
+So the sum of the bounds is an estimate of a program that goes through memory with every record.
+
+Sizes may be any, also where no program is written yet. A tensor that an engine has in its slots is not read again.
+Where neither operand of a product fits, the order counts that reads least: through columns of tiles, and the stream
+again for each; or through blocks of as many rows of tiles as the slots hold, and what is kept again for each. Sums over
+more tiles than slots count as if results had room for them.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradloom.rtl.engines.element.engine import ElementEngine
+from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
+from gradloom.rtl.formats.tile_records import BEAT
+from gradloom.sim.time.norm import norm_cycles
+
+from ..operations import (
+    Activation,
+    Add,
+    Attention,
+    Concat,
+    Convolution,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    Operation,
+    Shift,
+    Tensor,
+    Upsample,
+    adapted,
+    with_gradients,
+)
+from .products import backward, forward, of_prompt
+
+__all__ = ["UNITS", "Bound", "step_bounds", "summed"]
+
+#: What an operation may wait for.
+UNITS = ("array", "element", "norm", "read", "write")
+#: Features of a beat of the element engine, and words of a beat.
+_CODES, _WORDS = 8, 4
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A tensor of all images: ``count`` matrices."""
+
+    name: str
+    rows: int
+    features: int
+    count: int = 1
+
+    @property
+    def tiles(self) -> int:
+        """Its records."""
+        return self.count * -(-self.rows // EDGE) * -(-self.features // EDGE)
+
+    def beats(self, bits: int) -> int:
+        """Of all its records."""
+        whole, rest = divmod(self.features, EDGE)
+        row = whole * (EDGE * bits // (8 * BEAT)) + -(-rest * bits // (8 * BEAT))
+        return self.tiles + self.count * self.rows * row
+
+
+@dataclass
+class Bound:
+    """Cycles of each of :data:`UNITS` for an operation."""
+
+    layer: str
+    way: str
+    array: int = 0
+    element: int = 0
+    norm: int = 0
+    read: int = 0
+    write: int = 0
+
+    @property
+    def cycles(self) -> int:
+        """The most of them."""
+        return max(getattr(self, unit) for unit in UNITS)
+
+
+@dataclass
+class _Slots:
+    """Tensors whose records lie in slots of a port, the last one used last."""
+
+    count: int
+    held: dict[str, int] = field(default_factory=dict)
+
+    def beats(self, x: _Matrix, bits: int, again: float, share: float = 1.0) -> int:
+        """Beats that are read for it.
+
+        ``again``: how often, where it does not fit.
+        """
+        tiles = round(x.tiles * share)
+        if tiles > self.count:
+            self.held.clear()
+            return round(x.beats(bits) * share * again)
+        there = self.held.pop(x.name, None)
+        while sum(self.held.values()) + tiles > self.count:
+            del self.held[next(iter(self.held))]
+        self.held[x.name] = tiles
+        return 0 if there else round(x.beats(bits) * share)
+
+
+class _Step:
+    """Goes through a step as the program does, tensor by tensor."""
+
+    def __init__(
+        self, operations: Sequence[Operation], batch: int, config: Any, array: tuple[int, int], known: bool
+    ) -> None:
+        self.operations, self.batch, self.config, self.columns = operations, batch, config, array[1]
+        self.known = known
+        self.array: dict[tuple[str, str], int] = {}
+        ways = {"forward": forward(operations, batch, known=known), "backward": backward(operations, batch)}
+        for way, made in ways.items():
+            for each in made:
+                key = (each.layer, way)
+                self.array[key] = self.array.get(key, 0) + each.cycles(*array)
+        self.needed = with_gradients(operations)
+        self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
+        self.bounds: list[Bound] = []
+        self.reads: dict[str, set[int]] = {}
+        self.made: list[tuple[Bound, _Matrix]] = []
+        self.slots = {
+            "x": _Slots(config.x_slots),
+            "w": _Slots(config.w_slots),
+            "element": _Slots(config.element_slots),
+            "norm": _Slots(config.norm_slots),
+        }
+
+    def run(self) -> list[Bound]:
+        """All bounds, in the order of the operations."""
+        for each in self.operations:
+            self._forward(each)
+        last = self.operations[-1].o
+        loss = self._begin("loss", "backward")
+        error, noise = self._like(last, "error"), self._like(last, "noise")
+        self._elements(loss, error, self._of(last), noise)
+        gradient = self._like(last, "gradient")
+        self._elements(loss, gradient, error)
+        self._backward(gradient)
+        self._update()
+        for bound, made in self.made:
+            bound.write += sum(made.beats(bits) for bits in self.reads.get(made.name, ()))
+        return self.bounds
+
+    # -- pieces ------------------------------------------------------------------------------------------------
+
+    def _begin(self, layer: str, way: str) -> Bound:
+        self.bounds.append(Bound(layer, way, array=self.array.get((layer, way), 0)))
+        return self.bounds[-1]
+
+    def _of(self, tensor: Tensor) -> _Matrix:
+        return self._like(tensor, tensor.name)
+
+    def _like(self, tensor: Tensor, name: str) -> _Matrix:
+        return _Matrix(name, self.batch * tensor.rows, tensor.features)
+
+    def _read(self, bound: Bound, port: str, x: _Matrix, bits: int, again: float = 1, share: float = 1.0) -> None:
+        self.reads.setdefault(x.name, set()).add(bits)
+        bound.read += self.slots[port].beats(x, bits, again, share)
+
+    def _product(
+        self, bound: Bound, made: _Matrix, x: _Matrix, w: _Matrix, share: float = 1.0, columns: float | None = None
+    ) -> None:
+        """In the order of tiles that reads least.
+
+        ``columns``: columns of tiles that a tile of the stream serves; all of the result's unless given.
+        """
+        columns = -(-made.features // EDGE) if columns is None else columns
+        held = self.config.x_slots // -(-x.features // EDGE)
+        blocks = -(-x.rows // (EDGE * held)) if held else math.inf
+        if w.tiles <= self.config.w_slots:
+            blocks = 1
+        by_columns = x.beats(NARROW) * share * columns + w.beats(NARROW)
+        by_rows = x.beats(NARROW) * share + w.beats(NARROW) * blocks
+        again = (1, int(blocks)) if by_rows < by_columns else (columns, 1)
+        self._read(bound, "x", x, NARROW, again[0], share)
+        self._read(bound, "w", w, NARROW, again[1])
+        self.made.append((bound, made))
+
+    @staticmethod
+    def _columns(each: Attention, features: int) -> float:
+        """Columns of tiles that a head has a part of, on average."""
+        size = features // each.heads
+        parts = [range(head * size // EDGE, -(-(head + 1) * size // EDGE)) for head in range(each.heads)]
+        return sum(map(len, parts)) / each.heads
+
+    def _elements(self, bound: Bound, made: _Matrix, *operands: _Matrix, steps: int = 1) -> None:
+        for each in operands:
+            self._read(bound, "element", each, WIDE)
+        bound.element += steps * made.count * made.rows * -(-made.features // _CODES)
+        bound.element += made.tiles * (ElementEngine.start + ElementEngine.finish)
+        self.made.append((bound, made))
+
+    def _norm(self, bound: Bound, made: _Matrix, each: Operation, operands: Sequence[_Matrix]) -> None:
+        """Statistics, then results; of a gradient both of them twice."""
+        for x in operands:
+            self._read(bound, "norm", x, WIDE)
+        back = len(operands) > 1
+        opcodes = (NormOpcode.SUMS, NormOpcode.BACK_SUMS) if back else (NormOpcode.SUMS,)
+        result = NormOpcode.BACK if back else NormOpcode.NORM
+        features, by_row = min(EDGE, made.features), isinstance(each, LayerNorm)
+        size = made.rows // self.batch
+        rows = min(EDGE, made.rows if by_row else size)
+        wide, high = -(-made.features // EDGE), -(-size // EDGE)
+        whole = {"rows": rows - 1, "features": features - 1, "tiles": (wide if by_row else high) - 1}
+        gathered = (made.rows // rows) if by_row else self.batch * wide
+        written = gathered * (wide if by_row else high)
+        lanes = self.config.norm_lanes
+        bound.norm += gathered * sum(norm_cycles(opcode, whole, by_row, lanes) for opcode in opcodes)
+        bound.norm += written * norm_cycles(result, whole, by_row, lanes)
+        self.made.append((bound, made))
+
+    def _soft(self, bound: Bound, made: _Matrix, opcode: NormOpcode, *operands: _Matrix) -> None:
+        for x in operands:
+            self._read(bound, "norm", x, WIDE)
+        whole, rest = divmod(made.rows, EDGE)
+        # Rows of keys beyond a tile would be tiles of a row of sums.
+        tiles, features = -(-made.features // EDGE), min(EDGE, made.features)
+        for rows, count in ((EDGE, whole), (rest, 1)):
+            if rows:
+                given = {"rows": rows - 1, "features": features - 1}
+                bound.norm += made.count * count * tiles * norm_cycles(opcode, given, True, self.config.norm_lanes)
+        self.made.append((bound, made))
+
+    def _weights(self, each: Linear | Convolution) -> _Matrix:
+        taps = 9 if isinstance(each, Convolution) else 1
+        return _Matrix(f"{each.layer}.weight", each.i[0].features, each.o.features, taps)
+
+    def _adapter(self, each: Linear) -> tuple[_Matrix, _Matrix]:
+        a = _Matrix(f"{each.layer}.a", each.rank, each.i[0].features)
+        return a, _Matrix(f"{each.layer}.b", each.o.features, each.rank)
+
+    def _share(self, each: Convolution, *, back: bool) -> float:
+        """Reads of a tile of the stream for a column of tiles."""
+        side, other = (each.i[0], each.o) if back else (each.o, each.i[0])
+        if other.name in self.risen:
+            other = Tensor(other.name, other.rows // 4, other.features, other.side // 2)
+        return _reads(side.side, other.side)
+
+    def _bias(self, bound: Bound, each: Linear | Convolution) -> None:
+        """Rows of a bias stream as those of a product."""
+        if each.bias:
+            bound.array += self.batch * each.o.rows * -(-each.o.features // self.columns)
+
+    # -- forward -----------------------------------------------------------------------------------------------
+
+    def _forward(self, each: Operation) -> None:
+        name = each.layer if isinstance(each, Linear | Convolution) else each.o.name
+        bound, made = self._begin(name, "forward"), self._of(each.o)
+        given = [self._of(t) for t in each.i]
+        match each:
+            case Linear():
+                if each.rank:
+                    a, b = self._adapter(each)
+                    h = _Matrix(f"{each.layer}.hidden", given[0].rows, each.rank)
+                    self._product(bound, h, given[0], a)
+                    self._product(bound, made, h, b)
+                    self.made.pop()
+                if self.known and of_prompt(each):
+                    # What adapters are added to.
+                    self._read(bound, "element", _Matrix(f"{made.name}.kept", made.rows, made.features), WIDE)
+                    self.made.append((bound, made))
+                else:
+                    self._product(bound, made, given[0], self._weights(each))
+                self._bias(bound, each)
+            case Convolution():
+                x = given[0]
+                if each.i[0].name in self.risen:
+                    x = _Matrix(self._source(each.i[0].name), x.rows // 4, x.features)
+                self._product(bound, made, x, self._weights(each), self._share(each, back=False))
+                self._bias(bound, each)
+            case GroupNorm() | LayerNorm():
+                self._norm(bound, made, each, given)
+            case Attention():
+                self._attention(bound, each, *given)
+            case Concat():
+                # A tile of the result at a time.
+                self._elements(bound, made, *given)
+            case Upsample():
+                # Addresses of the convolution that reads it.
+                self.bounds.pop()
+            case Activation(kind="geglu"):
+                self._elements(bound, made, *given)
+            case _:
+                self._elements(bound, made, *given)
+
+    def _source(self, name: str) -> str:
+        return next(each.i[0].name for each in self.operations if each.o.name == name)
+
+    def _matrices(self, each: Attention, name: str) -> _Matrix:
+        q, k, _ = each.i
+        return _Matrix(f"{each.o.name}.{name}", self.batch * q.rows, k.rows, each.heads)
+
+    def _attention(self, bound: Bound, each: Attention, q: _Matrix, k: _Matrix, v: _Matrix) -> None:
+        scores, p = self._matrices(each, "scores"), self._matrices(each, "probabilities")
+        self._product(bound, scores, q, k)
+        self._soft(bound, p, NormOpcode.SOFTMAX, scores)
+        self._product(bound, self._of(each.o), p, v, columns=self._columns(each, v.features))
+
+    # -- backward ----------------------------------------------------------------------------------------------
+
+    def _backward(self, last: _Matrix) -> None:
+        gradients = {self.operations[-1].o.name: last}
+        for each in reversed(self.operations):
+            if each.o.name not in self.needed:
+                continue
+            dy, wanted = gradients.pop(each.o.name), [t.name in self.needed for t in each.i]
+            layer = each.layer if isinstance(each, Linear | Convolution) else each.o.name
+            bound = self._begin(layer, "backward")
+            for t, dx in zip(each.i, self._back(bound, each, dy, wanted)):
+                if dx is not None and t.name in gradients:
+                    whole = _Matrix(f"{t.name}.gradient.{len(self.made)}", dx.rows, dx.features)
+                    self._elements(bound, whole, gradients[t.name], dx)
+                    dx = whole
+                if dx is not None:
+                    gradients[t.name] = dx
+
+    def _back(self, bound: Bound, each: Operation, dy: _Matrix, wanted: Sequence[bool]) -> list[_Matrix | None]:
+        given = [self._of(t) for t in each.i]
+        parts = [self._like(t, f"{t.name}.part.{len(self.made)}.{n}") for n, t in enumerate(each.i)]
+        x, made = given[0], parts[0]
+        match each:
+            case Add():
+                return [dy if want else None for want in wanted]
+            case Shift():
+                return [dy, None]
+            case Attention():
+                return self._attention_back(bound, each, dy, wanted, parts)
+            case Concat():
+                for part, want in zip(parts, wanted):
+                    if want:
+                        self._elements(bound, part, dy)
+                return [part if want else None for part, want in zip(parts, wanted)]
+            case Linear():
+                if each.rank:
+                    a, b = self._adapter(each)
+                    back = _Matrix(f"{each.layer}.back", dy.rows, each.rank)
+                    self._product(bound, back, dy, b)
+                    hidden = _Matrix(f"{each.layer}.hidden", x.rows, each.rank)
+                    for part, stream, kept in ((a, x, back), (b, dy, hidden)):
+                        gradient = _Matrix(f"{part.name}.gradient", part.rows, part.features)
+                        self._product(bound, gradient, stream, kept)
+                        self.reads.setdefault(gradient.name, set()).add(WIDE)
+                    if wanted[0]:
+                        self._product(bound, made, back, a)
+                        self.made.pop()
+                if wanted[0]:
+                    self._product(bound, made, dy, self._weights(each))
+            case Convolution() if wanted[0]:
+                self._product(bound, made, dy, self._weights(each), self._share(each, back=True))
+            case GroupNorm() | LayerNorm():
+                self._norm(bound, made, each, (dy, x))
+            case Activation(kind="silu"):
+                self._elements(bound, made, dy, x)
+            case Activation():
+                self._elements(bound, made, dy, x)
+            case Upsample():
+                self._elements(bound, made, dy, steps=4)
+        return [made if wanted[0] else None, *(None for _ in given[1:])]
+
+    def _attention_back(
+        self, bound: Bound, each: Attention, dy: _Matrix, wanted: Sequence[bool], parts: Sequence[_Matrix]
+    ) -> list[_Matrix | None]:
+        q, k, v = (self._of(t) for t in each.i)
+        p, dp, ds = (self._matrices(each, name) for name in ("probabilities", "dp", "ds"))
+        if wanted[0] or wanted[1]:
+            self._product(bound, dp, dy, v)
+            self._soft(bound, ds, NormOpcode.SOFTMAX_BACK, p, dp)
+        found: list[_Matrix | None] = []
+        for part, matrices, other, want in zip(parts, (ds, ds, p), (k, q, dy), wanted):
+            if want:
+                self._product(bound, part, matrices, other, columns=self._columns(each, other.features))
+            found.append(part if want else None)
+        return found
+
+    # -- update ------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        """Reads gradients, words and moments; writes words, moments, codes."""
+        for each in adapted(self.operations):
+            bound = self._begin(each.layer, "update")
+            for part in self._adapter(each):
+                words = part.rows * -(-part.features // _WORDS)
+                bound.read += part.beats(WIDE) + 4 * words
+                bound.write += 3 * words + part.beats(NARROW)
+                bound.element += words + part.tiles * (ElementEngine.start + ElementEngine.finish)
+
+
+def _reads(side: int, other: int) -> float:
+    """Reads of a tile of the input for a column of tiles.
+
+    ``side``: pixels in a row of the result, ``other``: of the input.
+    """
+    tiles, count = max(1, side * side // EDGE), max(1, other * other // EDGE)
+    found = 0
+    for tile in range(tiles):
+        first, last = tile * EDGE // side, min(side - 1, ((tile + 1) * EDGE - 1) // side)
+        low = max(0, (first - 1) * other // side)
+        high = min(other - 1, ((last + 1) * other + side - 1) // side + (other > side))
+        found += high * other // EDGE - low * other // EDGE + 1
+    return found / count
+
+
+def step_bounds(
+    operations: Sequence[Operation],
+    config: Any,
+    batch: int = 1,
+    *,
+    array: tuple[int, int] | None = None,
+    known_prompt: bool = False,
+) -> list[Bound]:
+    """Bounds of all operations of a LoRA step, forward, backward, update.
+
+    ``config``: of the machine; ``array``: rows and columns in place of its own. ``known_prompt``: products of the
+    prompt with frozen weights are in memory.
+    """
+    return _Step(operations, batch, config, array or (config.array_rows, config.array_columns), known_prompt).run()
+
+
+def summed(bounds: Iterable[Bound]) -> dict[str, int]:
+    """Sums of the units, and of the bounds as ``cycles``."""
+    listed = list(bounds)
+    found = {unit: sum(getattr(each, unit) for each in listed) for unit in UNITS}
+    return found | {"cycles": sum(each.cycles for each in listed)}

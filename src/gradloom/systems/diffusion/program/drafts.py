@@ -1,0 +1,111 @@
+"""Jobs that have no slots yet, and what they read and write."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gradloom.rtl.formats.tile_records import BEAT
+
+from .jobs import Job
+from .layout import Tiled, Tiles
+from .order import Task
+from .pace import cycles
+
+__all__ = ["RESULTS", "Block", "Build", "Draft", "Hold", "Sketch", "Term", "Value"]
+
+#: Result slots of an engine.
+RESULTS = 4
+#: Offset of no record.
+_CHAIN = -1
+
+
+@dataclass(eq=False)
+class Value(Tiled):
+    """``count`` matrices, and where their codes lie by width."""
+
+    name: str
+    count: int
+    rows: int
+    features: int
+    places: dict[int, Tiles] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Records that lie in consecutive slots: a tensor, and offsets."""
+
+    tiles: Tiles
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tiles: Tiles, places: Iterable[tuple[int, ...]]) -> "Block":
+        """Tiles ``(row, column)`` or ``(row, column, number)``."""
+        return cls(tiles, tuple(tiles.at(*place) for place in places))
+
+
+@dataclass(frozen=True)
+class Term:
+    """A PRODUCT: tiles of stream and array, operands but for slots.
+
+    ``x_skip``, ``w_skip``: slots of the block in front of the first.
+    """
+
+    x: Block
+    w: Block
+    operands: dict[str, int]
+    x_skip: int = 0
+    w_skip: int = 0
+
+
+#: First slot of a job's block at a port.
+Hold = Callable[[Job, str, Block], int]
+#: Fills a job, given its first result slot.
+Build = Callable[[Job, int, Hold], None]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A job before it has slots; ``results``: result slots that it takes."""
+
+    engine: str
+    build: Build
+    results: int
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A draft and its job as if all slots were the first.
+
+    ``blocks``: those that it reads, by port.
+    """
+
+    draft: Draft
+    job: Job
+    blocks: list[tuple[str, Block]]
+
+    @classmethod
+    def of(cls, draft: Draft) -> "Sketch":
+        """What a draft reads and writes, when widths are known."""
+        blocks: dict[tuple[str, Block], None] = {}
+
+        def hold(job: Job, port: str, block: Block) -> int:
+            blocks[port, block] = None
+            return 0
+
+        job = Job(draft.engine)
+        draft.build(job, 0, hold)
+        return cls(draft, job, list(blocks))
+
+    def task(self) -> Task:
+        """The same for the order of jobs."""
+        job, reads = self.job, dict[tuple[str, int], int]()
+        for port, block in self.blocks:
+            reads |= {(port, at): block.tiles.record.beats for at in block.offsets}
+        for load in job.loads:
+            count = max(len(load.after), 1)
+            reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}
+        work = sum(cycles(job.engine, opcode, given) for opcode, given in job.commands)
+        writes = {store.offset: store.size // BEAT for store in job.stores}
+        if job.chained:
+            # As if each wrote a record of no beats.
+            writes[_CHAIN] = 0
+        return Task(job.engine, reads, writes, work)

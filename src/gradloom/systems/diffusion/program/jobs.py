@@ -1,0 +1,202 @@
+"""Jobs of engines: loads, commands, stores and the tokens of them.
+
+A job's commands use records in slots of load ports, and its results leave from result slots. LOAD, the engines and
+STORE do their parts of jobs in the order of :mod:`.pace`. They wait for one another only where they must:
+
+- an engine for the LOADs of the job, for the STORE that forwards a record to it, and for the STORE of the job whose
+  result slot it takes;
+- STORE for the engine's commands of the job, for commands that read the slot that it fills, and for those that read
+  what it overwrites in memory;
+- LOAD for the STORE of a record that it reads, and for commands that read the slot that it fills.
+
+A later wait in one queue for an earlier post in another covers all posts before it, so a token is posted only where a
+wait needs it.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from gradloom.program.placed import Place, PlacedProgram
+from gradloom.rtl.formats.tile_records import BEAT, TileArgument
+
+from .pace import Command, cycles, paced
+
+__all__ = ["Job", "Load", "Store", "Token", "write"]
+
+
+class Token(IntEnum):
+    """Tokens of the program. The first word of a name posts, the last waits."""
+
+    LOAD_PRODUCT = 0
+    LOAD_ELEMENT = 1
+    LOAD_NORM = 2
+    PRODUCT_STORE = 3
+    ELEMENT_STORE = 4
+    NORM_STORE = 5
+    PRODUCT_LOAD = 6
+    ELEMENT_LOAD = 7
+    NORM_LOAD = 8
+    STORE_PRODUCT = 9
+    STORE_ELEMENT = 10
+    STORE_NORM = 11
+    STORE_LOAD = 12
+
+
+@dataclass(frozen=True)
+class Load:
+    """``size`` bytes from ``offset`` on to a port.
+
+    ``slots`` are filled, with a record each. ``after``: first bytes of the STOREs that it reads, where it has no slots.
+    """
+
+    port: str
+    offset: int
+    size: int
+    arg: int = 0
+    slots: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def records(self) -> tuple[int, ...]:
+        """Where what it reads may have been stored."""
+        if not self.slots:
+            return self.after
+        return tuple(range(self.offset, self.offset + self.size, self.size // len(self.slots)))
+
+
+@dataclass(eq=False)
+class Store:
+    """Bytes from a port to ``offset``; ``slot`` is the result slot.
+
+    ``to``: engine and load port that take the record, with ``to_arg``; with ``only`` memory does not.
+    """
+
+    port: str
+    offset: int
+    size: int
+    arg: int = 0
+    slot: int = 0
+    to: tuple[str, str] | None = None
+    to_arg: int = 0
+    only: bool = False
+
+
+@dataclass
+class Job:
+    """Work of one engine.
+
+    ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
+    them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
+    next such job, so they stay in order.
+    """
+
+    engine: str
+    loads: list[Load] = field(default_factory=list)
+    commands: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    uses: set[tuple[str, int]] = field(default_factory=set)
+    streams: bool = False
+    waits: bool = True
+    chained: bool = False
+
+
+def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
+    """Commands of jobs with their tokens."""
+    commands = paced(_linked(program, jobs))
+    waits, posts = _tokens(commands)
+    for each in commands:
+        each.add(waits[each], posts[each])
+
+
+def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
+    """Commands in the order of the jobs, and what each must wait for."""
+    made: list[Command] = []
+    #: What wrote and read a record; what fills a slot, and has read it; what has emptied one of results.
+    written: dict[int, Command] = {}
+    read: dict[int, list[Command]] = defaultdict(list)
+    filled: dict[tuple[str, str, int], Command] = {}
+    used: dict[tuple[str, str, int], list[Command]] = defaultdict(list)
+    left: dict[tuple[str, int], list[Command]] = defaultdict(list)
+    for job in jobs:
+        loads = [_load(program, job.engine, each) for each in job.loads]
+        commands = [_command(program, job.engine, *each) for each in job.commands]
+        stores = [_store(program, job.engine, each) for each in job.stores]
+        last, commands[0].then = commands[-1], commands[1:]
+        for load, command in zip(job.loads, loads):
+            command.after += [written[at] for at in load.records if at in written]
+            for at in ((job.engine, load.port, slot) for slot in load.slots):
+                command.after += used.pop(at, [])
+                filled[at] = command
+        if job.streams:
+            # No token: LOAD holds the bus until commands take its beats, and STORE their results. No command comes from
+            # memory meanwhile, so these stand in front.
+            commands[0].beside = loads if job.waits else [*stores, *loads]
+        else:
+            for at in ((job.engine, port, slot) for port, slot in job.uses):
+                commands[0].after.append(filled[at])
+                used[at].append(last)
+            for offset in (offset for load in job.loads for offset in load.records):
+                read[offset].append(last)
+        if job.waits:
+            for slot in {store.slot for store in job.stores}:
+                commands[0].after += left.pop((job.engine, slot), [])
+        for store, command in zip(job.stores, stores):
+            if job.waits:
+                command.after += [last, *read.pop(store.offset, [])]
+                left[job.engine, store.slot].append(command)
+            if store.to is not None:
+                taken = (*store.to, int(TileArgument.from_bits(store.to_arg).slot))
+                command.after += used.pop(taken, [])
+                filled[taken] = command
+            written[store.offset] = command
+        made += [*loads, *commands, *stores]
+    return made
+
+
+def _tokens(commands: Sequence[Command]) -> tuple[dict[Command, list[Token]], dict[Command, list[Token]]]:
+    """What commands wait for, and what they post."""
+    place = {each: n for n, each in enumerate(commands)}
+    waits: dict[Command, list[Token]] = {each: [] for each in commands}
+    posts: dict[Command, list[Token]] = {each: [] for each in commands}
+    covered: dict[Token, int] = {}
+    for each in commands:
+        last: dict[str, Command] = {}
+        for other in each.after:
+            if other.queue not in last or place[last[other.queue]] < place[other]:
+                last[other.queue] = other
+        for queue, other in last.items():
+            token = Token[f"{queue}_{each.queue}".upper()]
+            if place[other] > covered.get(token, -1):
+                covered[token] = place[other]
+                waits[each].append(token)
+                posts[other].append(token)
+    return waits, posts
+
+
+def _load(program: PlacedProgram, engine: str, load: Load) -> Command:
+    place = Place(load.offset, (load.size // 4,))
+
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        program.load(place, engine, load.port, arg=load.arg, wait=wait, post=post)
+
+    return Command("load", load.size // BEAT, add)
+
+
+def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[str, int]) -> Command:
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        program.do(engine, opcode, wait=wait, post=post, **operands)
+
+    return Command(engine, cycles(engine, opcode, operands), add)
+
+
+def _store(program: PlacedProgram, engine: str, store: Store) -> Command:
+    place = Place(store.offset, (store.size // 4,))
+
+    def add(wait: Sequence[int], post: Sequence[int]) -> None:
+        more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
+        program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
+
+    return Command("store", store.size // BEAT, add)

@@ -1,0 +1,145 @@
+"""The order of commands: by the cycles in which they could start.
+
+LOAD, STORE and engines take what is ready: a LOAD whose record is not there yet lets others pass, and so does a job
+whose operands are not there. The sequencer hands out commands as they stand in the program, and stops at the first
+whose engine has a full queue. So they stand by their starts, each behind those that it waits for. Cycles here are
+estimates: they decide about nothing but the order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.product import ProductOpcode
+
+__all__ = ["Command", "cycles", "paced"]
+
+#: Cycles from a command's end to a start that waits for it.
+_LATENCY = 20
+#: Cycles besides beats in which LOAD and STORE are busy, and from then on until they are done.
+_BESIDES = {"load": (2, 45), "store": (16, 15)}
+#: Commands of a queue that are looked at, the first in the order of the jobs; starts that count as the same.
+_WINDOWS = {"load": 24, "store": 24, "update": 1}
+_AHEAD, _SAME = 4, 32
+#: Cycles that queues may stand still for a command that needs several of them.
+_PATIENCE = 600
+#: Readings of a tile by commands that have more than one.
+_READINGS: dict[tuple[str, int], int] = {
+    ("norm", NormOpcode.SOFTMAX): 3,
+    ("norm", NormOpcode.SOFTMAX_BACK): 2,
+    ("element", ElementOpcode.SQUARES): 4,
+    ("element", ElementOpcode.WORDS): 2,
+}
+
+
+@dataclass(eq=False)
+class Command:
+    """A command of a program.
+
+    ``queue``: ``load``, ``store`` or an engine. ``add`` writes it, with tokens that it takes and posts. ``after``: what
+    must be done before it starts; in the order of the jobs only what stands in front. ``beside``: commands of other
+    queues that start with it. ``then``: those of its queue that follow it at once.
+    """
+
+    queue: str
+    cycles: int
+    add: Callable[[Sequence[int], Sequence[int]], None]
+    after: list["Command"] = field(default_factory=list)
+    beside: list["Command"] = field(default_factory=list)
+    then: list["Command"] = field(default_factory=list)
+    start: int = -1
+    done: int = -1
+
+
+class _Queues:
+    """Commands that have started, and those that may be next."""
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        #: Cycle from which each queue is free.
+        self.free: dict[str, int] = dict.fromkeys((each.queue for each in commands), 0)
+        taken = {id(other) for each in commands for other in (*each.beside, *each.then)}
+        self.left: dict[str, deque[Command]] = {name: deque() for name in self.free}
+        for each in commands:
+            if id(each) not in taken:
+                self.left[each.queue].append(each)
+        self.made: list[Command] = []
+
+    def next(self) -> Command | None:
+        """The one that starts first."""
+        found = [each for name in self.left if (each := self._first(name)) is not None]
+        return min(found, default=(0, None), key=lambda each: each[0])[1]
+
+    def _first(self, name: str) -> tuple[int, Command] | None:
+        """The next of a queue, and its start."""
+        best: tuple[int, Command] | None = None
+        for each in self._candidates(name):
+            start = self.start(each)
+            if start is not None and (best is None or start < best[0] - _SAME):
+                best = (start, each)
+                if start <= self.free[name]:
+                    break
+        return best
+
+    def _candidates(self, name: str) -> Iterator[Command]:
+        return islice(self.left[name], _WINDOWS.get(name, _AHEAD))
+
+    def start(self, each: Command) -> int | None:
+        """When it could; None where something must start before it."""
+        start = 0
+        for one in (each, *each.beside):
+            start = max(start, self.free[one.queue])
+            for other in one.after:
+                if other.done < 0:
+                    return None
+                start = max(start, other.done + _LATENCY)
+        return start - _PATIENCE if each.beside else start
+
+    def take(self, each: Command) -> None:
+        """It is the next of its queue."""
+        start = self.start(each)
+        assert start is not None
+        start += _PATIENCE if each.beside else 0
+        self.left[each.queue].remove(each)
+        end = start + max(one.cycles for one in (each, *each.beside))
+        for one in (each, *each.beside):
+            busy, late = _BESIDES.get(one.queue, (0, 0))
+            one.start = start
+            self.free[one.queue] = (end if each.beside else start + one.cycles) + busy
+            one.done = self.free[one.queue] + late
+            self.made.append(one)
+        for one in each.then:
+            one.start = self.free[one.queue]
+            one.done = self.free[one.queue] = one.start + one.cycles
+            self.made.append(one)
+
+
+def paced(commands: Sequence[Command]) -> list[Command]:
+    """Commands by their starts; ``commands``: in the order of the jobs."""
+    queues = _Queues(commands)
+    while (each := queues.next()) is not None:
+        queues.take(each)
+    if len(queues.made) != len(commands):
+        raise RuntimeError(f"{len(commands) - len(queues.made)} commands wait for one another")
+    return sorted(queues.made, key=lambda each: each.start)
+
+
+def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Cycles of an engine's command, about."""
+    if queue == "update":
+        return 4 * operands["beats"]
+    rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
+    if queue != "product":
+        beats, readings = -(-(operands["features"] + 1) // 8), _READINGS.get((queue, opcode), 1)
+        # Rows of a softmax that are added up take 8 cycles at least.
+        added = readings - 1 if queue == "norm" else 0
+        return tiles * rows * (beats * (readings - added) + max(beats, 8) * added) + _LATENCY
+    if opcode == ProductOpcode.SCAN:
+        return tiles * (operands.get("reach", 0) + 1)
+    if opcode == ProductOpcode.BIAS:
+        return rows
+    # Of a square array of half a tile's columns.
+    return tiles * max(rows, 64) * -(-(operands["columns"] + 1) // 32)

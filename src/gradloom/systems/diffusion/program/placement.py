@@ -1,0 +1,193 @@
+"""Slots of jobs whose order is known: LOADs of records, or forwards.
+
+A record that is stored for a job soon after it is forwarded to a slot of this job's engine. The slot is kept until the
+job has read it. Where nothing else reads the record, it does not go to memory.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.shell.engines import LoadPort
+
+from .drafts import RESULTS, Block, Sketch
+from .jobs import Job, Load, Store
+from .slots import Full, Slots
+
+__all__ = ["Placement"]
+
+Port = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A job that reads a record in a block.
+
+    ``turn``: its number in its engine.
+    """
+
+    place: int
+    turn: int
+    port: Port
+    block: Block
+
+
+class Placement:
+    """Gives slots to jobs, one after the other.
+
+    Parameters
+    ----------
+    config
+        Of the machine.
+    ports : mapping
+        Slots of ports by engine and name.
+    sketches : sequence of Sketch
+        In the order of the jobs.
+    """
+
+    def __init__(self, config: Any, ports: Mapping[str, Mapping[str, int]], sketches: Sequence[Sketch]) -> None:
+        self.sketches = sketches
+        self.takers = _takers(config) if config.forwards else set()
+        self.turns: Counter[str] = Counter()
+        #: Those that read a record, the next one first.
+        self.readers: dict[int, deque[_Reader]] = defaultdict(deque)
+        uses: dict[Port, dict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+        for place, each in enumerate(sketches):
+            engine = each.draft.engine
+            for name, block in each.blocks:
+                reader = _Reader(place, self.turns[engine], (engine, name), block)
+                uses[reader.port][block.offsets].append(reader.turn)
+                for offset in block.offsets:
+                    self.readers[offset].append(reader)
+            self.turns[engine] += 1
+        self.slots = {
+            (engine, name): Slots(f"{engine}.{name}", count, uses[engine, name])
+            for engine, names in ports.items()
+            for name, count in names.items()
+        }
+        self.turns.clear()
+        self.results: Counter[str] = Counter()
+        #: STOREs, as far as they are known, that fill a block of slots.
+        self.kept: dict[tuple[Port, tuple[int, ...]], list[Store]] = {}
+
+    def jobs(self, shown: Collection[int]) -> list[Job]:
+        """All jobs; records ``shown`` go to memory in any case."""
+        made = []
+        for place, each in enumerate(self.sketches):
+            made.append(self._placed(each))
+            # The one that is read first is stored first.
+            made[-1].stores.sort(key=lambda store: self._next(place, store))
+            for store in made[-1].stores:
+                self._forward(store)
+        loaded = {offset for job in made for load in job.loads for offset in load.records}
+        for job in made:
+            for store in job.stores:
+                store.only = store.to is not None and store.offset not in loaded and store.offset not in shown
+        return made
+
+    def _placed(self, sketch: Sketch) -> Job:
+        """The job, with slots."""
+        engine = sketch.draft.engine
+        own = {name: slots for (of, name), slots in self.slots.items() if of == engine}
+        for tries in count():
+            try:
+                job = self._built(sketch)
+                break
+            except Full:
+                # Blocks that are held lie between those of this job.
+                for name, slots in own.items():
+                    slots.clear()
+                    last = slots.drop() if tries else None
+                    if last is not None:
+                        self._cancel((engine, name), last)
+        for name, block in sketch.blocks:
+            if self.kept.pop(((engine, name), block.offsets), None) is not None:
+                del own[name].kept[block.offsets]
+        for name, slot in job.uses:
+            own[name].read((slot,), self.turns[engine])
+        self.results[engine] = (self.results[engine] + sketch.draft.results) % RESULTS
+        self.turns[engine] += 1
+        return job
+
+    def _built(self, sketch: Sketch) -> Job:
+        job = Job(sketch.draft.engine)
+        sketch.draft.build(job, self.results[job.engine], self._hold)
+        return job
+
+    def _hold(self, job: Job, name: str, block: Block) -> int:
+        """First slot of a block; what is not there is loaded."""
+        port = (job.engine, name)
+        slots = self.slots[port]
+        first = slots.find(block.offsets)
+        kept = self.kept.get((port, block.offsets))
+        there = {store.offset for store in kept or ()}
+        if first is None:
+            pinned = {slot for other, slot in job.uses if other == name}
+            first = slots.take(block.offsets, pinned, self.turns[job.engine])
+            there = set()
+        elif kept is None:
+            there = set(block.offsets)
+        used = {(name, first + n) for n in range(len(block.offsets))}
+        if not used <= job.uses:
+            rows, features = block.tiles.record.rows, block.tiles.record.features
+            for begin, number in _runs(block, there):
+                offset, size = block.offsets[begin], block.tiles.record.size * number
+                taken = tuple(range(first + begin, first + begin + number))
+                job.loads.append(Load(name, offset, size, tile_argument(taken[0], rows, features), taken))
+        job.uses |= used
+        return first
+
+    def _next(self, place: int, store: Store) -> int:
+        """The job that reads a record next."""
+        readers = self.readers[store.offset]
+        while readers and readers[0].place <= place:
+            readers.popleft()
+        return readers[0].place if readers else len(self.sketches)
+
+    def _forward(self, store: Store) -> None:
+        """Sends a record to the slot of the job that reads it next."""
+        readers = self.readers[store.offset]
+        if not readers or readers[0].port not in self.takers:
+            return
+        reader = readers[0]
+        engine, name = reader.port
+        block, slots = reader.block, self.slots[reader.port]
+        key = (reader.port, block.offsets)
+        if key not in self.kept:
+            if slots.find(block.offsets) is not None or not slots.keep(block.offsets, self.turns[engine], reader.turn):
+                return
+            self.kept[key] = []
+        first = slots.held[block.offsets]
+        record = block.tiles.record
+        slot = first + block.offsets.index(store.offset)
+        store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
+        self.kept[key].append(store)
+
+    def _cancel(self, port: Port, block: tuple[int, ...]) -> None:
+        for store in self.kept.pop((port, block)):
+            store.to = None
+
+
+def _takers(config: Any) -> set[Port]:
+    """Ports that take forwards."""
+    loads = config.machine.engines.loads
+    return {(each.engine, each.port.name) for each in loads if isinstance(each.port, LoadPort) and each.port.forwards}
+
+
+def _runs(block: Block, there: Collection[int]) -> list[tuple[int, int]]:
+    """Parts of a block that lie side by side in memory; without ``there``."""
+    runs: list[tuple[int, int]] = []
+    size, before = block.tiles.record.size, None
+    for n, offset in enumerate(block.offsets):
+        if offset in there:
+            before = None
+            continue
+        if before is not None and offset == before + size:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((n, 1))
+        before = offset
+    return runs

@@ -1,0 +1,201 @@
+"""Jobs that make tensors of tiles of other tensors.
+
+A tensor is a :class:`Value`: it is stored as codes of 8 bits, of 16, or both, as other jobs read it. So jobs are
+collected first. When all are known they are put in order, and only then get slots and LOADs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gradloom.program.placed import PlacedProgram
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.tile_codes import WIDE
+from gradloom.rtl.formats.tile_records import tile_argument
+
+from .drafts import RESULTS, Block, Build, Draft, Hold, Sketch, Term, Value
+from .jobs import Job, Store, write
+from .layout import Tiles
+from .order import ordered
+from .placement import Placement
+
+__all__ = ["Tiler"]
+
+#: Slots of biases, and of gains.
+_VECTORS = 32
+
+
+class Tiler:
+    """Collects jobs and places, and writes the program.
+
+    ``config``: of the machine.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.program = PlacedProgram(config)
+        self.drafts: list[Draft] = []
+        self.values: list[Value] = []
+        #: Records that the host reads.
+        self.shown: set[int] = set()
+        self.ports = {
+            "product": {"x": config.x_slots, "w": config.w_slots, "bias": _VECTORS},
+            "element": dict.fromkeys("abc", config.element_slots),
+            "norm": {"a": config.norm_slots, "b": config.norm_slots, "gain": _VECTORS},
+        }
+
+    # -- places --------------------------------------------------------------------------------------------------
+
+    def room(self, size: int) -> int:
+        """Offset of bytes that the program or the host writes."""
+        return self.program.room(-(-size // 4)).offset
+
+    def put(self, content: bytes) -> int:
+        """Offset of bytes that are there before."""
+        offset = self.room(len(content))
+        self.program.arrays.append((offset, content))
+        return offset
+
+    def tiles(self, count: int, rows: int, features: int, bits: int) -> Tiles:
+        """Place of a tensor of codes."""
+        made = Tiles(0, count, rows, features, bits)
+        return replace(made, offset=self.room(made.size))
+
+    def value(self, name: str, rows: int, features: int, count: int = 1) -> Value:
+        """A tensor that jobs will make, or the host."""
+        Tiles.check(name, rows, features)
+        made = Value(name, count, rows, features)
+        self.values.append(made)
+        return made
+
+    def read(self, value: Value, bits: int) -> Tiles:
+        """Codes of a tensor, in a width that it is stored in from now on."""
+        if bits not in value.places:
+            value.places[bits] = self.tiles(value.count, value.rows, value.features, bits)
+        return value.places[bits]
+
+    def show(self, tiles: Tiles) -> None:
+        """The host reads a tensor."""
+        self.shown.update(range(tiles.offset, tiles.offset + tiles.size, tiles.record.size))
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def add(self, engine: str, build: Build, results: int = 1) -> None:
+        """A job; ``results``: slots of them."""
+        self.drafts.append(Draft(engine, build, results))
+
+    def _job(self, engine: str, build: Build, value: Value, at: Sequence[tuple[int, ...]]) -> None:
+        """A job that makes the tiles ``at`` of a tensor, a result slot each."""
+
+        def stored(job: Job, first: int, hold: Hold) -> None:
+            build(job, first, hold)
+            for number, place in enumerate(at):
+                slot = (first + number) % RESULTS
+                for bits, tiles in sorted(value.places.items()):
+                    arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
+                    job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
+
+        self.add(engine, stored, len(at))
+
+    def write(self) -> list[Job]:
+        """The program of all jobs, which are returned in its order."""
+        sketches = [Sketch.of(each) for each in self.drafts]
+        # Not all slots: blocks that are held do not fit without gaps.
+        room: dict[str, dict[str, int]] = {"update": {}}
+        for engine, ports in self.ports.items():
+            room[engine] = {port: count * 3 // 4 for port, count in ports.items()}
+        order = ordered([each.task() for each in sketches], RESULTS, room)
+        jobs = Placement(self.config, self.ports, [sketches[number] for number in order]).jobs(self.shown)
+        write(self.program, jobs)
+        self.program.end()
+        return jobs
+
+    # -- engine product ------------------------------------------------------------------------------------------
+
+    def product(
+        self,
+        value: Value,
+        at: tuple[int, ...],
+        terms: Sequence[Term],
+        *,
+        bias: Block | None = None,
+        apart: bool = False,
+    ) -> None:
+        """A tile of sums of products.
+
+        ``apart``: each term makes rows and columns of its own.
+        """
+        rows, columns = value.tile
+        whole = {"rows": rows - 1, "columns": columns - 1}
+
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            held = [
+                whole
+                | {
+                    "x": hold(job, "x", term.x) + term.x_skip,
+                    "w": hold(job, "w", term.w) + term.w_skip,
+                    "x_step": 1,
+                    "w_step": 1,
+                    "o": slot,
+                }
+                | term.operands
+                for term in terms
+            ]
+            if len(held) == 1 and bias is None:
+                job.commands.append((ProductOpcode.PRODUCT, held[0] | {"fresh": 1, "start": 1, "last": 1}))
+                return
+            job.commands += [(ProductOpcode.SCAN, each | {"fresh": int(n == 0)}) for n, each in enumerate(held)]
+            if bias is not None:
+                own = whole | {"bias": hold(job, "bias", bias), "o": slot}
+                job.commands.append((ProductOpcode.SCAN, own | {"last": 1}))
+                job.commands.append((ProductOpcode.BIAS, own | {"start": 1}))
+            for n, each in enumerate(held):
+                start, last = apart or (n == 0 and bias is None), apart or n == len(held) - 1
+                job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start), "last": int(last)}))
+
+        self._job("product", build, value, [at])
+
+    # -- engine element ------------------------------------------------------------------------------------------
+
+    def element(
+        self,
+        value: Value,
+        at: tuple[int, ...],
+        opcode: ElementOpcode,
+        blocks: dict[str, Block],
+        parts: Sequence[dict[str, int]] = ({},),
+    ) -> None:
+        """A tile of an operation, in one command or several of some rows each."""
+        rows, features = value.tile
+
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            held = {port: hold(job, port, block) for port, block in blocks.items()}
+            for n, part in enumerate(parts):
+                given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": int(n == 0)} | held | part
+                job.commands.append((opcode, given))
+
+        self._job("element", build, value, [at])
+
+    # -- engine norm ---------------------------------------------------------------------------------------------
+
+    def norm(
+        self,
+        value: Value,
+        at: Sequence[tuple[int, ...]],
+        blocks: dict[str, Block],
+        commands: Callable[[dict[str, int], int], Iterable[tuple[NormOpcode, dict[str, int]]]],
+    ) -> None:
+        """Tiles of an operation of the norm engine.
+
+        ``blocks``: by port; ``bias`` lies in port gain. ``commands``: from slots by their names, and
+        the first result slot.
+        """
+
+        def build(job: Job, slot: int, hold: Hold) -> None:
+            ports = {"bias": "gain"}
+            held = {name: hold(job, ports.get(name, name), block) for name, block in blocks.items()}
+            job.commands += commands(held, slot)
+
+        self._job("norm", build, value, at)

@@ -1,0 +1,235 @@
+"""The driver of all fine-tunes, from request to results."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gradloom import __version__
+from gradloom.options import Options
+from gradloom.output import claimed, grouped
+from gradloom.presets import Preset
+from gradloom.sim.run.designs import Design
+from gradloom.systems.metrics import units, verdict
+
+__all__ = ["Job", "Outcome", "Progress", "Task", "finetune", "repeatable"]
+
+#: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Request for a workload to prepare.
+
+    Parameters
+    ----------
+    preset : Preset
+        With the configuration of the chosen design.
+    options : Options
+        Checked, each by itself.
+    design : Design
+        Whose Verilog the engine ``rtl`` simulates.
+    output : Path
+        Folder of the results.
+    tell : callable
+        Hears the progress.
+    """
+
+    preset: Preset
+    options: Any
+    design: Design
+    output: Path
+    tell: Progress
+
+    _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def config(self) -> Any:
+        """Of the machine."""
+        return self.preset.config
+
+    def sums(self, path: Path) -> dict[str, str]:
+        """Name and SHA-256 of a file, or of each file in a folder.
+
+        Weights are large, so each is read once.
+        """
+        if path not in self._sums:
+            files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+            self._sums[path] = {each.name: _digest(each) for each in files}
+        return self._sums[path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Result of a fine-tune by an engine of execution.
+
+    Parameters
+    ----------
+    losses : list of float
+        Mean loss of each step, in nats a sample or token.
+    learnt : object
+        Adapters, in the workload's own form.
+    clipped, words : sequence of int, optional
+        Of each step, how many words were clipped, of how many; None in floating point.
+    stopped : str, optional
+        Why it ended before its last step, if it did.
+    figures : mapping
+        Further entries of ``metrics.json``.
+    """
+
+    losses: list[float]
+    learnt: Any
+    clipped: Sequence[int] | None = None
+    words: Sequence[int] | None = None
+    stopped: str | None = None
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A fine-tune that is prepared.
+
+    Faults that can be refused before the long part are refused by then.
+    """
+
+    @property
+    def options(self) -> Options:
+        """With effective values: nothing is left to the preset's workload."""
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Files that were read, by the option that names them."""
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+
+    @property
+    def epoch(self) -> int:
+        """Steps of an epoch."""
+
+    @property
+    def counts(self) -> Sequence[int] | None:
+        """Samples of each step of an epoch, where they differ."""
+
+    def package(self) -> dict[str, Any] | None:
+        """Writes the package in place of a run, if the options ask for it.
+
+        Returns its description.
+        """
+
+    def forecast(self) -> Mapping[str, int] | None:
+        """Forecast cycles, ``total`` and by phase.
+
+        None in floating point, and where each step has its own: its outcome's figures have the sum.
+        """
+
+    def run(self, engine: str) -> Outcome:
+        """The fine-tune by an engine of execution."""
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """Compares a run in RTL with the reference.
+
+        Raises :class:`~gradloom.sim.run.counted.MismatchError`.
+        """
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
+        """Figures of the result, and the loss after the last step.
+
+        The loss is given where it is of the first step's samples.
+        """
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """Entries of ``metrics.json`` on the model and the data."""
+
+    def finish(self) -> None:
+        """Removes files that only an interrupted fine-tune needs.
+
+        The results are saved by then.
+        """
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """Writes adapter and plot."""
+
+
+def finetune(
+    preset: Preset, options: Options, *, output: Path | str = "finetune", progress: Progress | None = None
+) -> dict[str, Any]:
+    """Fine-tunes and writes the results to ``output``.
+
+    They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
+
+    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.systems.metrics`.
+    """
+    with claimed(output, verb="finetune"):
+        return _finetune(preset, options, Path(output), progress or _silent)
+
+
+def _finetune(preset: Preset, options: Options, output: Path, tell: Progress) -> dict[str, Any]:
+    options.check()
+    design = Design(preset, options.design)
+    if options.engine == "rtl":
+        design.check()
+    job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell)
+    task: Task = preset.workload.function("prepare")(job)
+    packaged = task.package()
+    if packaged is not None:
+        return packaged
+    job.tell(0, 0, "forecast")
+    forecast = task.forecast()
+    outcome = task.run(options.engine)
+    if options.engine == "rtl":
+        outcome = task.compared(outcome)
+    judged, after = task.judge(outcome)
+    metrics: dict[str, Any] = {
+        "gradloom": __version__,
+        "preset": preset.name,
+        "workload": preset.workload.kind,
+        "engine": options.engine,
+        **task.describe(outcome),
+        "loss": outcome.losses,
+        **judged,
+        **verdict(
+            outcome.losses,
+            task.epoch,
+            counts=task.counts,
+            clipped=outcome.clipped,
+            words=outcome.words,
+            steps=task.steps,
+            stopped=outcome.stopped,
+            after=after,
+        ),
+        "forecast": forecast,
+        **outcome.figures,
+        **repeatable(task, job),
+    }
+    metrics["units"] = {**units(metrics), **preset.workload.units}
+    with grouped(output, last="metrics.json") as stage:
+        task.save(stage, outcome, metrics)
+        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    task.finish()
+    return metrics
+
+
+def repeatable(task: Task, job: Job) -> dict[str, Any]:
+    """All inputs of a fine-tune's results, as plain data.
+
+    They are effective options, files' sums, the machine.
+    """
+    return {
+        "request": task.options.facts(),
+        "files": {name: job.sums(path) for name, path in task.files.items()},
+        "parameters": dataclasses.asdict(job.config),
+    }
+
+
+def _silent(done: int, total: int, text: str) -> None:
+    pass
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,95 @@
+"""Labels of images, in the hardware's integers or in float."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.adapters.peft import load_adapters
+from gradloom.models.datasets import load_images, rotated
+from gradloom.output import check_file, staged_file
+from gradloom.presets import Preset
+from gradloom.rtl.formats.images import PARAMETER
+from gradloom.sim.run.designs import Design
+
+from .integers import fill_cache, logits
+from .program.lowering import lower
+from .task import check_shape, held_by, network_of, shipped
+from .workload import ImageWorkload
+
+__all__ = ["infer"]
+
+
+def infer(
+    preset: Preset,
+    *,
+    data: Path | None = None,
+    model: Path | None = None,
+    adapter: Path | None = None,
+    angle: float | None = None,
+    limit: int | None = None,
+    engine: str = "reference",
+    design: Path | None = None,
+    output: Path | None = None,
+) -> dict[str, Any]:
+    """Labels images by the base network and an adapter.
+
+    It does so in the integers of the hardware or in float. ``design``: the hardware is the design of an earlier
+    ``generate``.
+
+    ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
+    there are labels to compare with, ``accuracy``; ``one_logit`` of a network with one. ``output`` gets ``labels`` and
+    ``logits``.
+
+    Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
+    a float fine-tune without codes meets NF4 there.
+    """
+    if output is not None:
+        check_file(output, suffix=".npz", inputs=(data,))
+    preset = Design(preset, design).preset
+    assert isinstance(preset.workload, ImageWorkload)
+    network = network_of(model, preset.workload)
+    given: np.ndarray | None
+    if data is None:
+        own = shipped(preset.workload if model else held_by(preset), network, 0, angle)
+        images, given = own.x_test, own.y_test
+    else:
+        images, given = load_images(data, classes=network.classes)
+        images = rotated(images, angle) if angle else images
+    check_shape("x_test" if data is None else f"data={data}:", images, network)
+    if limit is not None:
+        if not 1 <= limit <= len(images):
+            raise ValueError(f"limit={limit}: must be from 1 to {len(images)}, the images that there are")
+        images = images[:limit]
+    adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
+    if engine == "float":
+        from .mathematics import Cache as FloatCache
+        from .mathematics import adapter_logits
+
+        kept = FloatCache.of(network, images, cache=codes)
+        z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
+    elif engine == "reference":
+        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
+        fmt = preset.config.activation
+        held = fill_cache(lowered, network.pixel_map.words(images, fmt))
+        words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
+        z = (
+            fmt.decode(held.logits)
+            if words is None
+            else logits(
+                lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]
+            )
+            / 65536
+        )
+    else:
+        raise ValueError(f"engine={engine}: must be reference or float")
+    labels = z.argmax(axis=1)
+    if output is not None:
+        with staged_file(output) as file:
+            np.savez(file, labels=labels, logits=z)
+    told: dict[str, Any] = {"labels": labels.tolist()}
+    if network.one_logit:
+        told["one_logit"] = True
+    if given is not None:
+        told["accuracy"] = float((labels == given[: len(labels)]).mean())
+    return told

@@ -1,0 +1,364 @@
+"""The program of a fine-tune on images, and its memory map."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
+
+from ..workload import LENET5
+from .lowered import BEAT, Lowered, parameters
+from .schedule import Step, batches, epoch_order
+from .tokens import Token, check_program
+from .writer import Writer
+
+__all__ = [
+    "PAGE",
+    "Ahead",
+    "Plan",
+    "Settings",
+    "image_words",
+    "kept_samples",
+    "learning_scale",
+    "memory_map",
+    "plan_finetune",
+    "plan_steps",
+]
+
+PAGE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Request of a fine-tune.
+
+    Parameters
+    ----------
+    samples, epochs, batch : int
+    rate, momentum : float
+        SGD on the mean loss of a batch.
+    seed : int
+        Of the order of samples (:func:`epoch_order`).
+    shuffled : bool
+        Without it samples come in their own order.
+    slots : int
+        Samples whose activations are kept; the others are computed each time they are needed.
+    """
+
+    samples: int
+    epochs: int = LENET5.epochs
+    batch: int = LENET5.batch
+    rate: float = LENET5.lr
+    momentum: float = LENET5.momentum
+    seed: int = 0
+    shuffled: bool = True
+    slots: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        if not 0 < self.rate <= 32:
+            raise ValueError(f"lr={self.rate}: must be above 0 and at most 32")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum={self.momentum}: must be at least 0 and below 1")
+        if self.slots < 0:
+            raise ValueError(f"slots={self.slots}: must be at least 0")
+
+
+def learning_scale(rate: float, batch: int) -> tuple[int, int]:
+    """Learning rate for the machine: ``(scale, q)``.
+
+    ``scale`` is ``rate / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits; q is the smallest.
+    """
+    for q in range(4):
+        scale = int(np.rint(rate / batch * 2.0 ** (24 - 4 * q)))
+        if scale < 1 << 17:
+            if scale == 0:
+                raise ValueError(
+                    f"lr={rate}: divided by the batch of {batch} it is less than 2**-25, "
+                    f"which the format cannot tell from 0"
+                )
+            return scale, q
+    raise ValueError(f"lr={rate}: divided by the batch of {batch} it must be below 32")
+
+
+def plan_steps(settings: Settings, rows: int) -> list[Step]:
+    """Microbatches in the order in which they are learnt from.
+
+    Batches of more than ``rows`` come in parts.
+    """
+    mu = int(np.rint(settings.momentum * 65536))
+    if mu >= 65536:
+        raise ValueError(f"momentum={settings.momentum}: must be at most {65535 / 65536:.6f}")
+    steps: list[Step] = []
+    started = False
+    for epoch in range(settings.epochs):
+        order = epoch_order(settings.samples, epoch, settings.seed, shuffled=settings.shuffled)
+        for batch in batches(order, settings.batch):
+            scale, q = learning_scale(settings.rate, len(batch))
+            parts = np.array_split(batch, -(-len(batch) // rows))
+            for index, part in enumerate(parts):
+                v_mode = 1 if index else 2 if mu and started else 0
+                steps.append(
+                    Step(
+                        samples=part,
+                        scale=scale,
+                        q=q,
+                        v_mode=v_mode,
+                        first=index == 0,
+                        last=index == len(parts) - 1,
+                        mu=mu if v_mode == 2 else 0,
+                    )
+                )
+            started = True
+    return steps
+
+
+@dataclass(kw_only=True, eq=False)
+class Plan:
+    """A program and its data.
+
+    ``segments``: bytes to put at offsets of the window before the bell. ``images``: where to find those that the
+    machine makes, if it does. ``records``, ``lanes``, ``b``, ``losses``: where to find results. ``offset`` is of the
+    program, ``length`` of the part of the window that is used.
+    """
+
+    lowered: Lowered
+    settings: Settings
+    steps: list[Step] = field(repr=False)
+    assembler: Assembler = field(repr=False)
+    offset: int
+    segments: list[tuple[int, bytes]] = field(repr=False)
+    images: int | None
+    records: int
+    slots: int
+    lanes: int
+    b: int
+    losses: int
+    length: int
+    regions: dict[str, tuple[int, int]]
+
+    @property
+    def config(self) -> ImageConfig:
+        """See :class:`~..program.placed.Program`."""
+        return self.lowered.config
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """See :class:`~..program.placed.Program`."""
+        return self.assembler.instructions
+
+    @property
+    def commands(self) -> int:
+        """How many there are."""
+        return len(self.assembler)
+
+    def contents(self) -> Sequence[tuple[int, bytes]]:
+        """See :class:`~..program.placed.Program`."""
+        return self.segments
+
+
+#: Writes commands that make images, to a range of places; takes places by name and size; returns what must be in
+#: memory, by offset.
+Ahead = Callable[[Assembler, range, Callable[[str, int], int]], list[tuple[int, bytes]]]
+
+
+class _Window:
+    """Hands out aligned pieces of the window."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.regions: dict[str, tuple[int, int]] = {}
+
+    def take(self, name: str, size: int, align: int = PAGE) -> int:
+        self.at = -(-self.at // align) * align
+        offset, self.at = self.at, self.at + max(size, BEAT)
+        self.regions[name] = (offset, size)
+        return offset
+
+
+def image_words(lowered: Lowered, images: np.ndarray) -> np.ndarray:
+    """Pixels of each image, to a multiple of four."""
+    words = np.zeros((len(images), lowered.image_words), "<i4")
+    words[:, : images[0].size] = images.reshape(len(images), -1)
+    return words
+
+
+def kept_samples(lowered: Lowered, settings: Settings) -> int:
+    """Samples whose activations are kept."""
+    return min(settings.slots, settings.samples, lowered.config.cache_slots - lowered.config.rows)
+
+
+def _place(space: _Window, lowered: Lowered, settings: Settings, steps: int, slots: int) -> dict[str, int]:
+    """Where everything but the program lies; the program comes behind it."""
+    record_bytes = BEAT * lowered.record_beats
+    sizes = {
+        "weights": 2 * BEAT * len(lowered.weight_words),
+        "biases": 4 * BEAT * len(lowered.bias_words),
+        "images": 4 * settings.samples * lowered.image_words,
+        "labels": 2 * BEAT * steps,
+        "lanes": 2 * BEAT * lowered.lane_words,
+        "head": 2 * BEAT * lowered.k,
+        "losses": BEAT * settings.epochs * -(-settings.samples // settings.batch),
+        "records": record_bytes * slots,
+        "staging": record_bytes * 2 * lowered.config.rows,
+    }
+    return {name: space.take(name, size) for name, size in sizes.items()}
+
+
+def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str, tuple[int, int]]:
+    """``(offset, bytes)`` of each region of the window.
+
+    The regions are as :func:`plan_finetune` places them.
+
+    ``commands``: length of the program.
+    """
+    space = _Window()
+    _place(space, lowered, settings, len(plan_steps(settings, lowered.config.rows)), kept_samples(lowered, settings))
+    space.take("program", COMMAND_BYTES * commands)
+    return space.regions
+
+
+def plan_finetune(
+    lowered: Lowered,
+    settings: Settings,
+    images: np.ndarray,
+    labels: np.ndarray,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    *,
+    window: int = 1 << 32,
+    ahead: Ahead | None = None,
+) -> Plan:
+    """Plans a fine-tune.
+
+    Parameters
+    ----------
+    images : integers of Q8.16 ``[samples, c, h, w]``
+    labels : integers ``[samples]``
+    a, b : integers of Q4.12, ``[rank, elements]`` (NCHW order) and ``[classes, rank]`` of each tap
+    window : int
+        Bytes that the window has.
+    ahead : callable, optional
+        Writes commands that make the images; then the host puts none into memory.
+    """
+    count = settings.samples
+    if len(images) != count or len(labels) != count:
+        raise ValueError(f"images and labels: {len(images)} and {len(labels)} given, settings ask for {count}")
+    steps = plan_steps(settings, lowered.config.rows)
+    slots = kept_samples(lowered, settings)
+    space = _Window()
+    offsets = _place(space, lowered, settings, len(steps), slots)
+    data = {
+        "images": image_words(lowered, images).tobytes(),
+        "labels": _label_rows(steps, labels),
+        **parameters(lowered, a, b),
+    }
+
+    asm = Assembler()
+    image_bytes = 4 * lowered.image_words
+    places = range(offsets["images"], offsets["images"] + count * image_bytes, image_bytes)
+    made = None if ahead is None else ahead(asm, places, space.take)
+    out = Writer(lowered, asm, places)
+    out.credits()
+    out.load(space.regions)
+    asm.add(CONTROL, ControlOpcode.FENCE)
+    _fill(out, offsets["records"], slots)
+    _learn(out, steps, len(steps) // settings.epochs, offsets, slots)
+    out.keep(space.regions, wait=(Token.LEARNT,))
+    asm.add(CONTROL, ControlOpcode.END)
+
+    check_program(asm, lowered.config)
+    program = space.take("program", len(asm.code))
+    if space.at > window:
+        raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
+    names = ("weights", "biases", *(("images",) if made is None else ()), "labels", "lanes", "head")
+    segments = [*((offsets[name], data[name]) for name in names), *(made or ())]
+    return Plan(
+        lowered=lowered,
+        settings=settings,
+        steps=steps,
+        assembler=asm,
+        offset=program,
+        segments=[*segments, (program, asm.code)],
+        images=None if made is None else offsets["images"],
+        records=offsets["records"],
+        slots=slots,
+        lanes=offsets["lanes"],
+        b=offsets["head"],
+        losses=offsets["losses"],
+        length=-(-space.at // PAGE) * PAGE,
+        regions=space.regions,
+    )
+
+
+def _label_rows(steps: Sequence[Step], labels: np.ndarray) -> bytes:
+    """Two beats a microbatch, a byte a sample."""
+    rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
+    for row, step in zip(rows, steps):
+        row[: len(step.samples)] = labels[step.samples]
+    return rows.tobytes()
+
+
+def _fill(out: Writer, records: int, slots: int) -> None:
+    """Fills the cache with samples, a row each.
+
+    A group is marked as kept when the group after it is under way.
+    """
+    asm, rows, record_bytes = out.asm, out.low.config.rows, BEAT * out.low.record_beats
+    marks: list[tuple[int, int]] = []
+
+    def mark(keep: int) -> None:
+        while len(marks) > keep:
+            first, number = marks.pop(0)
+            asm.add(CONTROL, ControlOpcode.MARK, slot=first, count=number, wait=(Token.STORED,), slots=(first, number))
+
+    for first in range(0, slots, rows):
+        number = min(rows, slots - first)
+        asm.add(CONTROL, ControlOpcode.LOOKUP, slot=first, count=number)
+        group = range(first, first + number)
+        out.base(group, [records + record_bytes * s for s in group], (first, number))
+        marks.append((first, number))
+        mark(1)
+    out.flush()
+    mark(0)
+    asm.add(CONTROL, ControlOpcode.FENCE)
+
+
+def _learn(out: Writer, steps: Sequence[Step], steps_an_epoch: int, offsets: Mapping[str, int], slots: int) -> None:
+    """Writes the training steps.
+
+    The next step's records are requested before this step's gradients, so that they arrive while the array works.
+    """
+    asm, rows, record_bytes = out.asm, out.low.config.rows, BEAT * out.low.record_beats
+
+    def fetch(index: int) -> None:
+        """Records of a step, those that are in no slot computed first."""
+        step, half = steps[index], index % 2
+        if index and index % steps_an_epoch == 0 and slots:
+            # Each epoch asks for every kept sample once.
+            asm.add(CONTROL, ControlOpcode.LOOKUP, slot=0, count=slots)
+        missing = [int(s) for s in step.samples if s >= slots]
+        staged = {s: offsets["staging"] + record_bytes * (half * rows + n) for n, s in enumerate(missing)}
+        if missing:
+            # They are in no slot: the counters learn it from slots that are never marked.
+            asm.add(CONTROL, ControlOpcode.LOOKUP, slot=slots, count=len(missing))
+            out.base(missing, list(staged.values()), None)
+            out.flush()
+            asm.add(CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
+        where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
+        out.fetch(where, offsets["labels"] + 2 * BEAT * index, half, index >= 2)
+
+    losses = 0
+    fetch(0)
+    for index, step in enumerate(steps):
+        out.forward(step, index % 2, offsets["losses"] + BEAT * losses if step.last else None)
+        losses += step.last
+        if index + 1 < len(steps):
+            fetch(index + 1)
+        out.backward(step, index % 2, index == len(steps) - 1)

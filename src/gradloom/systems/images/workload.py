@@ -1,0 +1,81 @@
+"""Fine-tunes of images by InstantFT: options and defaults."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from gradloom.options import Bounds, Options, option
+from gradloom.systems.instant import InstantWorkload
+
+__all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(Options):
+    """Options of a fine-tune on images."""
+
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
+    data: Path | str | None = option(
+        "uint8 images x_train, x_test, scaled by 1 / 255, and labels y_train, y_test.",
+        metavar="D.npz",
+        usual="shipped digits",
+        file=True,
+    )
+    angle: float | None = option(
+        "Degrees by which images are turned.", metavar="DEG", usual="90 on shipped data", bounds=Bounds()
+    )
+    momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
+    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
+    epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
+    limit: int | None = option("Number of training images; the others are judged.", usual="all", bounds=Bounds(1))
+    cache: str = option(
+        "Format of the forward cache; none: activations are computed in each epoch.",
+        "nf4",
+        choices=("nf4", "int8", "none"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageWorkload(InstantWorkload):
+    """A fine-tune of a shipped network on shipped images.
+
+    The forecast, the command line, the Python functions and the board's memory image take their defaults from here.
+
+    Parameters
+    ----------
+    network : str
+        Name of the shipped network.
+    samples, judged : int
+        Images to learn from, and other images that judge the result.
+    degrees : float
+        Angle by which the images are turned.
+    shuffled : bool
+        Whether each epoch visits the images in a random order of its own; otherwise in the order of the data.
+    """
+
+    kind: ClassVar = "images-instantft"
+    title: ClassVar = "images by InstantFT"
+    label: ClassVar = "images"
+    takes: ClassVar = ImageOptions
+    functions: ClassVar = {
+        "prepare": "gradloom.systems.images.task:prepare",
+        "infer": "gradloom.systems.images.answer:infer",
+        "expectation": "gradloom.systems.images.expectation:expectation",
+        "measure": "gradloom.sweep.points:of_images",
+        "energy": "gradloom.sim.activity.runs:finetune",
+        "sizes": "gradloom.systems.images.sizes_for:SizesFor",
+        "power_up": "gradloom.systems.images.program.digits:digits_plan",
+    }
+
+    network: str
+    samples: int
+    judged: int
+    degrees: float = 90
+    shuffled: bool = True
+
+
+LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)
+#: On the chip alone: a batch is a block of its memory, and blocks come in order. The figures are those of the preset's
+#: own array; :func:`~gradloom.systems.images.program.digits.workload_on` has another design's.
+DIGITS = ImageWorkload(network="digits", samples=96, judged=48, lr=0.07, batch=8, epochs=40, shuffled=False)

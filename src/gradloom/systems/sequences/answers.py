@@ -1,0 +1,180 @@
+"""Answers of a quantised LSTM in simulated RTL."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.recurrent.network import RecurrentNetwork
+from gradloom.presets import Preset
+from gradloom.sim.reference import cell as reference
+from gradloom.sim.run.counted import check_words
+from gradloom.sim.run.designs import Design
+from gradloom.sim.run.machine import Machine
+from gradloom.sim.time.forecast import forecast
+
+from .answer import CellRun, check_request, infer_sequences
+from .program.image import CellImage
+from .program.program import CellConfig, CellProgram, CellSetup
+
+__all__ = ["infer", "run_cell"]
+
+
+def infer(
+    preset: Preset,
+    *,
+    data: Path | None,
+    model: Path | None,
+    adapter: Path | None,
+    angle: float | None,
+    limit: int | None,
+    engine: str,
+    design: Path | None,
+    output: Path | None,
+    stream: bool,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> dict[str, Any]:
+    """See :func:`gradloom.infer`.
+
+    With ``rtl``, all convolutions in front but the last are computed by the reference.
+    """
+    check_request(f"with {preset.name}", {"model": model, "data": data}, {"adapter": adapter, "angle": angle})
+    assert model is not None and data is not None
+    chosen = Design(preset, design)
+    config = chosen.preset.config
+    assert isinstance(config, CellConfig)
+    if engine == "rtl":
+        chosen.check()
+
+    def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
+        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=progress)
+
+    return infer_sequences(
+        Path(model),
+        data=Path(data),
+        limit=limit,
+        engine=engine,
+        stream=stream,
+        output=None if output is None else Path(output),
+        ran=ran,
+    )
+
+
+def run_cell(
+    network: RecurrentNetwork,
+    codes: np.ndarray,
+    config: CellConfig,
+    files: Sequence[Path] = (),
+    *,
+    every: bool = False,
+    stream: bool = False,
+    timing: Mapping[str, int] | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> CellRun:
+    """States and sums of a network in simulated RTL.
+
+    A program loads the network, a second runs the sequences. Figures are ``cycles`` and ``forecast`` of the second,
+    ``setup_cycles`` of the first, ``cycles_a_step`` and ``phases``. With ``stream`` each step has a program of its own,
+    ``cycles`` are all of them and ``cycles_an_answer`` the longest.
+
+    Raises :class:`~.counted.MismatchError` where a code differs from the reference, or a counter from the forecast.
+
+    Parameters
+    ----------
+    network : RecurrentNetwork
+    codes : array of int ``[n, steps, channels]``
+        Of the network's input; convolutions in front of the last are the reference's.
+    config : CellConfig
+    files : sequence of Path
+        Verilog of the design; none: it is generated.
+    every : bool
+        The dense layer answers after each step.
+    stream : bool
+        There is one sequence, of which the machine gets a step at a time.
+    timing, progress : see :meth:`~..run.machine.Machine.simulated`.
+    """
+    expected = reference.run(network, codes)
+    image = CellImage(network, config)
+    each = image.classes > 0 and (every or network.pick != "last")
+    programs = _programs(image, image.windows(expected.source), each, stream)
+    expected_cycles = sum(forecast(program).total for program in programs)
+    ran, left = [], []
+    with Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles) as machine:
+        for program in programs:
+            ran.append(machine.run(program))
+            # Nothing in the engine counts a clipped word.
+            ran[-1].check(saturated=0)
+            if isinstance(program, CellProgram):
+                left.append(_results(program, machine))
+    found = _joined(left)
+    check_words(
+        {"h": found.h, "c": found.state.c, "last h": found.state.h},
+        {"h": expected.h, "c": expected.state.c, "last h": expected.state.h},
+    )
+    sums = None
+    if image.classes:
+        name = "sums of the dense layer"
+        sums = found.sums if each else found.sums[:, 0]
+        check_words({name: sums}, {name: reference.sums(network, expected.h if each else expected.state.h)})
+    counters = [one.counters for one in ran[1:]]
+    told = [one.forecast.total for one in ran[1:] if one.forecast is not None]
+    phases: dict[str, int] = {}
+    for counted in counters:
+        for name, cycles in counted.phases.items():
+            phases[name] = phases.get(name, 0) + cycles
+    figures: dict[str, Any] = {
+        "cycles": sum(counted.cycles for counted in counters),
+        "forecast": sum(told) if len(told) == len(counters) else None,
+        "setup_cycles": ran[0].counters.cycles,
+        "phases": phases,
+        "cycles_a_step": phases["cell"] / (found.h.shape[0] * found.h.shape[1]),
+    }
+    if stream:
+        figures["cycles_an_answer"] = max(counted.cycles for counted in counters)
+    trace = reference.Trace(expected.u, found.h, found.state, expected.source)
+    return CellRun(trace=trace, sums=sums, figures=figures)
+
+
+def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> list[CellSetup | CellProgram]:
+    """The network's program, and those that run it."""
+    config = image.config
+    assert isinstance(config, CellConfig)
+    if not stream:
+        return [CellSetup(image, config), CellProgram(image, rows, config, each=each)]
+    steps = rows.shape[1]
+    return [
+        CellSetup(image, config),
+        *(
+            CellProgram(image, rows[:, at : at + 1], config, each=each, fresh=at == 0, states=at == steps - 1)
+            for at in range(steps)
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Codes and sums that programs have left in memory.
+
+    Only the last program leaves a state.
+    """
+
+    h: np.ndarray
+    sums: np.ndarray
+    state: reference.State
+
+
+def _results(program: CellProgram, machine: Machine) -> _Found:
+    batches = program.batches
+    h = [program.hidden(batch, machine.words(batch.hidden)) for batch in batches]
+    sums = [program.sums(batch, machine.words(batch.logits)) for batch in batches if batch.logits is not None]
+    last = [program.state(batch, machine.words(batch.state)) for batch in batches if batch.state is not None]
+    c, last_h = np.concatenate(last, axis=1) if last else (np.empty(0), np.empty(0))
+    return _Found(np.concatenate(h), np.concatenate(sums) if sums else np.empty((0, 0)), reference.State(last_h, c))
+
+
+def _joined(found: Sequence[_Found]) -> _Found:
+    """Results of programs one after another in time."""
+    h, sums = (np.concatenate([getattr(each, name) for each in found], axis=1) for name in ("h", "sums"))
+    return _Found(h, sums, found[-1].state)

@@ -1,0 +1,89 @@
+"""Requantisers as words of the cell engine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradloom.rtl.formats.cell import CENTRED
+from gradloom.rtl.formats.requantizer import Requantizer
+
+__all__ = ["HALF", "IDLE", "Affine", "quantizer_word"]
+
+#: Bits of a multiplier, shifts that there are.
+_MULTIPLIER, _SHIFTS = 26, 48
+#: What a centred sum stays below.
+HALF = 1 << CENTRED - 1
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``(n * multiplier + addend) >> shift``; arrays: one a channel.
+
+    With ``even``, ties go to the even code.
+    """
+
+    multiplier: np.ndarray
+    addend: np.ndarray
+    shift: int
+    even: bool
+    lo: int
+    hi: int
+
+    @classmethod
+    def of(cls, requantizer: Requantizer, what: str) -> "Affine":
+        if requantizer.kind == "table":
+            raise ValueError(
+                f"{what}: became a table of {requantizer.thresholds.size} thresholds: the cell engine multiplies, adds "
+                "and shifts; run it with --engine reference"
+            )
+        half = 1 << requantizer.shift - 1 if requantizer.half_even else 0
+        made = cls(
+            requantizer.multiplier,
+            requantizer.addend + half,
+            requantizer.shift,
+            requantizer.half_even,
+            requantizer.lo,
+            requantizer.hi,
+        )
+        if made.multiplier.max() >= 1 << _MULTIPLIER or made.shift >= _SHIFTS:
+            raise ValueError(
+                f"{what}: multiplies by {made.multiplier.max()} and shifts by {made.shift}: at most "
+                f"{(1 << _MULTIPLIER) - 1} and {_SHIFTS - 1} fit the cell engine; run it with --engine reference"
+            )
+        if made.lo < -512 or made.hi > 511:
+            raise ValueError(f"{what}: has codes {made.lo} to {made.hi}: must be within -512 and 511")
+        return made
+
+    def rows(self, what: str, reach: tuple[int, int], count: int, bits: int) -> np.ndarray:
+        """Offset, multiplier and addend ``[count, 3]`` of rows.
+
+        Their sums have ``bits``.
+        """
+        limit = 1 << bits
+        multiplier, addend = (np.broadcast_to(each, count) for each in (self.multiplier, self.addend))
+        offset = addend // multiplier
+        rest = addend - offset * multiplier
+        if max(-offset.min(), offset.max()) >= limit:
+            raise ValueError(f"{what}: its bias is {max(-offset.min(), offset.max())} units: must be below {limit}")
+        low, high = reach
+        for beyond, end, side in (
+            (low + offset < -HALF, (-HALF * multiplier + rest) >> self.shift > self.lo, "low"),
+            (high + offset >= HALF, ((HALF - 1) * multiplier + rest) >> self.shift < self.hi, "high"),
+        ):
+            if (beyond & end).any():
+                raise ValueError(
+                    f"{what}: sums reach {low} to {high}, beyond {CENTRED} bits, before the code is at "
+                    f"its {side} end; run it with --engine reference"
+                )
+        return np.stack([offset, multiplier, rest], axis=1)
+
+
+#: Of a network without a convolution.
+IDLE = Affine(np.zeros(1, np.int64), np.zeros(1, np.int64), 0, False, 0, 0)
+
+
+def quantizer_word(multiplier: int, addend: int, shift: int, even: bool, lo: int, hi: int) -> bytes:
+    """A :class:`~...formats.cell.QuantizerWord`."""
+    word = multiplier | (addend & (1 << 48) - 1) << 32 | shift << 80 | int(even) << 86
+    word |= (lo & 0xFFFF) << 96 | (hi & 0xFFFF) << 112
+    return word.to_bytes(16, "little")

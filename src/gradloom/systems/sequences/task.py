@@ -1,0 +1,275 @@
+"""Fine-tunes of recurrent networks by adapters from their last states.
+
+Of each sequence the cell engine runs the frozen network once. It writes the taps, sums of codes at the sequence's end,
+to memory, from where the engines that learn take them as an image: they encode them for the forward cache, make the
+base's logits by the dense layer behind the recurrent node, and learn the adapter from the cache. No gradient passes
+through time. All is one program.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.files.archive import read_npz
+from gradloom.models.network import Network
+from gradloom.models.recurrent.host import seen
+from gradloom.models.recurrent.network import RecurrentNetwork
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_head, scales_for, sizes_of, tap_network
+from gradloom.models.sequences import SequenceSet, check_sequences, fold_of, load_sequences, spar_model, spar_person
+from gradloom.rtl.formats.images import ACTIVATION
+from gradloom.sim.reference import cell as reference
+from gradloom.systems.driver import Job, Outcome, Progress
+from gradloom.systems.images.mathematics import Cache, accuracy, adapter_logits, cached_value, train_adapters
+from gradloom.systems.images.program.program import Settings
+from gradloom.systems.images.program.schedule import initial_adapters
+from gradloom.systems.images.task import ImageTask, IntegerImageTask
+
+from .answer import check_fits, real_front, real_states
+from .program.image import CellImage
+from .program.taps import TapWriter
+from .taps import input_sums, tap_sums, tap_words
+from .workload import SequenceOptions, SequenceWorkload
+
+__all__ = ["SHIFTS", "Tapped", "prepare", "real_taps", "tapped"]
+
+#: Scales of the shipped networks' taps, which :func:`~gradloom.models.recurrent.taps.scales_for` gives on the
+#: recordings of the people whom they have seen.
+SHIFTS = (11, 10, 5, 7)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tapped:
+    """Sequences as the machine takes them.
+
+    Attributes
+    ----------
+    recurrent : RecurrentNetwork
+    network : Network
+        The dense layer behind it, on the taps.
+    taps : TapSums
+    data : SequenceSet
+    source : array of int64
+        Codes that reach the machine, to learn from; see :class:`~..reference.cell.Trace`.
+    train, test : array of int64
+        Activations of the taps, Q8.16, ``[n, *network.input_shape]``.
+    clipped : int
+        How many of them were.
+    """
+
+    recurrent: RecurrentNetwork
+    network: Network
+    taps: TapSums
+    data: SequenceSet
+    source: np.ndarray
+    train: np.ndarray
+    test: np.ndarray
+    clipped: int
+
+
+def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None, parallel: int = 1) -> Tapped:
+    """Runs the frozen network on sequences.
+
+    ``taps``: their scales; None: they follow from ``data.x_train``. ``parallel``: of the design.
+    """
+    trace, judged = (_run(recurrent, x) for x in (data.x_train, data.x_test))
+    train, test = (tap_sums(recurrent, each, parallel) for each in (trace, judged))
+    taps = taps or scales_for(recurrent, train, parallel)
+    steps = data.x_train.shape[1]
+    for layer in recurrent.front:
+        steps = layer.steps(steps)
+    words = [tap_words(taps, each) for each in (train, test)]
+    return Tapped(
+        recurrent=recurrent,
+        network=tap_network(recurrent, taps, steps),
+        taps=taps,
+        data=data,
+        source=trace.source,
+        train=words[0][0],
+        test=words[1][0],
+        clipped=sum(over for _, over in words),
+    )
+
+
+def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
+    check_fits(recurrent, x, name)
+    steps = x.shape[1]
+    for layer in recurrent.front:
+        steps = layer.steps(steps)
+    if steps < QUARTERS:
+        raise ValueError(
+            f"{name}: its sequences have {x.shape[1]} steps, {steps} of them at the cell: at least {QUARTERS}, one a "
+            "quarter"
+        )
+
+
+def _run(network: RecurrentNetwork, x: np.ndarray) -> reference.Trace:
+    return reference.run(network, network.codes(x))
+
+
+def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
+    """See :class:`~.driver.Task`."""
+    asked: SequenceOptions = job.options
+    workload = job.preset.workload
+    assert isinstance(workload, SequenceWorkload)
+    ready = _load(asked, job.config.parallel, job.tell)
+    own = workload.settled(asked)
+    person = (asked.person or 1) if asked.data is None else None
+    options = replace(asked, **own, person=person, limit=len(ready.train))
+    settings = Settings(
+        samples=len(ready.train),
+        epochs=own["epochs"],
+        batch=own["batch"],
+        rate=own["lr"],
+        momentum=own["momentum"],
+        seed=options.seed,
+    )
+    kind = FloatSequenceTask if asked.engine == "float" else IntegerSequenceTask
+    return kind(job, options, ready, settings)
+
+
+def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
+    if asked.data is not None and asked.person is not None:
+        raise ValueError(f"person={asked.person}: must be left out, the data are in {asked.data}")
+    if asked.data is not None and asked.model is None:
+        raise ValueError(f"data={asked.data}: needs a model of its own; give --model")
+    if asked.base is not None and asked.model is None:
+        raise ValueError(f"base={asked.base}: must be left out, the shipped network's scales are known")
+    person = asked.person or 1
+    recurrent = load_network(spar_model(fold_of(person)) if asked.model is None else asked.model)
+    _ = recurrent.lstm  # refuses another cell
+    classes = len(check_head(recurrent).bias)
+    if asked.data is None:
+        data, name = spar_person(person), f"person={person}"
+        if (recurrent.channels, classes) != (data.channels, data.classes):
+            raise ValueError(
+                f"model={asked.model}: takes {recurrent.channels} channels and has {classes} classes, the shipped "
+                f"recordings {data.channels} and {data.classes}; give --data"
+            )
+    else:
+        data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens)
+        name = f"data={asked.data}"
+    if asked.limit is not None:
+        if asked.limit > len(data.x_train):
+            raise ValueError(f"limit={asked.limit}: there are {len(data.x_train)} training sequences")
+        # Spread over all, which may lie class behind class.
+        kept = np.arange(asked.limit) * len(data.x_train) // asked.limit
+        data = replace(data, x_train=data.x_train[kept], y_train=data.y_train[kept])
+    for x in (data.x_train, data.x_test):
+        _check(recurrent, x, name)
+    base = None if asked.base is None else _base(Path(asked.base), recurrent)
+    tell(0, 0, "taps of the sequences")
+    taps = TapSums(sizes=sizes_of(recurrent, parallel), shifts=SHIFTS) if asked.model is None else None
+    if base is not None:
+        taps = scales_for(recurrent, tap_sums(recurrent, _run(recurrent, base), parallel), parallel)
+    return tapped(recurrent, data, taps, parallel)
+
+
+def _base(path: Path, recurrent: RecurrentNetwork) -> np.ndarray:
+    x = read_npz(path, ["x"])["x"]
+    try:
+        check_sequences("x", x, recurrent.channels, recurrent.tokens)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    _check(recurrent, x, f"base={path}")
+    return x if recurrent.tokens else x.astype(np.float32)
+
+
+class _Sequences(ImageTask):
+    """What both kinds tell."""
+
+    ready: Tapped
+    person: int | None
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        told = super().describe(outcome)
+        return told | {
+            "person": self.person,
+            "steps_a_sequence": self.ready.data.x_train.shape[1],
+            "taps": dict(zip(PARTS, self.ready.taps.sizes)),
+            "tap_shifts": list(self.ready.taps.shifts),
+            "taps_clipped": self.ready.clipped,
+            "judged": len(self.ready.test),
+        }
+
+
+class IntegerSequenceTask(_Sequences, IntegerImageTask):
+    """In the machine's integers: by the reference, or in RTL.
+
+    The host computes all convolutions in front but the last.
+    """
+
+    def __init__(self, job: Job, options: SequenceOptions, ready: Tapped, settings: Settings) -> None:
+        self.ready, self.person = ready, options.person
+        image = CellImage(ready.recurrent, job.config)
+        self.ahead = TapWriter(image, image.windows(ready.source), ready.taps.shifts)
+        super().__init__(job, options, ready.network, ready.data, settings)
+
+    def activations(self) -> tuple[np.ndarray, np.ndarray]:
+        """See :class:`~.images.IntegerImageTask`."""
+        return self.ready.train, self.ready.test
+
+
+class FloatSequenceTask(_Sequences):
+    """In floating point, the recurrent network too.
+
+    Weights are as the codes have them.
+    """
+
+    def __init__(self, job: Job, options: SequenceOptions, ready: Tapped, settings: Settings) -> None:
+        self.ready, self.person = ready, options.person
+        super().__init__(job, options, ready.network, ready.data, settings)
+
+    def forecast(self) -> None:
+        """None: floating point has no machine."""
+
+    def _cache(self, x: np.ndarray) -> Cache:
+        ready = self.ready
+        taps = real_taps(ready.recurrent, ready.taps, x, self.job.config.parallel)
+        full = np.zeros((len(x), int(np.prod(ready.taps.shape))))
+        full[:, : taps.shape[1]] = taps
+        dense = ready.network.layers[0]
+        return Cache(taps=[cached_value(full, self.options.cache)], logits=full @ dense.weight.T + dense.bias)
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        self.job.tell(0, 0, "fine-tuning in float")
+        settings, data = self.settings, self.ready.data
+        losses, adapters = train_adapters(
+            self._cache(data.x_train),
+            data.y_train,
+            initial_adapters(self.network.taps, self.network.classes, self.rank, settings.seed),
+            lr=settings.rate,
+            batch=settings.batch,
+            epochs=settings.epochs,
+            momentum=settings.momentum,
+            seed=settings.seed,
+            shuffled=settings.shuffled,
+        )
+        return Outcome(losses=losses, learnt=adapters, figures={"cycles": None, "cache": None, "health": None})
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+        """See :class:`~.driver.Task`."""
+        held, y = self._cache(self.ready.data.x_test), self.ready.data.y_test
+        after = adapter_logits(outcome.learnt, held.taps, held.logits)
+        return {"accuracy_before": accuracy(held.logits, y), "accuracy_after": accuracy(after, y)}, None
+
+
+def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel: int = 1) -> np.ndarray:
+    """Taps in float64 of the network without quantisers.
+
+    ``[n, elements]``, in the units of the integers.
+    """
+    hidden, state = real_states(network, x)
+    cell = network.lstm
+    layers = network.front[:-1] if network.last_conv is not None else network.front
+    source = real_front(layers, seen(network.before, x))
+    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.source.scale)
+    sums = input_sums(network, source.astype(np.float64), parallel)
+    parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), sums)
+    return np.concatenate(
+        [part / unit * 2.0 ** (shift - ACTIVATION.frac) for part, unit, shift in zip(parts, units, taps.shifts)], axis=1
+    )

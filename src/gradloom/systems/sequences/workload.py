@@ -1,0 +1,75 @@
+"""Fine-tunes of recurrent networks by InstantFT: options and defaults."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from gradloom.options import Bounds, Options, option
+from gradloom.systems.instant import InstantWorkload
+
+__all__ = ["SequenceOptions", "SequenceWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(Options):
+    """Options of a fine-tune of a recurrent network."""
+
+    model: Path | str | None = option(
+        "Quantised recurrent network: an .onnx file, or the folder of an import.",
+        metavar="M",
+        usual="the shipped one that has never seen the person",
+        file=True,
+        folder=True,
+    )
+    rank: int | None = option("Rank of the adapter.", bounds=Bounds(1, 16))
+    data: Path | str | None = option(
+        "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test.",
+        metavar="D.npz",
+        usual="a person's shipped recordings",
+        file=True,
+    )
+    person: int | None = option(
+        "Person of the shipped recordings, whom the network has never seen.",
+        usual="1 on shipped recordings",
+        bounds=Bounds(1, 10),
+    )
+    base: Path | str | None = option(
+        "Sequences x that the network was trained on: they fix the scales of the taps.",
+        metavar="B.npz",
+        usual="x_train of the data",
+        file=True,
+    )
+    momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
+    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
+    epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
+    limit: int | None = option("Number of training sequences.", usual="all", bounds=Bounds(1))
+    cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceWorkload(InstantWorkload):
+    """A recurrent network answers, and learns a person's recordings.
+
+    Parameters
+    ----------
+    rank : int
+    lr, momentum : float
+        SGD on the mean loss of a batch.
+    batch, epochs : int
+    """
+
+    kind: ClassVar = "sequences-instantft"
+    title: ClassVar = "recurrent networks by InstantFT"
+    label: ClassVar = "sequences"
+    takes: ClassVar = SequenceOptions
+    streams: ClassVar = True
+    functions: ClassVar = {
+        "prepare": "gradloom.systems.sequences.task:prepare",
+        "infer": "gradloom.systems.sequences.answers:infer",
+        "energy": "gradloom.sim.activity.runs:finetune",
+    }
+
+    lr: float = 0.04
+    momentum: float = 0.9
+    batch: int = 20
+    epochs: int = 30

@@ -1,0 +1,104 @@
+"""Greedy decoding of a language model in floating point."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.adapters.instant import holds_instant, load_instant
+from gradloom.models.adapters.lora import Learnt, load_lora
+from gradloom.models.adapters.lora_xs import load_cores
+from gradloom.models.adapters.methods import LORA_XS
+from gradloom.models.adapters.vectors import load_vectors, peft_method
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.presets import Preset
+from gradloom.systems.driver import Progress
+
+from . import task as language
+from .instant_text import InstantLlama
+from .mathematics import Cache, Llama
+from .task import Quantized, silent
+
+__all__ = ["generate_text", "greedy", "learnt_of"]
+
+
+def greedy(
+    llama: Llama,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    adapters: Mapping[str, Learnt] | None = None,
+    ends: frozenset[int] = frozenset(),
+) -> Iterator[int]:
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest.
+
+    Of equals it is the lowest. One of ``ends`` is the last and is not given.
+    """
+    cache, fresh = Cache(), list(prompt)
+    for _ in range(count):
+        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
+        if token in ends:
+            return
+        yield token
+        fresh = [token]
+
+
+def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
+    """Adapters or vectors of a folder."""
+    method, model = peft_method(folder), checkpoint.model
+    if method is LORA_XS:
+        return load_cores(folder, model, checkpoint.tensor)
+    if method is None or method.ranked:
+        return load_lora(folder, model)
+    return load_vectors(folder, model, method)
+
+
+def generate_text(
+    preset: Preset,
+    *,
+    prompt: str,
+    model: Path | str = "smollm2-135m",
+    adapter: Path | None = None,
+    tokens: int = 40,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Continues ``prompt`` with a model and an adapter.
+
+    Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text`` and ``tokens``.
+    """
+    tell = progress or silent
+    if tokens < 1:
+        raise ValueError(f"tokens={tokens}: must be at least 1")
+    checkpoint = Quantized(open_checkpoint(find_weights(model)))
+    blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
+    adapters = None if adapter is None or blocks is not None else learnt_of(adapter, checkpoint)
+    tokenizer = language.open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
+    given = tokenizer.encode(prompt)
+    if not given:
+        raise ValueError("prompt: has no tokens, at least 1 is needed")
+    if len(given) + tokens > checkpoint.model.context:
+        raise ValueError(
+            f"tokens={tokens}: with the prompt's {len(given)} there are more than "
+            f"{checkpoint.model.context} (the model's context)"
+        )
+    if blocks is not None and len(blocks) != checkpoint.model.layers:
+        raise ValueError(f"adapter={adapter}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
+    tell(0, 0, "reading the weights")
+    llama = (
+        Llama(checkpoint.model, checkpoint.tensor)
+        if blocks is None
+        else InstantLlama(checkpoint.model, checkpoint.tensor, blocks=blocks)
+    )
+    said: list[int] = []
+    for token in greedy(llama, given, tokens, adapters=adapters, ends=tokenizer.control):
+        said.append(token)
+        tell(len(said), tokens, "decoding")
+    return {
+        "preset": preset.name,
+        "engine": "float",
+        "model": checkpoint.model.name,
+        "prompt": prompt,
+        "text": tokenizer.decode(said),
+        "tokens": said,
+    }

@@ -1,0 +1,198 @@
+"""What a card brings so that a board answers prompts beside a job.
+
+The program of one token serves all positions: keys and values of 64 tokens are read whole. ``firmware/soc_infer.c``
+patches position, row of the cache, angles, and the adapter with its exponents, and reads the description.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gradloom.firmware.registers import COMMAND_BYTES
+from gradloom.program.patches import Varying
+from gradloom.rtl.formats.linear import WEIGHT
+from gradloom.rtl.formats.tiles import fraction_bits, tile_rows
+from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.machines.configs import LanguageConfig
+
+from ..integers import IntegerStep
+from ..mathematics import rope_angles
+from ..operations.base import EDGE, Rope, Softmax
+from ..operations.decode import Decode
+from ..operations.rechosen import FRACS
+from ..operations.transformer import HEAD_MATRIX, Step
+from ..program.step import lower
+from ..run.step import Frozen, Training
+from .layout import STATE, JobLayout
+from .part import BoardPart, tabled
+
+__all__ = ["CONTEXT", "RESIDENT", "Answers", "answers_of"]
+
+#: Tokens of prompt and answer.
+CONTEXT = EDGE
+#: Adapters that a prompt may choose: none, the one the job began with, and what it has kept last.
+RESIDENT = ("base", "start", "kept")
+_MAGIC = b"GLAN"
+#: Columns of a row.
+_COLUMNS = ("program", "position", "row", "angles", "adapter")
+_EMBEDDING_BITS = 16
+
+
+@dataclass(kw_only=True)
+class Answers:
+    """A token of a model with a job's exponents.
+
+    Parameters
+    ----------
+    frozen : Frozen
+    training : Training
+        A step of the job, whose adapters and layers the token has.
+    frac : mapping
+        Fraction bits of the job.
+    """
+
+    frozen: Frozen
+    training: Training
+    frac: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        held = self.training.step
+        self.step = Step(held.model, CONTEXT, held.ranks, held.layers)
+
+    def decode(self, position: int, *, whole: bool = False) -> Decode:
+        """The operations at a position."""
+        return Decode(self.step, position, whole)
+
+    @cached_property
+    def embedding(self) -> tuple[np.ndarray, int]:
+        """Words of 16 bits, rows padded to whole tiles, and their fraction bits."""
+        if self.frozen.model.tied:
+            drop = WEIGHT.width - _EMBEDDING_BITS
+            return self.frozen.words[HEAD_MATRIX] >> drop, self.frozen.frac[HEAD_MATRIX] - drop
+        held = self.frozen.embedding
+        frac = fraction_bits(held, _EMBEDDING_BITS)
+        most = (1 << _EMBEDDING_BITS - 1) - 1
+        words = np.clip(np.rint(held * 2.0**frac), -most - 1, most).astype(np.int32)
+        return np.pad(words, ((0, -len(words) % EDGE), (0, 0))), frac
+
+    @property
+    def shift(self) -> int:
+        """Bits that a word of the embedding has less than one of the input."""
+        return self.decode(0).input.form.width - _EMBEDDING_BITS
+
+    def fracs(self, decode: Decode) -> dict[str, int]:
+        """Fraction bits of a token's tensors.
+
+        Every row of the embedding fits the input.
+        """
+        return decode.fracs(self.frac) | {decode.input.name: self.embedding[1] + self.shift}
+
+    def angles(self, decode: Decode, position: int) -> dict[str, np.ndarray]:
+        """Words of the angles of a position, by tensor."""
+        cos, sin = rope_angles(position + 1, EDGE, self.frozen.model.rope_theta, np.float64)
+        angles = np.concatenate([cos[-1:], sin[-1:]], axis=1)
+        return {
+            each.angles.name: np.rint(angles * each.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
+            for each in decode.operations
+            if isinstance(each, Rope)
+        }
+
+    def reply(
+        self, prompt: Sequence[int], tokens: int, adapters: Mapping[str, np.ndarray], frac: Mapping[str, int]
+    ) -> list[int]:
+        """The likeliest tokens behind a prompt, by the bit-exact reference.
+
+        ``adapters``: words of ``NAME.a`` and ``NAME.b``; ``frac``: fraction bits of :data:`FRACS` of each.
+        """
+        made, held = list(prompt), replace(self, frac={**self.frac, **frac})
+        tables = self.training.tables(self.frac) | dict(adapters)
+        cache = {
+            each.name: np.zeros((each.rows, each.features), np.int64)
+            for layer in self.step.layers
+            for which in "kv"
+            for each in self.decode(0).cache(layer, which)
+        }
+        for position in range(len(prompt) + tokens - 1):
+            decode = self.decode(position)
+            row = self.embedding[0][[made[position]]].astype(np.int64) << self.shift
+            step = IntegerStep(
+                cache | {decode.input.name: row},
+                tables | self.angles(decode, position),
+                self.frozen.matrix,
+                frac=held.fracs(decode),
+            )
+            step.run(decode.operations)
+            cache = {name: step.values[name] for name in cache}
+            if position >= len(prompt) - 1:
+                logits = step.values[decode.logits.name][0, : self.frozen.model.vocab]
+                made.append(int(np.argmax(logits)))
+        return made[len(prompt) :]
+
+
+def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageConfig, start: int) -> BoardPart:
+    """Lays out what prompts need from ``start`` on.
+
+    ``words``: bytes of the job's adapters and their exponents, which its window begins with.
+    """
+    decode, layout = answers.decode(0, whole=True), job.layout
+    own = layout.copy()
+    own.end = start
+    rows = own.tensor(decode.input)
+    caches = [each for layer in answers.step.layers for which in "kv" for each in decode.cache(layer, which)]
+    cache = own.end
+    for each in caches:
+        own.offsets.pop(each.name, None)
+        own.offsets[decode.own(each).name] = Varying(own.tensor(each), "row")
+    cached = own.end - cache
+    resident = [own.place(f"resident {name}", words) for name in RESIDENT]
+    frac = dict(answers.fracs(decode))
+    variables = {"position": 0, "row": 0, "angles": 0, "adapter": resident[0]}
+    names = tuple(job.exponents.constants)
+    for name in names:
+        for which in "ab":
+            own.offsets[f"{name}.{which}"] = Varying(resident[0] + layout[f"{name}.{which}"], "adapter")
+        # The job's own h stays as it is.
+        own.offsets.pop(f"{name}.h")
+        for key in (f"{name}.{which}" for which in FRACS):
+            variables[key] = frac[key]
+            frac[key] = Varying(frac[key], key)
+    part = BoardPart(own)
+    tables = [answers.angles(decode, position) for position in range(CONTEXT)]
+    stride = 4 * EDGE * len(tables[0])
+    angles = part.bring("angles", b"".join(tile_rows(words, EDGE) for each in tables for words in each.values()))
+    for number, name in enumerate(tables[0]):
+        own.offsets[name] = Varying(angles + 4 * EDGE * number, "angles")
+    tied = answers.frozen.model.tied
+    matrix = own[HEAD_MATRIX] if tied else part.bring("embedding", _tiled(answers.embedding[0]))
+    position = Varying(0, "position")
+    operations = [replace(each, limit=position) if isinstance(each, Softmax) else each for each in decode.operations]
+    program = lower(operations, frac, own, config)
+    code = part.bring("token", program.code)
+    table = part.bring("table", tabled(program, variables, names, _COLUMNS, layout[STATE]))
+    part.describe(
+        _MAGIC,
+        code,
+        len(program.code) // COMMAND_BYTES,
+        table,
+        CONTEXT,
+        cache,
+        cached,
+        stride,
+        rows,
+        decode.input.features,
+        matrix,
+        answers.frozen.model.vocab,
+        answers.shift,
+        own[decode.logits.name],
+        layout[STATE],
+        words,
+        *resident,
+    )
+    return part
+
+
+def _tiled(words: np.ndarray) -> bytes:
+    """Words of 16 bits, tiles of rows and features, as the head has them."""
+    return words.astype("<i2").reshape(len(words) // EDGE, EDGE, -1, EDGE).swapaxes(1, 2).tobytes()

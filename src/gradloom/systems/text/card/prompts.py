@@ -1,0 +1,81 @@
+"""A board's answer to a prompt, by its UART."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from gradloom.boards.cards import SerialCard
+from gradloom.boards.monitor import open_port
+from gradloom.boards.prompts import prompted
+from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
+
+from .answers import CONTEXT, RESIDENT
+
+__all__ = ["ask_board"]
+
+Progress = Callable[[int, int, str], None]
+
+
+def ask_board(
+    port: str,
+    prompt: str | Sequence[int],
+    *,
+    baud: int = 115_200,
+    tokens: int = 32,
+    adapter: str = "kept",
+    model: Path | str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Sends a prompt to a board, and returns its answer.
+
+    ``model`` names the tokenizer of a text; without, the board's card does. See :func:`gradloom.infer`.
+    """
+    if adapter not in RESIDENT:
+        raise ValueError(f"adapter={adapter}: must be one of {', '.join(RESIDENT)}, which are resident on a board")
+    if not 1 <= tokens < CONTEXT:
+        raise ValueError(f"tokens={tokens}: must be from 1 to {CONTEXT - 1}")
+    told = progress or (lambda done, total, text: None)
+    with open_port(port, baud) as line:
+        card = SerialCard(line, told)
+        try:
+            about = _about(card)
+            tokenizer = _tokenizer(model or about.get("model", "")) if isinstance(prompt, str) else None
+            numbers = tokenizer.encode(prompt) if tokenizer else [int(each) for each in prompt]
+            most = CONTEXT - tokens
+            if not 1 <= len(numbers) <= most:
+                raise ValueError(f"prompt has {len(numbers)} tokens: must have 1 to {most} with --tokens {tokens}")
+            made: list[int] = []
+
+            def next_token(token: int) -> None:
+                made.append(token)
+                told(len(made), tokens, "the board answers")
+
+            reply = prompted(card.lines, numbers, tokens, RESIDENT.index(adapter), told=next_token)
+        except ValueError as error:
+            raise ValueError(f"port={port}: {error}") from None
+    found = reply.tokens
+    answer: dict[str, Any] = {"model": about.get("model"), "adapter": adapter}
+    if tokenizer:
+        found = found[: next((n for n, token in enumerate(found) if token in tokenizer.control), None)]
+        answer["text"] = tokenizer.decode(found)
+    return answer | {"tokens": found, "waited": reply.waited, "cycles": reply.took}
+
+
+def _about(card: SerialCard) -> dict[str, Any]:
+    """The card's note."""
+    sections, _ = read_header(card.read(BLOCK) or b"")
+    note = section_of(sections, NOTE)
+    if note is None:
+        raise ValueError("the card has no fine-tune: write one with gradloom finetune --card --answer")
+    about: dict[str, Any] = json.loads(read_section(cast(BinaryIO, card), note).rstrip(b"\0"))
+    if not about.get("answer"):
+        raise ValueError("the card's job answers no prompts: write it again with gradloom finetune --card --answer")
+    return about
+
+
+def _tokenizer(model: Path | str) -> Any:
+    from gradloom.models.files.checkpoint import find_model, find_weights
+    from gradloom.models.files.tokenizer import open_tokenizer
+
+    return open_tokenizer(find_weights(model), model_size=find_model(str(model)).vocab)

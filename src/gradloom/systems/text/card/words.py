@@ -1,0 +1,74 @@
+"""The words that a signed adapter brings to the job on a card."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
+from gradloom.models.adapters.lora import load_lora
+from gradloom.models.language import LanguageModel
+from gradloom.rtl.formats.tiles import tile_rows
+
+__all__ = ["BoardWords", "read_board"]
+
+#: Features of a tile, and the largest word.
+_TILE, _MOST = 64, (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class BoardWords:
+    """A card's note and first block, and the words its job begins with."""
+
+    about: Mapping[str, Any]
+    block: bytes
+    words: bytes
+
+    @property
+    def exact(self) -> int:
+        """Number of the first word that is an exponent."""
+        return int(self.about["state"]) // 4
+
+    def of(self, adapter: Path | str) -> np.ndarray:
+        """The words of an adapter in PEFT's format.
+
+        It must have the linears of the card's job. Exponents are those that the job begins with. :class:`ValueError`
+        names what does not fit.
+        """
+        about = self.about
+        found = load_lora(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
+        wanted = {name[:-2] for name in about["adapters"]}
+        if set(found) != wanted:
+            raise ValueError(f"adapter: has {len(found)} linears, the card's job {len(wanted)}; name one of that job")
+        words = bytearray(self.words)
+        for name, place in about["adapters"].items():
+            each = found[name[:-2]]
+            values = each.a if name.endswith(".a") else each.b.T * each.scale
+            coded = np.rint(np.ldexp(np.asarray(values, np.float64), int(place["frac"])))
+            if np.abs(coded).max(initial=0) > _MOST:
+                raise ValueError(f"adapter: a value of {name} is beyond the card's exponents; make the card from it")
+            data = tile_rows(coded.astype(np.int64), _TILE)
+            if len(data) != place["bytes"]:
+                raise ValueError(f"adapter: {name} has {len(data)} bytes, the card's job {place['bytes']}")
+            words[place["offset"] : place["offset"] + len(data)] = data
+        return np.frombuffer(bytes(words), "<i4")
+
+
+def read_board(file: BinaryIO) -> BoardWords:
+    """What a card says of its job.
+
+    :class:`CardError` says what is wrong with the card.
+    """
+    file.seek(0)
+    block = file.read(BLOCK)
+    sections, _ = read_header(block)
+    note, first = (section_of(sections, kind) for kind in (NOTE, PLAIN))
+    if note is None or first is None:
+        raise CardError("the card has no fine-tune: write one with gradloom finetune --card")
+    about = json.loads(read_section(file, note).rstrip(b"\0"))
+    if "words" not in about:
+        raise CardError("the card has no room for signed adapters: write it again with gradloom finetune --card")
+    return BoardWords(about, block, read_section(file, first)[: about["words"]])

@@ -1,0 +1,203 @@
+"""Operations of one decoded token, with cached keys and values.
+
+The cache is what a step's forward part leaves behind: its ``N.k`` and ``N.v``, a row a token. A new token's row is
+written behind them, straight by the operations that make it, and then read with the others as rows of a tile. Beyond
+the step's rows come further tensors of 64 rows each, ``N.k.1`` and so on.
+
+All other tensors have one row and are called ``next.`` and the step's name; with the step's fraction bits they are the
+row that a step over all tokens would have made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from .base import (
+    EDGE,
+    Add,
+    Angles,
+    Fracs,
+    Norm,
+    Operation,
+    Product,
+    Rope,
+    Slice,
+    Softmax,
+    Swiglu,
+    Tensor,
+    Words,
+    results,
+)
+from .transformer import Step
+
+__all__ = ["NEXT", "Decode"]
+
+#: Before the name of a step's tensor: of its one row for the next token.
+NEXT = "next."
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Operations of one token.
+
+    Parameters
+    ----------
+    step : Step
+        Made the cache, or could have; its layers, adapters and head are the token's.
+    position : int
+        Tokens before this one. Of a step of fewer than 64 tokens, less than those.
+    whole : bool
+        Products read all rows of the cache. Those behind the position count for nothing, so all positions of a step's
+        tokens have the same commands. The token's own rows are the tensors ``next.N.k`` and ``next.N.v``, whose place
+        must be its row of the cache.
+    """
+
+    step: Step
+    position: int
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        most = self.step.tokens - 1 if self.step.tokens < EDGE else self.step.model.context - 1
+        if self.whole:
+            most = min(most, self.step.tokens - 1)
+        if not 0 <= self.position <= most:
+            raise ValueError(f"position={self.position}: must be 0 to {most}")
+
+    # names
+
+    @property
+    def input(self) -> Tensor:
+        """The token's embedding."""
+        return self.tensor(self.step.input)
+
+    @property
+    def logits(self) -> Tensor:
+        """Of the token behind this one, to base 2."""
+        return Tensor(f"{NEXT}{self._after}.logits", 1, -(-self.step.model.vocab // EDGE) * EDGE)
+
+    @property
+    def output(self) -> Tensor:
+        """Output of the last layer."""
+        return Tensor(f"{NEXT}{self._after}.x", 1, self.step.model.hidden, wide=True)
+
+    @property
+    def _after(self) -> int:
+        return self.step.layers[-1] + 1
+
+    @staticmethod
+    def tensor(held: Tensor) -> Tensor:
+        """The row of a step's tensor."""
+        return Tensor(NEXT + held.name, 1, held.features, held.wide)
+
+    def angles(self, which: str) -> Angles:
+        """``q`` and ``k``, of the position."""
+        held = self.step.angles(which)
+        return Angles(NEXT + held.name, 1, held.gain)
+
+    def cache(self, layer: int, which: str) -> list[Tensor]:
+        """Keys or values of a layer, ``k`` or ``v``."""
+        features, rows = self.step.model.kv_heads * EDGE, self.step.tokens
+        first = self.step.tensor(layer, which, features)
+        more = range(1, -(-(self.position + 1) // rows))
+        return [first, *(Tensor(f"{first.name}.{number}", EDGE, features) for number in more)]
+
+    def own(self, cache: Tensor) -> Tensor:
+        """The tensor that takes the token's row of a cache."""
+        return Tensor(NEXT + cache.name, cache.rows, cache.features) if self.whole else cache
+
+    def fracs(self, frac: Fracs) -> dict[str, int]:
+        """The step's fraction bits, and all others from them."""
+        made = dict(frac)
+        for operation in self.operations:
+            for part in (*results(operation), self.input.all()):
+                name = part.name
+                if name not in made:
+                    # Of a row that of the step, of a further tensor of a cache that of its first.
+                    held = name.removeprefix(NEXT)
+                    made[name] = frac[held if held in frac else held.rpartition(".")[0]]
+        return made
+
+    # operations
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """Operations from the embedding to the logits or the last layer."""
+        made = [operation for layer in self.step.layers for operation in self._layer(layer)]
+        if self.step.head:
+            normed = Tensor(f"{NEXT}{self._after}.normed", 1, self.step.model.hidden)
+            made += [
+                Norm(self.output.all(), "norm", normed.all(), self.step.model.norm_eps),
+                *self.step.head_products(normed, self.logits),
+            ]
+        return made
+
+    def _layer(self, layer: int) -> list[Operation]:
+        step, model = self.step, self.step.model
+        row = self.position % step.tokens
+        keys, values = self.cache(layer, "k"), self.cache(layer, "v")
+        sizes: Mapping[str, int] = {
+            "x": model.hidden,
+            "attended": model.hidden,
+            "raw_q": model.heads * EDGE,
+            "q": model.heads * EDGE,
+            "raw_k": model.kv_heads * EDGE,
+            "scores": model.heads * EDGE * len(keys),
+            "p": model.heads * EDGE * len(keys),
+            "context": model.heads * EDGE,
+            "o": model.hidden,
+            "middle": model.hidden,
+            "fed": model.hidden,
+            "gate": model.inter,
+            "up": model.inter,
+            "act": model.inter,
+            "down": model.hidden,
+        }
+        t = {
+            name: self.tensor(step.tensor(layer, name, size, wide=name in ("x", "middle")))
+            for name, size in sizes.items()
+        }
+        after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=True))
+
+        def through(projection: str, x: Tensor, y: Slice) -> Product:
+            weight, adapter = step.linear(layer, projection)
+            return Product(x.all(), weight, y, adapter=adapter)
+
+        def rows(cache: list[Tensor], group: int) -> Words:
+            """A head's rows up to the token's own."""
+            last = cache[-1].rows if self.whole else row + 1
+            return Words(tuple(each.some(0, EDGE if each is not cache[-1] else last, group) for each in cache))
+
+        made: list[Operation] = [
+            Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
+            through("k_proj", t["attended"], t["raw_k"].all()),
+            *(
+                Rope(t["raw_k"].part(group), self.angles("k"), self.own(keys[-1]).some(row, 1, group))
+                for group in range(model.kv_heads)
+            ),
+            through("q_proj", t["attended"], t["raw_q"].all()),
+            Rope(t["raw_q"].all(), self.angles("q"), t["q"].all()),
+        ]
+        for head in range(model.heads):
+            scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
+            made.append(Product(t["q"].part(head), rows(keys, step.group(head)), scores, lift=step.lift))
+            made.append(Softmax(scores, p, limit=self.position))
+        made.append(through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, model.kv_heads)))
+        for head in range(model.heads):
+            made.append(
+                Product(
+                    t["p"].part(head * len(keys), len(keys)),
+                    rows(values, step.group(head)),
+                    t["context"].part(head),
+                    backward=True,
+                )
+            )
+        return made + [
+            through("o_proj", t["context"], t["o"].all()),
+            Add(t["x"].all(), t["o"].all(), t["middle"].all()),
+            Norm(t["middle"].all(), f"{layer}.norm2", t["fed"].all(), model.norm_eps),
+            through("gate_proj", t["fed"], t["gate"].all()),
+            through("up_proj", t["fed"], t["up"].all()),
+            Swiglu(t["gate"].all(), t["up"].all(), t["act"].all()),
+            through("down_proj", t["act"], t["down"].all()),
+            Add(t["middle"].all(), t["down"].all(), after.all()),
+        ]

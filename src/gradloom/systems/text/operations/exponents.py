@@ -1,0 +1,42 @@
+"""Fraction bits of every tensor of a step.
+
+They follow from the largest values that the tensors reached.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gradloom.rtl.formats.linear import ACTIVATION
+
+from .base import Fracs, Operation, results
+from .vector import frac_of
+
+__all__ = ["HEADROOM", "choose"]
+
+#: Bits to spare where what a tensor reaches is a forecast, of the step before.
+HEADROOM = 2
+
+
+def choose(
+    operations: Iterable[Operation], largest: Mapping[str, float], given: Fracs, *, headroom: int = HEADROOM
+) -> dict[str, int]:
+    """Fraction bits of all tensors: those ``given``, and a choice.
+
+    ``given`` are those of matrices, norms' weights, adapters and the inputs of the step.
+
+    A tensor that reaches ``largest`` gets as many fraction bits as fit with ``headroom`` bits to spare, within the
+    shifts of the operations that make it. Raises :class:`ValueError` where no shift fits.
+    """
+    frac = dict(given)
+    for operation in operations:
+        forms = {part.name: part.tensor.form for part in results(operation)}
+        for name, (low, high) in operation.limits(frac).items():
+            if name in frac:
+                chosen = frac[name]
+            else:
+                form = forms.get(name)
+                # Nothing at all counts as 1.
+                bits = frac_of(largest[name] or 1.0, form or ACTIVATION)
+                chosen = frac[name] = max(low, min(bits - headroom, high))
+            if not low <= chosen <= high:
+                raise ValueError(f"{name}: {chosen} fraction bits, its operation can make {low} to {high}")
+    return frac

@@ -1,0 +1,435 @@
+"""A training step of a LLaMA-like model as a list of operations.
+
+Two scales are folded into tables, so that no engine multiplies by them. Softmax is to base 2: the angles of the queries
+have the factor ``log2(e)``, and the angles with which the gradient of the keys is turned back ``ln 2``, since it is
+made with those queries. ``1 / sqrt(head)`` is a power of two, which the exponent of the scores takes, times at most
+``sqrt(2)``, which the queries' angles take too. The last norm's weights have ``log2(e)`` on the way to the logits, and
+the mean over the foretold tokens on the way back.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gradloom.models.language import PROJECTIONS, LanguageModel
+from gradloom.rtl.machines.configs import LanguageConfig
+
+from .base import (
+    EDGE,
+    Adapter,
+    Add,
+    Angles,
+    Codes,
+    Gradient,
+    Halves,
+    Loss,
+    Norm,
+    NormBackward,
+    Operation,
+    Product,
+    Rope,
+    Slice,
+    Softmax,
+    SoftmaxBackward,
+    Swiglu,
+    SwigluBackward,
+    Tensor,
+    Words,
+)
+from .cores import Cores
+from .vectors import LAST_NORM, Vectors
+
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]
+
+#: Rows of the identity: a product with it turns a tile.
+IDENTITY = "identity"
+TARGETS, LOSS = "targets", "loss"
+HEAD_MATRIX = "head"
+#: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
+_CHUNK = 16
+#: Logits of a token: 10 bits count their tiles.
+_VOCAB = 1023 * EDGE
+#: Tiles of logits that a command makes: a field of 8 bits counts them.
+_MOST = 128
+
+
+def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
+    """Fields of a model that fail the bounds of every machine.
+
+    Yields field, value and bound.
+    """
+    for field in ("hidden", "inter"):
+        if getattr(model, field) % EDGE:
+            yield field, getattr(model, field), f"must be a multiple of {EDGE}"
+    if model.head_dim != EDGE:
+        yield "head_dim", model.head_dim, f"must be {EDGE}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Operations of a step of ``tokens`` tokens.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Hidden sizes must be multiples of 64, a head has 64 elements.
+    tokens : int
+    ranks : mapping
+        Rank of the adapter of a linear, by the linear's name.
+    layers : sequence of int
+        Which layers, one behind the other.
+    head : bool
+        Whether the last norm, logits and loss belong to it. If not, ``N.dx`` of the layer behind the last one is an
+        operand of the step.
+    vectors : collection of str
+        Modules with a learnt vector: norms, whose weight it is, and linears of :data:`~.vectors.SCALED`.
+    texts : int
+        Texts whose gradients are added.
+    made : collection of str
+        Linears of ``ranks`` whose B the step makes, of R that learns: LoRA-XS.
+    """
+
+    model: LanguageModel
+    tokens: int
+    ranks: Mapping[str, int]
+    layers: Sequence[int]
+    head: bool = True
+    vectors: Collection[str] = ()
+    texts: int = 1
+    made: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        for field, value, bound in odd_shapes(self.model):
+            raise ValueError(f"{field}={value}: {bound}")
+
+    def check(self, config: LanguageConfig) -> None:
+        """Refuses a step that a machine cannot run; linears are not checked."""
+        for field, value, bound in self.misfits(config):
+            raise ValueError(f"{field}={value}: {bound}")
+
+    def misfits(self, config: LanguageConfig) -> Iterator[tuple[str, int, str]]:
+        """Fields that fail the bounds of a machine, without its linears.
+
+        Yields field, value and bound.
+        """
+        if self.model.hidden > config.features:
+            yield "hidden", self.model.hidden, f"the machine normalises rows of at most {config.features}"
+        if self.tokens > config.tokens:
+            yield "tokens", self.tokens, f"must be at most {config.tokens}"
+        if self.model.vocab > _VOCAB:
+            yield "vocab", self.model.vocab, f"the machine's softmax takes at most {_VOCAB}"
+
+    @cached_property
+    def learnt(self) -> Vectors:
+        """Operations of the vectors."""
+        return Vectors(self.vectors, self.model, self.tokens, self.texts)
+
+    @cached_property
+    def cores(self) -> Cores:
+        """Operations of what learns in place of A and B."""
+        return Cores({name: rank for name, rank in self.ranks.items() if name in self.made})
+
+    # names
+
+    @property
+    def input(self) -> Tensor:
+        """The residual stream at the first layer: the tokens' embeddings."""
+        return self._residual(self.layers[0])
+
+    @property
+    def output(self) -> Tensor:
+        """The residual stream behind the last layer."""
+        return self._residual(self.layers[-1] + 1)
+
+    @property
+    def gradient(self) -> Tensor:
+        """Gradient of the last layer's output.
+
+        With ``head`` the step makes it itself.
+        """
+        return self.tensor(self.layers[-1] + 1, "dx", self.model.hidden)
+
+    @property
+    def entry(self) -> Tensor:
+        """Gradient of what enters the first layer."""
+        return self.tensor(self.layers[0], "dx", self.model.hidden)
+
+    def tensor(self, layer: int, name: str, features: int, *, wide: bool = False) -> Tensor:
+        """A tensor of a layer."""
+        return Tensor(f"{layer}.{name}", self.tokens, features, wide)
+
+    def angles(self, which: str) -> Angles:
+        """``q``, ``k``, and those with which their gradients turn back."""
+        root = math.log2(self.model.head_dim) / 2
+        rest = 2.0 ** (math.ceil(root) - root)
+        gain = {"q": math.log2(math.e) * rest, "k": 1.0, "dq": rest, "dk": math.log(2)}[which]
+        return Angles(f"angles.{which}", self.tokens, gain)
+
+    @property
+    def lift(self) -> int:
+        """The power of two in ``1 / sqrt(head)``."""
+        return -math.ceil(math.log2(self.model.head_dim) / 2)
+
+    def linear(self, layer: int, projection: str) -> tuple[Codes, Adapter | None]:
+        """The frozen matrix and its adapter."""
+        name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
+        rank = self.ranks.get(name, 0)
+        return self.codes(name), Adapter(name, rank, name in self.made) if rank else None
+
+    def codes(self, name: str) -> Codes:
+        """A frozen matrix by the linear's name."""
+        held = next(each for each in self.model.linears if each.name == name)
+        return Codes(name, held.outputs, held.inputs)
+
+    def _residual(self, layer: int) -> Tensor:
+        return self.tensor(layer, "x", self.model.hidden, wide=True)
+
+    # operations
+
+    def operations(self) -> list[Operation]:
+        """Forward, and backward from the last layer to the first.
+
+        :mod:`~.needs` selects the operations that a step needs.
+        """
+        made: list[Operation] = self._prepared(self.layers[0])
+        for layer in self.layers:
+            made += self.forward(layer)
+        if self.head:
+            made += self.logits()
+        graded: list[Operation] = []
+        for layer in reversed(self.layers):
+            # Gradients of the layer behind it are in memory by then.
+            made += [*self.backward(layer), *graded]
+            graded = [each for name in PROJECTIONS for each in self.cores.graded(*self.linear(layer, name))]
+        return made + graded
+
+    def _prepared(self, layer: int) -> list[Operation]:
+        """What makes a layer's adapters."""
+        return [each for name in PROJECTIONS for each in self.cores.prepared(*self.linear(layer, name))]
+
+    def forward(self, layer: int) -> list[Operation]:
+        """A layer, from its ``x`` to that of the next."""
+        model, eps, learnt = self.model, self.model.norm_eps, self.learnt
+        width = {
+            "hidden": model.hidden,
+            "inter": model.inter,
+            "q": model.heads * EDGE,
+            "kv": model.kv_heads * EDGE,
+            "scores": model.heads * EDGE,
+        }
+
+        def t(name: str, size: str, *, wide: bool = False) -> Tensor:
+            return self.tensor(layer, name, width[size], wide=wide)
+
+        def through(projection: str, x: Tensor, y: Tensor) -> Product:
+            weight, adapter = self.linear(layer, projection)
+            return Product(x.all(), weight, y.all(), adapter=adapter)
+
+        def scaled(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
+            module = learnt.linear(layer, projection)
+            if module not in self.vectors:
+                return [through(projection, x, y)]
+            plain = learnt.plain(y)
+            return [through(projection, x, plain), *learnt.scaled(module, plain, y)]
+
+        x, attended = self._residual(layer), t("attended", "hidden")
+        raw_q, raw_k, q, k, v = t("raw_q", "q"), t("raw_k", "kv"), t("q", "q"), t("k", "kv"), t("v", "kv")
+        scores, p, context, o = t("scores", "scores"), t("p", "scores"), t("context", "q"), t("o", "hidden")
+        middle, fed = t("middle", "hidden", wide=True), t("fed", "hidden")
+        gate, up, act, down = t("gate", "inter"), t("up", "inter"), t("act", "inter"), t("down", "hidden")
+        later = [each for each in self.layers if each > layer]
+        made: list[Operation] = (
+            [] if layer != self.layers[0] else learnt.narrowed(learnt.norm(layer, "input_layernorm"))
+        )
+        made += [
+            Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
+            *learnt.made_ready(layer, later[0] if later else None),
+            *scaled("k_proj", attended, raw_k),
+            Rope(raw_k.all(), self.angles("k"), k.all()),
+            through("q_proj", attended, raw_q),
+            Rope(raw_q.all(), self.angles("q"), q.all()),
+        ]
+        for head in range(model.heads):
+            made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
+            made.append(Softmax(scores.part(head), p.part(head)))
+        # Under it, the last softmaxes are made.
+        made += scaled("v_proj", attended, v)
+        for head in range(model.heads):
+            made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
+        made += [
+            through("o_proj", context, o),
+            Add(x.all(), o.all(), middle.all()),
+            Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
+            *(self._prepared(later[0]) if later else []),
+            through("gate_proj", fed, gate),
+            through("up_proj", fed, up),
+        ]
+        module = learnt.linear(layer, "down_proj")
+        if module in self.vectors:
+            plain = learnt.plain(act)
+            made += [Swiglu(gate.all(), up.all(), plain.all()), *learnt.scaled(module, plain, act)]
+        else:
+            made.append(Swiglu(gate.all(), up.all(), act.all()))
+        return made + [through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all())]
+
+    def backward(self, layer: int) -> list[Operation]:
+        """A layer backward, with the gradients of what learns in it."""
+        model, learnt = self.model, self.learnt
+
+        def t(name: str, features: int, *, wide: bool = False) -> Tensor:
+            return self.tensor(layer, name, features, wide=wide)
+
+        made: list[Operation] = []
+
+        def back(projection: str, dy: Slice, x: Slice, dx: Slice) -> None:
+            weight, adapter = self.linear(layer, projection)
+            made.append(Product(dy, weight, dx, backward=True, adapter=adapter))
+            if adapter is not None:
+                made.append(Gradient(adapter, x, dy))
+
+        def unscaled(projection: str, y: Tensor, dy: Tensor) -> Tensor:
+            """The gradient of what a vector multiplied, if there is one."""
+            operations, dx = learnt.back(learnt.linear(layer, projection), y, dy)
+            made.extend(operations)
+            return dx
+
+        hidden, inter, wide, kv = model.hidden, model.inter, model.heads * EDGE, model.kv_heads * EDGE
+        dy = self.tensor(layer + 1, "dx", hidden)
+        gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), t("fed", hidden)
+        dact, dgate, dup = t("dact", inter), t("dgate", inter), t("dup", inter)
+        by_gate, by_up, dfed = t("dfed.gate", hidden), t("dfed.up", hidden), t("dfed", hidden)
+        normed, dmiddle = t("dmiddle.norm", hidden), t("dmiddle", hidden)
+        back("down_proj", dy.all(), act.all(), dact.all())
+        by_act = unscaled("down_proj", act, dact).all()
+        made.append(SwigluBackward(gate.all(), up.all(), by_act, dgate.all(), dup.all()))
+        back("gate_proj", dgate.all(), fed.all(), by_gate.all())
+        back("up_proj", dup.all(), fed.all(), by_up.all())
+        made += [
+            Add(by_gate.all(), by_up.all(), dfed.all()),
+            *learnt.norm_back(layer, "post_attention_layernorm", t("middle", hidden, wide=True), dfed, normed),
+            Add(dy.all(), normed.all(), dmiddle.all()),
+        ]
+
+        dcontext, context = t("dcontext", wide), t("context", wide)
+        back("o_proj", dmiddle.all(), context.all(), dcontext.all())
+        q, k, v, p, dp, ds = (
+            t(name, size) for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", wide), ("dp", wide), ("ds", wide))
+        )
+        turned_p, turned_ds = t("turned_p", wide), t("turned_ds", wide)
+        dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
+        identity = Tensor(IDENTITY, self.tokens, EDGE)
+        for head in range(model.heads):
+            made.append(Product(dcontext.part(head), Words((v.part(self.group(head)),)), dp.part(head)))
+            made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
+
+        def turned(source: Tensor, result: Tensor) -> None:
+            for _, heads in self._groups():
+                made.append(
+                    Product(
+                        identity.all(),
+                        Words(tuple(source.part(head) for head in heads)),
+                        result.part(heads[0], len(heads)),
+                    )
+                )
+
+        def gathered(rows: Tensor, against: Tensor, result: Tensor, lift: int) -> None:
+            for group, heads in self._groups():
+                made.append(
+                    Product(
+                        rows.part(heads[0], len(heads)),
+                        Words(tuple(against.part(head) for head in heads)),
+                        result.part(group),
+                        backward=True,
+                        lift=lift,
+                    )
+                )
+
+        attended = t("attended", hidden)
+        raw_dq, raw_dk = t("raw_dq", wide), t("raw_dk", kv)
+        by_q, by_k, by_v, by_kv, dattended = (
+            t(name, hidden) for name in ("dattended.q", "dattended.k", "dattended.v", "dattended.kv", "dattended")
+        )
+        turned(p, turned_p)
+        gathered(turned_p, dcontext, dv, 0)
+        # Under it, the gradients of the last softmaxes are made.
+        back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
+        turned(ds, turned_ds)
+        gathered(turned_ds, q, dk, self.lift)
+        made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
+        for head in range(model.heads):
+            made.append(
+                Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True, lift=self.lift)
+            )
+        made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
+        back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
+        made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
+        back("q_proj", raw_dq.all(), attended.all(), by_q.all())
+        entry = t("dx.norm", hidden)
+        return [
+            *made,
+            Add(by_kv.all(), by_q.all(), dattended.all()),
+            *learnt.norm_back(layer, "input_layernorm", self._residual(layer), dattended, entry),
+            Add(dmiddle.all(), entry.all(), t("dx", hidden).all()),
+        ]
+
+    def logits(self, x: Tensor | None = None) -> list[Operation]:
+        """Operations from ``x`` to the loss, and back to its gradient.
+
+        ``x`` is the last layer's residual stream unless given.
+        """
+        model, after = self.model, self.layers[-1] + 1
+        vocab = -(-model.vocab // EDGE) * EDGE
+        x = x or self.output
+        normed = self.tensor(after, "normed", model.hidden)
+        logits, d = self.tensor(after, "logits", vocab), self.tensor(after, "dlogits", vocab)
+        made: list[Operation] = [
+            Norm(x.all(), "norm", normed.all(), model.norm_eps),
+            *self.head_products(normed, logits),
+        ]
+        made.append(Loss(logits.all(), TARGETS, d.all(), LOSS, model.vocab))
+        before: Tensor | None = None
+        for first in range(0, d.tiles, _CHUNK):
+            count = min(_CHUNK, d.tiles - first)
+            part = self.tensor(after, f"part.{first}", model.hidden)
+            made.append(
+                Product(
+                    d.part(first, count),
+                    Halves(HEAD_MATRIX, count * EDGE, model.hidden, first * EDGE),
+                    part.all(),
+                    backward=True,
+                )
+            )
+            if before is not None:
+                total = self.tensor(after, f"sum.{first}", model.hidden)
+                made.append(Add(before.all(), part.all(), total.all()))
+                part = total
+            before = part
+        assert before is not None
+        u = self.learnt.norm_u(LAST_NORM)
+        made.append(NormBackward(x.all(), before.all(), "norm.back", self.gradient.all(), model.norm_eps, u))
+        return made + self.learnt.norm_sum(LAST_NORM)
+
+    @staticmethod
+    def head_products(normed: Tensor, logits: Tensor) -> list[Operation]:
+        """Logits from normed rows."""
+        made: list[Operation] = []
+        for first in range(0, logits.tiles, _MOST):
+            count = min(_MOST, logits.tiles - first)
+            made.append(
+                Product(
+                    normed.all(),
+                    Halves(HEAD_MATRIX, count * EDGE, normed.features, first * EDGE),
+                    logits.part(first, count),
+                )
+            )
+        return made
+
+    def group(self, head: int) -> int:
+        return head * self.model.kv_heads // self.model.heads
+
+    def _groups(self) -> list[tuple[int, list[int]]]:
+        return [
+            (group, [head for head in range(self.model.heads) if self.group(head) == group])
+            for group in range(self.model.kv_heads)
+        ]

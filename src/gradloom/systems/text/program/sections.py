@@ -1,0 +1,124 @@
+"""Splits a program into sections between YIELDs.
+
+No token connects two sections, and each product fits into one.
+
+Everything before a YIELD is done when it is passed, and no token survives it. So what a wait behind it would take from
+before it is known here: that wait is left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gradloom.program.assembler import Instruction
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import TOKENS, ControlOpcode
+
+from ..operations.base import Loss, Slice
+from .jobs import ProductJob, Transfer
+
+__all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "rows_of"]
+
+PAUSE = Instruction(CONTROL, ControlOpcode.YIELD, {})
+
+
+def is_pause(step: Instruction) -> bool:
+    """Whether it is a YIELD."""
+    return (step.engine, step.opcode) == (CONTROL, ControlOpcode.YIELD)
+
+
+def apart(steps: Sequence[Instruction]) -> list[Instruction]:
+    """The program without waits for tokens from before a YIELD.
+
+    A YIELD would remove these tokens. The waits are the first ones behind it: for each token as many as were posted and
+    not taken.
+    """
+    held, owed = [0] * TOKENS, [0] * TOKENS
+    made = []
+    for step in steps:
+        if is_pause(step):
+            # What is owed is done too.
+            owed, held = [old + new for old, new in zip(owed, held)], [0] * TOKENS
+        waits = []
+        for token in step.wait:
+            if owed[token]:
+                owed[token] -= 1
+            else:
+                waits.append(token)
+                held[token] -= 1
+        for token in step.post:
+            held[token] += 1
+        if len(waits) != len(step.wait):
+            if not waits and not step.post and (step.engine, step.opcode) == (CONTROL, ControlOpcode.LOOKUP):
+                continue  # it did nothing but wait
+            step = replace(step, wait=tuple(waits))
+        made.append(step)
+    return made
+
+
+def cut(job: ProductJob, config: LanguageConfig, cycles: float) -> Iterator[ProductJob]:
+    """Products of fewer tiles of outputs, of about ``cycles`` each at most.
+
+    They run one behind the other. Each makes h again, with the same words.
+    """
+    # With few tokens, the bus takes longer for a tile than the array.
+    column = job.inner * max(config.subtiles * max(job.tokens, config.columns), job.tiles[0].beats)
+    # h is complete behind so many tiles of outputs.
+    least = 1 if job.rank <= config.subtiles else 2
+    parts = min(max(-(-job.outer * column // max(int(cycles), 1)), 1), max(job.outer // least, 1))
+    bounds = [job.outer * part // parts for part in range(parts + 1)]
+    for first, end in zip(bounds, bounds[1:]):
+        yield replace(
+            job,
+            outer=end - first,
+            tiles=job.tiles[first * job.inner : end * job.inner],
+            result=_piece(job.result, first, end, job.outer, config, job.stride),
+            lanes=(job.lanes[0], _piece(job.lanes[1], first, end, job.outer, config)) if job.lanes else (),
+        )
+
+
+#: Passes of a loss over its logits, as the weaver counts beats: two that read and one that writes.
+_PASSES = 3
+#: Share of a section that a part of a loss takes, by that count.
+_SHARE = 0.75
+
+
+def by_rows(loss: Loss, cycles: float, row: int) -> list[Loss]:
+    """Losses of fewer tokens each, for sections of ``cycles``.
+
+    ``row``: beats of a token's row in a tile.
+
+    A token is not parted, since nothing keeps its sums over a YIELD. Targets and losses of the part from token n on are
+    called ``NAME@n``.
+    """
+    rows = max(int(_SHARE * cycles // (_PASSES * row * loss.logits.count)), 1)
+    if rows >= loss.logits.rows:
+        return [loss]
+    return [
+        replace(
+            loss,
+            logits=_rows(loss.logits, first, rows),
+            d=_rows(loss.d, first, rows),
+            targets=f"{loss.targets}@{first}",
+            loss=f"{loss.loss}@{first}",
+        )
+        for first in range(0, loss.logits.rows, rows)
+    ]
+
+
+def _rows(whole: Slice, first: int, rows: int) -> Slice:
+    return replace(whole, row=first, height=min(rows, whole.rows - first))
+
+
+def rows_of(name: str, whole: str) -> int | None:
+    """First token of the part ``whole`` or ``whole@n``; of others None."""
+    start, _, first = name.partition("@")
+    return int(first or 0) if start == whole else None
+
+
+def _piece(
+    whole: Transfer, first: int, end: int, of: int, config: LanguageConfig, stride: int | None = None
+) -> Transfer:
+    beats = whole.beats // of
+    offset = whole.offset + first * (stride or beats * config.data_bits // 8)
+    return replace(whole, offset=offset, beats=(end - first) * beats)

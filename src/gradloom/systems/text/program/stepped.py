@@ -1,0 +1,114 @@
+"""One program for many steps of a job, and its operands that vary.
+
+These are offsets of the text, constants of AdamW that depend on the number of updates, and the exponents of adapters
+(:mod:`~.rechosen`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gradloom.program.assembler import Assembler
+from gradloom.program.descent import AdamW
+from gradloom.program.patches import Patch, Varying, patches
+from gradloom.rtl.machines.configs import LanguageConfig
+
+from ..operations.base import Fracs, Operation, Update
+from ..operations.rechosen import FRACS
+from .step import Layout, lower
+
+__all__ = ["SteppedProgram", "schedule", "scheduled", "stepped"]
+
+#: Operands of AdamW that depend on the number of updates.
+_COLUMNS = ("rate", "exponent", "eps", "eps_exponent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scheduled(AdamW):
+    """A rule some of whose operands vary under its name."""
+
+    named: str
+
+    def operands(self, step: int, gradient_frac: int, word_frac: int) -> dict[str, int]:
+        made = super().operands(step, gradient_frac, word_frac)
+        for column, value in _columns(self, self.named, step).items():
+            operand = column.rsplit(".", 1)[1]
+            made[operand] = Varying(value, column) - (word_frac if operand == "exponent" else 0)
+        return made
+
+
+def _columns(rule: AdamW, name: str, number: int) -> dict[str, int]:
+    """Columns of a rule for update ``number``, of words without fraction."""
+    if not rule.lr:
+        return {}
+    # Of all operands, the exponent alone depends on the words, and the gradient's on gradients.
+    made = AdamW.operands(rule, number, 0, 0)
+    return {f"{name}.{column}": made[column] for column in _COLUMNS}
+
+
+def scheduled(operations: Sequence[Operation]) -> tuple[list[Operation], dict[str, AdamW]]:
+    """The operations with varying constants of AdamW, and rules by name."""
+    names: dict[AdamW, str] = {}
+    made: list[Operation] = []
+    for each in operations:
+        if isinstance(each, Update):
+            rules = [
+                _Scheduled(
+                    lr=rule.lr,
+                    betas=rule.betas,
+                    eps=rule.eps,
+                    weight_decay=rule.weight_decay,
+                    named=names.setdefault(rule, f"rule{len(names)}"),
+                )
+                if isinstance(rule, AdamW)
+                else rule
+                for rule in each.rules
+            ]
+            each = replace(each, rules=(rules[0], rules[1]))
+        made.append(each)
+    return made, {name: rule for rule, name in names.items()}
+
+
+def schedule(rules: Mapping[str, AdamW], number: int) -> dict[str, int]:
+    """Columns of update ``number``, from 1 on, by all rules."""
+    return {column: value for name, rule in rules.items() for column, value in _columns(rule, name, number).items()}
+
+
+@dataclass(frozen=True)
+class SteppedProgram:
+    """A program for the first of its steps, and its fields that vary.
+
+    Variables are offsets of texts under the names of their tensors, columns of rules, and exponents of adapters,
+    ``NAME.a`` and so on.
+    """
+
+    program: Assembler
+    patches: Sequence[Patch]
+
+
+def stepped(
+    operations: Sequence[Operation],
+    number: int,
+    frac: Fracs,
+    layout: Layout,
+    config: LanguageConfig,
+    *,
+    adapters: Collection[str],
+    texts: Collection[str],
+    yield_every: int | None = None,
+) -> SteppedProgram:
+    """Lowers a step of update ``number``, with shared places.
+
+    ``texts``: names of tensors that have another place for each text. ``yield_every``: see :func:`~.step.lower`; the
+    loss has one result.
+    """
+    operations, rules = scheduled(operations)
+    variables = schedule(rules, number)
+    varying = dict(frac)
+    for key in (f"{name}.{which}" for name in adapters for which in FRACS):
+        variables[key] = frac[key]
+        varying[key] = Varying(frac[key], key)
+    for name in texts:
+        variables[name] = layout[name]
+        layout.offsets[name] = Varying(layout[name], name)
+    program = lower(operations, varying, layout, config, share=True, yield_every=yield_every, part_loss=False)
+    return SteppedProgram(program, patches(program.instructions, variables))

@@ -1,0 +1,46 @@
+"""Counts the frozen bytes that operations read, and their words."""
+
+from collections.abc import Iterable
+
+from gradloom.rtl.formats.weight_stream import StreamShape
+
+from ..operations.base import EDGE, Codes, Gradient, Halves, Operation, Pack, Product, Unpack, Update, results
+
+__all__ = ["base_bytes", "words_made"]
+
+
+def base_bytes(operations: Iterable[Operation]) -> int:
+    """Bytes of frozen matrices over the bus, exactly.
+
+    Each product reads its part of its matrix once.
+    """
+    total = 0
+    for operation in operations:
+        if isinstance(operation, Product):
+            weight = operation.weight
+            if isinstance(weight, Codes):
+                shape = StreamShape(outputs=weight.outputs, inputs=weight.inputs)
+                total += shape.header_bytes + operation.x.count * operation.y.count * shape.tile_bytes
+            elif isinstance(weight, Halves):
+                total += 2 * weight.outputs * weight.inputs
+    return total
+
+
+def words_made(operations: Iterable[Operation]) -> int:
+    """Words that may be clipped.
+
+    They are those of tensors, h, gradients, and of adapters when they are updated or unpacked.
+    """
+    total = 0
+    for operation in operations:
+        total += sum(part.rows * part.count * EDGE for part in results(operation))
+        match operation:
+            case Product() if operation.adapter is not None:
+                total += operation.x.rows * operation.adapter.rank
+            case Gradient():
+                total += operation.adapter.rank * EDGE * sum(part.count for _, part in operation.sources.values())
+            case Pack():
+                pass
+            case Update() | Unpack():
+                total += operation.adapter.rank * (operation.linear.inputs + operation.linear.outputs)
+    return total

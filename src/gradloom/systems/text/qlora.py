@@ -1,0 +1,340 @@
+"""QLoRA: adapters beside a language model's linear layers, or vectors.
+
+It runs in floating point, in integers, and in RTL.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom import boards
+from gradloom.firmware.soc import Limits
+from gradloom.models.adapters.lora import (
+    Adapter,
+    Learnt,
+    check_uniform,
+    fresh_lora,
+    layer_of,
+    load_lora,
+    lowest_layer,
+    save_lora,
+)
+from gradloom.models.adapters.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
+from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
+from gradloom.models.adapters.peft import about
+from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
+from gradloom.models.language import LanguageModel
+from gradloom.program.descent import AdamW
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.systems.driver import Job, Outcome, Progress
+
+from .budget import check_from_layer, memory, parse_targets
+from .card.deployed import MergedLinears, rounded
+from .card.job import board_job, write_card_image
+from .card.layout import planner
+from .mathematics import Llama
+from .program.packed import STORES
+from .run.trainer import StepResult, Trainer, as_far_as_formats, trainer_machine
+from .task import (
+    Quantized,
+    TextTask,
+    build,
+    fine_tune,
+    optimizer_state,
+    outcome_of,
+    plain_results,
+    restore_optimizer,
+    results_of,
+    turns,
+    windows_of,
+)
+from .workload import QLoraOptions
+
+__all__ = ["QLoraTask", "prepare"]
+
+
+class QLoraTask(TextTask):
+    """A fine-tune by QLoRA; see :class:`~.driver.Task`.
+
+    The integers are those of the whole step, optimiser included.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.asked: QLoraOptions = job.options
+        self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
+        #: Losses of what is deployed, and of the text to judge by.
+        self.further: dict[str, float | None] = {}
+        self.judged: list[list[int]] = []
+        if self.asked.held_out is not None:
+            held = self.files["held_out"] = Path(self.asked.held_out)
+            self.judged, _ = windows_of(self.checkpoint, held, self.asked.seq, "held_out")
+        if self.asked.from_layer is not None:
+            check_from_layer(self.asked.from_layer, self.layers)
+        self.learnt = METHODS[self.asked.method]
+        self.adapters: dict[str, Learnt] = {}
+        if self.learnt is not LORA:
+            self.method = self.learnt.name
+        if self.learnt is LORA:
+            self.adapters |= _adapters(self.shapes, self.asked, self.rank, self.layers)
+        elif self.learnt is LORA_XS:
+            self.adapters |= _cores(self.checkpoint, self.asked, self.rank, self.layers, job.tell)
+        else:
+            self.adapters |= _vectors(self.checkpoint, self.asked, self.learnt, self.layers)
+        self.from_layer = lowest_layer(self.adapters)
+        self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
+        rank = next((each.rank for each in self.adapters.values() if isinstance(each, Adapter | CoreAdapter)), None)
+        request = self.fitting(
+            rank=rank or 1, targets=self.named, machine=not self.exact, from_layer=self.from_layer, learnt=self.learnt
+        )
+        self.read(rank=rank, targets=",".join(self.named), from_layer=self.from_layer)
+        if self.from_layer:
+            lay = planner(self.job.config, accumulate=self.texts_a_step, steps=self.steps)
+            self.check_cache(memory(request), lambda: lay(request))
+
+    @property
+    def config(self) -> LanguageConfig:
+        """Configuration of the machine, with packing where it is needed."""
+        config: LanguageConfig = self.job.config
+        if STORES[self.store] is None or config.packing:
+            return config
+        if self.job.design.directory is not None and self.asked.engine == "rtl":
+            raise ValueError(
+                f"store={self.store}: must be words, the design in {self.job.design.directory} has "
+                f"packing=0; or generate it with --set packing=1"
+            )
+        return dataclasses.replace(config, packing=1)
+
+    def package(self) -> dict[str, Any] | None:
+        """A memory card, if it is asked for."""
+        if not self.asked.card:
+            return None
+        each = self.asked
+        adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
+        board = boards.find(self.job.preset.board)
+        clock_hz = self.job.config.clock_mhz * 1_000_000
+        made = board_job(
+            self.frozen(),
+            self.windows,
+            adapters,
+            range(self.layers),
+            self.rule,
+            each.steps,
+            self.job.config,
+            self.job.tell,
+            every=each.card_steps,
+            cycles=round(each.card_seconds * clock_hz),
+            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
+            answer=each.answer,
+            held_out=self.judged[0] if self.judged else None,
+        )
+        first = next(iter(adapters.values()))
+        facts = {
+            "preset": self.job.preset.name,
+            "model": self.shapes.name,
+            "shapes": dataclasses.asdict(self.shapes),
+            "layers": self.layers,
+            "text": self.text.name,
+            "texts": len(self.windows),
+            "tokens": len(self.windows[0]),
+            "rank": first.rank,
+            "alpha": first.scale * first.rank,
+            "optimizer": each.optimizer,
+            "lr": self.lr,
+            "steps": each.steps,
+            "answer": each.answer,
+            "held_out": None if each.held_out is None else Path(each.held_out).name,
+        }
+        if isinstance(self.rule, AdamW):
+            facts["moment_scales"] = self.rule.moment_scales
+        return write_card_image(made, self.job.output, facts, memory_bytes=board.memory_bytes)
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        if engine == "float":
+            return self._in_float()
+        trainer = Trainer(
+            self.frozen(),
+            self.adapters,
+            range(self.layers),
+            self.rule,
+            texts=self.texts_a_step,
+            wide=STORES[self.store],
+        )
+        tell, texts = self.job.tell, self.windows
+        if engine == "rtl":
+            trainer_machine(
+                trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
+            )
+        if self.begun is not None:
+            trainer.restore(self.begun["trainer"])
+
+        def keep(found: list[StepResult]) -> None:
+            self.point.keep(len(found), {"results": plain_results(found), "trainer": trainer.state()})
+
+        try:
+            found, stopped = as_far_as_formats(
+                lambda step: trainer.update(turns(texts, step, trainer.texts)),
+                self.steps,
+                tell,
+                results_of(self.begun),
+                keep,
+            )
+        finally:
+            if trainer.machine is not None:
+                trainer.machine.close()
+        self.loss_after = trainer.loss(texts[0])
+        sizes = [4 * each.rows * each.features for each in trainer.cached(texts[0])]
+        cached: dict[str, Any] = {}
+        if sizes:
+            cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": sum(sizes)}
+        return outcome_of(found, stopped, trainer.adapters, **cached)
+
+    def _in_float(self) -> Outcome:
+        llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+        grid, plain = self.asked.deploy, llama.linears
+        learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
+        if self.judged and self.begun is None:
+            self.further["held_out_before"] = self._mean(llama, self.judged, self.adapters)
+        llama.linears = learning
+        rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
+        restore_optimizer(rule, begun["rule"])
+        for name, parts in begun["adapters"].items():
+            self.adapters[name] = self.adapters[name].taking(parts)
+
+        def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> None:
+            self.point.keep(
+                len(losses),
+                {
+                    "losses": losses,
+                    "kept": kept,
+                    "rule": optimizer_state(rule),
+                    "adapters": {name: each.parts for name, each in self.adapters.items()},
+                },
+            )
+
+        losses = fine_tune(
+            llama,
+            self.windows,
+            self.adapters,
+            rule,
+            self.steps,
+            self.job.tell,
+            accumulate=self.texts_a_step,
+            losses=begun["losses"],
+            kept=begun["kept"],
+            after=keep,
+            seen=lambda adapters: rounded(adapters, grid),
+        )
+        if grid != "none":
+            deployed = rounded(self.adapters, grid)
+            self.further["loss_deployed"] = self._mean(llama, self.windows[:1], deployed)
+            if self.judged:
+                self.further["held_out_deployed"] = self._mean(llama, self.judged, deployed)
+        llama.linears = plain
+        if self.judged:
+            self.further["held_out_after"] = self._mean(llama, self.judged, self.adapters)
+        self.loss_after = llama.loss(self.windows[0], self.adapters)
+        return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+
+    def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
+        """Mean loss of texts; None where it is not finite."""
+        found = 0.0
+        for number, tokens in enumerate(texts):
+            self.job.tell(number, len(texts), "judging")
+            found += llama.loss(tokens, adapters) / len(texts)
+        return found if math.isfinite(found) else None
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
+        """See :class:`~.driver.Task`."""
+        told, after = super().judge(outcome)
+        return told | self.further, after
+
+    def saved(self, folder: Path, learnt: Any) -> None:
+        """See :class:`TextTask`."""
+        if self.learnt is LORA:
+            save_lora(folder, self.shapes, learnt)
+        elif self.learnt is LORA_XS:
+            save_lora(folder, self.shapes, plain_adapters(learnt))
+            save_cores(folder / CORE, self.shapes, learnt)
+        else:
+            save_vectors(folder, self.shapes, self.learnt, learnt)
+
+
+prepare = QLoraTask
+
+
+def _vectors(checkpoint: Quantized, asked: QLoraOptions, method: Method, layers: int) -> dict[str, Learnt]:
+    """Vectors to start from, of a folder or as the model has them."""
+    model, wanted = checkpoint.model, method.parse(asked.targets)
+    if asked.adapter is None:
+        inner = range(asked.from_layer or 0, layers)
+        return dict(fresh_vectors(model, method, checkpoint.tensor, targets=wanted, layers=inner))
+    found = load_vectors(asked.adapter, model, method)
+    with about(asked.adapter):
+        check_alike(model, method, found)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if asked.targets is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {asked.adapter} has {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return dict(found)
+
+
+def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int) -> dict[str, Adapter]:
+    """Adapters to start from, of a folder or fresh."""
+    wanted = None if asked.targets is None else parse_targets(asked.targets)
+    folder = asked.adapter
+    if folder is None:
+        return fresh_lora(
+            model,
+            rank=rank,
+            targets=wanted or parse_targets("q,v"),
+            layers=range(asked.from_layer or 0, layers),
+            seed=asked.seed,
+        )
+    found = load_lora(folder, model, rank=asked.rank)
+    with about(folder):
+        check_uniform(model, found)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if wanted is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {folder} has adapters on {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return found
+
+
+def _cores(
+    checkpoint: Quantized, asked: QLoraOptions, rank: int, layers: int, tell: Progress
+) -> dict[str, CoreAdapter]:
+    """LoRA-XS to start from, of a folder or fresh.
+
+    A and B are those of the quantised base.
+    """
+    model, wanted = checkpoint.model, LORA_XS.parse(asked.targets)
+    if asked.adapter is None:
+        inner = range(asked.from_layer or 0, layers)
+        return fresh_cores(model, checkpoint.tensor, rank=rank, targets=wanted, layers=inner, tell=tell)
+    beside = Path(asked.adapter) / CORE
+    found = load_cores(
+        beside if beside.is_dir() else asked.adapter, model, checkpoint.tensor, rank=asked.rank, tell=tell
+    )
+    with about(asked.adapter):
+        check_uniform(model, found)
+    has = {name.rsplit(".", 1)[-1] for name in found}
+    if asked.targets is not None and set(wanted) != has:
+        raise ValueError(f"targets={asked.targets}: {asked.adapter} has adapters on {', '.join(sorted(has))}")
+    _check_layers(asked, found, layers)
+    return found
+
+
+def _check_layers(asked: QLoraOptions, found: Mapping[str, Learnt], layers: int) -> None:
+    """Refuses a folder's adapters in other layers than the request's."""
+    lowest = lowest_layer(found)
+    if asked.from_layer not in (None, lowest):
+        raise ValueError(f"from_layer={asked.from_layer}: {asked.adapter} has adapters from layer {lowest} on")
+    beyond = [name for name in found if name.startswith("model.layers.") and layer_of(name) >= layers]
+    if beyond:
+        raise ValueError(f"layers={layers}: {asked.adapter} has an adapter on {beyond[0]}")

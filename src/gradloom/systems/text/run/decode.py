@@ -1,0 +1,193 @@
+"""Decode requests during a training step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gradloom.firmware.host import Served
+from gradloom.program.assembler import Assembler
+from gradloom.rtl.formats.tiles import tile_rows, untile_rows
+from gradloom.rtl.formats.vector import FACTOR_FRAC
+
+from ..integers import Execution, FloatStep, IntegerStep
+from ..mathematics import rope_angles
+from ..operations.base import EDGE, Rope, Tensor, results
+from ..operations.decode import Decode
+from ..program.step import Layout, lower
+from .section_cycles import kept_spacing
+from .step import StepMachine, StepRun, Training, as_bytes, encoded, place_frozen
+
+__all__ = ["Answered", "Decoding", "Loaded", "beside"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A request in memory: its program, its offset and its tensors."""
+
+    start: int
+    program: Assembler
+    layout: Layout
+
+
+@dataclass
+class Decoding:
+    """A token behind a text.
+
+    Parameters
+    ----------
+    prompt : Training
+        The text, padded to the cache's rows; gives model, adapters and layers.
+    frac : mapping
+        Its fraction bits.
+    position : int
+        Tokens before this one.
+    token : int
+    """
+
+    prompt: Training
+    frac: Mapping[str, int]
+    position: int
+    token: int
+
+    def __post_init__(self) -> None:
+        self.decode = Decode(self.prompt.step, self.position)
+        self.fracs = self.decode.fracs(self.frac)
+
+    @cached_property
+    def cache(self) -> dict[str, Tensor]:
+        """Tensors that the token reads and adds a row to."""
+        return {
+            each.name: each
+            for layer in self.prompt.step.layers
+            for which in "kv"
+            for each in self.decode.cache(layer, which)
+        }
+
+    @property
+    def _x(self) -> np.ndarray:
+        return self.prompt.frozen.embedding[[self.token]].astype(np.float64)
+
+    def _angles(self) -> tuple[np.ndarray, np.ndarray]:
+        cos, sin = rope_angles(self.position + 1, EDGE, self.prompt.frozen.model.rope_theta, np.float64)
+        return cos[-1:], sin[-1:]
+
+    def _kept(self, before: Execution) -> dict[str, np.ndarray]:
+        """The cache as it was before; rows that nobody wrote are 0."""
+        made: dict[str, np.ndarray] = {}
+        kind = next(iter(before.values.values())).dtype
+        for name, tensor in self.cache.items():
+            held = before.values.get(name)
+            made[name] = np.zeros((tensor.rows, tensor.features), kind) if held is None else held.copy()
+        return made
+
+    def exact(self, before: FloatStep) -> FloatStep:
+        """In float64, behind the prompt or the token before."""
+        made = FloatStep(
+            self._kept(before) | {self.decode.input.name: self._x}, before.tables, before.matrix, angles=self._angles()
+        )
+        made.run(self.decode.operations)
+        return made
+
+    def tables(self) -> dict[str, np.ndarray]:
+        """Words that the request does not make."""
+        made = self.prompt.tables(self.frac)
+        angles = np.concatenate(self._angles(), axis=1)
+        for each in self.decode.operations:
+            if isinstance(each, Rope):
+                made[each.angles.name] = np.rint(angles * each.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
+        return made
+
+    def integers(self, before: IntegerStep) -> IntegerStep:
+        """By the bit-exact reference, behind the prompt or the token before."""
+        values = self._kept(before) | {
+            self.decode.input.name: encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
+        }
+        made = IntegerStep(values, self.tables(), self.prompt.frozen.matrix, frac=self.fracs)
+        made.run(self.decode.operations)
+        return made
+
+    # ---- in RTL
+
+    def load(self, machine: StepMachine, before: IntegerStep) -> Loaded:
+        """Puts the request behind the contents of ``machine``.
+
+        It shares the frozen matrices of ``machine``. The cache has the state of ``before``, and the request's writes go
+        to tensors of its own.
+        """
+        layout = Layout(-(-(machine.end) // 4096) * 4096, dict(machine.frozen.offsets), dict(machine.frozen.sizes))
+        program = lower(self.decode.operations, self.fracs, layout, machine.config)
+        words = encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
+        machine.host.store(layout.tensor(self.decode.input), tile_rows(words, EDGE))
+        for name, held in self._kept(before).items():
+            machine.host.store(layout.tensor(self.cache[name]), tile_rows(held, EDGE))
+        for name, data in as_bytes(self.tables()).items():
+            if name in layout.offsets:
+                machine.host.store(layout[name], data)
+        start = -(-layout.end // 4096) * 4096
+        machine.host.store(start, program.code)
+        machine.end = start + len(program.code)
+        return Loaded(start, program, layout)
+
+    def values(self, machine: StepMachine, loaded: Loaded) -> dict[str, np.ndarray]:
+        """Memory contents of every tensor that the request makes.
+
+        The cache is included.
+        """
+        tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in results(each)}
+        return {
+            name: untile_rows(
+                machine.host.fetch(loaded.layout.tensor(each), 4 * each.rows * each.features),
+                each.rows,
+                each.features,
+                EDGE,
+            )
+            for name, each in tensors.items()
+        }
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A request beside a step.
+
+    It has the time of the request, cycles of the device; the waiting time and the run time; its words.
+    """
+
+    moment: int
+    served: Served
+    values: dict[str, np.ndarray]
+
+
+def beside(
+    machine: StepMachine,
+    training: Training,
+    frac: Mapping[str, int],
+    tokens: Sequence[tuple[Decoding, IntegerStep]],
+    moments: Sequence[int],
+    *,
+    bound: int,
+) -> tuple[StepRun, list[Answered]]:
+    """Runs a step that yields, with requests beside it.
+
+    There is a request for each of ``tokens`` (and the state before it), from about the cycle in ``moments`` on, one
+    behind the other. By forecast, none waits longer than ``bound`` cycles.
+    """
+    place_frozen(training, machine.frozen)
+    every, _ = kept_spacing(lambda every: machine.lowered(training, frac, yield_every=every)[1], bound, machine.config)
+    start, program = machine.load(training, frac, yield_every=every)
+    loaded = [each.load(machine, before) for each, before in tokens]
+    device, host = machine.device, machine.host
+    begin = device.cycles
+    host.start(start, len(program))
+    found = []
+    for (decoding, _), request, moment in zip(tokens, loaded, moments, strict=True):
+        device.advance(max(moment - (device.cycles - begin), 1))
+        rung = device.cycles - begin
+        host.request(request.start, len(request.program))
+        found.append((decoding, request, rung, host.wait_request(timeout=36000)))
+    counters = host.wait(timeout=36000)
+    requests = [each.program for each in loaded]
+    return machine.interrupted(training, counters, program, start, requests), [
+        Answered(rung, served, decoding.values(machine, request)) for decoding, request, rung, served in found
+    ]

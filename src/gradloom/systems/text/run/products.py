@@ -1,0 +1,26 @@
+"""Forecasts of products of the linear engine."""
+
+from collections.abc import Sequence
+
+from gradloom.program.assembler import Assembler
+from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.shell.engines import CONTROL
+from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.timing import Timing
+
+from ..program.jobs import ProductJob
+from ..program.linear import chain
+
+__all__ = ["forecast_products"]
+
+
+def forecast_products(
+    jobs: Sequence[ProductJob], *, config: LanguageConfig | None = None, read_latency: int = 40, write_latency: int = 10
+) -> Timing:
+    """Forecasts products back to back, as a program of their own."""
+    config = config or LanguageConfig()
+    program = Assembler()
+    chain(program, jobs, config)
+    program.add(CONTROL, ControlOpcode.END)
+    return forecast(program, config=config, read_latency=read_latency, write_latency=write_latency)

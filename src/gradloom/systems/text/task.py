@@ -1,0 +1,488 @@
+"""Common parts of fine-tunes of language models."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom import __version__, boards
+from gradloom.models.adapters.lora import Adapter, Learnt, finite, lowest_layer
+from gradloom.models.adapters.lora_xs import CoreAdapter
+from gradloom.models.adapters.methods import LORA, LORA_XS, Method
+from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.texts import read_text
+from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.language import Checkpoint, LanguageModel
+from gradloom.models.pack import QuantizedLinear, quantize_linear
+from gradloom.program.descent import AdamW as MachineAdamW
+from gradloom.systems.driver import Job, Outcome, Progress, repeatable
+
+from .budget import Request, cached_texts
+from .card.layout import planner
+from .fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
+from .mathematics import FloatModel, Llama
+from .optimizers import AdamW, Optimizer, Sgd
+from .run.checkpoint import ResumePoint
+from .run.step import Frozen
+from .run.trainer import StepResult, added
+from .workload import TextOptions, TextWorkload
+
+__all__ = [
+    "OPTIMIZERS",
+    "Quantized",
+    "TextTask",
+    "build",
+    "build_quickest",
+    "fine_tune",
+    "optimizer_state",
+    "outcome_of",
+    "plain_results",
+    "restore_optimizer",
+    "results_of",
+    "silent",
+    "turns",
+    "windows_of",
+]
+
+#: Optimisers, each with the rate that it has unless another is given.
+OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
+
+
+class Quantized:
+    """A checkpoint whose linears have the values of quantised codes.
+
+    A board holds such weights; head and embedding stay.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, *, bits: int = 4) -> None:
+        self.path, self.bits = checkpoint.path, bits
+        self.source = checkpoint
+        self._linears = {f"{linear.name}.weight" for linear in checkpoint.model.linears}
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model as the checkpoint describes it."""
+        return self.source.model
+
+    def linear(self, name: str) -> QuantizedLinear:
+        """A linear by its name without ``.weight``."""
+        return quantize_linear(self.source.tensor(f"{name}.weight"), self.bits)
+
+    def tensor(self, name: str) -> np.ndarray:
+        """See :class:`~gradloom.models.language.Checkpoint`."""
+        if name in self._linears:
+            return self.linear(name.removesuffix(".weight")).weight()
+        return self.source.tensor(name)
+
+
+def silent(done: int, total: int, text: str) -> None:
+    """Progress that nobody hears."""
+
+
+def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progress | None = None) -> Llama:
+    """The model in floating point."""
+    (progress or silent)(0, 0, "reading the weights")
+    return Llama(checkpoint.model, checkpoint.tensor, layers=layers)
+
+
+def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -> tuple[FloatModel, str]:
+    """The model in floating point by the fastest engine, and its name.
+
+    That is PyTorch where it is installed (the extra ``train``), else our own engine. Losses agree within rounding.
+    """
+    try:
+        import torch
+
+        from .torch_llama import FloatByTorch
+    except ImportError:
+        return build(checkpoint, progress=progress), "gradloom"
+    (progress or silent)(0, 0, "reading the weights")
+    return FloatByTorch(checkpoint.model, checkpoint.tensor), f"torch {torch.__version__}"
+
+
+def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequence[int]]:
+    """The texts of an update made of ``count`` of them: all take turns."""
+    return [texts[(step * count + each) % len(texts)] for each in range(count)]
+
+
+def fine_tune(
+    llama: FloatModel,
+    texts: Sequence[Sequence[int]],
+    adapters: Mapping[str, Learnt],
+    optimizer: Optimizer,
+    steps: int,
+    progress: Progress | None = None,
+    *,
+    accumulate: int = 1,
+    losses: Sequence[float] = (),
+    kept: Mapping[str, np.ndarray] | None = None,
+    after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None,
+    seen: Callable[[Mapping[str, Learnt]], Mapping[str, Learnt]] = lambda adapters: adapters,
+) -> list[float]:
+    """Makes ``steps`` updates of the adapters, in place.
+
+    Each is by the mean gradient of ``accumulate`` of ``texts`` in turn; returns the mean loss before each. A loss or an
+    adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
+    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them. ``seen``:
+    the adapters that losses and gradients are computed with.
+    """
+    parameters = {f"{name}.{which}": array for name, each in adapters.items() for which, array in each.parts.items()}
+    losses, kept = list(losses), kept or {}
+    lowest = lowest_layer(adapters)
+    entries: dict[tuple[int, ...], np.ndarray] = {}
+
+    def gradients(tokens: Sequence[int]) -> tuple[float, dict[str, tuple[np.ndarray, ...]]]:
+        if not lowest:
+            return llama.gradients(tokens, seen(adapters))
+        text = tuple(tokens)
+        if text not in entries:
+            entries[text] = llama.entering(lowest, tokens)
+        return llama.gradients(tokens, seen(adapters), entries[text])
+
+    for step in range(len(losses), steps):
+        if progress is not None:
+            progress(step, steps, "fine-tuning")
+        found = [gradients(tokens) for tokens in turns(texts, step, accumulate)]
+        loss = sum(each for each, _ in found) / accumulate
+        if not math.isfinite(loss):
+            _restore(parameters, kept)
+            break
+        kept = {name: each.copy() for name, each in parameters.items()}
+        mean = {
+            f"{name}.{which}": np.sum([pairs[name][place] for _, pairs in found], axis=0) / accumulate
+            for name, each in adapters.items()
+            for place, which in enumerate(each.parts)
+        }
+        optimizer.step(parameters, mean)
+        if not finite(adapters):
+            _restore(parameters, kept)
+            break
+        losses.append(loss)
+        if after is not None:
+            after(losses, kept)
+    return losses
+
+
+def _restore(parameters: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+    for name, values in kept.items():
+        parameters[name][...] = values
+
+
+class TextTask:
+    """A fine-tune of a language model; see :class:`~.driver.Task`.
+
+    Attributes
+    ----------
+    checkpoint : Quantized
+        The model, its linears as codes.
+    windows : list of list of int
+        Tokens to learn from, ``seq`` each, in turn.
+    """
+
+    options: Any
+    counts = None
+
+    def __init__(self, job: Job) -> None:
+        asked: TextOptions = job.options
+        assert isinstance(job.preset.workload, TextWorkload) and asked.text is not None
+        self.job = job
+        #: The planner's name of the workload, and what it does.
+        self.kind = self.method = job.preset.workload.method
+        weights = find_weights(asked.model)
+        self.checkpoint = Quantized(open_checkpoint(weights))
+        self.text = Path(asked.text)
+        self.files = {"model": weights, "text": self.text} | (
+            {} if asked.adapter is None else {"adapter": Path(asked.adapter)}
+        )
+        self.shapes = self.checkpoint.model
+        if asked.layers is not None and asked.layers > self.shapes.layers:
+            raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
+        self.layers = self.shapes.layers if asked.layers is None else asked.layers
+        self.exact, self.steps = asked.engine == "float", asked.steps
+        self.rank = job.preset.workload.rank if asked.rank is None else asked.rank
+        self.lr = OPTIMIZERS[asked.optimizer][1] if asked.lr is None else asked.lr
+
+    @property
+    def epoch(self) -> int:
+        """As many steps as take every window of the text equally often."""
+        texts = self.texts_a_step
+        return math.lcm(len(self.windows), texts) // texts
+
+    texts_a_step = 1
+    store = "words"
+
+    def package(self) -> dict[str, Any] | None:
+        """Nothing."""
+        return None
+
+    def forecast(self) -> None:
+        """Returns None: each step has its own forecast.
+
+        It is made with the step's program, and compared when that ends.
+        """
+
+    def run(self, engine: str) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        raise NotImplementedError
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """As it was: each step is compared when it ends.
+
+        Its words, counters and cycles are.
+        """
+        return ran
+
+    # ---- what is prepared
+
+    @property
+    def rule(self) -> float | MachineAdamW:
+        """Of the machine's updates."""
+        return MachineAdamW(lr=self.lr) if self.job.options.optimizer == "adamw" else self.lr
+
+    def in_float(self) -> Optimizer:
+        """The same in floating point."""
+        return OPTIMIZERS[self.job.options.optimizer][0](lr=self.lr)
+
+    def frozen(self) -> Frozen:
+        """The parts of the model that never change."""
+        return Frozen(self.shapes, self.checkpoint.tensor, self.checkpoint.linear)
+
+    def fitting(
+        self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0, learnt: Method = LORA
+    ) -> Request:
+        """Checks texts and request, and returns the request.
+
+        Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
+        whether the machine bounds sizes, as it does in floating point where its tiles are used. ``from_layer``: the
+        lowest with an adapter.
+        """
+        asked, model = self.job.options, replace(self.shapes, layers=self.layers)
+        kind = self.kind
+        if not machine:
+            if not MIN_SEQ <= asked.seq <= model.context:
+                raise ValueError(
+                    f"seq={asked.seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
+                    f"give --seq {min(max(asked.seq, MIN_SEQ), model.context)}"
+                )
+            return Request(
+                model=model,
+                rank=rank,
+                targets=tuple(targets),
+                seq=asked.seq,
+                optimizer=asked.optimizer,
+                from_layer=from_layer,
+                method=learnt.name,
+            )
+        ranked = targets if learnt.ranked else ()
+        failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=ranked, method=kind)
+        # A request has a text that is within the context.
+        request = Request(
+            model=model,
+            rank=rank,
+            targets=tuple(targets),
+            seq=min(max(asked.seq, 1), model.context),
+            optimizer=asked.optimizer,
+            store=self.store,
+            from_layer=from_layer,
+            method=learnt.name,
+        )
+        if not self.exact:
+            # Without a machine that takes it there is no job to lay out.
+            counts = {"accumulate": self.texts_a_step, "steps": self.steps}
+            lay = None if failed else planner(self.job.config, **counts)
+            board = boards.find(self.job.preset.board)
+            failed += memory_misfits(request, board, self.job.config, method=kind, laid_out=lay)
+        refuse(failed)
+        return request
+
+    def check_cache(self, held: Mapping[str, int], laid_out: Callable[[], Mapping[str, int]] | None = None) -> None:
+        """Refuses more texts than the forward cache has room for.
+
+        ``held`` plans the memory of the board with one text, counted by shapes, ``laid_out`` as the job is laid out.
+        """
+        board, each = boards.find(self.job.preset.board), self.texts_a_step
+        room, used = cached_texts(held, board), min(len(self.windows), self.steps * each)
+        if laid_out is not None and 2 * used > room:
+            room = cached_texts(laid_out(), board)
+        if not self.exact and used > room:
+            raise ValueError(
+                f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
+                f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
+                f"text" + (f", or give --steps {room // each}" if room >= each else "")
+            )
+
+    def read(self, *, rank: int | None, **more: Any) -> None:
+        """Reads the windows of the text, and notes the effective options."""
+        self.windows, self.tokens = windows_of(self.checkpoint, self.text, self.job.options.seq)
+        self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
+        told = repeatable(self, self.job)
+        request = {
+            "gradloom": __version__,
+            "preset": self.job.preset.name,
+            **told["request"],
+            **{f"sha256 of {name}": sums for name, sums in told["files"].items()},
+            "parameters": told["parameters"],
+        }
+        self.point = ResumePoint(self.job.output, request, every=self.job.options.keep)
+        self.begun = self.point.load() if self.job.options.resume else None
+
+    def finish(self) -> None:
+        """See :class:`~.driver.Task`."""
+        self.point.remove()
+
+    # ---- what came of it
+
+    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
+        """See :class:`~.driver.Task`."""
+        self.job.tell(self.steps, self.steps, "fine-tuning")
+        after = self.loss_after
+        told = {
+            "loss_before": outcome.losses[0] if outcome.losses else None,
+            "loss_after": after if math.isfinite(after) else None,
+        }
+        # The first step's loss is the mean of its texts', and this is that of the first text.
+        return told, after if min(self.texts_a_step, len(self.windows)) == 1 else None
+
+    loss_after = math.nan
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~.driver.Task`."""
+        asked, first = self.options, next(iter(outcome.learnt.values()))
+        return {
+            "method": self.method,
+            "model": self.shapes.name,
+            "layers": self.layers,
+            "text": self.text.name,
+            "tokens": self.tokens,
+            "seq": asked.seq,
+            "windows": len(self.windows),
+            "tokens_left_out": self.tokens - asked.seq * len(self.windows),
+            "rank": first.rank if isinstance(first, Adapter | CoreAdapter) else None,
+            "alpha": first.scale * first.rank if isinstance(first, Adapter | CoreAdapter) else None,
+            "adapter_parameters": sum(
+                values.size for each in outcome.learnt.values() for values in each.parts.values()
+            ),
+            "targets": self.named,
+            "optimizer": asked.optimizer,
+            "lr": self.lr,
+            "steps": self.steps,
+            "accumulate": self.texts_a_step,
+            "seed": asked.seed,
+            "clock_mhz": self.job.config.clock_mhz,
+            "saturated": None if outcome.clipped is None else sum(outcome.clipped),
+            "store": self.store,
+        }
+
+    named: Sequence[str] = ()
+
+    def saved(self, folder: Path, learnt: Any) -> None:
+        """Writes the adapters."""
+        raise NotImplementedError
+
+    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+        """See :class:`~.driver.Task`."""
+        from gradloom.systems.plots import plot_steps
+
+        self.saved(folder, outcome.learnt)
+        learns = metrics["method"] if metrics["rank"] is None else f"rank {metrics['rank']}"
+        if metrics["method"] == LORA_XS.name:
+            learns = f"{LORA_XS.title}, {learns}"
+        plot_steps(
+            folder / "loss.png",
+            metrics,
+            f"{metrics['model']}, {learns} on {', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens",
+            loss_unit="cross-entropy, nats a token",
+        )
+
+
+def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:
+    """Results of the steps of a checkpoint."""
+    return [] if begun is None else [StepResult(values={}, frac={}, **each) for each in begun["results"]]
+
+
+def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [
+        {
+            "loss": each.loss,
+            "saturated": each.saturated,
+            "words": each.words,
+            "base_bytes": each.base_bytes,
+            "cycles": each.cycles,
+            "forecast": each.forecast,
+            "equal": each.equal,
+        }
+        for each in found
+    ]
+
+
+def optimizer_state(optimizer: object) -> dict[str, Any]:
+    """The state of an optimiser that persists from step to step."""
+    return (
+        {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
+        if isinstance(optimizer, AdamW)
+        else {}
+    )
+
+
+def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
+    """Goes on from such a state."""
+    for name, value in state.items():
+        setattr(optimizer, name, value)
+
+
+def outcome_of(
+    found: Sequence[StepResult],
+    stopped: str | None,
+    adapters: Mapping[Any, Learnt],
+    *,
+    exact: bool = False,
+    **figures: Any,
+) -> Outcome:
+    """Results of steps as the driver takes them.
+
+    ``exact``: they were in floating point.
+    """
+    return Outcome(
+        losses=[each.loss for each in found],
+        stopped=stopped,
+        clipped=None if exact else [each.saturated for each in found],
+        words=None if exact else [each.words for each in found],
+        figures={**_counted(found), "base_bytes": [each.base_bytes for each in found], **figures},
+        learnt={
+            name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
+            for name, each in adapters.items()
+        },
+    )
+
+
+def _counted(found: Sequence[StepResult]) -> dict[str, Any]:
+    """Counters and forecast of all steps, where they ran on a machine."""
+    if not any(each.cycles for each in found):
+        return {"cycles": None}
+    return {
+        "cycles": added(each.cycles for each in found),
+        "cycles_by_step": [each.cycles["total"] for each in found],
+        "forecast": added(each.forecast for each in found),
+        "equal_to_reference": added(each.equal for each in found),
+    }
+
+
+def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text") -> tuple[list[list[int]], int]:
+    """Windows of ``seq`` tokens of a text, and its number of tokens.
+
+    ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one
+    window is refused.
+    """
+    words = read_text(text, option)
+    tokens = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab).encode(words)
+    if len(tokens) < seq:
+        shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
+        raise ValueError(
+            f"{option}={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
+            f"give a longer text{shorter}"
+        )
+    return [tokens[at : at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)

@@ -1,0 +1,113 @@
+"""Base class of workloads: options, and where functions are."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from .options import Options
+
+__all__ = ["Workload"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A kind of fine-tune.
+
+    Fields are the usual values of options that differ between presets.
+
+    A kind joins by a subclass and a preset that has an instance of it: the command line, the Python functions and the
+    driver ask it, and need no edit. This module and the kinds' are light: functions are named, and imported when used.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the kind.
+    title, label : str
+        The kind in words, and what it fine-tunes. Kinds of one label share a panel of the help text.
+    takes : type
+        Options of a fine-tune.
+    functions : mapping
+        ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.systems.driver.Task`. Other verbs
+        that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
+        ``measure`` (a point of a sweep), ``energy`` (a short run whose activity is recorded), ``sizes``
+        (``generate --for``), ``power_up`` (memory of a board that fine-tunes by itself).
+    codes : tuple of str
+        Formats that a sweep compares.
+    usual_codes : str
+        The format of a sweep that names none.
+    has_accuracy : bool
+        Whether a sweep can tell an accuracy.
+    units : mapping
+        Units of entries of ``metrics.json`` that are not those of other kinds.
+    streams : bool
+        Whether ``infer`` can keep the state from one sequence to the next.
+    rank : int
+        Of the adapters.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    label: ClassVar[str]
+    takes: ClassVar[type[Options]]
+    functions: ClassVar[Mapping[str, str]]
+    codes: ClassVar[tuple[str, ...]] = ()
+    usual_codes: ClassVar[str] = "nf4"
+    has_accuracy: ClassVar[bool] = False
+    units: ClassVar[Mapping[str, str]] = {}
+    streams: ClassVar[bool] = False
+
+    rank: int = 1
+
+    def options(self, preset: str, given: Mapping[str, Any]) -> Options:
+        """Options by name, which must be those of this kind.
+
+        The error names ``preset`` where one is not.
+        """
+        own = self.takes.known()
+        for name, value in given.items():
+            if name not in own:
+                raise ValueError(
+                    f"{name}={value}: must be left out, {preset} fine-tunes {self.title}; it takes {', '.join(own)}"
+                )
+        return self.takes(**given)
+
+    def usual(self, name: str) -> str | None:
+        """Default of an option, in words; None where there is none."""
+        known, default = self.takes.known()[name], self.takes.__dataclass_fields__[name].default
+        if known.usual is not None:
+            return known.usual
+        if default is None:
+            own = getattr(self, name, None)
+            return None if own is None else f"{own:g}"
+        return None if isinstance(default, bool) else f"{default}"
+
+    def mesh(self, config: Any) -> tuple[int, int]:
+        """Rows and columns of a machine's array."""
+        raise NotImplementedError
+
+    def resized(self, config: Any, rows: int, columns: int) -> dict[str, int]:
+        """Parameters that make an array of ``rows`` and ``columns``.
+
+        :class:`ValueError` where no parameters do.
+        """
+        raise NotImplementedError
+
+    def check_codes(self, name: str, preset: str) -> None:
+        """Refuses a format that a sweep of the preset does not know."""
+        if name not in self.codes:
+            raise ValueError(f"codes={name}: must be one of {', '.join(self.codes)} for {preset}")
+
+    def settings_of(self, codes: str) -> dict[str, int]:
+        """Parameters in which a design for a format differs from the preset."""
+        return {}
+
+    def can(self, verb: str) -> bool:
+        """Whether the kind has a verb."""
+        return verb in self.functions
+
+    def function(self, verb: str) -> Callable[..., Any]:
+        """The function of a verb that the kind has."""
+        module, _, name = self.functions[verb].partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
