@@ -13,6 +13,7 @@ from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
 from ..words import accept
 from .lane import TABLE, TABLE_WORD, ElementLane, Result
+from .latencies import FINISH, START
 
 __all__ = ["ElementEngine"]
 
@@ -54,8 +55,7 @@ class ElementEngine(wiring.Component):
     """
 
     #: Cycles from a command to its first beat; from a beat's last step to its word; from the last beat to ``done``.
-    start, latency = 4, 6 + ElementLane.latency
-    finish = latency + TileResults.latency
+    start, latency, finish = START, FINISH - TileResults.latency, FINISH
     #: Beats of words that have room.
     depth = 4
 

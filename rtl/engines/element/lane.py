@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ...formats.element import CONSTANT, FACTOR_FRAC, LIFT, TABLES
 from ...formats.tile_codes import WIDE, WORD
 from ...stream.delay import delay, registered
+from .latencies import LANE
 
 __all__ = ["BASE", "PIECE", "SLOPE", "TABLE", "TABLE_WORD", "ElementLane", "Result"]
 
@@ -61,7 +62,7 @@ class ElementLane(wiring.Component):
     word : stage 17.
     """
 
-    latency = 17
+    latency = LANE
 
     def __init__(self):
         code = signed(WIDE)

@@ -1,12 +1,27 @@
 """Fine-tunes by InstantFT: adapters from taps straight to the logits."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from gradloom.options import Options
+from gradloom.options import Bounds, Options, option
 from gradloom.workload import Workload
 
-__all__ = ["InstantWorkload"]
+__all__ = ["InstantOptions", "InstantWorkload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstantOptions(Options):
+    """Options of every fine-tune by InstantFT."""
+
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
+    data: Path | str | None = option("Samples and labels.", metavar="D.npz", usual="shipped ones", file=True)
+    momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
+    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
+    epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
+    limit: int | None = option("Number of training samples; the others are judged.", usual="all", bounds=Bounds(1))
+    cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
 
 
 @dataclass(frozen=True, kw_only=True)

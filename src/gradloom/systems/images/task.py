@@ -16,7 +16,7 @@ from gradloom.presets import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.driver import Job, Outcome
-from gradloom.systems.sequences.workload import SequenceOptions
+from gradloom.systems.instant import InstantOptions
 
 from .integers import Cache, fill_cache, fine_tune, logits
 from .program.digits import workload_on
@@ -30,7 +30,6 @@ __all__ = ["check_shape", "held_by", "network_of", "prepare", "share", "shipped"
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Of the fine-tunes that this machine runs.
-Asked = ImageOptions | SequenceOptions
 Samples = Dataset | SequenceSet
 
 
@@ -143,7 +142,9 @@ def prepare(job: Job) -> "ImageTask":
 class ImageTask:
     """A fine-tune on images; see :class:`~.driver.Task`."""
 
-    def __init__(self, job: Job, options: Asked, network: Network, dataset: Samples, settings: Settings) -> None:
+    def __init__(
+        self, job: Job, options: InstantOptions, network: Network, dataset: Samples, settings: Settings
+    ) -> None:
         self.job, self.options, self.settings = job, options, settings
         self.network, self.dataset = network, dataset
         assert options.rank is not None
@@ -237,7 +238,9 @@ class IntegerImageTask(ImageTask):
     #: Writes the commands that make the images; None: they are the host's.
     ahead: Ahead | None = None
 
-    def __init__(self, job: Job, options: Asked, network: Network, dataset: Samples, settings: Settings) -> None:
+    def __init__(
+        self, job: Job, options: InstantOptions, network: Network, dataset: Samples, settings: Settings
+    ) -> None:
         super().__init__(job, options, network, dataset, settings)
         config = job.config
         self.lowered = lower(network, config, self.rank, wide=options.cache == "int8")

@@ -4,18 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gradloom.options import Bounds, Options, option
-from gradloom.systems.instant import InstantWorkload
+from gradloom.options import Bounds, option
+from gradloom.systems.instant import InstantOptions, InstantWorkload
 
 __all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageOptions(Options):
+class ImageOptions(InstantOptions):
     """Options of a fine-tune on images."""
 
-    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
-    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
     data: Path | str | None = option(
         "uint8 images x_train, x_test, scaled by 1 / 255, and labels y_train, y_test.",
         metavar="D.npz",
@@ -25,9 +23,6 @@ class ImageOptions(Options):
     angle: float | None = option(
         "Degrees by which images are turned.", metavar="DEG", usual="90 on shipped data", bounds=Bounds()
     )
-    momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
-    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
-    epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training images; the others are judged.", usual="all", bounds=Bounds(1))
     cache: str = option(
         "Format of the forward cache; none: activations are computed in each epoch.",

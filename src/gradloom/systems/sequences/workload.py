@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from gradloom.options import Bounds, Options, option
-from gradloom.systems.instant import InstantWorkload
+from gradloom.options import Bounds, option
+from gradloom.systems.instant import InstantOptions, InstantWorkload
 
 __all__ = ["SequenceOptions", "SequenceWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceOptions(Options):
+class SequenceOptions(InstantOptions):
     """Options of a fine-tune of a recurrent network."""
 
     model: Path | str | None = option(
@@ -21,7 +21,6 @@ class SequenceOptions(Options):
         file=True,
         folder=True,
     )
-    rank: int | None = option("Rank of the adapter.", bounds=Bounds(1, 16))
     data: Path | str | None = option(
         "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test.",
         metavar="D.npz",
@@ -39,11 +38,7 @@ class SequenceOptions(Options):
         usual="x_train of the data",
         file=True,
     )
-    momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
-    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
-    epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training sequences.", usual="all", bounds=Bounds(1))
-    cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
 
 
 @dataclass(frozen=True, kw_only=True)

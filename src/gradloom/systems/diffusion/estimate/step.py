@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradloom.rtl.engines.element.engine import ElementEngine
+from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
 from gradloom.rtl.formats.tile_records import BEAT
@@ -197,7 +197,7 @@ class _Step:
         for each in operands:
             self._read(bound, "element", each, WIDE)
         bound.element += steps * made.count * made.rows * -(-made.features // _CODES)
-        bound.element += made.tiles * (ElementEngine.start + ElementEngine.finish)
+        bound.element += made.tiles * (START + FINISH)
         self.made.append((bound, made))
 
     def _norm(self, bound: Bound, made: _Matrix, each: Operation, operands: Sequence[_Matrix]) -> None:
@@ -392,7 +392,7 @@ class _Step:
                 words = part.rows * -(-part.features // _WORDS)
                 bound.read += part.beats(WIDE) + 4 * words
                 bound.write += 3 * words + part.beats(NARROW)
-                bound.element += words + part.tiles * (ElementEngine.start + ElementEngine.finish)
+                bound.element += words + part.tiles * (START + FINISH)
 
 
 def _reads(side: int, other: int) -> float:
