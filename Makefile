@@ -2,7 +2,7 @@
 #   make setup   .venv with everything, .venv/bin/gradloom in it
 #   make test    style, types, all tests (two cores)
 #   make docs    the documentation's site, in build/site
-#   make coverage  the same tests, and which statements of rtl/ they reach
+#   make coverage  the same tests, and which statements of rtl/ and src/gradloom they reach
 #   make llm     setup, a tokenizer and the weights of a small language model (93 MB) for the tests that use them
 #   make firmware  setup, a RISC-V compiler, and the firmware image of the system on chip, built again
 #   make proofs  setup, a SAT solver, and all proofs
@@ -109,7 +109,7 @@ unit: $(READY)
 
 # Which statements of rtl/ the tests reach; fails below the bound.
 coverage: $(READY)
-	$(RUN_TESTS) --cov=rtl --cov-report=term:skip-covered --cov-fail-under=95
+	$(RUN_TESTS) --cov=rtl --cov=src/gradloom --cov-report=term:skip-covered --cov-fail-under=95
 
 # A warning is an error; the fixed time keeps the site the same from build to build.
 docs: $(READY)
