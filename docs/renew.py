@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.presets import PRESETS
-from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import Engines, PortNumber
 from gradloom.rtl.shell.registers import regmap
 from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error

@@ -134,7 +134,10 @@ def _function(name: str, found: Any, heading: str) -> Iterator[str]:
 
 def instructions() -> Iterator[str]:
     """Opcodes and operands of every engine."""
-    from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
+    from gradloom.rtl.machines.diffusion import DIFFUSION
+    from gradloom.rtl.machines.images import IMAGES
+    from gradloom.rtl.machines.language import LANGUAGE
+    from gradloom.rtl.machines.recurrent import RECURRENT
     from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
     for title, engines in (
@@ -256,7 +259,10 @@ def components() -> Iterator[str]:
     """Units and engines: import, parameters, ports, latency."""
     from gradloom.presets import PRESETS
     from gradloom.rtl.catalog import UNITS
-    from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
+    from gradloom.rtl.machines.diffusion import DIFFUSION
+    from gradloom.rtl.machines.images import IMAGES
+    from gradloom.rtl.machines.language import LANGUAGE
+    from gradloom.rtl.machines.recurrent import RECURRENT
 
     yield from ("## Units", "", "`gradloom generate NAME` makes the Verilog of each.", "")
     for unit in UNITS.values():

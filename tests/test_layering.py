@@ -151,7 +151,7 @@ def test_formats_import_nothing_above_them(path):
 @pytest.mark.parametrize("path", of("sim/reference"), ids=str)
 def test_the_reference_imports_no_hardware(path):
     """The reference shares formats, configuration and plans with the hardware, and nothing that computes."""
-    allowed = ("gradloom.rtl.formats", "gradloom.rtl.machines.configs", "gradloom.program", "gradloom.models")
+    allowed = ("gradloom.rtl.formats", "gradloom.program", "gradloom.models")
     assert not [
         module for module, _ in imports(path) if module.startswith("gradloom.rtl") and not module.startswith(allowed)
     ]

@@ -17,7 +17,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode

@@ -4,7 +4,7 @@ from collections import deque
 
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
-from gradloom.rtl.machines.engines import ENCODE
+from gradloom.rtl.machines.images import ENCODE
 
 from .base import TimedMachine
 from .queues import FifoQueue

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.machines.engines import GRADIENT
+from gradloom.rtl.machines.language import GRADIENT
 
 from .base import TimedMachine
 from .queues import Operands, Output, Taken

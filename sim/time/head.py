@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from gradloom.rtl.machines.engines import HEAD
+from gradloom.rtl.machines.images import HEAD
 
 from .base import TimedMachine
 from .queues import FifoQueue

@@ -10,8 +10,7 @@ from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import Dequantizer, TileBuffer
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.machines.language import LINEAR, LanguageConfig
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken

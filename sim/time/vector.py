@@ -9,7 +9,7 @@ from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.lane import Lane
 from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import VECTOR
+from gradloom.rtl.machines.language import VECTOR
 
 from .base import TimedMachine, Waking
 from .queues import Operands, Output

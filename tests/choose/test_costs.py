@@ -10,7 +10,7 @@ from gradloom.choose.costs import Cost, Costs
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.configs import LanguageConfig
+from gradloom.rtl.machines.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import laid_out

@@ -14,7 +14,7 @@ from gradloom.presets import PRESETS, find_preset
 PRESET = """
 from dataclasses import dataclass
 from typing import ClassVar
-from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.images import ImageConfig
 from gradloom.presets import Preset
 from gradloom.systems import Options, Workload, option
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
+from gradloom.rtl.machines.diffusion import DIFFUSION
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
+from gradloom.rtl.machines.recurrent import RECURRENT
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 
 ROOT = Path(__file__).parents[2]

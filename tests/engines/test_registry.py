@@ -8,7 +8,10 @@ import pytest
 
 from gradloom.boards.budgets import budgets
 from gradloom.presets import PRESETS
-from gradloom.rtl.machines.engines import DIFFUSION, IMAGES, LANGUAGE, RECURRENT
+from gradloom.rtl.machines.diffusion import DIFFUSION
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
+from gradloom.rtl.machines.recurrent import RECURRENT
 from gradloom.sim.proofs.claim import streams_of
 from gradloom.sim.time.forecast import MODELS
 

@@ -7,7 +7,7 @@ from gradloom.firmware import program, registers
 from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
 from gradloom.firmware.machine import Design
 from gradloom.firmware.selftest import CHECKS, run_selftest
-from gradloom.rtl.machines.engines import HEAD
+from gradloom.rtl.machines.images import HEAD
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_words
 
 

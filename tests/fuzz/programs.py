@@ -6,7 +6,8 @@ from amaranth.hdl import Shape
 from hypothesis import strategies as st
 
 from gradloom.program.assembler import pack
-from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 

@@ -12,7 +12,7 @@ import pytest
 from gradloom.firmware.host import Accelerator, ProgramError
 from gradloom.program.assembler import Assembler
 from gradloom.program.progress import StuckError, check_progress
-from gradloom.rtl.machines.engines import IMAGES
+from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import STORE
 from gradloom.systems.images.program.tokens import IMAGE_STREAMS
 

@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 from gradloom.models.network import Conv, Dense, Network, PixelMap
 from gradloom.models.onnx_import import load_onnx
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
-from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.images import ImageConfig
 from gradloom.systems.images.baselines import Trainer
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.mathematics import Cache, layer_forward, windows

@@ -14,8 +14,8 @@ from gradloom.models.network import Conv, Dense, Network
 from gradloom.presets import PRESETS
 from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
-from gradloom.rtl.machines.configs import ImageConfig
 from gradloom.rtl.machines.fit import check_fit
+from gradloom.rtl.machines.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.program.lowered import BLOCK

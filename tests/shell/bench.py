@@ -8,8 +8,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from gradloom.rtl.emit import verilog as emit
-from gradloom.rtl.machines.engines import IMAGES
 from gradloom.rtl.machines.fabric import Fabric, LocalReset, attach
+from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
 from gradloom.rtl.shell.shell import Shell
 from gradloom.rtl.shell.signature import LoadBeat, StoreRequest, Trace

@@ -5,7 +5,7 @@ import itertools
 import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 

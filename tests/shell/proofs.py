@@ -1,7 +1,8 @@
 """Proofs of the shell: registers, memory, scheduling, tokens, errors."""
 
 from gradloom.presets import PRESETS
-from gradloom.rtl.machines.engines import IMAGES, LANGUAGE
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.counters import Counters

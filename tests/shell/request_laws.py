@@ -6,7 +6,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiResp
 
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode

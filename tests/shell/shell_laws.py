@@ -9,7 +9,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiResp, AxiSlave, MemoryRegion
 
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS

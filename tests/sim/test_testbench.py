@@ -15,7 +15,11 @@ import pytest
 import gradloom
 from gradloom.presets import PRESETS
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.machines.configs import DiffusionConfig, ImageConfig, LanguageConfig, RecurrentConfig, SequenceConfig
+from gradloom.rtl.machines.diffusion import DiffusionConfig
+from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.sequence import SequenceConfig
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 

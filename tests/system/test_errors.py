@@ -5,7 +5,7 @@ import pytest
 from gradloom.firmware.host import Accelerator, ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD, IMAGES
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 

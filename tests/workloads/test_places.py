@@ -9,7 +9,7 @@ import pytest
 from gradloom.program.assembler import Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import VECTOR
+from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.text.operations.again import again
 from gradloom.systems.text.operations.transformer import LOSS

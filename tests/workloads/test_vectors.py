@@ -12,7 +12,7 @@ from gradloom.models.adapters.vectors import Vector
 from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import VECTOR
+from gradloom.rtl.machines.language import VECTOR
 from gradloom.systems.text.run.step import Frozen, Training, largest
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 

@@ -12,7 +12,7 @@ from gradloom.models.pack import quantize_linear
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import LINEAR, UPDATE, VECTOR
+from gradloom.rtl.machines.language import LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.sections import PAUSE, apart, is_pause

@@ -2,8 +2,8 @@
 
 Programs, shell and tools read the description.
 """
-from gradloom.rtl.machines.engines import LANGUAGE, LANGUAGE_MACHINE
 from gradloom.rtl.machines.fabric import Machine
+from gradloom.rtl.machines.language import LANGUAGE, LANGUAGE_MACHINE
 from gradloom.rtl.shell.engines import Engines, EngineSpec, LoadPort, Loop, StorePort
 
 from .commands import ScaleOpcode, ScaleOperands

@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
 from gradloom.systems.text.program.side import Tensor, store, vector

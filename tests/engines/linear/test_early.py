@@ -9,7 +9,7 @@ import pytest
 from gradloom.firmware.host import ProgramError
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.inputs import Inputs

@@ -9,7 +9,7 @@ from gradloom.firmware.host import ProgramError
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.engines import GRADIENT, LINEAR, UPDATE, VECTOR
+from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.side import append

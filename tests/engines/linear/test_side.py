@@ -8,8 +8,7 @@ import pytest
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.machines.engines import VECTOR
+from gradloom.rtl.machines.language import VECTOR, LanguageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.linear import chain

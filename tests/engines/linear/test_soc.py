@@ -14,7 +14,7 @@ from gradloom.firmware.host import ProgramError
 from gradloom.firmware.soc import FAILED, Job, Kept, Program, Result, ResultKind, parse_losses
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
 from gradloom.program.assembler import Assembler
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.soc import soc_sources

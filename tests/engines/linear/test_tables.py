@@ -10,7 +10,7 @@ from gradloom.rtl.engines.gradient.hidden import SLOTS
 from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
 from gradloom.rtl.formats.tiles import untile_rows
-from gradloom.rtl.machines.engines import GRADIENT, LANGUAGE, LINEAR
+from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference

@@ -1,7 +1,7 @@
 """Presets that work with diffusion models."""
 
 from gradloom.presets import Preset
-from gradloom.rtl.machines.configs import DiffusionConfig
+from gradloom.rtl.machines.diffusion import DiffusionConfig
 
 from .workload import DiffusionWorkload
 

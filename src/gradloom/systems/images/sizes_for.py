@@ -9,7 +9,7 @@ from gradloom.models.datasets import load_npz
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx
 from gradloom.presets import Preset
-from gradloom.rtl.machines.configs import ImageConfig
+from gradloom.rtl.machines.images import ImageConfig
 
 from .program.lowering import MAX_RANK, lower
 from .program.sizes import SizeError

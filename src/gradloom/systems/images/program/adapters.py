@@ -7,7 +7,7 @@ from gradloom.program.assembler import Assembler, pack
 from gradloom.program.reading import Reading
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
 from gradloom.rtl.engines.head.commands import HeadOpcode
-from gradloom.rtl.machines.engines import ARRAY, HEAD
+from gradloom.rtl.machines.images import ARRAY, HEAD
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 from ..operations import Descent, Loss, Product, descents, judged

@@ -8,7 +8,7 @@ from typing import Any
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.machines.engines import ARRAY, ENCODE, HEAD
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 

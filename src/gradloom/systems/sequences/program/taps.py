@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.program.assembler import Assembler, pack
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
-from gradloom.rtl.machines.engines import SEQUENCE
+from gradloom.rtl.machines.sequence import SEQUENCE
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from gradloom.program.assembler import Instruction, pack
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
-from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.machines.engines import LINEAR
+from gradloom.rtl.machines.language import LINEAR, LanguageConfig
 from gradloom.rtl.shell.engines import PortNumber
 
 from .jobs import ProductJob

@@ -20,8 +20,7 @@ from gradloom.rtl.formats.codebook import NF4
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.weight_stream import pack_stream
-from gradloom.rtl.machines.configs import LanguageConfig
-from gradloom.rtl.machines.engines import LANGUAGE
+from gradloom.rtl.machines.language import LANGUAGE, LanguageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference
