@@ -199,6 +199,26 @@ def test_a_run_by_the_reference_imports_no_component(tmp_path):
     assert json.loads((tmp_path / "lstm-kv260/metrics.json").read_text())["forecast"]["cell"]
 
 
+_OWN = """
+import sys
+import gradloom
+gradloom.finetune("digits-ulx3s", engine="reference", limit=4, epochs=1, batch=2, output=sys.argv[1])
+print(*(name.removeprefix("gradloom.") for name in sys.modules if name.startswith("gradloom.")))
+"""
+
+
+def test_a_fine_tune_loads_its_own_system_and_engines(tmp_path):
+    """Of others it knows the options alone, which are those of one function."""
+    done = subprocess.run([sys.executable, "-c", _OWN, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    engines = {name.split(".")[2] for name in loaded if name.startswith("rtl.engines.")}
+    assert engines == {"array", "encode", "head", "queues"}
+    others = {name for name in loaded if name.startswith("systems.") and name.split(".")[1] in SYSTEMS[1:]}
+    assert others == {f"systems.{system}{part}" for system in SYSTEMS[1:] for part in ("", ".workload")}
+    assert len(loaded) <= 120
+
+
 @pytest.mark.parametrize("path", of(*UNITS), ids=str)
 def test_units_do_not_know_the_top(path):
     assert not leads_to(

@@ -16,11 +16,11 @@ import tempfile
 import numpy as np
 
 from gradloom.cli.output import progress_bar, table
-from gradloom.cli.tune import finetune
 from gradloom.models.recurrent.lstm import GATES
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, PERSONS, fold_of, spar_model, spar_person
 from gradloom.systems.images.program.schedule import batches, epoch_order
+from gradloom.systems.request import finetune
 
 PRESET, RANK, MOMENTUM, BATCH, EPOCHS = "lstm-kv260", 4, 0.9, 20, 30
 RATES = {"head": (0.03, 0.1, 0.3), "lora": (0.01, 0.03, 0.1), "full": (0.003, 0.01, 0.03)}

@@ -23,7 +23,7 @@ _HOME = {
         "cli.generate": ("generate",),
         "cli.install": ("install", "rollback"),
         "cli.infer": ("compare", "fetch", "generate_text", "infer"),
-        "cli.tune": ("finetune",),
+        "systems.request": ("finetune",),
         "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
         "cli.units": ("quantize", "run"),
         "cli.language": ("load", "pack", "plan"),

@@ -6,7 +6,7 @@ from typing import Any
 from .plugins import Homes, Table
 from .workload import Workload
 
-__all__ = ["KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
+__all__ = ["KINDS", "KNOWN", "PRESETS", "Preset", "find_preset", "find_workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,17 @@ PRESETS: Homes[Preset] = Homes(
         "cdm-qta-kv260": "gradloom.systems.diffusion.presets:CDM_QTA_KV260",
         "lstm-zcu104": "gradloom.systems.sequences.presets:LSTM_ZCU104",
         "lstm-ulx3s": "gradloom.systems.sequences.presets:LSTM_ULX3S",
+    }
+)
+
+#: Kinds of workloads that learn, in the order in which the options of a fine-tune are told.
+KINDS: Homes[type[Workload]] = Homes(
+    {
+        "images-instantft": "gradloom.systems.images.workload:ImageWorkload",
+        "text-qlora": "gradloom.systems.text.workload:QLoraWorkload",
+        "text-instantft": "gradloom.systems.text.workload:InstantTextWorkload",
+        "sequences-instantft": "gradloom.systems.sequences.workload:SequenceWorkload",
+        "diffusion-lora": "gradloom.systems.diffusion.workload:DiffusionWorkload",
     }
 )
 

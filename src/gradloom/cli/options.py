@@ -1,17 +1,16 @@
-"""Options of all kinds of workloads, for command line and Python."""
+"""Options of all kinds of workloads, for the command line."""
 
-import functools
 import inspect
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 
-from gradloom.presets import PRESETS, Preset
+from gradloom.presets import Preset
+from gradloom.systems.request import by_option
 from gradloom.workload import Workload
 
-__all__ = ["given", "parameters"]
+__all__ = ["parameters"]
 
 
 Presets = Mapping[str, Preset]
@@ -22,39 +21,20 @@ def _kinds(presets: Presets) -> list[type[Workload]]:
     return list(dict.fromkeys(type(preset.workload) for preset in presets.values()))
 
 
-def _fields(presets: Presets) -> dict[str, list[type[Workload]]]:
-    """Kinds that have an option, by its name; those of all kinds first."""
-    found: dict[str, list[type[Workload]]] = {}
-    for kind in _kinds(presets):
-        for name in kind.takes.known():
-            found.setdefault(name, []).append(kind)
-    every = len(_kinds(presets))
-    return dict(sorted(found.items(), key=lambda each: len(each[1]) < every))
+def parameters(presets: Presets) -> Iterator[inspect.Parameter]:
+    """Parameters of the verb, by keyword, None unless given.
 
-
-def parameters(presets: Presets = PRESETS, *, command: bool) -> Iterator[inspect.Parameter]:
-    """Parameters by keyword, None unless given.
-
-    They have types for callers, or the form that the command line takes. Presets that do not learn have none.
+    Presets that do not learn have none.
     """
     presets = {name: preset for name, preset in presets.items() if preset.workload.can("prepare")}
-    for name, kinds in _fields(presets).items():
+    for name, kinds in by_option(_kinds(presets)).items():
         types = kinds[0].takes.types()[name]
-        if not command:
-            union = functools.reduce(operator.or_, (*types[1:], type(None)), types[0])
-            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=union)
-            continue
         flag = types[0] is bool
         plain: Any = bool if flag else types[0] | None
         annotation: Any = Annotated[plain, _typer_option(presets, name, kinds, flag)]
         yield inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=False if flag else None, annotation=annotation
         )
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def _typer_option(presets: Presets, name: str, kinds: list[type[Workload]], flag: bool) -> Any:

@@ -9,8 +9,7 @@ from types import NoneType
 from typing import get_args
 
 import gradloom
-
-from .options import parameters
+from gradloom.systems.request import keywords
 
 __all__ = ["PATH", "stub"]
 
@@ -45,7 +44,7 @@ def stub() -> str:
         '    output: Path | str = "finetune",',
         "    progress: Callable[[int, int, str], None] | None = None,",
     ]
-    lines += [f"    {each.name}: {_text(each)} = None," for each in parameters(command=False)]
+    lines += [f"    {each.name}: {_text(each)} = None," for each in keywords()]
     return "\n".join([*lines, ") -> dict[str, Any]: ...", ""])
 
 

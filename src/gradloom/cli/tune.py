@@ -9,81 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.options import Options
 from gradloom.presets import KNOWN, PRESETS, Preset
+from gradloom.systems.request import finetune
 
 from .app import app
 from .arguments import Json, PresetName
-from .options import given, parameters
+from .options import parameters
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say, say_card
 
-__all__ = ["finetune", "take_plugins"]
-
-Progress = Callable[[int, int, str], None]
-
-
-def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a function that ends in keywords a full signature.
-
-    It is the one that the kinds of workloads have.
-    """
-    own = inspect.signature(function)
-    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    function.__signature__ = own.replace(parameters=[*kept, *parameters(command=False)])  # type: ignore[attr-defined]
-    return function
-
-
-@_keywords
-def finetune(
-    preset: str,
-    request: Options | None = None,
-    *,
-    output: Path | str = "finetune",
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Fine-tunes adapters and writes the results to ``output``.
-
-    They are ``metrics.json``, the adapter and ``loss.png``.
-
-    Parameters
-    ----------
-    preset : str
-        Name of a preset.
-    request : Options, optional
-        Options as the dataclass of the preset's workload (:class:`gradloom.ImageOptions`, ...), or, in place of it,
-        each by its name.
-    output : path
-        Folder of the results.
-    progress : callable, optional
-        ``progress(done, total, text)``; a ``total`` of 0 is not known.
-
-    Returns
-    -------
-    dict
-        What ``metrics.json`` holds; its ``units`` name the unit of each entry. ``diverged`` has the reasons if the
-        fine-tune diverged.
-
-    Raises
-    ------
-    ValueError
-        The request: field, value, bound. Nothing is written.
-    gradloom.sim.run.counted.MismatchError
-        Simulated RTL differs from its reference.
-    """
-    found = KNOWN.find(preset)
-    if not found.workload.can("prepare"):
-        raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
-    if request is None:
-        request = found.workload.options(preset, given(options))
-    elif not isinstance(request, found.workload.takes):
-        raise ValueError(f"request={type(request).__name__}: must be {found.workload.takes.__name__} for {preset}")
-    elif given(options):
-        raise ValueError(f"{next(iter(given(options)))}: must be within request, which is given")
-    from gradloom.systems.driver import finetune as run
-
-    result: dict[str, Any] = run(found, request, output=output, progress=progress)
-    return result
+__all__ = ["take_plugins"]
 
 
 def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) -> None:
@@ -135,7 +69,7 @@ def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _
         [
             inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
             keyword("output", default=Path("finetune"), annotation=folder),
-            *parameters(presets, command=True),
+            *parameters(presets),
             keyword("as_json", default=False, annotation=Json),
         ]
     )

@@ -1,0 +1,101 @@
+"""A fine-tune as Python asks for it, with the options of all kinds of workloads."""
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradloom.options import Options
+from gradloom.presets import KINDS, KNOWN
+from gradloom.workload import Workload
+
+__all__ = ["by_option", "finetune", "keywords"]
+
+Progress = Callable[[int, int, str], None]
+
+
+def by_option(kinds: Sequence[type[Workload]]) -> dict[str, list[type[Workload]]]:
+    """Kinds that have an option, by its name; those of all kinds first."""
+    found: dict[str, list[type[Workload]]] = {}
+    for kind in kinds:
+        for name in kind.takes.known():
+            found.setdefault(name, []).append(kind)
+    return dict(sorted(found.items(), key=lambda each: len(each[1]) < len(kinds)))
+
+
+def keywords() -> Iterator[inspect.Parameter]:
+    """Parameters by keyword, with types, None unless given."""
+    for name, kinds in by_option(list(KINDS.values())).items():
+        types = kinds[0].takes.types()[name]
+        union = functools.reduce(operator.or_, (*types[1:], type(None)), types[0])
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=union)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value is not False}
+
+
+def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a function that ends in keywords a full signature.
+
+    It is the one that the kinds of workloads have.
+    """
+    own = inspect.signature(function)
+    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*kept, *keywords()])  # type: ignore[attr-defined]
+    return function
+
+
+@_keywords
+def finetune(
+    preset: str,
+    request: Options | None = None,
+    *,
+    output: Path | str = "finetune",
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fine-tunes adapters and writes the results to ``output``.
+
+    They are ``metrics.json``, the adapter and ``loss.png``.
+
+    Parameters
+    ----------
+    preset : str
+        Name of a preset.
+    request : Options, optional
+        Options as the dataclass of the preset's workload (:class:`gradloom.ImageOptions`, ...), or, in place of it,
+        each by its name.
+    output : path
+        Folder of the results.
+    progress : callable, optional
+        ``progress(done, total, text)``; a ``total`` of 0 is not known.
+
+    Returns
+    -------
+    dict
+        What ``metrics.json`` holds; its ``units`` name the unit of each entry. ``diverged`` has the reasons if the
+        fine-tune diverged.
+
+    Raises
+    ------
+    ValueError
+        The request: field, value, bound. Nothing is written.
+    gradloom.sim.run.counted.MismatchError
+        Simulated RTL differs from its reference.
+    """
+    found = KNOWN.find(preset)
+    if not found.workload.can("prepare"):
+        raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
+    if request is None:
+        request = found.workload.options(preset, _given(options))
+    elif not isinstance(request, found.workload.takes):
+        raise ValueError(f"request={type(request).__name__}: must be {found.workload.takes.__name__} for {preset}")
+    elif _given(options):
+        raise ValueError(f"{next(iter(_given(options)))}: must be within request, which is given")
+    from .driver import finetune as run
+
+    result: dict[str, Any] = run(found, request, output=output, progress=progress)
+    return result
