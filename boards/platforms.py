@@ -36,7 +36,7 @@ class PresetDesign(Elaboratable):
 
     def __init__(self, preset: str, settings: Mapping[str, object] | None = None) -> None:
         from gradloom.cli.generate import configured
-        from gradloom.presets import find_preset
+        from gradloom.preset import find_preset
 
         self.preset, self.settings = find_preset(preset), dict(settings or {})
         self.config = configured(self.preset.config, self.settings)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from gradloom.plugins import Table
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 
 from . import genesys2, kv260, ulx3s, zcu104
 from .area import area

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import Engines, PortNumber

@@ -257,7 +257,7 @@ def formats() -> Iterator[str]:
 
 def components() -> Iterator[str]:
     """Units and engines: import, parameters, ports, latency."""
-    from gradloom.presets import PRESETS
+    from gradloom.preset import PRESETS
     from gradloom.rtl.catalog import UNITS
     from gradloom.rtl.machines.diffusion import DIFFUSION
     from gradloom.rtl.machines.images import IMAGES

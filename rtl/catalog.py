@@ -134,7 +134,7 @@ def _optimizer(lanes: int, offset: int, rounding: str, seed: int) -> Any:
 
 def _lstm(**sizes: int) -> Any:
     spec = _of("engines.cell.spec", "SPEC")
-    return spec.unit(spec, _of("machines.recurrent", "RecurrentConfig")(**sizes))
+    return spec.unit(spec, _of("machines.configs.recurrent", "RecurrentConfig")(**sizes))
 
 
 _LANES = _integer("lanes", 4, 1, 64, "words in a beat")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gradloom.firmware.soc_image import memory_text
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.soc import soc_sources
 
 from ..board import Board

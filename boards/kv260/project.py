@@ -11,7 +11,7 @@ shorter way to DDR.
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 
 from ..board import Board
 from ..clocks import asked_hz

@@ -1,6 +1,6 @@
 """Radiona ULX3S with the largest of its parts."""
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 
 from ..board import Board
 

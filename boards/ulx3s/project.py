@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from gradloom.presets import Preset, find_preset
+from gradloom.preset import Preset, find_preset
 from gradloom.program.power_up import PowerUp
 from gradloom.rtl.soc import tuner_sources
 

@@ -10,11 +10,11 @@ prints them. Needs no weights.
 
 import argparse
 
-from gradloom.choose.candidates import Candidate
-from gradloom.choose.costs import Costs
+from gradloom.choosing.candidates import Candidate
+from gradloom.choosing.costs import Costs
 from gradloom.cli.output import progress_bar, table
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS

@@ -16,7 +16,7 @@ from gradloom.rtl.engines.array.lane import AdapterLanes
 from gradloom.rtl.engines.array.latencies import EDGE
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS
 from gradloom.rtl.engines.head.engine import Head
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.systolic.systolic import SystolicArray
 from gradloom.systems.images.program.lowered import Lowered
 from gradloom.systems.images.program.lowering import lower

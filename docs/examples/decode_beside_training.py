@@ -21,7 +21,7 @@ import numpy as np
 from qlora_step import PRESET, prepared
 
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS

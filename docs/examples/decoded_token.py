@@ -11,7 +11,7 @@ import argparse
 import json
 
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.operations.base import EDGE

@@ -19,7 +19,7 @@ import numpy as np
 
 from gradloom.cli.output import print_json, progress_bar, table
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
 from gradloom.systems.diffusion.mathematics import Descent, FloatUNet
 from gradloom.systems.diffusion.task import fresh_adapters, held_out_loss, samples_of, step_inputs, with_rank

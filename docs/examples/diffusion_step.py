@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gradloom.models.digits_unet import shipped_unet
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.sim.time.forecast import forecast

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.boards import find
 from gradloom.models.onnx_import import load_pretrained
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune

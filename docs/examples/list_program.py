@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.program.assembler import Instruction
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Plan, Settings, plan_finetune

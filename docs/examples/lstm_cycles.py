@@ -17,7 +17,7 @@ import numpy as np
 from gradloom.models.recurrent.example import example_codes, example_lstm
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import spar_model, spar_person
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.sequences.answers import run_cell

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from gradloom.cli.output import progress_bar, table
 from gradloom.models.adapters.methods import LORA_XS, METHODS
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.program.planned import planned_step
 from gradloom.systems.text.run.costs import step_cost

@@ -158,8 +158,8 @@ def generation() -> list[dict[str, Any]]:
 
 def cycles() -> list[dict[str, Any]]:
     """Products by SCALE-Sim's formula and by ours."""
-    from gradloom.presets import PRESETS
-    from gradloom.sweep.points import block_products
+    from gradloom.preset import PRESETS
+    from gradloom.sweeping.points import block_products
     from gradloom.systems.text.run.products import forecast_products
 
     config = PRESETS["edge-qlora-genesys2"].config

@@ -13,7 +13,7 @@ import json
 
 import numpy as np
 
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
 

@@ -24,7 +24,7 @@ from gradloom.cli.output import progress_bar
 from gradloom.models.adapters.lora import fresh_lora, layer_of, load_lora
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.language import PROJECTIONS
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast

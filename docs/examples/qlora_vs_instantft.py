@@ -18,7 +18,7 @@ from typing import Any
 from gradloom.models.adapters.instant import fresh_instant
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.mathematics import Llama

@@ -18,7 +18,7 @@ import numpy as np
 from gradloom.models.datasets import default_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_pretrained
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.mathematics import (
     Cache,

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.choose.candidates import METHODS, Candidate
-from gradloom.choose.costs import Costs, beside_frozen
+from gradloom.choosing.candidates import METHODS, Candidate
+from gradloom.choosing.costs import Costs, beside_frozen
 from gradloom.models.adapters.instant import fresh_instant
 from gradloom.models.adapters.lora import Learnt
 from gradloom.models.adapters.methods import METHODS as KNOWN
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW, scaled
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS

@@ -11,7 +11,7 @@ import numpy as np
 from gradloom.models.datasets import default_split
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.images.integers import fill_cache, fine_tune, logits
 from gradloom.systems.images.mathematics import finetune_float
 from gradloom.systems.images.program.lowering import lower

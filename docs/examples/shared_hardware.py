@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from amaranth.hdl import Fragment
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.machines.accelerator import Accelerator
 
 

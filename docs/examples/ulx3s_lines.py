@@ -21,7 +21,7 @@ from pathlib import Path
 from gradloom.boards import find
 from gradloom.boards.ulx3s.project import BAUD
 from gradloom.program.power_up import PAUSE_SECONDS
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.tuner import SimulatedTuner, build_netlist, build_tuner, expected_lines
 from gradloom.systems.images.program.digits import digits_data, digits_plan
 

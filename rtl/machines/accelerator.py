@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..hierarchy import place
 from ..shell.bus.axi import AXILiteSignature
 from ..shell.shell import Shell
+from .configs.images import ImageConfig
 from .fabric import Fabric, LocalReset, attach
-from .images import ImageConfig
 
 __all__ = ["Accelerator"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.firmware.measured import LEAST_REPEATS, Request
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.shell.table import machine_table
 from gradloom.systems.driver import Job, Progress
 

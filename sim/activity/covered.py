@@ -12,12 +12,12 @@ import numpy as np
 from gradloom.firmware.host import Accelerator, AcceleratorTimeout, ProgramError
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_pretrained
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.output import check_file, staged_file
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.emit.digest import design_digest
 from gradloom.systems.driver import Progress
 

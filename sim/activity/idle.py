@@ -16,7 +16,7 @@ import numpy as np
 
 from gradloom.firmware.host import Accelerator
 from gradloom.firmware.program import end, load, store
-from gradloom.presets import Preset, find_preset
+from gradloom.preset import Preset, find_preset
 
 from ..run.designs import design
 from ..run.device import SimulatedDevice, build_device

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gradloom.rtl
 from gradloom.json_file import read_json
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.shell.parameters import ShellParameters
 
 from .runner import cache_directory

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gradloom.firmware.host import Accelerator
 from gradloom.firmware.selftest import run_selftest
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 
 from .designs import Design
 from .device import SimulatedDevice, build_device

@@ -6,7 +6,7 @@ from pathlib import Path
 from gradloom.firmware.host import Counters, ProgramError
 from gradloom.firmware.soc import DONE, Job, Program, Result, Run, parse_error, parse_run
 from gradloom.firmware.soc_image import IMAGE
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.soc import soc_sources
 
 from .designs import design

@@ -8,11 +8,11 @@ import numpy as np
 
 from gradloom.firmware import program as commands
 from gradloom.firmware import registers
-from gradloom.rtl.machines.diffusion import DiffusionConfig
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.rtl.machines.language import LanguageConfig
-from gradloom.rtl.machines.recurrent import RecurrentConfig
-from gradloom.rtl.machines.sequence import SequenceConfig
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from gradloom.rtl.shell.table import machine_table, table_words
 
 from ..run.counted import counted

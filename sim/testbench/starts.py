@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.firmware.host import Accelerator, Counters
-from gradloom.presets import KNOWN
+from gradloom.preset import KNOWN
 
 from ..run.device import SimulatedDevice
 from ..run.silicon import MEMORY_BYTES, silicon_device

@@ -12,7 +12,7 @@ from typing import Any
 from gradloom.plugins import Named, Table
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.placed import Program
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
 from .base import TimedMachine

@@ -10,7 +10,8 @@ from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
 from gradloom.rtl.engines.linear.weights import Dequantizer, TileBuffer
 from gradloom.rtl.engines.words import Requantize
-from gradloom.rtl.machines.language import LINEAR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import LINEAR
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken

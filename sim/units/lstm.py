@@ -14,7 +14,7 @@ from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.program.assembler import pack as pack_fields
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.systems.sequences.program.image import CellImage
 
 from ..reference.cell import run

@@ -9,7 +9,7 @@ import pytest
 
 import gradloom
 from gradloom.boards.firmware_files import firmware_files
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 
 PRESET = "instantft-kv260"
 

@@ -24,7 +24,7 @@ from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.boards.ulx3s.routing import SETTINGS as SETTINGS_OF_ROUTER
 from gradloom.boards.ulx3s.routing import tell_router
 from gradloom.boards.ulx3s.spread import SITES, spread
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.power_up import BLOCK, PAUSE_SECONDS
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.soc import tuner_sources

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from gradloom.choose.candidates import Candidate, candidates, first_layers
-from gradloom.choose.costs import Cost, Costs
+from gradloom.choosing.candidates import Candidate, candidates, first_layers
+from gradloom.choosing.costs import Cost, Costs
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import laid_out

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.choose import images
+from gradloom.choosing import images
 from gradloom.models.datasets import default_split
 
 

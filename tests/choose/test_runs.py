@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradloom.choose import runs
-from gradloom.choose.candidates import METHODS, Candidate
-from gradloom.choose.costs import Cost
-from gradloom.choose.finalists import Offer
-from gradloom.choose.quality import Slopes, learns
-from gradloom.choose.state import State
-from gradloom.choose.texts import Split
-from gradloom.choose.trunk import Trunk
+from gradloom.choosing import runs
+from gradloom.choosing.candidates import METHODS, Candidate
+from gradloom.choosing.costs import Cost
+from gradloom.choosing.finalists import Offer
+from gradloom.choosing.quality import Slopes, learns
+from gradloom.choosing.state import State
+from gradloom.choosing.texts import Split
+from gradloom.choosing.trunk import Trunk
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.sim.run.threads import Stopped, threads

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from gradloom.choose import driver, finalists, points, quality, runs
-from gradloom.choose.candidates import Candidate
-from gradloom.choose.texts import split
+from gradloom.choosing import driver, finalists, points, quality, runs
+from gradloom.choosing.candidates import Candidate
+from gradloom.choosing.texts import split
 from gradloom.models.adapters.methods import METHODS
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.systems.text import task as language

@@ -188,7 +188,7 @@ def test_a_file_where_results_go_is_refused_before_the_long_part(run, tmp_path):
 
 def test_a_layer_without_a_name_is_named_as_its_adapter_is():
     from gradloom.models.network import Dense, Network
-    from gradloom.rtl.machines.images import ImageConfig
+    from gradloom.rtl.machines.configs.images import ImageConfig
     from gradloom.systems.images.program.lowering import lower
 
     layer = Dense(weight=np.full((10, 784), 100.0), bias=np.zeros(10))
@@ -512,7 +512,7 @@ def test_a_fine_tunes_options_stand_once():
     import inspect
 
     import gradloom
-    from gradloom.presets import PRESETS
+    from gradloom.preset import PRESETS
 
     takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
     assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}

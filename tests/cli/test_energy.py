@@ -6,7 +6,7 @@ import pytest
 
 import gradloom
 from gradloom.cli.sweep import measure, plan_points
-from gradloom.presets import find_preset
+from gradloom.preset import find_preset
 from gradloom.sim.activity import driver
 from gradloom.sim.activity.idle import idle_activity
 

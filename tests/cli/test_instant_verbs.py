@@ -137,7 +137,7 @@ def test_a_damaged_adapter_is_refused(tmp_path, change, named):
 
 def test_the_preset_is_the_same_machine(run):
     """And its cache is what a step of its size says."""
-    from gradloom.presets import PRESETS
+    from gradloom.preset import PRESETS
 
     listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
     assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]

@@ -9,14 +9,15 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import allowed, beyond, budget
 from gradloom.cli.designs import _budget
-from gradloom.presets import PRESETS, find_preset
+from gradloom.preset import PRESETS, find_preset
 
 PRESET = """
 from dataclasses import dataclass
 from typing import ClassVar
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.presets import Preset
-from gradloom.systems import Options, Workload, option
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.preset import Preset
+from gradloom.options import Options, option
+from gradloom.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Theirs(Options):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.choose import driver
+from gradloom.choosing import driver
 
 from .test_language_verbs import CONFIG, MODEL, PRESET, TEXT, Letters, here  # noqa: F401
 

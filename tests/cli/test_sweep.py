@@ -10,8 +10,8 @@ import gradloom
 from gradloom.cli.diffusion import plan_unet
 from gradloom.cli.main import main
 from gradloom.cli.sweep import FIGURES, KEYS, measure, plan_points
-from gradloom.sweep.picture import plot_pareto
-from gradloom.sweep.run import Table, pareto, sweep
+from gradloom.sweeping.picture import plot_pareto
+from gradloom.sweeping.run import Table, pareto, sweep
 
 NOTHING = {
     "rank": None,

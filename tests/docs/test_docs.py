@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 
 from ..conftest import skipped
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gradloom import boards
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 
 
 def unit():

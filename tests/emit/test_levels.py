@@ -12,7 +12,7 @@ from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.engines.array.intake import ArrayIntake
 from gradloom.rtl.engines.linear.pairs import PairQueue
 from gradloom.rtl.engines.tile_forward import TileForward
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA

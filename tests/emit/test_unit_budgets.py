@@ -10,7 +10,7 @@ from gradloom import boards
 from gradloom.boards.budgets import beyond, budgets
 from gradloom.boards.ulx3s.netlist import NAMELESS
 from gradloom.cli.designs import _budget
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import Emitter

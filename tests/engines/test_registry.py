@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradloom.boards.budgets import budgets
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.machines.diffusion import DIFFUSION
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.machines.language import LANGUAGE

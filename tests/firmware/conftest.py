@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from gradloom.firmware.transport import Transport
-from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words

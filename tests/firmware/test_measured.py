@@ -13,7 +13,8 @@ from gradloom.firmware.host import AcceleratorError, ProgramError
 from gradloom.firmware.machine import Design
 from gradloom.firmware.measured import Request, serve
 from gradloom.firmware.program import end, load
-from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
 from gradloom.rtl.shell.table import machine_table
 
 from .conftest import PARAMETERS, Machine

@@ -9,7 +9,7 @@ import pytest
 
 from gradloom.boards import find
 from gradloom.firmware import soc_image
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.sim.bench.tuner import expected_lines
 from gradloom.systems.images.program.digits import digits_data, digits_plan
 

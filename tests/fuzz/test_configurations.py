@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .looks import looks
 

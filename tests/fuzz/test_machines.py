@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.program.assembler import Assembler
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.simulated import compare
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run import machine as simulation
 from gradloom.sim.time.forecast import forecast

@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 
 from gradloom import boards
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.fabric import Fabric
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.rtl.machines.language import LANGUAGE_MACHINE, LanguageConfig
+from gradloom.rtl.machines.language import LANGUAGE_MACHINE
 from gradloom.rtl.shell.parameters import Parameters, Resources, ShellParameters, parameter
 
 CONFIGS = pytest.mark.parametrize("kind", [ImageConfig, LanguageConfig])

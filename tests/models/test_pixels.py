@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 from gradloom.models.network import Conv, Dense, Network, PixelMap
 from gradloom.models.onnx_import import load_onnx
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.images.baselines import Trainer
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.mathematics import Cache, layer_forward, windows
@@ -124,7 +124,7 @@ def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
     from gradloom import finetune
     from gradloom.models.datasets import DATA, default_split
-    from gradloom.presets import PRESETS
+    from gradloom.preset import PRESETS
     from gradloom.systems.images.answer import infer
 
     preset = PRESETS["instantft-kv260"]

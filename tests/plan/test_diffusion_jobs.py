@@ -10,7 +10,7 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.formats.tile_records import tile_argument
-from gradloom.rtl.machines.diffusion import DiffusionConfig
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tile_program import Machine
 from gradloom.systems.diffusion.program import jobs as jobs_module
 from gradloom.systems.diffusion.program.drafts import Block, Term

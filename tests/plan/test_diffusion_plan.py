@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.systems.diffusion.estimate.plan import planned
 from gradloom.systems.diffusion.estimate.products import Product, backward, forward, parameters
 from gradloom.systems.diffusion.estimate.step import step_bounds, summed

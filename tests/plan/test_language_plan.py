@@ -7,7 +7,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.models.language import BUILT_IN, LanguageModel
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
 from gradloom.systems.text.fit import machine_misfits, planned
 

@@ -5,8 +5,10 @@ import pytest
 
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.formats.tile_records import tile_argument
-from gradloom.rtl.machines.diffusion import NORM, DiffusionConfig
-from gradloom.rtl.machines.language import GRADIENT, LanguageConfig
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.diffusion import NORM
+from gradloom.rtl.machines.language import GRADIENT
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 CONFIG = LanguageConfig(edge=16, columns=4, outputs=2, dots=1, rank=4, tokens=8, features=256, head=16)

@@ -12,7 +12,8 @@ from gradloom.program.progress import StuckError, check_progress
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.engines.ports import TapQueue
-from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.images.program import tokens

@@ -11,11 +11,11 @@ import gradloom
 from gradloom import boards
 from gradloom.models import onnx_import
 from gradloom.models.network import Conv, Dense, Network
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.fit import check_fit
-from gradloom.rtl.machines.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.program.lowered import BLOCK

@@ -6,7 +6,7 @@ The claims of an engine lie in ``tests/engines/ENGINE/proofs.py``, those of the 
 import functools
 from importlib import import_module
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.pair import Pair

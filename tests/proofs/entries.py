@@ -2,7 +2,7 @@
 
 import functools
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.proofs.proof import FREE_PRODUCTS, stream_proof
 

@@ -5,7 +5,7 @@ import functools
 from amaranth.hdl import Fragment
 from amaranth.lib.wiring import Component
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.hierarchy import key_of
 from gradloom.rtl.machines.fabric import Fabric
 

@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.emit.verilog import convert
 from gradloom.sim.run.designs import design
 
@@ -27,7 +27,7 @@ LANGUAGE = {
 #: By the first engine of the machine.
 LOOKED_AT = {"array": IMAGES, "linear": LANGUAGE}
 #: A preset of each configuration that presets have.
-MACHINES = {preset.config: name for name, preset in reversed(PRESETS.items())}.values()
+MACHINES = {preset.config: name for name, preset in reversed(list(PRESETS.items()))}.values()
 DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a minute: GRADLOOM_DEEP=1")
 
 

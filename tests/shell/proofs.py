@@ -1,6 +1,6 @@
 """Proofs of the shell: registers, memory, scheduling, tokens, errors."""
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA

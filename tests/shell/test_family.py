@@ -10,9 +10,11 @@ import pytest
 from amaranth.lib.data import StructLayout
 
 from gradloom.firmware.machine import parse_table
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.fabric import Fabric, Machine, Wire
-from gradloom.rtl.machines.images import IMAGES, ImageConfig
-from gradloom.rtl.machines.language import LANGUAGE, LanguageConfig
+from gradloom.rtl.machines.images import IMAGES
+from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import Engines, LoadPort
 from gradloom.rtl.shell.table import machine_table, table_words
 

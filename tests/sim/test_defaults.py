@@ -8,8 +8,8 @@ import pytest
 
 from gradloom import finetune
 from gradloom.models.datasets import default_split
-from gradloom.presets import PRESETS
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.preset import PRESETS
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.images.answer import infer
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.integers import fill_cache, fine_tune, logits

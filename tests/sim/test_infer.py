@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from gradloom import finetune
 from gradloom.models.datasets import DATA, default_split
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.systems.images.answer import infer
 
 PRESET = next(iter(PRESETS.values()))

@@ -11,7 +11,8 @@ from gradloom.models.onnx_import import load_pretrained
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.progress import StuckError
 from gradloom.rtl.engines.array.commands import ArrayOpcode
-from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, IMAGES
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import Machine

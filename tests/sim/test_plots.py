@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.sweep import picture
+from gradloom.sweeping import picture
 from gradloom.systems import plots
 
 

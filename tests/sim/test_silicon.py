@@ -6,7 +6,7 @@ import re
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.designs import _digest
 from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.silicon import MEMORY_BYTES, as_silicon, silicon_device

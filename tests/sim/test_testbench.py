@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import gradloom
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import UNITS
-from gradloom.rtl.machines.diffusion import DiffusionConfig
-from gradloom.rtl.machines.images import ImageConfig
-from gradloom.rtl.machines.language import LanguageConfig
-from gradloom.rtl.machines.recurrent import RecurrentConfig
-from gradloom.rtl.machines.sequence import SequenceConfig
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.models.files.unet import SD_V1_5
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.shell.engines import LOAD, STORE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.models.onnx_import import load_pretrained
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.expectation import SAMPLES, expectation
 from gradloom.systems.images.program.lowering import lower

@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.run import machine as simulation
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device

@@ -15,7 +15,7 @@ import numpy as np
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
-from gradloom.presets import PRESETS, Preset
+from gradloom.preset import PRESETS, Preset
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.designs import Design
 from gradloom.systems.diffusion.integers import IntegerDescent

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from gradloom.boards.area import _mapping
-from gradloom.presets import KNOWN
+from gradloom.preset import KNOWN
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.engines.array.feet import Accumulate

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.machines.accelerator import Accelerator

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.mathematics import Llama
 from gradloom.systems.text.run.step import StepMachine, Training
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors

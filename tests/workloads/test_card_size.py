@@ -4,7 +4,7 @@ import pytest
 
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.language import BUILT_IN
-from gradloom.presets import find_preset
+from gradloom.preset import find_preset
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.base import EDGE, Update
 from gradloom.systems.text.operations.rechosen import FRACS

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.program import places
 from gradloom.systems.text.program.planned import planned_step

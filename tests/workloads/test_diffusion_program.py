@@ -8,7 +8,7 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
-from gradloom.rtl.machines.diffusion import DiffusionConfig
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.reference.tile_program import Machine
 from gradloom.systems.diffusion.integers import IntegerDescent, IntegerUNet, _joined

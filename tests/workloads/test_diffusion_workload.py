@@ -12,7 +12,7 @@ import gradloom
 from gradloom.models.adapters.diffusion_lora import FILE
 from gradloom.models.datasets import mnist_test
 from gradloom.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.sim.reference.tile_program import Machine
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.designs import Design

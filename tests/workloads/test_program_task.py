@@ -9,7 +9,7 @@ import pytest
 from gradloom.firmware.host import Counters
 from gradloom.options import Options
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, counted
 from gradloom.sim.run.machine import Ran
 from gradloom.systems.driver import Outcome

@@ -12,7 +12,7 @@ from gradloom.models.recurrent.host import Function
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import NORM, PARTS, TapSums, scales_for, sizes_of, tap_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_person, spar_windows
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.sim.reference import cell
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.program.lowering import lower

@@ -5,7 +5,7 @@ The machines have the engine. They import no Amaranth.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.parameters import Parameters, Resources, ShellParameters, parameter
 
 

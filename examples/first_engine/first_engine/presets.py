@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradloom.options import Bounds, Options, option
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.catalog import Unit
 from gradloom.workload import Workload
 

@@ -90,7 +90,7 @@ def choose(
                 raise ValueError(f"{name}={value}: must be left out with data, it is for text")
     with claimed(output, verb="choose"):
         if data is not None:
-            from gradloom.choose.images import choose_images
+            from gradloom.choosing.images import choose_images
 
             return choose_images(
                 model,
@@ -104,8 +104,8 @@ def choose(
                 progress=progress,
             )
         assert text is not None
-        from gradloom.choose.driver import choose as run
-        from gradloom.sweep.run import cores
+        from gradloom.choosing.driver import choose as run
+        from gradloom.sweeping.run import cores
 
         return run(
             model,

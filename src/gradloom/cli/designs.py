@@ -11,7 +11,7 @@ import typer
 
 from gradloom.json_file import read_json
 from gradloom.output import check_folder
-from gradloom.presets import KNOWN, find_preset
+from gradloom.preset import KNOWN, find_preset
 from gradloom.rtl.catalog import KNOWN as UNITS
 
 from .app import app

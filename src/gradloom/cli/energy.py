@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.presets import Preset, find_preset
+from gradloom.preset import Preset, find_preset
 from gradloom.rtl.catalog import parse_settings
 
 from .app import app

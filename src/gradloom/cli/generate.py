@@ -21,6 +21,7 @@ import typer
 from gradloom import __version__
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
+from gradloom.rtl.shell import registers
 
 from .app import app
 from .arguments import Json, Settings, TrustedKey, usual_option
@@ -68,7 +69,7 @@ def generate(
         make: Callable[..., dict[str, Any]] = _generate_unit
         kind = "unit"
     else:
-        from gradloom.presets import KNOWN
+        from gradloom.preset import KNOWN
 
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in KNOWN:
@@ -87,7 +88,7 @@ def _asked(
     target: str, model: Path | str | None, rank: int | None, data: Path | str | None, samples: int | None
 ) -> "SizesFor | None":
     """The network that sizes are chosen for, if there is one."""
-    from gradloom.presets import KNOWN
+    from gradloom.preset import KNOWN
     from gradloom.systems.images.sizes_for import SizesFor
 
     if model is None:
@@ -132,7 +133,7 @@ def _generate_preset(
 ) -> dict[str, Any]:
     from gradloom import boards
     from gradloom.boards.clocks import reached
-    from gradloom.presets import find_preset
+    from gradloom.preset import find_preset
     from gradloom.rtl.emit.verilog import convert
     from gradloom.rtl.machines.accelerator import Accelerator
     from gradloom.rtl.machines.fit import check_fit
@@ -183,7 +184,7 @@ def _generate_preset(
     folder = stage / "registers"
     folder.mkdir()
     # The C header is the driver's, among the project's files.
-    shutil.copyfile(Path(__file__).parents[1] / "shell" / "registers" / "gradloom.xml", folder / "gradloom.xml")
+    shutil.copyfile(Path(registers.__file__).parent / "gradloom.xml", folder / "gradloom.xml")
     (folder / "registers.md").write_text(markdown(), encoding="utf-8", newline="\n")
     try:
         boards.write_project(board, stage, summary)

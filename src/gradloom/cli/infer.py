@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.presets import find_preset
+from gradloom.preset import find_preset
 
 from .app import app
 from .arguments import Json

@@ -118,7 +118,7 @@ def plan(
     from gradloom.firmware.steps import MAX_STEPS
     from gradloom.models.adapters.methods import LORA, find_method
     from gradloom.models.files.checkpoint import find_model
-    from gradloom.presets import find_workload
+    from gradloom.preset import find_workload
     from gradloom.systems.text.budget import Request
     from gradloom.systems.text.fit import machine_misfits, planned, refuse
     from gradloom.systems.text.instant_budget import METHODS

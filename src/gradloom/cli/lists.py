@@ -18,7 +18,7 @@ def presets() -> list[dict[str, str]]:
 
     ``origin``: gradloom, or the package that adds it.
     """
-    from gradloom.presets import KNOWN
+    from gradloom.preset import KNOWN
 
     return [
         {"name": name, "board": preset.board, "summary": preset.summary, "origin": KNOWN.origin(name)}

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.systems.request import by_option
 from gradloom.workload import Workload
 

@@ -63,7 +63,7 @@ def import_model(
 
 def _fits(network: Any) -> str:
     """Which preset holds a network, or what does not fit it."""
-    from gradloom.presets import PRESETS
+    from gradloom.preset import PRESETS
     from gradloom.rtl.engines.cell.parameters import CellParameters
     from gradloom.systems.sequences.program.image import CellImage
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from gradloom.output import claimed, staged_file
-from gradloom.presets import Preset, find_preset
+from gradloom.preset import Preset, find_preset
 
 from .app import app
 from .generate import configured
@@ -217,9 +217,9 @@ def sweep(
     Lists are texts, as on the command line. A wrong request is a :class:`ValueError` before any work; a combination
     that cannot be built has a row that says why.
     """
-    from gradloom.sweep.picture import plot_pareto
-    from gradloom.sweep.run import Table, cores
-    from gradloom.sweep.run import sweep as run
+    from gradloom.sweeping.picture import plot_pareto
+    from gradloom.sweeping.run import Table, cores
+    from gradloom.sweeping.run import sweep as run
 
     points = plan_points(
         presets,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import __version__
-from gradloom.presets import Preset, find_preset
+from gradloom.preset import Preset, find_preset
 
 from .generate import configured
 

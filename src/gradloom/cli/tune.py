@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gradloom.presets import KNOWN, PRESETS, Preset
+from gradloom.preset import KNOWN, PRESETS, Preset
 from gradloom.systems.request import finetune
 
 from .app import app

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gradloom import __version__
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.systems.metrics import units, verdict
 

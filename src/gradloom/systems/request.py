@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.options import Options
-from gradloom.presets import KINDS, KNOWN
+from gradloom.preset import KINDS, KNOWN
 from gradloom.workload import Workload
 
 __all__ = ["by_option", "finetune", "keywords"]

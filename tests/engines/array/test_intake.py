@@ -2,11 +2,11 @@
 
 import pytest
 
-from gradloom.presets import PRESETS
+from gradloom.preset import PRESETS
 from gradloom.rtl.engines.array.commands import RECORD_ARG
 from gradloom.rtl.engines.array.intake import ArrayIntake
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import feed, pauses
 

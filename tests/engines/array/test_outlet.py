@@ -3,7 +3,7 @@
 import pytest
 
 from gradloom.rtl.engines.array.outlet import LaneOutlet
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import drain, pauses
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS, PassControl
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 
 CONFIG = ImageConfig(

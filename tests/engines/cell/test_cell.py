@@ -15,7 +15,7 @@ from gradloom.rtl.engines.cell.results import Results, Sums
 from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant

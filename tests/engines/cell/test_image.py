@@ -8,7 +8,7 @@ import pytest
 from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.example import example_lstm, example_network
 from gradloom.models.recurrent.stored import save_network
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.program import CellProgram
 

@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
 from gradloom.models.recurrent.front import Pooling
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage

@@ -11,7 +11,7 @@ from gradloom.rtl.engines.cell.spec import SPEC
 from gradloom.rtl.engines.cell.stages import tap_cycles
 from gradloom.rtl.engines.cell.taps import Taps
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
 from gradloom.sim.bench.mutants import mutant

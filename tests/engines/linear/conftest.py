@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.run.linear import Layer, LinearMachine
 
 #: Builds in seconds, with every engine there is.

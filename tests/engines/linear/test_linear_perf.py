@@ -15,7 +15,8 @@ from gradloom.rtl.engines.linear.commands import TILE_ARG, TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast

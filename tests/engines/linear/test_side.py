@@ -8,7 +8,8 @@ import pytest
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.language import VECTOR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.linear import chain

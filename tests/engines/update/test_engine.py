@@ -11,7 +11,7 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.spec import SPEC
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import Command, EngineBench, Load, Store
 from gradloom.sim.reference.update import adamw, update

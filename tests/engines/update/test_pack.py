@@ -6,7 +6,7 @@ import pytest
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.adamw import LARGEST
 from gradloom.rtl.formats.packed import GAPS, PackedShape
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import Command, Load, Store
 from gradloom.sim.reference.packed import noise, pack, unpack

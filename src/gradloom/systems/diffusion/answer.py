@@ -10,7 +10,7 @@ from gradloom.models.adapters.diffusion_lora import adapted_layers, load_diffusi
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.output import check_file, staged_file
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 
 from .mathematics import FloatUNet
 from .pictures import STEPS, generated, plot_grids

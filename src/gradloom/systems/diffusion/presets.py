@@ -1,7 +1,7 @@
 """Presets that work with diffusion models."""
 
-from gradloom.presets import Preset
-from gradloom.rtl.machines.diffusion import DiffusionConfig
+from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 
 from .workload import DiffusionWorkload
 

@@ -69,7 +69,7 @@ class DiffusionWorkload(Workload):
         "prepare": "gradloom.systems.diffusion.task:prepare",
         "generate_images": "gradloom.systems.diffusion.answer:generate_images",
         "energy": "gradloom.sim.activity.runs:diffusion_step",
-        "measure": "gradloom.sweep.points:of_diffusion",
+        "measure": "gradloom.sweeping.points:of_diffusion",
     }
     codes: ClassVar = ("int8",)
     usual_codes: ClassVar = "int8"

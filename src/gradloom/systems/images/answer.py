@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.datasets import load_images, rotated
 from gradloom.output import check_file, staged_file
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.designs import Design
 

@@ -14,7 +14,8 @@ from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.program.assembler import Instruction
 from gradloom.program.power_up import BLOCK
-from gradloom.rtl.machines.images import IMAGES, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast

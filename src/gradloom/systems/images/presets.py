@@ -1,7 +1,7 @@
 """Presets that work with convolutional networks."""
 
-from gradloom.presets import Preset
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.images import ImageConfig
 
 from .workload import DIGITS, LENET5
 

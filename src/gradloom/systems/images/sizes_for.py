@@ -8,8 +8,8 @@ from typing import Any
 from gradloom.models.datasets import load_npz
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx
-from gradloom.presets import Preset
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.images import ImageConfig
 
 from .program.lowering import MAX_RANK, lower
 from .program.sizes import SizeError

@@ -12,7 +12,7 @@ from gradloom.models.datasets import Dataset, default_split, digits_split, load_
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.models.sequences import SequenceSet
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.driver import Job, Outcome

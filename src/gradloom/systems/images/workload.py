@@ -57,7 +57,7 @@ class ImageWorkload(InstantWorkload):
         "prepare": "gradloom.systems.images.task:prepare",
         "infer": "gradloom.systems.images.answer:infer",
         "expectation": "gradloom.systems.images.expectation:expectation",
-        "measure": "gradloom.sweep.points:of_images",
+        "measure": "gradloom.sweeping.points:of_images",
         "energy": "gradloom.sim.activity.runs:finetune",
         "sizes": "gradloom.systems.images.sizes_for:SizesFor",
         "power_up": "gradloom.systems.images.program.digits:digits_plan",

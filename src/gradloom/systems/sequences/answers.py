@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.recurrent.network import RecurrentNetwork
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design

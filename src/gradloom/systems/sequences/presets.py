@@ -1,8 +1,8 @@
 """Presets that work with recurrent networks."""
 
-from gradloom.presets import Preset
-from gradloom.rtl.machines.recurrent import RecurrentConfig
-from gradloom.rtl.machines.sequence import SequenceConfig
+from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 
 from .answers_workload import SequenceAnswers
 from .workload import SequenceWorkload

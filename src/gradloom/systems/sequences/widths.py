@@ -11,7 +11,7 @@ from gradloom.models.recurrent.calibrate import Bits, in_float, quantized
 from gradloom.models.recurrent.readers.native import FloatNetwork, load_native
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, PERSONS, load_sequences, spar_model, spar_windows
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.time.forecast import forecast
 

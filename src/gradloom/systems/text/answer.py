@@ -12,7 +12,7 @@ from gradloom.models.adapters.lora_xs import load_cores
 from gradloom.models.adapters.methods import LORA_XS
 from gradloom.models.adapters.vectors import load_vectors, peft_method
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.presets import Preset
+from gradloom.preset import Preset
 from gradloom.systems.driver import Progress
 
 from . import task as language

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .budget import Request, Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan

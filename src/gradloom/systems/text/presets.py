@@ -1,7 +1,7 @@
 """Presets that work with language models."""
 
-from gradloom.presets import Preset
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.preset import Preset
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .workload import InstantTextWorkload, QLoraWorkload
 

@@ -29,7 +29,7 @@ from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.driver import Job, Outcome, Progress
 
 from .budget import check_from_layer, memory, parse_targets

@@ -8,7 +8,7 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import quantize_linear
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.device import SimulatedDevice
 

@@ -177,7 +177,7 @@ class QLoraWorkload(TextWorkload):
     functions: ClassVar = {
         "prepare": "gradloom.systems.text.qlora:prepare",
         "generate_text": "gradloom.systems.text.answer:generate_text",
-        "measure": "gradloom.sweep.points:of_qlora",
+        "measure": "gradloom.sweeping.points:of_qlora",
         "energy": "gradloom.sim.activity.runs:training_step",
     }
 
@@ -193,6 +193,6 @@ class InstantTextWorkload(TextWorkload):
     functions: ClassVar = {
         "prepare": "gradloom.systems.text.instant_text:prepare",
         "generate_text": "gradloom.systems.text.answer:generate_text",
-        "measure": "gradloom.sweep.points:of_instant_text",
+        "measure": "gradloom.sweeping.points:of_instant_text",
         "energy": "gradloom.sim.activity.runs:instant_step",
     }

@@ -8,7 +8,7 @@ from gradloom.models.datasets import Dataset, digits_split
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.program.power_up import usual_pause
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 
 from ..workload import DIGITS, ImageWorkload
 from .lowering import lower

@@ -7,7 +7,7 @@ from gradloom.program.assembler import most
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ConvolveOperands
 from gradloom.rtl.engines.encode.commands import EncodeOperands
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.units.window_run import WindowRun
 
 from .lowered import BLOCK, Lowered, LoweredConv, LoweredDense, Tap

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradloom.program.assembler import Assembler, Instruction
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 

@@ -1,6 +1,6 @@
 """Lists all sizes of a design that a network exceeds."""
 
-from gradloom.rtl.machines.images import ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
 
 __all__ = ["Needs", "SizeError"]
 

@@ -6,7 +6,8 @@ from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
-from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD, ImageConfig
+from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.engines import STORE
 
 __all__ = ["IMAGE_STREAMS", "Token", "check_program"]

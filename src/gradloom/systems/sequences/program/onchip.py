@@ -13,7 +13,7 @@ from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.program.placed import PlacedProgram
 from gradloom.program.power_up import BLOCK, Memory, PowerUp, Stage, usual_pause
-from gradloom.rtl.machines.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 
 from .image import CellImage
 from .program import CellProgram, CellSetup

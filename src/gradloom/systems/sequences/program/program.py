@@ -7,8 +7,8 @@ import numpy as np
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.engines.cell.parameters import SUM_GROUPS
 from gradloom.rtl.formats.cell import CellOpcode
-from gradloom.rtl.machines.recurrent import RecurrentConfig
-from gradloom.rtl.machines.sequence import SequenceConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.machines.configs.sequence import SequenceConfig
 
 from .image import CellImage
 

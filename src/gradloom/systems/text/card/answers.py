@@ -15,7 +15,7 @@ from gradloom.program.patches import Varying
 from gradloom.rtl.formats.linear import WEIGHT
 from gradloom.rtl.formats.tiles import fraction_bits, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..integers import IntegerStep
 from ..mathematics import rope_angles

@@ -16,7 +16,7 @@ from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
 from gradloom.models.adapters.lora import Adapter
 from gradloom.output import grouped
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE, Operation, Tensor
 from ..operations.rechosen import FRACS, REACHES, Rechosen, constants

@@ -14,7 +14,7 @@ from gradloom.models.adapters.methods import LORA_XS, METHODS
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..budget import Request
 from ..operations.base import EDGE, Fracs, Operation, Tensor, Update

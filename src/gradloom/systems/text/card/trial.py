@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Loss, Operation
 from ..operations.rechosen import FRACS

@@ -24,7 +24,7 @@ import numpy as np
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import EDGE, Add, Descent, Operation, Product, Slice, Tensor, Words
 from .transformer import Step

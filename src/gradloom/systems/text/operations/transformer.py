@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import (
     EDGE,

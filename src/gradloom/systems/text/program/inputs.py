@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from gradloom.program.assembler import Instruction, pack
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG
-from gradloom.rtl.machines.language import LINEAR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import PortNumber
 
 from .jobs import ProductJob

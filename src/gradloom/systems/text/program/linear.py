@@ -11,7 +11,8 @@ from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.codebook import Codebook
 from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, MASTER, SCALE_GUARD, WEIGHT, level_table
 from gradloom.rtl.formats.weight_stream import StreamShape
-from gradloom.rtl.machines.language import GRADIENT, LINEAR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, LINEAR
 from gradloom.rtl.shell.engines import CONTROL, PortNumber
 from gradloom.rtl.shell.signature import ControlOpcode
 

@@ -10,7 +10,7 @@ from gradloom.models.adapters.lora import lowest_layer
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import EDGE, Add, Fracs, Norm, NormBackward, Operation, Product, results
 from ..operations.exponents import choose

@@ -10,7 +10,8 @@ from gradloom.rtl.engines.queues import OPERAND_BEATS
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE, PortNumber
 
 from .packed import Stored

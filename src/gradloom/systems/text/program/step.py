@@ -11,7 +11,8 @@ from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.formats.weight_stream import StreamShape
-from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
 from ..operations.again import again
 from ..operations.base import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Patch, Varying, patches
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation, Update
 from ..operations.rechosen import FRACS

@@ -24,7 +24,8 @@ from math import inf
 
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.progress import check_progress
-from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR, LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engine, PortNumber
 from gradloom.rtl.shell.signature import ControlOpcode
 

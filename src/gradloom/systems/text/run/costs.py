@@ -6,7 +6,7 @@ Neither depends on values.
 from dataclasses import dataclass
 
 from gradloom.program.assembler import Assembler
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 
 from ..program.step import Layout

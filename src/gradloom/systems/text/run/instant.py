@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW, scaled
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import EDGE, Descent, Loss, Operation, Tensor
 from ..operations.instant import A, B, InstantStep

@@ -6,7 +6,7 @@ from gradloom.models.adapters.instant import fresh_instant
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import QuantizedLinear
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 
 from ..operations.base import EDGE

@@ -25,7 +25,7 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.reference import linear as reference
 from gradloom.sim.run.counted import MismatchError, check_words
 from gradloom.sim.run.device import SimulatedDevice

@@ -11,7 +11,7 @@ import numpy as np
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
 from ..operations.base import SPARE, Loss, Pack, Tensor

@@ -18,7 +18,7 @@ from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import LanguageModel
 from gradloom.output import grouped
-from gradloom.presets import PRESETS, Preset, find_workload
+from gradloom.preset import PRESETS, Preset, find_workload
 from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
 from gradloom.systems.text.card.layout import laid_out

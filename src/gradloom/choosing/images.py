@@ -19,7 +19,7 @@ from gradloom import __version__, boards
 from gradloom.models.datasets import Dataset, load_npz
 from gradloom.models.network import Network
 from gradloom.output import grouped
-from gradloom.presets import PRESETS, Preset, find_workload
+from gradloom.preset import PRESETS, Preset, find_workload
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.mathematics import Cache, adapter_logits, cross_entropy, train_adapters
 from gradloom.systems.images.program.lowering import lower

@@ -15,7 +15,7 @@ from gradloom.models.adapters.methods import IA3, LAYERNORM, LORA, LORA_XS, Meth
 from gradloom.models.adapters.methods import METHODS as KNOWN
 from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import Shape
 from gradloom.systems.text.fit import Misfit, machine_misfits

@@ -16,7 +16,7 @@ from gradloom.firmware.soc import HEADER_BYTES as JOB_HEADER
 from gradloom.firmware.steps import STATE_BYTES
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import log_bytes, measured_sizes, page_rounding, row_bytes
 from gradloom.systems.text.operations.base import EDGE
 from gradloom.systems.text.program.residents import FROZEN, by_class, residents

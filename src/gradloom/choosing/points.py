@@ -9,7 +9,7 @@ from functools import partial
 from types import MappingProxyType
 
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.machines.language import LanguageConfig
+from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.workers import processes
 from gradloom.sim.time.forecast import forecast, without_collections
 from gradloom.systems.text.card.layout import lowered, planned_job

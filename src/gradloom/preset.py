@@ -55,7 +55,7 @@ KINDS: Homes[type[Workload]] = Homes(
 )
 
 #: All of these, and those of plug-ins.
-KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.presets:Preset")
+KNOWN: Table[Preset] = Table("preset", "gradloom.presets", PRESETS, holds="gradloom.preset:Preset")
 
 
 def find_preset(name: str, *, verb: str | None = None) -> Preset:

@@ -1,0 +1,20 @@
+"""Configuration of the machine for language models."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...engines.gradient.parameters import GradientParameters
+from ...engines.update.parameters import UpdateParameters
+from ...engines.vector.parameters import VectorParameters
+from ...shell.parameters import ShellParameters, parameter
+
+__all__ = ["LanguageConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(VectorParameters, UpdateParameters, GradientParameters, ShellParameters):
+    """Configuration of the machine for language models."""
+
+    home: ClassVar = "gradloom.rtl.machines.language:LANGUAGE_MACHINE"
+
+    requests: int = parameter(1, 0, 1)
