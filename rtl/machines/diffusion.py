@@ -1,4 +1,4 @@
-"""The machine for diffusion models: its engines in order."""
+"""The machine for diffusion models: its engines."""
 
 from ..engines.element.spec import SPEC as _ELEMENT
 from ..engines.norm.spec import SPEC as _NORM

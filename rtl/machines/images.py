@@ -1,4 +1,4 @@
-"""The machine for convolutional networks: its engines in order, their wires."""
+"""The machine for convolutional networks: engines and wires."""
 
 from ..engines.array.spec import SPEC as _ARRAY
 from ..engines.encode.spec import SPEC as _ENCODE

@@ -1,4 +1,4 @@
-"""The machine for language models: its engines in order, their wires."""
+"""The machine for language models: engines and wires."""
 
 from ..engines.gradient.spec import SPEC as _GRADIENT
 from ..engines.linear.spec import SPEC as _LINEAR

@@ -1,4 +1,4 @@
-"""The machine for recurrent networks that learn: the cell beside the engines of the image machine."""
+"""The machine for recurrent networks that learn."""
 
 from ..engines.cell.spec import SPEC as _CELL
 from ..shell.engines import Engines
@@ -7,6 +7,6 @@ from .machine import Machine
 
 __all__ = ["SEQUENCE", "SEQUENCE_MACHINE"]
 
-#: Numbers of the engines that learn are those of the image machine.
+#: The cell beside the engines of the image machine. Numbers of the engines that learn are those of the image machine.
 SEQUENCE = Engines(*(each.spec for each in IMAGES.own), _CELL)
 SEQUENCE_MACHINE = Machine(SEQUENCE, wires=IMAGE_WIRES)

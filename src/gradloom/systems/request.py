@@ -1,4 +1,4 @@
-"""A fine-tune as Python asks for it, with the options of all kinds of workloads."""
+"""A fine-tune as Python asks for it."""
 
 import functools
 import inspect
