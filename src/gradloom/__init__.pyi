@@ -53,6 +53,7 @@ def finetune(
     preset: str,
     request: Options | None = None,
     *,
+    board: str | None = None,
     output: Path | str = "finetune",
     progress: Callable[[int, int, str], None] | None = None,
     lr: float | None = None,

@@ -28,10 +28,15 @@ class Workload:
     takes : type
         Options of a fine-tune.
     functions : mapping
-        ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.systems.driver.Task`. Other verbs
-        that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own workload),
-        ``measure`` (a point of a sweep), ``energy`` (a short run whose activity is recorded), ``sizes``
+        ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.systems.driver.Task`. ``knows`` says what
+        the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind. Other
+        verbs that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own
+        workload), ``measure`` (a point of a sweep), ``energy`` (a short run whose activity is recorded), ``sizes``
         (``generate --for``), ``power_up`` (memory of a board that fine-tunes by itself).
+    reads : str
+        Models that can be named, in words.
+    methods : tuple of str
+        Names of methods, where presets of a board differ by them.
     codes : tuple of str
         Formats that a sweep compares.
     usual_codes : str
@@ -51,6 +56,8 @@ class Workload:
     label: ClassVar[str]
     takes: ClassVar[type[Options]]
     functions: ClassVar[Mapping[str, str]]
+    reads: ClassVar[str]
+    methods: ClassVar[tuple[str, ...]] = ()
     codes: ClassVar[tuple[str, ...]] = ()
     usual_codes: ClassVar[str] = "nf4"
     has_accuracy: ClassVar[bool] = False
@@ -58,6 +65,11 @@ class Workload:
     streams: ClassVar[bool] = False
 
     rank: int = 1
+
+    @property
+    def ships(self) -> str | None:
+        """Name of the model that a fine-tune takes unless another is given."""
+        return None
 
     def options(self, preset: str, given: Mapping[str, Any]) -> Options:
         """Options by name, which must be those of this kind.
@@ -102,12 +114,14 @@ class Workload:
         """Parameters in which a design for a format differs from the preset."""
         return {}
 
-    def can(self, verb: str) -> bool:
+    @classmethod
+    def can(cls, verb: str) -> bool:
         """Whether the kind has a verb."""
-        return verb in self.functions
+        return verb in cls.functions
 
-    def function(self, verb: str) -> Callable[..., Any]:
+    @classmethod
+    def function(cls, verb: str) -> Callable[..., Any]:
         """The function of a verb that the kind has."""
-        module, _, name = self.functions[verb].partition(":")
+        module, _, name = cls.functions[verb].partition(":")
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return found

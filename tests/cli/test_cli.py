@@ -515,9 +515,15 @@ def test_a_fine_tunes_options_stand_once():
     from gradloom.preset import PRESETS
 
     takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
-    assert set(inspect.signature(gradloom.finetune).parameters) == takes | {"preset", "request", "output", "progress"}
+    assert set(inspect.signature(gradloom.finetune).parameters) == takes | {
+        "preset",
+        "request",
+        "board",
+        "output",
+        "progress",
+    }
     (verb,) = (each for each in app.registered_commands if each.name == "finetune")
-    assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "output", "as_json"}
+    assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "board", "output", "as_json"}
 
 
 def test_options_are_a_dataclass_from_python(tmp_path):

@@ -5,10 +5,26 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["Bits", "Head", "Json", "Model", "PresetName", "Settings", "TrustedKey", "designed", "usual_option"]
+__all__ = [
+    "Asked",
+    "Bits",
+    "Board",
+    "Head",
+    "Json",
+    "Model",
+    "PresetName",
+    "Settings",
+    "TrustedKey",
+    "designed",
+    "usual_option",
+]
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")]
+Asked = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A preset, a shipped model, a file or a folder; see gradloom presets.")
+]
+Board = Annotated[str | None, typer.Option(metavar="BOARD", help="Board, where several have a preset for the model.")]
 PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")]
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")

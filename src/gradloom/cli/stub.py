@@ -41,6 +41,7 @@ def stub() -> str:
         "    preset: str,",
         "    request: Options | None = None,",
         "    *,",
+        "    board: str | None = None,",
         '    output: Path | str = "finetune",',
         "    progress: Callable[[int, int, str], None] | None = None,",
     ]

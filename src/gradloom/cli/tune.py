@@ -10,25 +10,29 @@ from typing import Annotated, Any
 import typer
 
 from gradloom.preset import KNOWN, PRESETS, Preset
+from gradloom.systems.asked import asked_for
 from gradloom.systems.request import finetune
 
 from .app import app
-from .arguments import Json, PresetName
+from .arguments import Asked, Board, Json
 from .options import parameters
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say, say_card
 
 __all__ = ["take_plugins"]
 
 
-def _finetune_verb(preset: str, *, output: Path, as_json: bool, **options: Any) -> None:
+def _finetune_verb(preset: str, *, board: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Fine-tune adapters on the generated hardware, or in float.
 
     The hardware is simulated, or is its reference.
 
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
+    why = asked_for(preset, board=board, method=options.get("method")).why
+    if why is not None and not as_json:
+        say(why)
     with progress_bar(as_json) as progress:
-        metrics = finetune(preset, output=output, progress=progress, **options)
+        metrics = finetune(preset, board=board, output=output, progress=progress, **options)
     if as_json:
         print_json(metrics)
     else:
@@ -67,7 +71,8 @@ def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _
     folder = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=PresetName),
+            inspect.Parameter("preset", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Asked),
+            keyword("board", default=None, annotation=Board),
             keyword("output", default=Path("finetune"), annotation=folder),
             *parameters(presets),
             keyword("as_json", default=False, annotation=Json),
@@ -79,6 +84,7 @@ def _as_command(function: Callable[..., None], presets: Mapping[str, Preset] = _
 app.command(
     "finetune",
     epilog="Example: gradloom finetune instantft-kv260 --epochs 2 --limit 200 -o run\n\n"
+    "Example: gradloom finetune mine.onnx --board kv260 --data mine.npz\n\n"
     "Example: gradloom finetune instantft-kv260 --model mine.onnx --data mine.npz --angle 60\n\n"
     "Example: gradloom finetune edge-qlora-genesys2 --text mine.txt --steps 20 -o run",
 )(_as_command(_finetune_verb))

@@ -12,7 +12,7 @@ from .files.onnx_file import RefusedNode, read_onnx
 from .files.onnx_graph import Node, OnnxGraph
 from .network import Conv, Dense, Network, PixelMap
 
-__all__ = ["load_onnx", "load_pretrained"]
+__all__ = ["load_onnx", "load_pretrained", "shipped_networks"]
 
 #: Elements of a layer's input or result at most; designs take less.
 _MOST = 1 << 24
@@ -528,9 +528,14 @@ def _pads_of(
     return (first[0], first[1], second[0], second[1])
 
 
+def shipped_networks() -> dict[str, Path]:
+    """Files of the base networks in the package, by name."""
+    return {name: Path(__file__).parent / "data" / f"{name}.onnx" for name in ("lenet5", "digits")}
+
+
 def load_pretrained(name: str = "lenet5") -> Network:
     """A base network in the package, trained on upright digits.
 
     It is LeNet-5, or ``digits`` for images of 8 x 8.
     """
-    return load_onnx(Path(__file__).parent / "data" / f"{name}.onnx")
+    return load_onnx(shipped_networks()[name])

@@ -38,6 +38,7 @@ class InstantWorkload(Workload):
 
     codes: ClassVar = ("nf4", "int8")
     has_accuracy: ClassVar = True
+    methods: ClassVar = ("instantft",)
 
     rank: int = 4
     lr: float

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.options import Options
-from gradloom.preset import KINDS, KNOWN
+from gradloom.preset import KINDS
 from gradloom.workload import Workload
+
+from .asked import asked_for
 
 __all__ = ["by_option", "finetune", "keywords"]
 
@@ -53,6 +55,7 @@ def finetune(
     preset: str,
     request: Options | None = None,
     *,
+    board: str | None = None,
     output: Path | str = "finetune",
     progress: Progress | None = None,
     **options: Any,
@@ -64,10 +67,13 @@ def finetune(
     Parameters
     ----------
     preset : str
-        Name of a preset.
+        A preset's name; or a shipped model's, a file or a folder, whose preset is found:
+        :func:`~gradloom.systems.asked.asked_for`.
     request : Options, optional
         Options as the dataclass of the preset's workload (:class:`gradloom.ImageOptions`, ...), or, in place of it,
         each by its name.
+    board : str, optional
+        Board of the preset, where several have one for the model.
     output : path
         Folder of the results.
     progress : callable, optional
@@ -86,16 +92,26 @@ def finetune(
     gradloom.sim.run.counted.MismatchError
         Simulated RTL differs from its reference.
     """
-    found = KNOWN.find(preset)
-    if not found.workload.can("prepare"):
+    given = _given(options)
+    asked = asked_for(preset, board=board, method=getattr(request, "method", given.get("method")))
+    name, workload = asked.preset.name, asked.preset.workload
+    if not workload.can("prepare"):
         raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
+    if asked.why is not None:
+        if "model" in given:
+            raise ValueError(f"model={given['model']}: must be left out, {preset} is the model")
+        # It has told the preset and is no option of it.
+        if "method" not in workload.takes.known() and given.get("method") in workload.methods:
+            del given["method"]
+        if asked.model is not None:
+            given["model"] = asked.model
     if request is None:
-        request = found.workload.options(preset, _given(options))
-    elif not isinstance(request, found.workload.takes):
-        raise ValueError(f"request={type(request).__name__}: must be {found.workload.takes.__name__} for {preset}")
-    elif _given(options):
-        raise ValueError(f"{next(iter(_given(options)))}: must be within request, which is given")
+        request = workload.options(name, given)
+    elif not isinstance(request, workload.takes):
+        raise ValueError(f"request={type(request).__name__}: must be {workload.takes.__name__} for {name}")
+    elif given:
+        raise ValueError(f"{next(iter(given))}: must be within request, which is given")
     from .driver import finetune as run
 
-    result: dict[str, Any] = run(found, request, output=output, progress=progress)
+    result: dict[str, Any] = run(asked.preset, request, output=output, progress=progress)
     return result

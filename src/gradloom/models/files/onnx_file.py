@@ -9,7 +9,7 @@ import numpy as np
 
 from .kinds import what_is
 
-__all__ = ["FOLDED", "Constants", "RefusedNode", "read_onnx"]
+__all__ = ["FOLDED", "Constants", "RefusedNode", "has_recurrence", "read_onnx"]
 
 #: Nodes that are computed at import if their inputs are constants; shapes are.
 FOLDED = frozenset(
@@ -21,6 +21,10 @@ FOLDED = frozenset(
 _BROADCAST = ("Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where")
 #: Elements of all constants that an import computes; a small file can ask for any number.
 _MOST_FOLDED = 1 << 26
+
+
+#: Recurrent operators; Scan and Loop are how exporters write a layer step by step.
+_RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Scan", "Loop")
 
 
 class RefusedNode(ValueError):
@@ -57,6 +61,18 @@ def read_onnx(path: Path) -> Any:
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ValueError(f"{path}: its external data cannot be read: {_first_line(error)}") from None
     return model
+
+
+def has_recurrence(path: Path | str) -> bool:
+    """Whether a graph, or a part of it, has a recurrent operator."""
+    return _recurs(read_onnx(Path(path)).graph)
+
+
+def _recurs(graph: Any) -> bool:
+    return any(
+        node.op_type in _RECURRENT or any(_recurs(each.g) for each in node.attribute if each.HasField("g"))
+        for node in graph.node
+    )
 
 
 def _first_line(error: Exception) -> str:

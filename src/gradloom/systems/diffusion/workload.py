@@ -63,9 +63,11 @@ class DiffusionWorkload(Workload):
 
     kind: ClassVar = "diffusion-lora"
     title: ClassVar = "diffusion models by LoRA"
+    reads: ClassVar = "digits-unet, the shipped UNet"
     label: ClassVar = "diffusion"
     takes: ClassVar = DiffusionOptions
     functions: ClassVar = {
+        "knows": "gradloom.systems.diffusion.known:known",
         "prepare": "gradloom.systems.diffusion.task:prepare",
         "generate_images": "gradloom.systems.diffusion.answer:generate_images",
         "energy": "gradloom.sim.activity.runs:diffusion_step",
@@ -97,6 +99,11 @@ class DiffusionWorkload(Workload):
     batch: int = 16
     samples: int = 256
     judged: int = 512
+
+    @property
+    def ships(self) -> str:
+        """See :class:`Workload`."""
+        return "digits-unet"
 
     def mesh(self, config: Any) -> tuple[int, int]:
         """See :class:`Workload`."""

@@ -52,9 +52,11 @@ class ImageWorkload(InstantWorkload):
     kind: ClassVar = "images-instantft"
     title: ClassVar = "images by InstantFT"
     label: ClassVar = "images"
+    reads: ClassVar = "an ONNX file of a convolutional network"
     takes: ClassVar = ImageOptions
     functions: ClassVar = {
         "prepare": "gradloom.systems.images.task:prepare",
+        "knows": "gradloom.systems.images.known:known",
         "infer": "gradloom.systems.images.answer:infer",
         "expectation": "gradloom.systems.images.expectation:expectation",
         "measure": "gradloom.sweeping.points:of_images",
@@ -68,6 +70,11 @@ class ImageWorkload(InstantWorkload):
     judged: int
     degrees: float = 90
     shuffled: bool = True
+
+    @property
+    def ships(self) -> str:
+        """See :class:`Workload`."""
+        return self.network
 
 
 LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)

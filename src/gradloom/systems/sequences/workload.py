@@ -56,10 +56,12 @@ class SequenceWorkload(InstantWorkload):
     kind: ClassVar = "sequences-instantft"
     title: ClassVar = "recurrent networks by InstantFT"
     label: ClassVar = "sequences"
+    reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
     takes: ClassVar = SequenceOptions
     streams: ClassVar = True
     functions: ClassVar = {
         "prepare": "gradloom.systems.sequences.task:prepare",
+        "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
         "energy": "gradloom.sim.activity.runs:finetune",
     }
@@ -68,3 +70,8 @@ class SequenceWorkload(InstantWorkload):
     momentum: float = 0.9
     batch: int = 20
     epochs: int = 30
+
+    @property
+    def ships(self) -> str:
+        """See :class:`Workload`."""
+        return "spar-lstm"

@@ -152,10 +152,16 @@ class TextWorkload(Workload):
     """
 
     label: ClassVar = "text"
+    reads: ClassVar = "a language model as a GGUF or safetensors file or a folder of Hugging Face"
     codes: ClassVar = ("nf4", "nf3", "nf2")
     method: ClassVar[str]
 
     rank: int = 8
+
+    @property
+    def ships(self) -> str:
+        """See :class:`Workload`."""
+        return "smollm2-135m"
 
     def mesh(self, config: Any) -> tuple[int, int]:
         """See :class:`Workload`."""
@@ -176,6 +182,7 @@ class QLoraWorkload(TextWorkload):
     takes: ClassVar = QLoraOptions
     functions: ClassVar = {
         "prepare": "gradloom.systems.text.qlora:prepare",
+        "knows": "gradloom.systems.text.known:known",
         "generate_text": "gradloom.systems.text.answer:generate_text",
         "measure": "gradloom.sweeping.points:of_qlora",
         "energy": "gradloom.sim.activity.runs:training_step",
@@ -190,8 +197,10 @@ class InstantTextWorkload(TextWorkload):
     title: ClassVar = "text by InstantFT"
     method: ClassVar = "instantft"
     takes: ClassVar = InstantTextOptions
+    methods: ClassVar = ("instantft",)
     functions: ClassVar = {
         "prepare": "gradloom.systems.text.instant_text:prepare",
+        "knows": "gradloom.systems.text.known:known",
         "generate_text": "gradloom.systems.text.answer:generate_text",
         "measure": "gradloom.sweeping.points:of_instant_text",
         "energy": "gradloom.sim.activity.runs:instant_step",

@@ -1,0 +1,16 @@
+"""Models of text, by name, file or folder."""
+
+from pathlib import Path
+
+from gradloom.models.files.huggingface import CONFIG
+from gradloom.models.language import BUILT_IN
+
+__all__ = ["known"]
+
+
+def known(model: str) -> str | None:
+    """A model known by its name, a GGUF or safetensors file, or a folder with such files or a config.json."""
+    path = Path(model)
+    files = [path] if path.is_file() else list(path.glob("*")) if path.is_dir() else []
+    holds = any(file.suffix in (".gguf", ".safetensors") or file.name == CONFIG for file in files)
+    return model if model in BUILT_IN or holds else None
