@@ -56,7 +56,7 @@ def test_files_and_folders_are_what_they_hold(tmp_path):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (("nosuch",), "model=nosuch: is no preset (gradloom presets), no file and no shipped model, which are "),
+        (("nosuch",), "model=nosuch: is no file, none of the presets instantft-kv260, "),
         (("README.md",), "model=README.md: is a file of a kind that is not known, which no preset fine-tunes"),
         (("docs",), "model=docs: is a folder, which no preset fine-tunes; must be one of: an ONNX file"),
         ((LENET5,), "board: must be given, presets of kv260, ulx3s fine-tune"),

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradloom.models.files.kinds import what_is
-from gradloom.preset import KINDS, KNOWN, Preset
+from gradloom.preset import KNOWN, Preset
+from gradloom.workload import Workload
 
 __all__ = ["Asked", "asked_for"]
 
@@ -29,7 +30,9 @@ class Asked:
 
 
 def asked_for(model: str, *, board: str | None = None, method: str | None = None) -> Asked:
-    """The preset of ``model``: a preset's name, a shipped model's, a file or a folder.
+    """The preset of a model.
+
+    ``model`` is a preset's name, a shipped model's, a file or a folder.
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
     the model. ``method`` parts presets of one board; the first is meant where it is left out.
@@ -46,7 +49,8 @@ def asked_for(model: str, *, board: str | None = None, method: str | None = None
         return Asked(preset=preset)
     learning = [preset for preset in KNOWN.values() if preset.workload.can("prepare")]
     shipping = [preset for preset in learning if preset.workload.ships == model]
-    kinds = {name: named for name, kind in KINDS.items() if (named := kind.function("knows")(model)) is not None}
+    asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(learning)}
+    kinds = {name: named for name, named in asked.items() if named is not None}
     others = [preset for preset in learning if preset.workload.kind in kinds and preset not in shipping]
     found = shipping if shipping and board is None else [*shipping, *others]
     if not found:
@@ -58,6 +62,11 @@ def asked_for(model: str, *, board: str | None = None, method: str | None = None
         model=None if preset in shipping else kinds[preset.workload.kind],
         why=f"{model}: preset {preset.name} fine-tunes {preset.workload.title} on {preset.board}{why}",
     )
+
+
+def _kinds(learning: Sequence[Preset]) -> list[type[Workload]]:
+    """Kinds of workloads that know a model when they see it."""
+    return [kind for kind in dict.fromkeys(type(preset.workload) for preset in learning) if kind.can("knows")]
 
 
 def _on(board: str | None, method: str | None, found: Sequence[Preset], model: str) -> Preset:
@@ -73,9 +82,9 @@ def _on(board: str | None, method: str | None, found: Sequence[Preset], model: s
 
 def _unknown(model: str, learning: Sequence[Preset]) -> str:
     shipped = ", ".join(sorted({name for preset in learning if (name := preset.workload.ships) is not None}))
-    takes = "; ".join(dict.fromkeys(kind.reads for kind in KINDS.values()))
+    takes = "; ".join(dict.fromkeys(kind.reads for kind in _kinds(learning)))
     path = Path(model)
     if not path.exists():
-        return f"model={model}: is no preset (gradloom presets), no file and no shipped model, which are {shipped}"
+        return f"model={model}: is no file, none of the presets {', '.join(KNOWN)} and no shipped model ({shipped})"
     is_a = what_is(path) or ("a folder" if path.is_dir() else "a file of a kind that is not known")
     return f"model={model}: is {is_a}, which no preset fine-tunes; must be one of: {takes}"

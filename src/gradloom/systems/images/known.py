@@ -9,7 +9,7 @@ __all__ = ["known"]
 
 
 def known(model: str) -> str | None:
-    """The file of a shipped network, or an ONNX file without recurrent operators."""
+    """The file of a shipped network, or an ONNX file that recurs nowhere."""
     if model in (networks := shipped_networks()):
         return str(networks[model])
     return model if Path(model).suffix == ".onnx" and Path(model).is_file() and not has_recurrence(model) else None

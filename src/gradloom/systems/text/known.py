@@ -9,7 +9,10 @@ __all__ = ["known"]
 
 
 def known(model: str) -> str | None:
-    """A model known by its name, a GGUF or safetensors file, or a folder with such files or a config.json."""
+    """A name, a GGUF or safetensors file, or a folder with such files.
+
+    A folder with a config.json is one, too: the reader says what it lacks.
+    """
     path = Path(model)
     files = [path] if path.is_file() else list(path.glob("*")) if path.is_dir() else []
     holds = any(file.suffix in (".gguf", ".safetensors") or file.name == CONFIG for file in files)
