@@ -153,8 +153,9 @@ def find_unet(source: Path | str) -> UNet:
         raw = read_json(path)
     except (OSError, ValueError) as error:
         kind = what_is(path)
+        why = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
-            f"{path}: is {kind}" if kind else f"{path}: cannot be read as a configuration: {error}"
+            f"{path}: is {kind}" if kind else f"{path}: cannot be read as a configuration: {why}"
         ) from None
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: must be an object of JSON")
