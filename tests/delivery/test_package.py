@@ -219,10 +219,10 @@ def signed(place, config, scale=2.0):
 @pytest.mark.parametrize(
     "key, value, said",
     [
-        ("lora_alpha", float("nan"), "lora_alpha=nan: must be a finite number"),
+        ("lora_alpha", float("nan"), "lora_alpha=NaN: must be a finite number"),
         ("lora_alpha", -5, "lora_alpha=-5: must be a number from"),
-        ("init_lora_weights", "olora", "init_lora_weights='olora'"),
-        ("use_magic", True, "use_magic=True: this key is not known"),
+        ("init_lora_weights", "olora", 'init_lora_weights="olora"'),
+        ("use_magic", True, "use_magic=true: this key is not known"),
         ("r", 3, "has shape [2, 65]: expected [3, 65]"),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.keys import shown
 from ..language import LanguageModel, Linear
 from .config import scale_of, targeted
 from .lora import Adapter, check_uniform, linears_of
@@ -174,8 +175,8 @@ def read_cores(
     kind = read_config(folder)["peft_type"]
     if kind != LORA_XS.peft_type:
         raise ValueError(
-            f"{folder}: peft_type={kind!r}: must be {LORA_XS.peft_type!r} for {LORA_XS.name}; name the folder {CORE} "
-            f"of its output"
+            f"{folder}: peft_type={shown(kind)}: must be {shown(LORA_XS.peft_type)} for {LORA_XS.name}; name the "
+            f"folder {CORE} of its output"
         )
     config, tensors = read_peft(folder)
     with about(folder):
