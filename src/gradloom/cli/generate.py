@@ -136,6 +136,7 @@ def _generate_preset(
     from gradloom.rtl.emit.verilog import convert
     from gradloom.rtl.machines.accelerator import Accelerator
     from gradloom.rtl.machines.fit import check_fit
+    from gradloom.rtl.shell import registers
     from gradloom.rtl.shell.registers.regmap import markdown
     from gradloom.rtl.shell.registers.regtable import REGISTERS
     from gradloom.rtl.shell.table import machine_table
@@ -183,7 +184,7 @@ def _generate_preset(
     folder = stage / "registers"
     folder.mkdir()
     # The C header is the driver's, among the project's files.
-    shutil.copyfile(Path(__file__).parents[1] / "shell" / "registers" / "gradloom.xml", folder / "gradloom.xml")
+    shutil.copyfile(Path(registers.__file__).parent / "gradloom.xml", folder / "gradloom.xml")
     (folder / "registers.md").write_text(markdown(), encoding="utf-8", newline="\n")
     try:
         boards.write_project(board, stage, summary)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradloom.output import check_file
+from gradloom.output import check_file, room
 
 __all__ = ["Signer", "check_signature", "key_id", "make_keys", "parse_keys", "read_public", "read_signer", "write_keys"]
 
@@ -71,9 +71,15 @@ def make_keys(path: Path | str) -> dict[str, str]:
     secret, public = map(bytes, _monocypher().generate_signing_key_pair())
     path.parent.mkdir(parents=True, exist_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "w", encoding="ascii") as file:
-        file.write(f"{_SECRET}{secret.hex()}\n")
-    other.write_text(f"{_PUBLIC}{public.hex()}\n", encoding="ascii")
+    try:
+        with room(path, path):
+            with os.fdopen(number, "w", encoding="ascii") as file:
+                file.write(f"{_SECRET}{secret.hex()}\n")
+            other.write_text(f"{_PUBLIC}{public.hex()}\n", encoding="ascii")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+        raise
     return {"secret": str(path), "public": str(other), "key": key_id(public).hex()}
 
 
