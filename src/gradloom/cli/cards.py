@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from gradloom.models.files.kinds import what_is
 from gradloom.options import check_request
 
 __all__ = ["any_card", "card_file", "name_of"]
@@ -26,7 +27,8 @@ def card_file(card: Path | str, *, write: bool = False) -> Iterator[BinaryIO]:
         with Path(card).open("r+b" if write else "rb") as file:
             yield file
     except CardError as error:
-        raise ValueError(f"card={card}: {error}") from None
+        kind = what_is(card)
+        raise ValueError(f"card={card}: is {kind}" if kind else f"card={card}: {error}") from None
     except OSError as error:
         more = ", which can be written" if write else ""
         why = error.strerror or str(error)

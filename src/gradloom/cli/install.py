@@ -37,11 +37,12 @@ def install(
     """
     import hashlib
 
+    from gradloom.delivery.installed import read_package
     from gradloom.delivery.manifest import KEYS, SIGNED, SIZE, WORDS, Manifest
     from gradloom.firmware.card import BLOCK
     from gradloom.firmware.delivered import Area, Request
 
-    content = Path(package).read_bytes()
+    content = read_package(package)
     Manifest.key_of(content)
     if len(content) < SIZE:
         raise ValueError(f"package={package}: has {len(content)} bytes, a manifest alone has {SIZE}; get it again")

@@ -126,6 +126,9 @@ class HuggingFaceCheckpoint:
         part = None if path.is_dir() else _PART.fullmatch(path.name)
         if part and int(part[2]) > 1:
             raise ValueError(f"{path}: is part {int(part[1])} of {int(part[2])} of a model: name the folder {folder}")
+        kind = what_is(path)
+        if kind not in (None, "a safetensors file"):
+            raise ValueError(f"{path}: is {kind}")
         self.model = _model(folder / CONFIG, folder.resolve().name)
         self._tensors: dict[str, StoredTensor] = {}
         for file in [path] if path.is_file() else _files(folder):

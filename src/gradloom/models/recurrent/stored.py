@@ -52,7 +52,10 @@ def load_network(path: Path | str) -> RecurrentNetwork:
         return load_recurrent(path)
     if not (path / "network.json").is_file():
         raise ValueError(f"{path}: it has no network.json; name an .onnx file, or a folder that gradloom import wrote")
-    told = read_json(path / "network.json")
+    try:
+        told = read_json(path / "network.json")
+    except ValueError as error:
+        raise ValueError(f"{path / 'network.json'}: is not JSON ({error}); is it truncated?") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         found = told.get("format") if isinstance(told, dict) else None
         raise ValueError(f"{path / 'network.json'}: format={found}: must be {FORMAT}; import the network again")
