@@ -263,6 +263,23 @@ def test_a_folder_that_an_earlier_version_marked_is_a_designs(tmp_path):
         check_folder(tmp_path, verb="generate")
 
 
+def test_a_unit_does_not_take_the_place_of_a_preset_s_design(run, tmp_path):
+    out = tmp_path / "out"
+    for held, target, kind in (("preset", "nf4-decode", "unit"), ("unit", "digits-ulx3s", "preset")):
+        name = {"preset": "digits-ulx3s", "unit": "nf4-decode"}[held]
+        with staged(out, verb="generate") as stage:
+            (stage / "report.json").write_text(json.dumps({held: name}))
+        said = run("generate", target, "-o", out)
+        line = f"gradloom: output={out}: holds the {held} {name}, not a {kind}: name another folder\n"
+        assert said == (2, "", line) and json.loads((out / "report.json").read_text()) == {held: name}
+    assert run("generate", "nf4-decode", "-o", out)[0] == 0
+    # A unit's folder is no preset's design.
+    code, _, err = run("finetune", "digits-ulx3s", "--design", out, "-o", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1) and not (tmp_path / "run").exists()
+    assert "it is of the unit nf4-decode, the request is for the preset digits-ulx3s" in err
+    assert "gradloom generate digits-ulx3s makes one" in err
+
+
 def test_a_disk_that_fills_is_one_line_and_leaves_nothing(run, tmp_path, monkeypatch):
     def full(path, *rest, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
