@@ -6,7 +6,6 @@ Modules above this room are imported only when used.
 import contextlib
 import dataclasses
 import functools
-import json
 import pickle
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradloom import __version__
-from gradloom.json_file import read_json
+from gradloom.json_file import json_text, read_json
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
 
@@ -81,7 +80,7 @@ def generate(
             from gradloom.boards.trusted import trust as put_key
 
             summary["trust"] = put_key(stage, root)
-        (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
+        (stage / REPORT).write_text(json_text(summary), encoding="utf-8", newline="\n")
     return summary
 
 

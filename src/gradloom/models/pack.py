@@ -115,7 +115,7 @@ def write_pack(
                 )
         _align(file)
         manifest["bytes"] = file.tell()
-    text = json.dumps(manifest, indent=1) + "\n"
+    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
     (directory / MANIFEST).write_text(text, encoding="utf-8", newline="\n")
     return manifest
 

@@ -163,4 +163,4 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
         "mlp_bias": False,
         "torch_dtype": "float32",
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ import numpy as np
 from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_header, read_section, section_of
 from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
+from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter, save_lora
 from gradloom.models.adapters.peft import key
 from gradloom.models.files.tensors import write_safetensors
@@ -136,5 +137,5 @@ def collected_files(found: Collected, folder: Path) -> dict[str, Any]:
     if moments:
         write_safetensors(folder / OPTIMIZER, {name: (values, "float32") for name, values in moments.items()})
     log = found.log()
-    (folder / LOG).write_text(json.dumps(log, indent=2) + "\n", encoding="utf-8")
+    (folder / LOG).write_text(json_text(log), encoding="utf-8")
     return log | {"parameters": sum(part.size for each in adapters.values() for part in each.parts.values())}
