@@ -111,11 +111,14 @@ def _described(preset: Preset, directory: Path | str) -> Preset:
         raise ValueError(f"design={directory}: has no report.json; name a directory that gradloom generate made")
     try:
         summary = read_json(Path(directory) / "report.json")
+        if "unit" in summary:
+            raise ValueError(f"it is of the unit {summary['unit']}, the request is for the preset {preset.name}")
         made, parameters = summary["preset"], summary["parameters"]
         if made != preset.name:
             raise ValueError(f"it is of {made}, the request is for {preset.name}")
         return dataclasses.replace(preset, config=type(preset.config)(**parameters))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"design={directory}: report.json describes no such design ({error}); generate it again"
+            f"design={directory}: report.json describes no such design ({error}); gradloom generate {preset.name} "
+            f"makes one"
         ) from None

@@ -12,7 +12,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, get_args, get_type_hints
 
-__all__ = ["Bounds", "Option", "Options", "option"]
+__all__ = ["Bounds", "Option", "Options", "check_request", "given", "option"]
+
+
+def check_request(
+    where: str, *, needed: Mapping[str, Any] | None = None, needless: Mapping[str, Any] | None = None
+) -> None:
+    """Refuses missing options and options that have no meaning.
+
+    An option of ``needed`` is None, or one of ``needless`` is given: it is neither None nor False. ``where`` ends both
+    messages.
+    """
+    for name, value in (needed or {}).items():
+        if value is None:
+            raise ValueError(f"{name}: must be given {where}")
+    for name, value in (needless or {}).items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name}={value}: must be left out {where}")
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,18 @@ from typing import BinaryIO
 
 from .json_file import read_json
 
-__all__ = ["OutputError", "check_file", "check_folder", "claimed", "grouped", "is_full", "staged", "staged_file"]
+__all__ = [
+    "NoRoomError",
+    "OutputError",
+    "check_file",
+    "check_folder",
+    "claimed",
+    "grouped",
+    "is_full",
+    "room",
+    "staged",
+    "staged_file",
+]
 
 #: What marks a folder as ours to write in; its content names the verb and lists our entries.
 MARKER = ".gradloom"
@@ -23,6 +34,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class OutputError(ValueError):
     """A place where results cannot go."""
+
+
+class NoRoomError(OutputError):
+    """A disk that fills while results are written.
+
+    ``reason`` is the system's, ``at`` the file if it is known, ``written`` the bytes that were.
+    """
+
+    def __init__(self, path: Path | str, folder: Path, reason: str, at: str | None, written: int) -> None:
+        self.reason, self.at, self.written = reason, at, written
+        free = shutil.disk_usage(folder).free
+        removed = f"{written:,} bytes were written and removed, " if written else ""
+        super().__init__(
+            f"output={path}: no room to write {path if at is None else at} ({reason}): {removed}{free:,} bytes are "
+            f"free in {folder}, more are needed: make room, or name another place"
+        )
 
 
 def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20, verb: str | None = None) -> None:
@@ -71,7 +98,8 @@ def claimed(path: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterator[No
             ) from None
         except OSError:
             pass  # A place beside the folder that cannot be written, or a disk without locks.
-        yield
+        with room(path):
+            yield
 
 
 @contextlib.contextmanager
@@ -104,20 +132,32 @@ def is_full(error: OSError) -> bool:
 
 
 @contextlib.contextmanager
-def _room(path: Path | str, stage: Path) -> Iterator[None]:
-    """Says of a disk that fills whose it is and what was written."""
+def room(path: Path | str, stage: Path | None = None) -> Iterator[None]:
+    """Says of a disk that fills whose it is and what was written.
+
+    ``path`` is what a user named, ``stage`` what is removed then.
+    """
     try:
         yield
+    except NoRoomError as error:
+        # Of a file of the output: its own place has a name that nobody gave.
+        at, written = (None, error.written) if stage is not None else (error.at, error.written)
+        raise NoRoomError(path, _above(path), error.reason, at, written + _size(stage)) from error
     except OSError as error:
         if not is_full(error):
             raise
-        written = sum(each.stat().st_size for each in (stage, *stage.rglob("*")) if each.is_file())
-        free = shutil.disk_usage(_nearest(stage)).free
-        at = path if error.filename is None else error.filename
-        raise OutputError(
-            f"output={path}: no room to write {at} ({error.strerror}): {written:,} bytes were written and removed, "
-            f"{free:,} are free in {_nearest(stage.parent)}, more are needed: make room, or name another place"
-        ) from error
+        raise NoRoomError(path, _above(path), str(error.strerror), error.filename, _size(stage)) from error
+
+
+def _above(path: Path | str) -> Path:
+    return _nearest(Path(path).absolute().parent)
+
+
+def _size(stage: Path | None) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    if stage is None:
+        return 0
+    return sum(each.stat().st_size for each in (stage, *stage.rglob("*")) if each.is_file())
 
 
 def check_file(
@@ -191,7 +231,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
     """
     made = Path(tempfile.mkdtemp(prefix=f".{directory.name[:32]}.", dir=_nearest(directory.parent)))
     try:
-        with _room(directory, made):
+        with room(directory, made):
             yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -264,7 +304,7 @@ def staged_file(path: Path | str) -> Iterator[BinaryIO]:
     target = Path(path).absolute()
     number, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=_nearest(target.parent))
     try:
-        with _room(path, Path(name)), os.fdopen(number, "w+b") as file:
+        with room(path, Path(name)), os.fdopen(number, "w+b") as file:
             yield file
         os.chmod(name, 0o666 & ~_umask())
         target.parent.mkdir(parents=True, exist_ok=True)

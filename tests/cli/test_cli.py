@@ -164,6 +164,13 @@ BAD = {
     "a port that is not there": (("monitor", "--port", "no-port"), "port=no-port: no such port"),
     "a port that is a directory": (("monitor", "--port", "."), "port=.: "),
     "a monitor at no rate": (("monitor", "--port", "p", "--baud", "0"), "baud=0: must be from 300 to 4000000"),
+    "repeats without a board": (("energy", "instantft-kv260", "--repeats", "100"), "repeats=100: must be left out"),
+    "a rate without a port": (("rollback", "--card", "c.img", "--baud", "9600"), "baud=9600: must be left out"),
+    "a rate of a file": (("collect", "--card", "c", "--baud", "115200", "-o", "d"), "baud=115200: must be left out"),
+    "a run that only describes": (
+        ("run", "mesh", "--describe", "--simulator", "verilator"),
+        "simulator=verilator: must be left out with --describe",
+    ),
     "a flash of nothing": (("flash", "kv260", "nowhere"), "nowhere"),
     "a file to quantise that is not there": (("quantize", "no.npz", "-o", "out.safetensors"), "no.npz"),
 }

@@ -49,7 +49,7 @@ def test_its_adapter_says_what_it_is(run, here):  # noqa: F811
     assert set(names) == {f"instantft.layers.{layer}.{which}" for layer in (0, 1) for which in "AB"}
     adapters = load_instant(here / "out", MODEL, rank=3)
     assert all(each.scale == 2 and each.b.any() for each in adapters.values())
-    with pytest.raises(ValueError, match="peft_type='GRADLOOM_INSTANTFT': must be 'LORA'"):
+    with pytest.raises(ValueError, match='peft_type="GRADLOOM_INSTANTFT": must be "LORA"'):
         load_lora(here / "out", MODEL)
     second = learnt(run, "--engine", "float", "--steps", "2", "--adapter", "out", output="further")
     assert second["loss_before"] == pytest.approx(first["loss_after"], rel=1e-6) and second["rank"] == 3
@@ -106,7 +106,7 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
     tuned(run, "--steps", "1", "--engine", "float", output="lora")
     learnt(run, "--steps", "1", "--engine", "float", "--layers", "1", output="one")
     for options, named in (
-        (("--adapter", "lora"), "peft_type='LORA': must be 'GRADLOOM_INSTANTFT'"),
+        (("--adapter", "lora"), 'peft_type="LORA": must be "GRADLOOM_INSTANTFT"'),
         (("--adapter", "one"), "layers=2: one has adapters from 1 blocks"),
         (("--adapter", "one", "--layers", "1", "--rank", "4"), "r=8: rank 4 is needed"),
     ):
@@ -122,7 +122,7 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
         ({"layers": [1]}, r"layers=\[1\]: must be the first of 2"),
         ({"r": 4}, "has shape"),
         ({"layers": [0]}, "4 tensors"),
-        ({"r": "x"}, "r='x': must be an integer"),
+        ({"r": "x"}, 'r="x": must be an integer'),
     ],
 )
 def test_a_damaged_adapter_is_refused(tmp_path, change, named):

@@ -280,7 +280,7 @@ def test_vectors_of_the_last_layers(run, here):
     for more, named in (
         ((), "from_layer=1: must be"),
         (("--targets", "k"), "targets=k: reference has down_proj, v_proj"),
-        (("--method", "layernorm"), "peft_type='IA3': must be 'LN_TUNING'"),
+        (("--method", "layernorm"), 'peft_type="IA3": must be "LN_TUNING"'),
         (("--layers", "1"), "layers=1: reference has an adapter on model.layers.1."),
     ):
         layers = ("--layers", "1", "--from-layer", "1") if not more else ()

@@ -118,7 +118,7 @@ def test_one_line_says_what_is_wrong(run, here, command, named):  # noqa: F811
 def test_another_adapter_is_refused(run, here):  # noqa: F811
     tuned(run, "--engine", "float", "--steps", "1", "--seq", "42")
     code, _, err = run(*TUNE[:-2], "-o", "new", *XS[:2], "--seq", "42", "--adapter", "out")
-    assert code == 2 and "peft_type='LORA': must be 'LORA_XS' for lora-xs; name the folder core" in " ".join(
+    assert code == 2 and 'peft_type="LORA": must be "LORA_XS" for lora-xs; name the folder core' in " ".join(
         err.split()
     )
     tuned(run, *XS, "--engine", "float", "--steps", "1", output="xs")

@@ -11,9 +11,12 @@ import sys
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file
+
+from ..models.conftest import TINY
 
 #: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
 FOLDERS = {
@@ -260,6 +263,23 @@ def test_a_folder_that_an_earlier_version_marked_is_a_designs(tmp_path):
         check_folder(tmp_path, verb="generate")
 
 
+def test_a_unit_does_not_take_the_place_of_a_preset_s_design(run, tmp_path):
+    out = tmp_path / "out"
+    for held, target, kind in (("preset", "nf4-decode", "unit"), ("unit", "digits-ulx3s", "preset")):
+        name = {"preset": "digits-ulx3s", "unit": "nf4-decode"}[held]
+        with staged(out, verb="generate") as stage:
+            (stage / "report.json").write_text(json.dumps({held: name}))
+        said = run("generate", target, "-o", out)
+        line = f"gradloom: output={out}: holds the {held} {name}, not a {kind}: name another folder\n"
+        assert said == (2, "", line) and json.loads((out / "report.json").read_text()) == {held: name}
+    assert run("generate", "nf4-decode", "-o", out)[0] == 0
+    # A unit's folder is no preset's design.
+    code, _, err = run("finetune", "digits-ulx3s", "--design", out, "-o", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1) and not (tmp_path / "run").exists()
+    assert "it is of the unit nf4-decode, the request is for the preset digits-ulx3s" in err
+    assert "gradloom generate digits-ulx3s makes one" in err
+
+
 def test_a_disk_that_fills_is_one_line_and_leaves_nothing(run, tmp_path, monkeypatch):
     def full(path, *rest, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -268,6 +288,39 @@ def test_a_disk_that_fills_is_one_line_and_leaves_nothing(run, tmp_path, monkeyp
     code, out, err = run("generate", "digits-ulx3s", "-o", tmp_path / "out")
     assert (code, out, err.count("\n")) == (2, "", 1) and "Errno" not in err
     assert err.startswith(f"gradloom: output={tmp_path / 'out'}: no room to write") and "make room" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def _full(*_, **more):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_fills_is_named_by_the_output_that_a_user_gave(tmp_path):
+    """Whatever part of the output found no room, and where nothing is staged, too."""
+    with pytest.raises(OutputError, match=f"^output={tmp_path / 'out'}: no room to write {tmp_path / 'out'} .*removed"):
+        with staged(tmp_path / "out", verb="merge") as stage:
+            (stage / "part").write_bytes(b"part")
+            with staged_file(stage / "inner.safetensors"):
+                _full()
+    with pytest.raises(OutputError, match=f"^output={tmp_path / 'out'}: no room to write {tmp_path / 'out'} ") as said:
+        with claimed(tmp_path / "out", verb="sweep"):
+            _full()
+    assert "removed" not in str(said.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_finds_no_room_is_not_there(run, tmp_path, monkeypatch):
+    pytest.importorskip("monocypher")
+    monkeypatch.setattr("pathlib.Path.write_text", _full)
+    code, out, err = run("keygen", "-o", tmp_path / "k")
+    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(f"gradloom: output={tmp_path / 'k'}: no room")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_merge_that_finds_no_room_is_one_line(run, tmp_path, monkeypatch):
+    """Its weights are written by us: another library's error would be no OSError."""
+    monkeypatch.setattr("gradloom.models.files.tensors.staged_file", _full)
+    with pytest.raises(OutputError, match="no room to write"), staged(tmp_path / "out", verb="merge") as stage:
+        write_folder(stage, Merged(TINY, lambda name: np.ones(TINY.tensors[name], np.float32), {}), lambda *_: None)
     assert list(tmp_path.iterdir()) == []
 
 

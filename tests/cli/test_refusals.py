@@ -122,7 +122,9 @@ MODELS = {
 def test_a_model_is_refused_in_the_same_words(asked, model):
     for verb in LANGUAGE:
         code, _, err = asked(verb, model=model)
-        assert (code, err) == (2, f"gradloom: {MODELS[model]}\n"), verb
+        # A plan knows diffusion models, too.
+        line = MODELS[model].replace(")", ", sd-v1.5)") if verb == "plan" else MODELS[model]
+        assert (code, err) == (2, f"gradloom: {line}\n"), verb
 
 
 def test_a_network_is_refused_in_the_same_words(asked, here):  # noqa: F811

@@ -32,11 +32,16 @@ def test_a_key_that_others_may_use_is_refused(tmp_path, mode):
 
 def test_other_files_are_no_keys(tmp_path):
     gradloom.keygen(tmp_path / "k")
-    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+    with pytest.raises(ValueError, match="k: is a secret key, a public one is needed: name that, the name with .pub"):
         read_public(tmp_path / "k")
-    (tmp_path / "k.pub").chmod(0o600)
-    with pytest.raises(ValueError, match="128 hexadecimal digits"):
-        read_signer(tmp_path / "k.pub")
+    for mode in (0o644, 0o600):
+        (tmp_path / "k.pub").chmod(mode)
+        with pytest.raises(ValueError, match="k.pub: is a public key, a secret one is needed: name that, the name wi"):
+            read_signer(tmp_path / "k.pub")
+    (tmp_path / "note").write_text("note")
+    for read, digits in ((read_public, 64), (read_signer, 128)):
+        with pytest.raises(ValueError, match=f"{digits} hexadecimal digits"):
+            read(tmp_path / "note")
 
 
 def test_a_damaged_key_is_refused(tmp_path):

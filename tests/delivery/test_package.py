@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import gradloom
 from gradloom.cli.main import main
@@ -16,7 +16,11 @@ from gradloom.delivery.content import Content
 from gradloom.delivery.keys import read_public, read_signer
 from gradloom.delivery.manifest import FULL
 from gradloom.delivery.package import base_hash, open_package, signed_package
-from gradloom.models.adapters.peft import read_peft
+from gradloom.models.adapters.lora import fresh_lora, save_lora
+from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
+from gradloom.models.adapters.peft import read_peft, write_peft
+
+from ..models.conftest import CONFIG, TINY
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -165,6 +169,36 @@ def test_parameters_of_a_package_have_bounds(place, tmp_path, capsys):
     assert not (tmp_path / "a.pkg").exists()
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_adapter_of_another_model_than_its_base_is_refused(place, tmp_path, capsys, packed):
+    """As merge and finetune refuse it; of a base that is no language model nothing is known."""
+    random = np.random.default_rng(5)
+    tensors = {name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in TINY.tensors.items()}
+    base = tmp_path / "tiny"
+    base.mkdir()
+    save_file(tensors, base / "model.safetensors")
+    (base / "config.json").write_text(json.dumps(CONFIG))
+    if packed:
+        gradloom.pack(base, tmp_path / "packed")
+        base = tmp_path / "packed"
+    adapters = fresh_lora(TINY, rank=2)
+    save_lora(tmp_path / "good", TINY, adapters)
+    config, held = read_peft(tmp_path / "good")
+    wide = {name: np.zeros((len(array), 65)) if "lora_A" in name else array for name, array in held.items()}
+    write_peft(tmp_path / "wide", wide, config)
+    save_cores(tmp_path / "cores", TINY, fresh_cores(TINY, tensors.__getitem__, rank=2))
+    changed, held = read_peft(tmp_path / "cores")
+    write_peft(tmp_path / "fewer", dict(list(held.items())[1:]), changed)
+    common = ["--base", base, "--key", place / "root", "--version", 1, "-o", tmp_path / "a.pkg"]
+    wrong = {place / "one": "has no ", tmp_path / "wide": "has shape [2, 65]", tmp_path / "fewer": "has no "}
+    for name, said in wrong.items():
+        assert said in refused(capsys, "sign", name, *common)
+        assert said in refused(capsys, "delta", name, name, *common)
+        assert not (tmp_path / "a.pkg").exists()
+    for name in ("good", "cores"):
+        main_ends(["sign", tmp_path / name, *common])
+
+
 def signed(place, config, scale=2.0):
     """A package of an adapter with another config, signed as it is."""
     _, tensors = read_peft(place / "one")
@@ -185,10 +219,10 @@ def signed(place, config, scale=2.0):
 @pytest.mark.parametrize(
     "key, value, said",
     [
-        ("lora_alpha", float("nan"), "lora_alpha=nan: must be a finite number"),
+        ("lora_alpha", float("nan"), "lora_alpha=NaN: must be a finite number"),
         ("lora_alpha", -5, "lora_alpha=-5: must be a number from"),
-        ("init_lora_weights", "olora", "init_lora_weights='olora'"),
-        ("use_magic", True, "use_magic=True: this key is not known"),
+        ("init_lora_weights", "olora", 'init_lora_weights="olora"'),
+        ("use_magic", True, "use_magic=true: this key is not known"),
         ("r", 3, "has shape [2, 65]: expected [3, 65]"),
     ],
 )

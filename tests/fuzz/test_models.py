@@ -72,7 +72,7 @@ CHANGES = [
     ("quantization_config", {"quantization_config": {"quant_method": "gptq"}}),
     ("architectures", {"architectures": ["LlamaForSequenceClassification"]}),
     ("model_type", {"model_type": "mistral"}),
-    ("tie_word_embeddings='False'", {"tie_word_embeddings": "False"}),
+    ('tie_word_embeddings="False"', {"tie_word_embeddings": "False"}),
     ("auto_map", {"auto_map": {"AutoModel": "own.Model"}}),
     ("per_layer_config", {"per_layer_config": {"0": {"head_dim": 8}}}),
     ("use_qk_norm", {"use_qk_norm": True}),

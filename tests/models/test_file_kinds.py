@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.kinds import what_is
 from gradloom.models.files.tensors import write_safetensors
 
@@ -56,3 +57,35 @@ def test_safetensors_are_known_and_other_bytes_are_not(tmp_path):
     assert what_is(tmp_path / "a") == "a safetensors file"
     (tmp_path / "b").write_bytes(b"hello, world")
     assert what_is(tmp_path / "b") is None and what_is(tmp_path) is None and what_is(tmp_path / "no") is None
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n"
+#: Verbs that read a file, each in place of FILE.
+READERS = {
+    "a model": ("m.safetensors", ("plan", "FILE")),
+    "a configuration": ("config.json", ("plan", ".")),
+    "a pack": ("manifest.json", ("load", ".", "-o", "out.img")),
+    "a network": ("network.json", ("infer", "--model", ".", "--data", "d.npz")),
+    "a report": ("report.json", ("report", ".")),
+    "a public key": ("k.pub", ("generate", "mesh", "--trust", "FILE", "-o", "out")),
+    "a secret key": ("k", ("keys", "--key", "FILE", "--version", "1", "-o", "out")),
+    "a package": ("a.pkg", ("install", "FILE", "--card", "c.img")),
+    "a card": ("c.img", ("rollback", "--card", "FILE")),
+}
+
+
+@pytest.mark.parametrize("case", READERS)
+def test_a_pointer_of_git_lfs_is_called_one_by_every_reader(run, tmp_path, monkeypatch, case):
+    name, words = READERS[case]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(POINTER)
+    code, out, err = run(*(name if each == "FILE" else each for each in words))
+    assert (code, out, err.count("\n")) == (2, "", 1) and name in err and "a Git LFS pointer" in err
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_pointer_in_place_of_an_adapter_s_config_is_called_one(tmp_path):
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / name).write_text(POINTER)
+    with pytest.raises(ValueError, match="adapter_config.json: is a Git LFS pointer"):
+        read_config(tmp_path)

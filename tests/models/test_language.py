@@ -82,8 +82,8 @@ def test_linears_come_in_the_order_of_a_forward_pass(tiny):
         ({"head_dim": 33}, "head_dim=33"),
         ({"layers": 0}, "layers=0"),
         ({"hidden": 64.0}, "hidden=64.0"),
-        ({"norm_eps": float("nan")}, "norm_eps=nan"),
-        ({"vocab": True}, "vocab=True"),
+        ({"norm_eps": float("nan")}, "norm_eps=NaN"),
+        ({"vocab": True}, "vocab=true"),
     ],
 )
 def test_an_impossible_model_is_refused(tiny, change, message):
@@ -184,7 +184,7 @@ def test_what_is_no_gguf_file_is_refused(tmp_path, content, message):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "llama.rope.scaling.type='yarn'"),
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), 'llama.rope.scaling.type="yarn"'),
         (lambda w: w.add_rope_dimension_count(16), "rope.dimension_count=16"),
         (lambda w: w.add_key_length(64), "q_proj.*\\[64, 64\\].*\\[128, 64\\]"),
         (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "layers.0.self_attn.q_proj.bias"),
@@ -208,13 +208,17 @@ def test_a_type_that_is_not_known_is_named(tmp_path, tensors):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"model_type": "gpt2"}, "model_type='gpt2': must be 'llama'"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
-        ({"attention_bias": True}, "attention_bias=True"),
+        ({"model_type": "gpt2"}, 'model_type="gpt2": must be "llama"'),
+        ({"hidden_act": "gelu"}, 'hidden_act="gelu"'),
+        ({"attention_bias": True}, "attention_bias=true"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be 'default'"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be default"),
         ({"quantization_config": {"load_in_4bit": True}}, "quantization_config="),
-        ({"hidden_size": "64"}, "hidden='64'"),
+        ({"hidden_size": "64"}, 'hidden_size="64"'),
+        ({"num_hidden_layers": None}, "num_hidden_layers=null: must be an integer from 1 to 1024"),
+        ({"vocab_size": 0}, "vocab_size=0"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads=3: must divide num_attention_heads=2"),
+        ({"rms_norm_eps": False}, "rms_norm_eps=false: must be a number above 0"),
         ({"num_attention_heads": 0}, "heads=0"),
         ({"intermediate_size": 256}, r"gate_proj.*\[128, 64\].*\[256, 64\]"),
         ({"num_hidden_layers": 3}, "no tensor model.layers.2"),
@@ -240,7 +244,7 @@ def test_newer_configs_keep_the_angles_elsewhere(config, folder):
     [
         (lambda f: (f / "config.json").unlink(), "no config.json"),
         (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
-        (lambda f: (f / "config.json").write_text("[]"), "holds a list"),
+        (lambda f: (f / "config.json").write_text("[]"), "must be an object of JSON, not "),
         (lambda f: (f / "config.json").write_text("{}"), "no model_type"),
         (lambda f: (f / "config.json").write_text('{"model_type": "llama"}'), "no num_attention_heads"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: no such file"),
@@ -301,7 +305,7 @@ def test_a_head_beside_a_tied_embedding_must_be_the_same(folder, tensors):
     open_checkpoint(folder)
     head[3, 4] += 1
     save_file(tensors | {"lm_head.weight": head}, folder / "model.safetensors")
-    with pytest.raises(ValueError, match=r"tie_word_embeddings=True, but lm_head\.weight differs"):
+    with pytest.raises(ValueError, match=r"tie_word_embeddings=true, but lm_head\.weight differs"):
         open_checkpoint(folder)
 
 
@@ -324,7 +328,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
         ),
         (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "has adapter_config.json: is an adapter"),
         (lambda f: (f / "config.json").rename(f / "model_index.json"), "is a pipeline of diffusers: name its folder"),
-        (lambda f: (f / "config.json").write_text('{"_class_name": "X"}'), "_class_name='X': is a model of diffusers"),
+        (lambda f: (f / "config.json").write_text('{"_class_name": "X"}'), '_class_name="X": is a model of diffusers'),
         (lambda f: (f / "config.json").write_text('{"num_local_experts": 8}'), "num_local_experts=8: a mixture of"),
     ],
 )

@@ -48,7 +48,7 @@ def test_files_go_round(tmp_path):
     config = json.loads(path.read_text())
     for change, named in (
         ({"r": 3}, "shape"),
-        ({"peft_type": "LORA"}, "peft_type='LORA': must be 'LORA_XS'"),
+        ({"peft_type": "LORA"}, 'peft_type="LORA": must be "LORA_XS"'),
         ({"target_modules": ["norm"]}, "target_modules="),
         ({"layers_to_transform": [0]}, "has no .*layers.0.self_attn"),
     ):

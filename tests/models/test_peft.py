@@ -75,12 +75,12 @@ def test_alpha_scales_what_is_loaded(tmp_path, net, adapters):
     [
         ("r", 3, r"has shape .*: expected \[3, 8\], the rank"),
         ("r", 0, "r=0: must be"),
-        ("r", True, "r=True"),
-        ("r", None, "r=None"),
-        ("lora_alpha", "x", "lora_alpha='x'"),
-        ("target_modules", ["fc1"], r"target_modules=\['fc1'\]: small has"),
-        ("gradloom_codes", "nf3", "gradloom_codes='nf3': must be one of nf4, int8, none"),
-        ("gradloom_topology", None, "gradloom_topology=None: expected 'direct-to-output'"),
+        ("r", True, "r=true"),
+        ("r", None, "r=null"),
+        ("lora_alpha", "x", 'lora_alpha="x"'),
+        ("target_modules", ["fc1"], r'target_modules=\["fc1"\]: small has'),
+        ("gradloom_codes", "nf3", 'gradloom_codes="nf3": must be one of nf4, int8, none'),
+        ("gradloom_topology", None, 'gradloom_topology=null: expected "direct-to-output"'),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(tmp_path, net, adapters, field, value, message):

@@ -176,7 +176,7 @@ def test_llama_3_has_a_token_before_each_text(needed, tmp_path):
         ({"fields": [("add_space_prefix", "BOOL", True)]}, "add_space_prefix=True"),
         ({"fields": [("add_sep_token", "BOOL", True)]}, "add_sep_token=True"),
         ({"fields": [("remove_extra_whitespaces", "BOOL", True)]}, "remove_extra_whitespaces=True"),
-        ({"fields": [("precompiled_charsmap", "STRING", "abc")]}, "precompiled_charsmap='abc'"),
+        ({"fields": [("precompiled_charsmap", "STRING", "abc")]}, 'precompiled_charsmap="abc"'),
         ({"fields": [("a_new_key", "UINT32", 0)]}, "a_new_key=0"),
         ({"fields": [("add_bos_token", "BOOL", True)]}, "no field tokenizer.ggml.bos_token_id"),
         ({"fields": [("add_eos_token", "BOOL", True), ("eos_token_id", "UINT32", 999)]}, "eos_token_id=999"),

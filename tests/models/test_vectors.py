@@ -64,15 +64,15 @@ def changed(tmp_path):
 @pytest.mark.parametrize(
     "name, method, fields, message",
     [
-        ("ia3", LAYERNORM, {}, "peft_type='IA3': must be 'LN_TUNING'"),
+        ("ia3", LAYERNORM, {}, 'peft_type="IA3": must be "LN_TUNING"'),
         ("layernorm", LAYERNORM, {"modules_to_save": ["lm_head"]}, "modules_to_save="),
         ("layernorm", LAYERNORM, {"target_modules": ["norm"]}, r"input_layernorm.* \(4 that .* has no place"),
         ("layernorm", LAYERNORM, {"target_modules": ["q_proj"]}, r"target_modules=.*: must be of input_layer"),
-        ("layernorm", LAYERNORM, {"target_modules": None}, "target_modules=None: must be names or a pattern"),
+        ("layernorm", LAYERNORM, {"target_modules": None}, "target_modules=null: must be names or a pattern"),
         ("layernorm", LAYERNORM, {"target_modules": "norm("}, "is no pattern"),
         ("ia3", IA3, {"feedforward_modules": []}, r"feedforward_modules=\[\]: must be down_proj"),
         ("ia3", IA3, {"feedforward_modules": ["down_proj", "k_proj"]}, "must be down_proj"),
-        ("ia3", IA3, {"fan_in_fan_out": True}, "fan_in_fan_out=True"),
+        ("ia3", IA3, {"fan_in_fan_out": True}, "fan_in_fan_out=true"),
     ],
 )
 def test_another_kind_is_refused(tiny, changed, name, method, fields, message):

@@ -147,15 +147,15 @@ def test_any_configuration_of_a_file(tmp_path):
         ({"attention_head_dim": 3}, "must be a multiple of 8"),
         ({"norm_num_groups": 5}, "norm_num_groups=5"),
         ({"sample_size": 9}, "sample_size=9"),
-        ({"act_fn": "gelu"}, "act_fn='gelu'"),
+        ({"act_fn": "gelu"}, 'act_fn="gelu"'),
         ({"block_out_channels": [16, -1]}, "block_out_channels=-1"),
         ({"down_block_types": ["DownBlock2D"]}, "down_block_types"),
-        ({"up_block_types": ["UpBlock2D", "AttnUpBlock2D"]}, "up_block_types=AttnUpBlock2D"),
+        ({"up_block_types": ["UpBlock2D", "AttnUpBlock2D"]}, 'up_block_types="AttnUpBlock2D"'),
         ({"layers_per_block": [1]}, "layers_per_block"),
-        ({"block_out_channels": "64"}, "block_out_channels='64': must be a list"),
-        ({"norm_eps": None}, "norm_eps=None"),
+        ({"block_out_channels": "64"}, 'block_out_channels="64": must be a list'),
+        ({"norm_eps": None}, "norm_eps=null"),
         ({"cross_attention_dim": [64]}, "cross_attention_dim=[64]"),
-        ({"addition_embed_type": "text_time"}, "addition_embed_type='text_time'"),
+        ({"addition_embed_type": "text_time"}, 'addition_embed_type="text_time"'),
     ],
 )
 def test_configurations_that_are_not_built_are_one_line(tmp_path, change, says):
@@ -180,6 +180,11 @@ def test_the_verb_prints_what_the_plan_counts(run):
     assert code == 0 and "859,520,964 parameters" in out and "cycles are of the products" in out
 
 
+#: Options of language models with their defaults, which are refused all the same.
+USUAL = {"board": "genesys2", "bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
+USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -197,7 +202,19 @@ def test_the_verb_prints_what_the_plan_counts(run):
         (("smollm2-135m", "--array", "64x64"), "array=64x64"),
         (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
         (("sd-v1.5", "--preset", "instantft-kv260"), "preset=instantft-kv260"),
-        (("nowhere.json", "--preset", "cdm-qta-kv260"), "nowhere.json: cannot be read as a configuration"),
+        (("nowhere.json", "--preset", "cdm-qta-kv260"), "nowhere.json: no such file or folder, nor a model known by"),
+        ((__file__, "--preset", "cdm-qta-kv260"), "test_diffusion_plan.py: cannot be read as a configuration"),
+        (("nowhere",), "nor a model known by name (tinyllama-1.1b, smollm2-135m, sd-v1.5)"),
+        (
+            ("smollm2-135m", "--preset", "cdm-qta-kv260"),
+            "preset=cdm-qta-kv260: fine-tunes diffusion models by LoRA, smollm2-135m is a language model: leave it "
+            "out; --board genesys2 plans for edge-qlora-genesys2, instantft-llm-genesys2\n",
+        ),
+        (("smollm2-135m", "--preset", "nowhere"), "preset 'nowhere': must be one of"),
+        *(
+            (("sd-v1.5", f"--{name}", value), f"{name.replace('-', '_')}={value}: must be left out")
+            for name, value in USUAL.items()
+        ),
         (("smollm2-135m", "--only", "all"), "only=all"),
     ],
 )

@@ -157,12 +157,17 @@ def test_a_card_whose_job_answers_no_prompts_is_told(soc, monkeypatch):
 @pytest.mark.parametrize(
     "asked, named",
     [
-        (("--prompt", "a"), "port, prompt: give both"),
-        (("--port", "/dev/none"), "port, prompt: give both"),
+        (("--prompt", "a"), "prompt=a: is for language models"),
+        (("--port", "/dev/none"), "prompt: must be given with --port"),
         (("--port", "/dev/none", "--prompt", "a"), "port=/dev/none: no such port"),
         (("--port", "/dev/none", "--prompt", "a", "--adapter", "x"), "adapter=x: must be one of base, start, kept"),
         (("--port", "/dev/none", "--prompt", "a", "--tokens", "64"), "tokens=64: must be from 1 to 63"),
         (("instantft-kv260", "--port", "/dev/none", "--prompt", "a"), "preset=instantft-kv260: must be left out"),
+        (("--port", "/dev/none", "--prompt", "a", "--engine", "reference"), "engine=reference: must be left out with"),
+        (("--port", "/dev/none", "--prompt", "a", "--stream"), "stream=True: must be left out with --port"),
+        (("instantft-kv260", "--prompt", "a"), "or continue a text by gradloom generate-text"),
+        (("instantft-kv260", "--tokens", "32"), "tokens=32: must be left out without --port"),
+        (("lstm-kv260", "--baud", "115200"), "baud=115200: must be left out without --port"),
     ],
 )
 def test_a_wrong_request_is_one_line(run, asked, named):

@@ -3,7 +3,6 @@
 Nothing is known beforehand of what a candidate learns: no table is stored, the user's own text decides.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from gradloom import __version__, boards
 from gradloom.firmware.steps import MAX_STEPS
+from gradloom.json_file import json_text
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import LanguageModel
@@ -108,7 +108,7 @@ def choose(
 
     with grouped(asked.output, last="choose.json") as stage:
         plot_choice(stage / "pareto.png", result)
-        (stage / "choose.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
     state.remove()
     return result
 

@@ -5,7 +5,6 @@ images; the rest of them is held out. ``x_test`` is left for the fine-tune that 
 """
 
 import contextlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradloom import __version__, boards
+from gradloom.json_file import json_text
 from gradloom.models.datasets import Dataset, load_npz
 from gradloom.models.network import Network
 from gradloom.output import grouped
@@ -140,7 +140,7 @@ def choose_images(
 
     with grouped(Path(output), last="choose.json") as stage:
         plot_choice(stage / "pareto.png", result)
-        (stage / "choose.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
     state.remove()
     return result
 

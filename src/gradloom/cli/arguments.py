@@ -9,6 +9,9 @@ __all__ = [
     "Asked",
     "Bits",
     "Board",
+    "BITS",
+    "Baud",
+    "HEAD",
     "Head",
     "Json",
     "Model",
@@ -29,11 +32,13 @@ PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")
 ]
-Bits = Annotated[int, typer.Option(help="Bits of a frozen weight's code: 4, 3 or 2.")]
+BITS = "Bits of a frozen weight's code: 4, 3 or 2."
+HEAD = "Format of the head: float16, or nf like the linear layers."
+Bits = Annotated[int, typer.Option(help=BITS)]
 TrustedKey = Annotated[
     Path | None, typer.Option("--trust", metavar="ROOT.pub", help="Key that signs what the board's firmware installs.")
 ]
-Head = Annotated[str, typer.Option(help="Format of the head: float16, or nf like the linear layers.")]
+Head = Annotated[str, typer.Option(help=HEAD)]
 
 
 def usual_option(*names: str, usual: str | None = None, **more: Any) -> Any:
@@ -46,3 +51,6 @@ def designed(directory: Path) -> Path:
     if not (directory / "rtl").is_dir():
         raise ValueError(f"{directory}: has no rtl/*.v; name a directory that gradloom generate made")
     return directory
+
+
+Baud = Annotated[int | None, usual_option(metavar="N", help="Bits a second of the port.", usual="115200")]

@@ -5,8 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from gradloom.models.files.kinds import what_is
+from gradloom.options import check_request
+
 __all__ = ["any_card", "card_file", "name_of"]
 
+#: Bits a second of a board's UART.
+BAUD = 115_200
 Tell = Callable[[int, int, str], None] | None
 
 
@@ -22,7 +27,8 @@ def card_file(card: Path | str, *, write: bool = False) -> Iterator[BinaryIO]:
         with Path(card).open("r+b" if write else "rb") as file:
             yield file
     except CardError as error:
-        raise ValueError(f"card={card}: {error}") from None
+        kind = what_is(card)
+        raise ValueError(f"card={card}: is {kind}" if kind else f"card={card}: {error}") from None
     except OSError as error:
         more = ", which can be written" if write else ""
         why = error.strerror or str(error)
@@ -44,7 +50,7 @@ def any_card(
     card: Path | str | None,
     port: str | None,
     *,
-    baud: int,
+    baud: int | None,
     host: str | None = None,
     tell: Tell = None,
     write: bool = False,
@@ -60,9 +66,11 @@ def any_card(
     from gradloom.firmware.card import CardError
 
     named = name_of(card, port)
+    if port is None:
+        check_request("without --port, the board's serial port", needless={"baud": baud})
     try:
         if port is not None:
-            with open_port(port, baud) as line:
+            with open_port(port, baud or BAUD) as line:
                 yield cast(BinaryIO, SerialCard(line, tell))
         elif host is not None:
             yield cast(BinaryIO, opened(RemoteCard(valid_host(host), str(card), tell)))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .app import app
-from .arguments import Json
+from .arguments import Baud, Json
 from .cards import any_card, name_of
 from .output import print_json, progress_bar, say
 
@@ -20,14 +20,14 @@ def collect(
     card: Path | str | None = None,
     port: str | None = None,
     host: str | None = None,
-    baud: int = 115_200,
+    baud: int | None = None,
     tell: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
     """Writes what a board has learnt.
 
     The output has the adapter in PEFT's format, ``optimizer.safetensors`` and ``log.json``. ``card`` is the memory
     card's device, or a copy of it in a file: on this machine, or on ``host`` (``USER@HOST``, which answers ssh). With
-    ``port`` the board itself gives its card's blocks by its UART, at ``baud`` bits a second.
+    ``port`` the board itself gives its card's blocks by its UART, at ``baud`` bits a second (115200).
 
     ``tell`` is told blocks that have arrived, of so many, and what is done.
     """
@@ -66,7 +66,7 @@ def _collect_verb(
     host: Annotated[
         str | None, typer.Option(metavar="USER@HOST", help="Machine that has the card, for ssh. Default: this one.")
     ] = None,
-    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second of the port.")] = 115_200,
+    baud: Baud = None,
     as_json: Json = False,
 ) -> None:
     """Bring what a board has learnt off its memory card."""

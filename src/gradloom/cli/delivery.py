@@ -57,9 +57,9 @@ def sign(
 ) -> dict[str, Any]:
     """Writes an adapter in PEFT's format as a signed package.
 
-    ``base`` is the packed base (a folder or a file). With ``card`` in its place the package is for boards that have
-    this card image of a fine-tune. ``bits`` are those of a value; ``least`` the lowest version that may
-    be installed after it, ``bound`` the growth of the loss that an installation accepts.
+    ``base`` is the packed base (a folder or a file); the adapter of a language model must fit it. With ``card`` in its
+    place the package is for boards that have this card image of a fine-tune. ``bits`` are those of a value; ``least``
+    the lowest version that may be installed after it, ``bound`` the growth of the loss that an installation accepts.
     """
     return _make(adapter, output, base, key, card=card, version=version, bits=bits, least=least, bound=bound)
 
@@ -137,6 +137,8 @@ def _make(
     from gradloom.delivery.installed import read_content
     from gradloom.delivery.keys import read_signer
     from gradloom.delivery.package import base_hash, make_package
+    from gradloom.models.adapters.learnt import check_learnt
+    from gradloom.models.pack import model_of
     from gradloom.output import check_file
 
     check_file(output, inputs=(adapter, base, key, card, parent))
@@ -146,8 +148,11 @@ def _make(
     if card is not None:
         return _make_for_board(adapter, output, card, signer, parent, **asked)
     assert base is not None
-    content, before = read_content(adapter), None if parent is None else read_content(parent)
-    package, result = make_package(content, signer, base=base_hash(base), parent=before, **asked)
+    digest, content, before = base_hash(base), read_content(adapter), None if parent is None else read_content(parent)
+    model = model_of(base)
+    if model is not None:
+        check_learnt(Path(adapter), model)
+    package, result = make_package(content, signer, base=digest, parent=before, **asked)
     _write(output, package)
     largest = max(float(abs(array).max(initial=0)) for array in content.tensors.values())
     error = max(float(abs(result.tensors[name] - array).max(initial=0)) for name, array in content.tensors.items())

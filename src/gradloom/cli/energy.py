@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.options import check_request
 from gradloom.preset import Preset, find_preset
 from gradloom.rtl.catalog import parse_settings
 
@@ -29,7 +30,7 @@ def energy(
     design: Path | str | None = None,
     samples: int | None = None,
     host: str | None = None,
-    repeats: int = 100,
+    repeats: int | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, Any]:
     """Switching activity of a preset's short run in simulated RTL.
@@ -51,8 +52,8 @@ def energy(
         Images or sequences of the run, else 4, and on a board the preset's own; a language model has one text.
     host : str, optional
         ``USER@HOST`` of a KV260 for ssh, after :func:`flash`.
-    repeats : int
-        Measured runs on the board, at least 100.
+    repeats : int, optional
+        Measured runs on the board, at least 100, which is the default.
     progress : callable, optional
         ``progress(done, total, text)``.
 
@@ -76,7 +77,8 @@ def energy(
     if host is not None:
         if saif is not None:
             raise ValueError(f"saif={saif}: must be left out with --host, a board does not tell its transitions")
-        return _measured(found, design, samples, host, repeats, progress)
+        return _measured(found, design, samples, host, 100 if repeats is None else repeats, progress)
+    check_request("without --host, whose board is measured", needless={"repeats": repeats})
     return record(
         found,
         None if saif is None else Path(saif),
@@ -151,7 +153,7 @@ def _energy_verb(
     host: Annotated[
         str | None, typer.Option(metavar="USER@HOST", help="Measure joules on a KV260 that has the design, over ssh.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=100, help="Measured runs, with --host.")] = 100,
+    repeats: Annotated[int | None, usual_option(min=100, help="Measured runs, with --host.", usual="100")] = None,
     as_json: Json = False,
 ) -> None:
     """Record how often each bit of a design changes in a short run.

@@ -6,7 +6,6 @@ Modules above this room are imported only when used.
 import contextlib
 import dataclasses
 import functools
-import json
 import pickle
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradloom import __version__
+from gradloom.json_file import json_text, read_json
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
 from gradloom.rtl.shell import registers
@@ -74,14 +74,26 @@ def generate(
         make, kind = functools.partial(_generate_preset, asked=asked), "preset"
         if target not in KNOWN:
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
+    _check_kept(directory, kind)
     with staged(directory, verb="generate", needs=_NEEDS) as stage:
         summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
         if root is not None:
             from gradloom.boards.trusted import trust as put_key
 
             summary["trust"] = put_key(stage, root)
-        (stage / REPORT).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8", newline="\n")
+        (stage / REPORT).write_text(json_text(summary), encoding="utf-8", newline="\n")
     return summary
+
+
+def _check_kept(directory: Path | str, kind: str) -> None:
+    """Refuses a folder with a preset's design for a unit, and so on."""
+    try:
+        held = read_json(Path(directory) / REPORT)
+    except (OSError, ValueError):
+        return
+    for other in ("preset", "unit"):
+        if isinstance(held, dict) and other in held and other != kind:
+            raise ValueError(f"output={directory}: holds the {other} {held[other]}, not a {kind}: name another folder")
 
 
 def _asked(

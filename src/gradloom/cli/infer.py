@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.options import check_request, given
 from gradloom.preset import find_preset
 
 from .app import app
-from .arguments import Json
+from .arguments import Baud, Json, usual_option
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say, table, working
 
 __all__ = ["compare", "fetch", "generate_text", "infer"]
@@ -28,14 +29,14 @@ def infer(
     adapter: Path | str | None = None,
     angle: float | None = None,
     limit: int | None = None,
-    engine: str = "reference",
+    engine: str | None = None,
     stream: bool = False,
     design: Path | str | None = None,
     output: Path | str | None = None,
     port: str | None = None,
-    baud: int = 115_200,
+    baud: int | None = None,
     prompt: str | Sequence[int] | None = None,
-    tokens: int = 32,
+    tokens: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Answers of a network on images or sequences, or of a board.
@@ -58,9 +59,9 @@ def infer(
         Degrees by which images are turned.
     limit : int, optional
         Number of images or sequences.
-    engine : str
-        ``reference``, the integers of the hardware; ``float``; or, with a recurrent network's preset, ``rtl``: its
-        design in simulation, which must equal the reference.
+    engine : str, optional
+        ``reference``, the integers of the hardware, unless given; ``float``; or, with a recurrent network's preset,
+        ``rtl``: its design in simulation, which must equal the reference.
     stream : bool
         Sequences: keep the state from one to the next, and answer after each step.
     design : path, optional
@@ -68,9 +69,9 @@ def infer(
     output : path, optional
         .npz that gets ``labels`` and ``logits``; of a recurrent network its states, too.
     port : str, optional
-        Serial port of a board that runs a job of ``finetune --card --answer``, at ``baud`` bits a second. It answers
-        ``prompt``, a text or numbers of tokens, with ``tokens`` tokens at most. ``adapter`` is one that is resident on
-        the board: ``start``, with which the job began; ``kept``, what it has stored last; ``base``, none.
+        Serial port of a board that runs a job of ``finetune --card --answer``, at ``baud`` bits a second (115200). It
+        answers ``prompt``, a text or numbers of tokens, with ``tokens`` tokens at most (32). ``adapter`` is one that is
+        resident on the board: ``start``, with which the job began; ``kept``, what it has stored last; ``base``, none.
     progress : callable, optional
         Of ``rtl`` and of a board: ``progress(done, total, text)``; a ``total`` of 0 is not known.
 
@@ -85,18 +86,25 @@ def infer(
         Of a board ``model``, ``adapter``, ``tokens`` (their numbers), for a prompt of text ``text``, and the most
         cycles of a token: ``waited`` for a running step, and ``cycles`` from its start to its end.
     """
-    if port is not None or prompt is not None:
+    if port is not None:
         from gradloom.systems.text.card.prompts import ask_board
 
-        others = {"preset": preset, "data": data, "angle": angle, "limit": limit, "design": design, "output": output}
-        for name, value in others.items():
-            if value is not None:
-                raise ValueError(f"{name}={value}: must be left out with --port; the board has its own model")
-        if port is None or prompt is None:
-            raise ValueError("port, prompt: give both, a board's serial port and what it is to answer")
-        return ask_board(
-            port, prompt, baud=baud, tokens=tokens, adapter=str(adapter or "kept"), model=model, progress=progress
+        check_request(
+            "with --port; the board has its own model",
+            needless={"preset": preset, "data": data, "angle": angle, "limit": limit, "engine": engine}
+            | {"stream": stream, "design": design, "output": output},
         )
+        check_request("with --port, for the board to answer", needed={"prompt": prompt})
+        assert prompt is not None
+        settled = given({"baud": baud, "tokens": tokens})
+        return ask_board(port, prompt, adapter=str(adapter or "kept"), model=model, progress=progress, **settled)
+    if prompt is not None:
+        raise ValueError(
+            f"prompt={prompt}: is for language models, and infer labels images or sequences: leave it out; or ask a "
+            f"board by --port, or continue a text by gradloom generate-text"
+        )
+    check_request("without --port, the serial port of a board", needless={"baud": baud, "tokens": tokens})
+    engine = engine or "reference"
     if preset is not None:
         found = find_preset(preset, verb="infer")
         if stream and not found.workload.streams:
@@ -115,12 +123,12 @@ def infer(
             **more,
         )
         return result
-    from gradloom.systems.sequences.answer import check_request, infer_sequences
+    from gradloom.systems.sequences.answer import infer_sequences
 
     check_request(
         "where no preset is named, for a recurrent network",
-        {"model": model, "data": data},
-        {"adapter": adapter, "angle": angle, "design": design},
+        needed={"model": model, "data": data},
+        needless={"adapter": adapter, "angle": angle, "design": design},
     )
     assert model is not None and data is not None
     return infer_sequences(
@@ -228,8 +236,11 @@ def _infer_verb(
     angle: Annotated[float | None, typer.Option(metavar="DEG", help="Degrees by which the images are turned.")] = None,
     limit: Annotated[int | None, typer.Option(help="Number of images or sequences.")] = None,
     engine: Annotated[
-        str, typer.Option(metavar="reference|rtl|float", help="Engine of execution; rtl: recurrent networks.")
-    ] = "reference",
+        str | None,
+        usual_option(
+            metavar="reference|rtl|float", help="Engine of execution; rtl: recurrent networks.", usual="reference"
+        ),
+    ] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Keep the state of a recurrent network; answer after each step.")
     ] = False,
@@ -243,9 +254,11 @@ def _infer_verb(
     port: Annotated[
         str | None, typer.Option(metavar="TTY", help="Serial port of a board that answers prompts.")
     ] = None,
-    baud: Annotated[int, typer.Option(metavar="N", help="Bits a second of the port.")] = 115_200,
+    baud: Baud = None,
     prompt: Annotated[str | None, typer.Option(help="Start of a text that the board continues.")] = None,
-    tokens: Annotated[int, typer.Option(help="Maximum number of tokens of the board's answer.")] = 32,
+    tokens: Annotated[
+        int | None, usual_option(help="Maximum number of tokens of the board's answer.", usual="32")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Label images or sequences, or ask a board that runs a language model."""

@@ -7,13 +7,12 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from .app import app
-from .arguments import Json
+from .arguments import Baud, Json
 from .cards import Tell, any_card, name_of
 from .output import print_json, progress_bar, say
 
 __all__ = ["install", "rollback"]
 
-_BAUD = 115_200
 #: Seconds without a line in which a board checks a package; it takes a fraction of one.
 _CHECKED = 10
 
@@ -23,26 +22,27 @@ def install(
     *,
     card: Path | str | None = None,
     port: str | None = None,
-    baud: int = _BAUD,
+    baud: int | None = None,
     tell: Tell = None,
 ) -> dict[str, Any]:
     """Puts a package into the inbox of a board's memory card.
 
     ``card`` is the card's device, or its image in a file: the board checks and installs the package when it starts
-    next. With ``port`` the board itself takes it by its UART, at ``baud`` bits a second, and checks it at once unless a
-    job runs. What the board would refuse for its base or version is refused here; signatures are checked by the board
-    alone.
+    next. With ``port`` the board itself takes it by its UART, at ``baud`` bits a second (115200), and checks it at once
+    unless a job runs. What the board would refuse for its base or version is refused here; signatures are checked by
+    the board alone.
 
     Returns ``said``, the board's own line, or None while the package waits for a start. :class:`ValueError` if the
     board refuses the package. ``tell`` is told blocks that are written, of so many, and what is done.
     """
     import hashlib
 
+    from gradloom.delivery.installed import read_package
     from gradloom.delivery.manifest import KEYS, SIGNED, SIZE, WORDS, Manifest
     from gradloom.firmware.card import BLOCK
     from gradloom.firmware.delivered import Area, Request
 
-    content = Path(package).read_bytes()
+    content = read_package(package)
     Manifest.key_of(content)
     if len(content) < SIZE:
         raise ValueError(f"package={package}: has {len(content)} bytes, a manifest alone has {SIZE}; get it again")
@@ -77,7 +77,7 @@ def install(
     }
 
 
-def rollback(*, card: Path | str | None = None, port: str | None = None, baud: int = _BAUD) -> dict[str, Any]:
+def rollback(*, card: Path | str | None = None, port: str | None = None, baud: int | None = None) -> dict[str, Any]:
     """Asks a board to bring back the adapter before.
 
     It asks by the card or by the UART. ``said`` is as in :func:`install`. :class:`ValueError` if there is none, or if
@@ -134,7 +134,6 @@ def _number(state: Any) -> int:
 
 Card = Annotated[Path | None, typer.Option(metavar="CARD", help="The board's memory card: its device, or its image.")]
 Port = Annotated[str | None, typer.Option(metavar="TTY", help="Serial port of the board, with its card in it.")]
-Baud = Annotated[int, typer.Option(metavar="N", help="Bits a second of the port.")]
 
 
 @app.command("install", epilog="Example: gradloom install run.pkg --port /dev/ttyUSB0")
@@ -142,7 +141,7 @@ def _install_verb(
     package: Annotated[Path, typer.Argument(metavar="FILE.pkg", help="A package of gradloom sign --card.")],
     card: Card = None,
     port: Port = None,
-    baud: Baud = _BAUD,
+    baud: Baud = None,
     as_json: Json = False,
 ) -> None:
     """Put a signed package onto a board's memory card."""
@@ -161,7 +160,7 @@ def _install_verb(
 
 
 @app.command("rollback", epilog="Example: gradloom rollback --card /dev/sdb")
-def _rollback_verb(card: Card = None, port: Port = None, baud: Baud = _BAUD, as_json: Json = False) -> None:
+def _rollback_verb(card: Card = None, port: Port = None, baud: Baud = None, as_json: Json = False) -> None:
     """Bring back the adapter before the installed one."""
     result = rollback(card=card, port=port, baud=baud)
     if as_json:

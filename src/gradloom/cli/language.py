@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.options import check_request, given
+from gradloom.preset import PRESETS, find_preset, find_workload
+
 from .app import app
-from .arguments import Bits, Head, Json, Model
+from .arguments import BITS, HEAD, Bits, Head, Json, Model, usual_option
 from .diffusion import plan_unet, say_unet
 from .output import print_json, progress_bar, say, say_card, table, working
 
@@ -118,7 +121,6 @@ def plan(
     from gradloom.firmware.steps import MAX_STEPS
     from gradloom.models.adapters.methods import LORA, find_method
     from gradloom.models.files.checkpoint import find_model
-    from gradloom.preset import find_workload
     from gradloom.systems.text.budget import Request
     from gradloom.systems.text.fit import machine_misfits, planned, refuse
     from gradloom.systems.text.instant_budget import METHODS
@@ -240,7 +242,7 @@ def _plan_verb(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="tinyllama-1.1b, smollm2-135m, sd-v1.5, or a file or folder.")
     ],
-    board: Annotated[str, typer.Option(help="A board: see gradloom boards.")] = "genesys2",
+    board: Annotated[str | None, usual_option(help="A board: see gradloom boards.", usual="genesys2")] = None,
     preset: Annotated[str | None, typer.Option(help="Preset of a diffusion model: cdm-qta-kv260.")] = None,
     only: Annotated[
         str | None, typer.Option(help="Products of a diffusion model: cross-attention or all.", show_default="all")
@@ -263,23 +265,27 @@ def _plan_verb(
     seq: Annotated[
         int | None, typer.Option(help="Tokens of a text or prompt.", show_default="64; 77 of a diffusion model")
     ] = None,
-    bits: Bits = 4,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "adamw",
-    store: Annotated[str, typer.Option(help="Format of stored adapters and moments: words, int8 or nf4.")] = "words",
-    head: Head = "float16",
+    bits: Annotated[int | None, usual_option(help=BITS, usual="4")] = None,
+    optimizer: Annotated[str | None, usual_option(help="sgd or adamw.", usual="adamw")] = None,
+    store: Annotated[
+        str | None, usual_option(help="Format of stored adapters and moments: words, int8 or nf4.", usual="words")
+    ] = None,
+    head: Annotated[str | None, usual_option(help=HEAD, usual="float16")] = None,
     axi_bits: Annotated[int | None, typer.Option(help="Bits of the memory port.", show_default="the board's")] = None,
     method: Annotated[
-        str,
-        typer.Option(
+        str | None,
+        usual_option(
             help="qlora: adapters beside linear layers; lora-xs: a small matrix in each; layernorm: norms; "
-            "ia3: factors of linear layers; instantft: adapters to the head."
+            "ia3: factors of linear layers; instantft: adapters to the head.",
+            usual="qlora",
         ),
-    ] = "qlora",
+    ] = None,
     from_layer: Annotated[
-        int, typer.Option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.")
-    ] = 0,
-    texts: Annotated[int, typer.Option(help="Texts in memory, at most one a step.")] = 1,
-    steps: Annotated[int, typer.Option(help="Updates of the job.")] = 1,
+        int | None,
+        usual_option(metavar="K", help="Adapters of QLoRA in this layer and those behind it only, from 0.", usual="0"),
+    ] = None,
+    texts: Annotated[int | None, usual_option(help="Texts in memory, at most one a step.", usual="1")] = None,
+    steps: Annotated[int | None, usual_option(help="Updates of the job.", usual="1")] = None,
     as_json: Json = False,
 ) -> None:
     """Plan the memory, traffic and time of a fine-tune on a board.
@@ -289,60 +295,53 @@ def _plan_verb(
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
-    from gradloom.models.files.unet import is_unet
     from gradloom.systems.text.fit import DoesNotFit, Misfit
 
-    # A preset is named for diffusion models alone: then a file that cannot be read is refused as theirs.
-    if preset is not None or is_unet(model):
-        usual = {"board": (board, "genesys2"), "bits": (bits, 4), "optimizer": (optimizer, "adamw")}
-        usual |= {"store": (store, "words"), "head": (head, "float16"), "axi_bits": (axi_bits, None)}
-        usual |= {"method": (method, "qlora"), "from_layer": (from_layer, 0), "texts": (texts, 1), "steps": (steps, 1)}
-        for name, (value, alone) in usual.items():
-            if value != alone:
-                raise ValueError(f"{name}={value}: has no meaning for a diffusion model; leave it out")
-        result = plan_unet(
-            model,
-            preset=preset,
-            only=only or "all",
-            rank=rank,
-            targets=targets,
-            seq=seq,
-            batch=1 if batch is None else batch,
-            array=array,
-            known_prompt=known_prompt,
-        )
+    of_language: dict[str, Any] = {"board": board, "bits": bits, "optimizer": optimizer, "store": store, "head": head}
+    of_language |= {"axi_bits": axi_bits, "method": method, "from_layer": from_layer, "texts": texts, "steps": steps}
+    of_diffusion = {"preset": preset, "only": only, "batch": batch, "array": array, "known_prompt": known_prompt}
+    if _is_diffusion(model, preset):
+        check_request(f"for {model}, a diffusion model", needless=of_language)
+        result = plan_unet(model, rank=rank, targets=targets, seq=seq, **given(of_diffusion))
         if as_json:
             print_json(result)
         else:
             say_unet(result)
         return
-    diffusion = {"only": only, "batch": batch, "array": array, "known_prompt": known_prompt or None}
-    for name, value in diffusion.items():
-        if value is not None:
-            raise ValueError(f"{name}={value}: is for diffusion models; leave it out")
+    check_request(f"for {model}, a language model: it is of diffusion models", needless=of_diffusion)
     with working(f"planning {model}", as_json):
-        result = plan(
-            model,
-            board=board,
-            rank=rank,
-            targets=targets,
-            seq=64 if seq is None else seq,
-            bits=bits,
-            optimizer=optimizer,
-            head=head,
-            store=store,
-            axi_bits=axi_bits,
-            method=method,
-            from_layer=from_layer,
-            texts=texts,
-            steps=steps,
-        )
+        result = plan(model, **given(of_language | {"rank": rank, "targets": targets, "seq": seq}))
     if as_json:
         print_json(result)
     else:
         _say_plan(result)
     if not result["fits"]:
         raise DoesNotFit([str(Misfit(**each)) for each in result["misfits"]])
+
+
+def _is_diffusion(model: str, preset: str | None) -> bool:
+    """Whether it is a diffusion model; else it is a language model.
+
+    Refuses a preset with a language model, which is planned on a board.
+    """
+    from gradloom.models.files.checkpoint import find_model
+    from gradloom.models.files.unet import MODELS, is_unet
+    from gradloom.models.language import BUILT_IN
+
+    if model not in BUILT_IN and model not in MODELS and not Path(model).exists():
+        known = ", ".join((*BUILT_IN, *MODELS))
+        raise ValueError(f"{model}: no such file or folder, nor a model known by name ({known})")
+    if preset is None or is_unet(model):
+        return is_unet(model)
+    try:
+        find_model(model)
+    except ValueError:
+        return True  # What cannot be read either is refused as the preset's own.
+    fits = [each for each in PRESETS.values() if each.workload.can("generate_text")]
+    raise ValueError(
+        f"preset={preset}: fine-tunes {find_preset(preset).workload.title}, {model} is a language model: leave it out; "
+        f"--board {' or '.join({each.board: 0 for each in fits})} plans for {', '.join(each.name for each in fits)}"
+    )
 
 
 def _say_plan(result: dict[str, Any]) -> None:

@@ -162,10 +162,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and is_full(error):
+        where = f"the output and {tempfile.gettempdir()} are" if error.filename is None else "it is"
+        at = "" if error.filename is None else f"{error.filename} "
+        return f"no room to write {at}({error.strerror}): make room where {where}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and is_full(error):
-        return f"no room to write ({error.strerror}): make room where the output and {tempfile.gettempdir()} are"
     return " ".join(str(error).split()) or type(error).__name__
 
 

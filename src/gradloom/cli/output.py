@@ -1,14 +1,14 @@
 """How the command line speaks: lines, tables, JSON, progress."""
 
 import contextlib
-import json
-import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from gradloom.json_file import json_text
 
 __all__ = ["ONE_LOGIT", "print_json", "progress_bar", "say", "say_card", "table", "working"]
 
@@ -41,19 +41,7 @@ def print_json(value: Any) -> None:
     A number that is not finite, which JSON does not have, is null.
     """
     # Plain print: rich would wrap and colour what a program is to read.
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, str | int | None):
-        return value
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    print(json_text(value), end="")
 
 
 def table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:

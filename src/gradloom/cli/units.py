@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.options import check_request
 from gradloom.rtl.catalog import find_unit, parse_settings
 
 from .app import app
-from .arguments import Json, Settings
+from .arguments import Json, Settings, usual_option
 from .output import print_json, say, table, working
 
 __all__ = ["quantize", "run"]
@@ -60,7 +61,7 @@ def _run_verb(
     source: Annotated[Path | None, typer.Option("--input", metavar="IN.npz", help="Arrays to feed.")] = None,
     output: Annotated[Path | None, typer.Option("--output", metavar="OUT.npz", help="Results of the unit.")] = None,
     settings: Settings = [],  # noqa: B006
-    simulator: Annotated[Simulator, typer.Option(help="Simulator of the RTL.")] = Simulator.verilator,
+    simulator: Annotated[Simulator | None, usual_option(help="Simulator of the RTL.", usual="verilator")] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Only list the arrays, their shapes and units.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -73,6 +74,9 @@ def _run_verb(
     found = find_unit(unit)
     given = parse_settings(settings)
     if describe:
+        check_request(
+            "with --describe, which runs nothing", needless={"input": source, "output": output, "simulator": simulator}
+        )
         described = describe_unit(found, given)
         if as_json:
             print_json(described)
@@ -88,7 +92,7 @@ def _run_verb(
             raise ValueError(f"--{name}: is needed (or --describe)")
     assert source is not None and output is not None
     with working(f"simulating {unit}", as_json):
-        result = run(unit, source, output, settings=given, simulator=simulator.value)
+        result = run(unit, source, output, settings=given, simulator=(simulator or Simulator.verilator).value)
     if as_json:
         print_json(result)
     else:

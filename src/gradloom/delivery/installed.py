@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.models.adapters.peft import RECORD, read_peft, read_record, write_peft, write_record
+from gradloom.models.files.kinds import what_is
 from gradloom.output import check_folder, grouped
 
 from .content import Content
@@ -11,7 +12,7 @@ from .keys import parse_keys, read_public
 from .manifest import DELTA, KEYS, WORDS
 from .package import Package, base_hash, open_package
 
-__all__ = ["check", "install_files", "read_content"]
+__all__ = ["check", "install_files", "read_content", "read_package"]
 
 #: A package is read whole; none of an adapter is larger.
 _MOST = 1 << 30
@@ -23,8 +24,11 @@ def read_content(folder: Path | str) -> Content:
     return Content(config, tensors)
 
 
-def _read(path: Path | str) -> bytes:
+def read_package(path: Path | str) -> bytes:
+    """Bytes of a package; a file of another kind is called what it is."""
     path = Path(path)
+    if kind := what_is(path):
+        raise ValueError(f"{path}: is {kind}")
     if path.stat().st_size > _MOST:
         raise ValueError(f"{path}: has {path.stat().st_size:,} bytes, at most {_MOST:,}; name a package")
     return path.read_bytes()
@@ -38,7 +42,7 @@ def _trusted(root: bytes, keys: Path | str | None, record: dict[str, Any]) -> tu
             raise ValueError(f"keys: version {known} of the key list is in use here; name it by --keys, or a later one")
         return {root}, set(), 0
     try:
-        package = open_package(_read(keys), [root])
+        package = open_package(read_package(keys), [root])
         if package.manifest.kind != KEYS:
             raise ValueError("kind: is an adapter; a key list is needed")
         trusted, revoked = parse_keys(package.payload)
@@ -65,7 +69,7 @@ def check(
     """
     record = (read_record(installed) if installed is not None else None) or {}
     trusted, revoked, keys_version = _trusted(read_public(trust), keys, record)
-    opened = open_package(_read(package), trusted, revoked)
+    opened = open_package(read_package(package), trusted, revoked)
     manifest = opened.manifest
     opened.check_config()
     if manifest.kind == KEYS or (manifest.kind == WORDS and base is None and installed is None):

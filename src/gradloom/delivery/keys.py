@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gradloom.output import check_file
+from gradloom.models.files.kinds import what_is
+from gradloom.output import check_file, room
 
 __all__ = ["Signer", "check_signature", "key_id", "make_keys", "parse_keys", "read_public", "read_signer", "write_keys"]
 
@@ -71,9 +72,15 @@ def make_keys(path: Path | str) -> dict[str, str]:
     secret, public = map(bytes, _monocypher().generate_signing_key_pair())
     path.parent.mkdir(parents=True, exist_ok=True)
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(number, "w", encoding="ascii") as file:
-        file.write(f"{_SECRET}{secret.hex()}\n")
-    other.write_text(f"{_PUBLIC}{public.hex()}\n", encoding="ascii")
+    try:
+        with room(path, path):
+            with os.fdopen(number, "w", encoding="ascii") as file:
+                file.write(f"{_SECRET}{secret.hex()}\n")
+            other.write_text(f"{_PUBLIC}{public.hex()}\n", encoding="ascii")
+    except BaseException:
+        path.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+        raise
     return {"secret": str(path), "public": str(other), "key": key_id(public).hex()}
 
 
@@ -81,11 +88,11 @@ def read_signer(path: Path | str) -> Signer:
     """The secret key of a file that only its owner can read or write."""
     path = Path(path)
     with path.open("rb") as file:
+        secret = _read_hex(path, file.read(200), _SECRET, 64)
         # The rights of the file that is open: its name may lead elsewhere a moment later.
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         if mode & 0o077:
             raise ValueError(f"key={path}: others may use it (mode {mode:o}), at most 600; chmod 600 {path}")
-        secret = _read_hex(path, file.read(200), _SECRET, 64)
     try:
         return Signer(secret)
     except ValueError as error:
@@ -101,6 +108,14 @@ def read_public(path: Path | str) -> bytes:
 def _read_hex(path: Path, content: bytes, prefix: str, size: int) -> bytes:
     text = content.decode("latin-1").strip()
     digits = text.removeprefix(prefix)
+    if text.startswith(other := _PUBLIC if prefix == _SECRET else _SECRET):
+        which, end = ("secret", "the name without .pub") if prefix == _SECRET else ("public", "the name with .pub")
+        raise ValueError(
+            f"key={path}: is a {other.split()[1]} key, a {which} one is needed: name that, {end} where gradloom "
+            f"keygen made both"
+        )
+    if kind := what_is(path):
+        raise ValueError(f"key={path}: is {kind}")
     if not text.startswith(prefix) or len(digits) != 2 * size or set(digits) - set("0123456789abcdef"):
         raise ValueError(
             f"key={path}: must be '{prefix}' and {2 * size} hexadecimal digits, one line; see gradloom keygen"

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS"]
+from .files.keys import shown
+
+__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS", "check_shapes"]
 
 #: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
 PROJECTIONS = {
@@ -33,6 +35,26 @@ _MOST = {
     "vocab": 1 << 22,
     "context": 1 << 24,
 }
+
+
+def check_shapes(shapes: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
+    """Refuses shapes and constants of a model that cannot be.
+
+    ``shapes``: fields of a :class:`LanguageModel`. ``names``: what a file calls those that have another name there.
+    """
+    named = {field: (names or {}).get(field, field) for field in shapes}
+    for field, most in _MOST.items():
+        value = shapes[field]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ValueError(f"{named[field]}={shown(value)}: must be an integer from 1 to {most}")
+    if shapes["heads"] % shapes["kv_heads"]:
+        raise ValueError(f"{named['kv_heads']}={shapes['kv_heads']}: must divide {named['heads']}={shapes['heads']}")
+    if shapes["head_dim"] % 2:
+        raise ValueError(f"{named['head_dim']}={shapes['head_dim']}: must be even, rotary positions turn pairs")
+    for field in ("rope_theta", "norm_eps"):
+        value = shapes[field]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+            raise ValueError(f"{named[field]}={shown(value)}: must be a number above 0 and below 1e12")
 
 
 @dataclass(frozen=True)
@@ -93,18 +115,7 @@ class LanguageModel:
     tied: bool
 
     def __post_init__(self) -> None:
-        for field, most in _MOST.items():
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{field}={value!r}: must be an integer from 1 to {most}")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads={self.kv_heads}: must divide heads={self.heads}")
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim={self.head_dim}: must be even, rotary positions turn pairs")
-        for field in ("rope_theta", "norm_eps"):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e12:
-                raise ValueError(f"{field}={value!r}: must be a number above 0 and below 1e12")
+        check_shapes(vars(self))
 
     @property
     def attention(self) -> int:

@@ -23,9 +23,10 @@ from gradloom.rtl.formats.blocks import (
 )
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape, pack_stream, unpack_stream
 
+from .files.checkpoint import open_checkpoint
 from .language import EMBEDDING, HEAD, Checkpoint, LanguageModel, small_parts
 
-__all__ = ["HEADS", "MANIFEST", "PackedModel", "QuantizedLinear", "quantize_linear", "write_pack"]
+__all__ = ["HEADS", "MANIFEST", "PackedModel", "QuantizedLinear", "model_of", "quantize_linear", "write_pack"]
 
 FORMAT, VERSION = "gradloom-weights", 1
 MANIFEST, WEIGHTS = "manifest.json", "weights.bin"
@@ -114,7 +115,7 @@ def write_pack(
                 )
         _align(file)
         manifest["bytes"] = file.tell()
-    text = json.dumps(manifest, indent=1) + "\n"
+    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
     (directory / MANIFEST).write_text(text, encoding="utf-8", newline="\n")
     return manifest
 
@@ -240,6 +241,23 @@ class PackedModel:
         entry = self._sections[name]
         values = np.frombuffer(data, np.dtype(entry["dtype"]).newbyteorder("<"))
         return values.astype(np.float32).reshape(entry["shape"])
+
+
+def model_of(base: Path | str) -> LanguageModel | None:
+    """The language model of a pack, or of a file or folder of weights.
+
+    None where ``base`` is none that we read. A damaged pack is refused.
+    """
+    try:
+        packed = read_json(Path(base) / MANIFEST)["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        packed = False
+    if packed:
+        return PackedModel(base).model
+    try:
+        return open_checkpoint(base).model
+    except ValueError:
+        return None
 
 
 def raw_parts(model: LanguageModel, head: str) -> Iterator[tuple[str, int]]:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from gradloom import __version__
+from gradloom.json_file import json_text
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
@@ -209,7 +209,7 @@ def _finetune(preset: Preset, options: Options, output: Path, tell: Progress) ->
     metrics["units"] = {**units(metrics), **preset.workload.units}
     with grouped(output, last="metrics.json") as stage:
         task.save(stage, outcome, metrics)
-        (stage / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        (stage / "metrics.json").write_text(json_text(metrics), encoding="utf-8")
     task.finish()
     return metrics
 

@@ -3,11 +3,11 @@
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradloom.options import Options
+from gradloom.options import Options, given
 from gradloom.preset import KINDS
 from gradloom.workload import Workload
 
@@ -33,10 +33,6 @@ def keywords() -> Iterator[inspect.Parameter]:
         types = kinds[0].takes.types()[name]
         union = functools.reduce(operator.or_, (*types[1:], type(None)), types[0])
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=union)
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,25 +88,25 @@ def finetune(
     gradloom.sim.run.counted.MismatchError
         Simulated RTL differs from its reference.
     """
-    given = _given(options)
-    asked = asked_for(preset, board=board, method=getattr(request, "method", given.get("method")))
+    known = given(options)
+    asked = asked_for(preset, board=board, method=getattr(request, "method", known.get("method")))
     name, workload = asked.preset.name, asked.preset.workload
     if not workload.can("prepare"):
         raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
     if asked.why is not None:
-        if "model" in given:
-            raise ValueError(f"model={given['model']}: must be left out, {preset} is the model")
+        if "model" in known:
+            raise ValueError(f"model={known['model']}: must be left out, {preset} is the model")
         # It has told the preset and is no option of it.
-        if "method" not in workload.takes.known() and given.get("method") in workload.methods:
-            del given["method"]
+        if "method" not in workload.takes.known() and known.get("method") in workload.methods:
+            del known["method"]
         if asked.model is not None:
-            given["model"] = asked.model
+            known["model"] = asked.model
     if request is None:
-        request = workload.options(name, given)
+        request = workload.options(name, known)
     elif not isinstance(request, workload.takes):
         raise ValueError(f"request={type(request).__name__}: must be {workload.takes.__name__} for {name}")
-    elif given:
-        raise ValueError(f"{next(iter(given))}: must be within request, which is given")
+    elif known:
+        raise ValueError(f"{next(iter(known))}: must be within request, which is given")
     from .driver import finetune as run
 
     result: dict[str, Any] = run(asked.preset, request, output=output, progress=progress)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.keys import shown
 from ..files.tensors import as_float32, open_safetensors, read_metadata, write_safetensors
 from ..files.unet import RANKS
 from .config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
@@ -133,7 +134,7 @@ def _config(header: Mapping[str, str], named: bool) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         raise ValueError(f"{_METADATA}: is not JSON; remove it from the file's header and give alpha") from None
     if not isinstance(held, dict):
-        raise ValueError(f"{_METADATA}: holds a {type(held).__name__}: expected an object")
+        raise ValueError(f"{_METADATA}: must be an object of JSON, not {shown(held)}")
     if named:
         config = {key.removeprefix(PREFIX): value for key, value in held.items() if key.startswith(PREFIX)}
     else:
@@ -141,7 +142,7 @@ def _config(header: Mapping[str, str], named: bool) -> dict[str, Any] | None:
     config = {"peft_type": "LORA", **config}
     with about(_METADATA):
         if config["peft_type"] != "LORA":
-            raise ValueError(f"peft_type={config['peft_type']!r}: must be 'LORA'")
+            raise ValueError(f"peft_type={shown(config['peft_type'])}: must be {shown('LORA')}")
         check_config(config, KINDS["LORA"])
     return config
 

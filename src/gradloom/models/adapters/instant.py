@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.keys import shown
 from ..language import LanguageModel
 from .config import scale_of
 from .lora import Adapter, adapter_of
@@ -103,7 +104,7 @@ def _adapters(
         raise ValueError(f"r={rank}: rank {wanted} is needed")
     layers = config.get("layers")
     if not isinstance(layers, list) or not layers or layers != list(range(len(layers))) or len(layers) > model.layers:
-        raise ValueError(f"{CONFIG}: layers={layers!r}: must be the first of {model.layers}, in order")
+        raise ValueError(f"{CONFIG}: layers={shown(layers)}: must be the first of {model.layers}, in order")
     expected = {key(layer, which) for layer in layers for which in "AB"}
     if expected != set(tensors):
         strange = sorted(expected ^ set(tensors))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..files.keys import shown
 from ..language import PROJECTIONS, LanguageModel, Linear
 from .config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
 from .peft import CONFIG, about, check_array, check_names, in_file, key, read_peft, representable, write_peft
@@ -218,12 +219,13 @@ def _adapters(
 ) -> dict[str, Adapter]:
     if kind_of(config) is DIRECT:
         raise ValueError(
-            f"{CONFIG}: {TOPOLOGY_KEY}={config[TOPOLOGY_KEY]!r}: is of a network of images, not of {model.name}"
+            f"{CONFIG}: {TOPOLOGY_KEY}={shown(config[TOPOLOGY_KEY])}: is of a network of images, not of {model.name}"
         )
     names = in_file(tensors, [each.name for each in model.linears])
     modules = targeted(config, [*names.values(), "lm_head"], names.values())
     if "lm_head" in modules:
-        raise ValueError(f"target_modules={config.get('target_modules')!r}: names lm_head, which has no adapter here")
+        named = shown(config.get("target_modules"))
+        raise ValueError(f"target_modules={named}: names lm_head, which has no adapter here")
     check_names(tensors, (key(name, which) for name in modules for which in "AB"), model.name)
     made = {}
     for linear in model.linears:

@@ -8,16 +8,18 @@ written as plain LoRA with B R in place of B, and R in files of its own.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..files.keys import shown
 from ..language import LanguageModel, Linear
 from .config import scale_of, targeted
 from .lora import Adapter, check_uniform, linears_of
 from .methods import LORA_XS
 from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
 
-__all__ = ["CORE", "CoreAdapter", "fresh_cores", "is_core", "load_cores", "plain_adapters", "save_cores"]
+__all__ = ["CORE", "CoreAdapter", "fresh_cores", "is_core", "load_cores", "plain_adapters", "read_cores", "save_cores"]
 
 #: Folder of R beside the plain adapter.
 CORE = "core"
@@ -160,11 +162,21 @@ def load_cores(
 
     :class:`ValueError` if they are of another method, model or rank.
     """
+    config, held = read_cores(folder, model, rank=rank)
+    linears = [each for each in model.linears if each.name in held]
+    made = _cores(linears, tensor, config["r"], scale_of(config), tell)
+    return {name: made[name].taking({"r": values}) for name, values in held.items()}
+
+
+def read_cores(
+    folder: str | Path, model: LanguageModel, *, rank: int | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Configuration and each R by its linear; see :func:`load_cores`."""
     kind = read_config(folder)["peft_type"]
     if kind != LORA_XS.peft_type:
         raise ValueError(
-            f"{folder}: peft_type={kind!r}: must be {LORA_XS.peft_type!r} for {LORA_XS.name}; name the folder {CORE} "
-            f"of its output"
+            f"{folder}: peft_type={shown(kind)}: must be {shown(LORA_XS.peft_type)} for {LORA_XS.name}; name the "
+            f"folder {CORE} of its output"
         )
     config, tensors = read_peft(folder)
     with about(folder):
@@ -177,6 +189,4 @@ def load_cores(
         check_names(tensors, keys.values(), model.name)
         for key in keys.values():
             check_array(key, tensors[key], (found, found))
-    linears = [each for each in model.linears if each.name in keys]
-    made = _cores(linears, tensor, found, scale_of(config), tell)
-    return {own: made[own].taking({"r": tensors[key].astype(np.float32)}) for own, key in keys.items()}
+    return config, {own: tensors[key].astype(np.float32) for own, key in keys.items()}

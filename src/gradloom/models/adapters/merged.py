@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..files.gguf import MAGIC, GgufCheckpoint, q8_0_blocks, q8_0_values, turned_pairs
+from ..files.tensors import write_safetensors
 from ..language import HEAD, LanguageModel
 from .lora import Adapter, Learnt
 from .lora_xs import CoreAdapter
@@ -136,15 +137,13 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
 
     Weights are float32, and there is no tokenizer.
     """
-    from safetensors.numpy import save_file
-
     model = merged.model
     names = [name for name in model.tensors if not (name == HEAD and model.tied)]
     tensors = {}
     for count, name in enumerate(names):
         tell(count, len(names), "writing")
-        tensors[name] = np.ascontiguousarray(merged.values(name), np.float32)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        tensors[name] = np.ascontiguousarray(merged.values(name), np.float32), "float32"
+    write_safetensors(folder / "model.safetensors", tensors)
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -164,4 +163,4 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
         "mlp_bias": False,
         "torch_dtype": "float32",
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")

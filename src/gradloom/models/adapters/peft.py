@@ -21,6 +21,7 @@ import numpy as np
 
 from gradloom.json_file import read_json
 
+from ..files.keys import shown
 from ..files.kinds import what_is
 from ..files.tensors import as_float32, open_safetensors
 from ..network import Network
@@ -149,11 +150,11 @@ def read_config(folder: str | Path, *kinds: str) -> dict[str, Any]:
         said = f"not JSON ({error}); is it truncated?" if kind is None else f"is {kind}"
         raise ValueError(f"{folder / CONFIG}: {said}") from None
     if not isinstance(config, dict):
-        raise ValueError(f"{folder / CONFIG}: holds a {type(config).__name__}: expected an object")
+        raise ValueError(f"{folder / CONFIG}: must be an object of JSON, not {shown(config)}")
     with about(folder / CONFIG):
         found = kind_of(config)
         if kinds and config["peft_type"] not in kinds:
-            raise ValueError(f"peft_type={config['peft_type']!r}: must be {' or '.join(map(repr, kinds))}")
+            raise ValueError(f"peft_type={shown(config['peft_type'])}: must be {' or '.join(map(shown, kinds))}")
         check_config(config, found)
     return config
 
@@ -306,12 +307,13 @@ def _adapters(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], network: Network
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if config.get(TOPOLOGY_KEY) != TOPOLOGY:
-        raise ValueError(f"{TOPOLOGY_KEY}={config.get(TOPOLOGY_KEY)!r}: expected {TOPOLOGY!r}")
+        raise ValueError(f"{TOPOLOGY_KEY}={shown(config.get(TOPOLOGY_KEY))}: expected {shown(TOPOLOGY)}")
     if config.get("gradloom_codes") not in CODES:
-        raise ValueError(f"gradloom_codes={config.get('gradloom_codes')!r}: must be one of {', '.join(CODES)}")
+        raise ValueError(f"gradloom_codes={shown(config.get('gradloom_codes'))}: must be one of {', '.join(CODES)}")
     if config.get("target_modules") != list(network.layer_names):
         raise ValueError(
-            f"target_modules={config.get('target_modules')!r}: {network.name} has {list(network.layer_names)}"
+            f"target_modules={shown(config.get('target_modules'))}: {network.name} has "
+            f"{shown(list(network.layer_names))}"
         )
     expected = {key(name, which) for name in network.layer_names for which in "AB"}
     if set(tensors) != expected:

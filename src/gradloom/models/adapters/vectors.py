@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.keys import shown
 from ..language import LanguageModel
 from .config import matching, targeted
 from .lora import layer_of
@@ -122,14 +123,15 @@ def _vectors(
     found = targeted(config, dict.fromkeys([*names.values(), *linears.values()]), linears.values())
     modules = {own: name for own, name in names.items() if name in found}
     if set(found) - set(modules.values()):
-        raise ValueError(f"target_modules={config.get('target_modules')!r}: must be of {', '.join(method.targets)}")
+        named = shown(config.get("target_modules"))
+        raise ValueError(f"target_modules={named}: must be of {', '.join(method.targets)}")
     if method is IA3:
         before = [name for name in modules.values() if name.endswith(".down_proj")]
         forward = matching(config, "feedforward_modules", modules.values())
         if forward != before:
             raise ValueError(
-                f"feedforward_modules={config.get('feedforward_modules')!r}: must be down_proj where it is a target, "
-                f"and nothing else"
+                f"feedforward_modules={shown(config.get('feedforward_modules'))}: must be down_proj where it is a "
+                f"target, and nothing else"
             )
     places = {own: next(iter(method.shapes(model, own, 1).items())) for own in modules}
     in_tensors = {own: name.replace(own, modules[own]) for own, (name, _) in places.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel, check_tensors, finite, of_vocabulary
+from ..language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
 from .keys import ANY, check_keys
 from .kinds import what_is
 
@@ -360,6 +360,21 @@ def _check_family(file: GgufFile) -> None:
         )
 
 
+#: Keys of the metadata, by the fields of a model.
+_KEYS = {
+    "hidden": "llama.embedding_length",
+    "inter": "llama.feed_forward_length",
+    "layers": "llama.block_count",
+    "heads": "llama.attention.head_count",
+    "kv_heads": "llama.attention.head_count_kv",
+    "head_dim": "llama.attention.key_length",
+    "vocab": "llama.vocab_size",
+    "context": "llama.context_length",
+    "rope_theta": "llama.rope.freq_base",
+    "norm_eps": "llama.attention.layer_norm_rms_epsilon",
+}
+
+
 class GgufCheckpoint:
     """A LLaMA model in a GGUF file; see :class:`~.language.Checkpoint`."""
 
@@ -371,28 +386,30 @@ class GgufCheckpoint:
         shapes = {name: file.tensors[own].shape for name, own in self.names.items()}
         hidden, heads = self._count("embedding_length"), self._count("attention.head_count")
         try:
-            self.model = LanguageModel(
-                name=path.name.removesuffix(GGUF_SUFFIX),
-                hidden=hidden,
-                inter=self._count("feed_forward_length"),
-                layers=self._count("block_count"),
-                heads=heads,
-                kv_heads=self._count("attention.head_count_kv", heads),
-                head_dim=self._count("attention.key_length", hidden // max(heads, 1)),
+            found: dict[str, Any] = {
+                "hidden": hidden,
+                "inter": self._count("feed_forward_length"),
+                "layers": self._count("block_count"),
+                "heads": heads,
+                "kv_heads": self._count("attention.head_count_kv", heads),
+                "head_dim": self._count("attention.key_length", hidden // max(heads, 1)),
                 # Tokens may be more than vocab_size says, or fewer where it counts rows without a token.
-                vocab=max(self._count("vocab_size", 0), len(file.get("tokenizer.ggml.tokens", list, []))),
-                context=self._count("context_length"),
-                rope_theta=file.get("llama.rope.freq_base", float, 10000.0),
+                "vocab": max(self._count("vocab_size", 0), len(file.get("tokenizer.ggml.tokens", list, []))),
+                "context": self._count("context_length"),
+                "rope_theta": file.get("llama.rope.freq_base", float, 10000.0),
                 # Written as float32; its shortest decimal is what the model was made with.
-                norm_eps=float(str(np.float32(file.get("llama.attention.layer_norm_rms_epsilon", float)))),
-                tied="lm_head.weight" not in shapes,
+                "norm_eps": float(str(np.float32(file.get("llama.attention.layer_norm_rms_epsilon", float)))),
+            }
+            check_shapes(found, _KEYS)
+            self.model = LanguageModel(
+                name=path.name.removesuffix(GGUF_SUFFIX), tied="lm_head.weight" not in shapes, **found
             )
         except ValueError as error:
             raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
         for key in ("rope.dimension_count", "attention.value_length"):
-            found = self._count(key, self.model.head_dim)
-            if found != self.model.head_dim:
-                raise ValueError(f"{path}: llama.{key}={found}: must be head_dim={self.model.head_dim}")
+            count = self._count(key, self.model.head_dim)
+            if count != self.model.head_dim:
+                raise ValueError(f"{path}: llama.{key}={count}: must be {self.model.head_dim}, the elements of a head")
         check_tensors(path, self.model, shapes)
 
     def _count(self, key: str, default: int | None = None) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.json_file import read_json
 
-from ..language import EMBEDDING, HEAD, LanguageModel, check_tensors, finite, of_vocabulary
+from ..language import EMBEDDING, HEAD, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
 from .keys import ANY, check_keys, shown
 from .kinds import what_is
 from .tensors import StoredTensor, as_float32, open_safetensors
@@ -24,6 +24,17 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 _PART = re.compile(r".*-(\d{5})-of-(\d{5})\.safetensors")
 #: Files of PyTorch's own format, which is not read.
 _PICKLED = ("pytorch_model*.bin", "consolidated*.pth", "*.bin", "*.pth", "*.pt")
+#: Keys of config.json, by the fields of a model that have other names.
+_KEYS = {
+    "hidden": "hidden_size",
+    "inter": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "vocab": "vocab_size",
+    "context": "max_position_embeddings",
+    "norm_eps": "rms_norm_eps",
+}
 #: Keys of config.json that are read and checked here.
 _HANDLED = frozenset(
     ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
@@ -115,6 +126,9 @@ class HuggingFaceCheckpoint:
         part = None if path.is_dir() else _PART.fullmatch(path.name)
         if part and int(part[2]) > 1:
             raise ValueError(f"{path}: is part {int(part[1])} of {int(part[2])} of a model: name the folder {folder}")
+        kind = what_is(path)
+        if kind not in (None, "a safetensors file"):
+            raise ValueError(f"{path}: is {kind}")
         self.model = _model(folder / CONFIG, folder.resolve().name)
         self._tensors: dict[str, StoredTensor] = {}
         for file in [path] if path.is_file() else _files(folder):
@@ -127,7 +141,7 @@ class HuggingFaceCheckpoint:
             head, embedding = (of_vocabulary(self.model, self._read(each)) for each in (HEAD, EMBEDDING))
             if not np.array_equal(head, embedding):
                 raise ValueError(
-                    f"{path}: tie_word_embeddings=True, but {HEAD} differs from {EMBEDDING}: set it to false, or "
+                    f"{path}: tie_word_embeddings=true, but {HEAD} differs from {EMBEDDING}: set it to false, or "
                     f"remove the tensor that is wrong"
                 )
 
@@ -153,7 +167,7 @@ def _files(folder: Path) -> list[Path]:
         names = sorted(set(index.values()))
         for name in names:
             if Path(name).name != name:
-                raise ValueError(f"{folder / INDEX}: weight_map names {name!r}: must be a file of the folder")
+                raise ValueError(f"{folder / INDEX}: weight_map names {shown(name)}: must be a file of the folder")
             if not (folder / name).is_file():
                 raise ValueError(
                     f"{folder / name}: no such file; it is one of {len(names)} parts that {INDEX} names: download it"
@@ -186,7 +200,7 @@ def _json(path: Path) -> dict[str, Any]:
         kind = what_is(path)
         raise ValueError(f"{path}: is {kind}" if kind else f"{path}: is not JSON ({error}); is it truncated?") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: holds a {type(content).__name__}: expected an object")
+        raise ValueError(f"{path}: must be an object of JSON, not {shown(content)}")
     return content
 
 
@@ -196,23 +210,23 @@ def _model(path: Path, name: str) -> LanguageModel:
         _check_family(config)
         check_keys(config, handled=_HANDLED, harmless=_HARMLESS)
         heads = config["num_attention_heads"]
-        model = LanguageModel(
-            name=name,
-            hidden=config["hidden_size"],
-            inter=config["intermediate_size"],
-            layers=config["num_hidden_layers"],
-            heads=heads,
-            kv_heads=_or(config.get("num_key_value_heads"), heads),
-            head_dim=_or(config.get("head_dim"), _quotient(config["hidden_size"], heads)),
-            vocab=config["vocab_size"],
-            context=config.get("max_position_embeddings", 2048),
-            rope_theta=_rope_theta(config),
-            norm_eps=config.get("rms_norm_eps", 1e-6),
-            tied=_tied(config),
-        )
+        shapes = {
+            "hidden": config["hidden_size"],
+            "inter": config["intermediate_size"],
+            "layers": config["num_hidden_layers"],
+            "heads": heads,
+            "kv_heads": _or(config.get("num_key_value_heads"), heads),
+            "head_dim": _or(config.get("head_dim"), _quotient(config["hidden_size"], heads)),
+            "vocab": config["vocab_size"],
+            "context": config.get("max_position_embeddings", 2048),
+            "rope_theta": _rope_theta(config),
+            "norm_eps": config.get("rms_norm_eps", 1e-6),
+        }
+        check_shapes(shapes, _KEYS)
+        model = LanguageModel(name=name, tied=_tied(config), **shapes)
         kinds = config.get("layer_types")
         if kinds is not None and kinds != ["full_attention"] * model.layers:
-            raise ValueError(f"layer_types={shown(kinds)}: must be 'full_attention' of all {model.layers} layers")
+            raise ValueError(f"layer_types={shown(kinds)}: must be full_attention of all {model.layers} layers")
         return model
     except KeyError as error:
         raise ValueError(f"{path}: has no {error.args[0]}") from None
@@ -240,7 +254,7 @@ def _rope_theta(config: Mapping[str, Any]) -> Any:
         if rope is None:
             continue
         if not isinstance(rope, dict) or any(rope.get(each, "default") != "default" for each in ("rope_type", "type")):
-            raise ValueError(f"{key}={shown(rope)}: rope_type must be 'default'; scaled positions are not supported")
+            raise ValueError(f"{key}={shown(rope)}: rope_type must be default; scaled positions are not supported")
         try:
             check_keys(rope, handled={"rope_theta"}, harmless=_ROPE)
         except ValueError as error:

@@ -4,6 +4,7 @@ A key that is ignored can change what a model computes. So each reader lists the
 change nothing, with the values for which that holds.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def check_keys(raw: Mapping[str, Any], *, handled: Collection[str], harmless: Ma
             )
         values = harmless[key]
         if values and not any(same(value, each) for each in values):
-            raise ValueError(f"{key}={shown(value)}: must be {values[0]!r}; other values are not supported")
+            raise ValueError(f"{key}={shown(value)}: must be {shown(values[0])}; other values are not supported")
 
 
 def is_empty(value: Any) -> bool:
@@ -57,8 +58,11 @@ def is_empty(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, cut where it is long."""
-    text = repr(value)
+    """A value in a message as JSON has it, cut where it is long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

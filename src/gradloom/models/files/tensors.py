@@ -105,4 +105,4 @@ def write_safetensors(path: Path, tensors: dict[str, tuple[np.ndarray, str]]) ->
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with staged_file(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text + b"".join(chunks))
+        file.writelines([len(text).to_bytes(8, "little") + text, *chunks])

@@ -153,8 +153,9 @@ def find_unet(source: Path | str) -> UNet:
         raw = read_json(path)
     except (OSError, ValueError) as error:
         kind = what_is(path)
+        why = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
-            f"{path}: is {kind}" if kind else f"{path}: cannot be read as a configuration: {error}"
+            f"{path}: is {kind}" if kind else f"{path}: cannot be read as a configuration: {why}"
         ) from None
     if not isinstance(raw, dict):
         raise ValueError(f"{path}: must be an object of JSON")
@@ -167,11 +168,11 @@ def find_unet(source: Path | str) -> UNet:
 def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
     """The UNet of a configuration's keys, with diffusers' defaults."""
     if raw.get("_class_name", _CLASS) != _CLASS:
-        raise ValueError(f"_class_name={shown(raw['_class_name'])}: must be {_CLASS!r}")
+        raise ValueError(f"_class_name={shown(raw['_class_name'])}: must be {shown(_CLASS)}")
     # None is a value of its own here: a UNet without a middle, for one.
     for key, value in FIXED.items():
         if not same(raw.get(key, value), value):
-            raise ValueError(f"{key}={shown(raw[key])}: must be {value!r}; other values are not built")
+            raise ValueError(f"{key}={shown(raw[key])}: must be {shown(value)}; other values are not built")
     check_keys(raw, handled=HANDLED | FIXED.keys(), harmless=HARMLESS)
     channels = _counts("block_out_channels", raw.get("block_out_channels", [320, 640, 1280, 1280]))
     if not 1 <= len(channels) <= 8:
@@ -194,7 +195,7 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
             raise ValueError(f"{key}: must be a list of {count} names, one a level")
         for each in types:
             if each not in known:
-                raise ValueError(f"{key}={each}: must be one of {', '.join(known)}")
+                raise ValueError(f"{key}={shown(each)}: must be one of {', '.join(known)}")
 
     def a_level(key: str, default: int) -> tuple[int, ...]:
         given = raw.get(key, default)
@@ -235,8 +236,8 @@ def parsed(name: str, raw: Mapping[str, Any]) -> UNet:
 def _counts(key: str, values: Any) -> tuple[int, ...]:
     """A list of positive integers."""
     if not isinstance(values, list):
-        raise ValueError(f"{key}={values!r}: must be a list of integers")
+        raise ValueError(f"{key}={shown(values)}: must be a list of integers")
     for each in values:
         if isinstance(each, bool) or not isinstance(each, int) or not 1 <= each <= 1 << 16:
-            raise ValueError(f"{key}={each!r}: must be an integer from 1 to {1 << 16}")
+            raise ValueError(f"{key}={shown(each)}: must be an integer from 1 to {1 << 16}")
     return tuple(values)

@@ -52,7 +52,10 @@ def load_network(path: Path | str) -> RecurrentNetwork:
         return load_recurrent(path)
     if not (path / "network.json").is_file():
         raise ValueError(f"{path}: it has no network.json; name an .onnx file, or a folder that gradloom import wrote")
-    told = read_json(path / "network.json")
+    try:
+        told = read_json(path / "network.json")
+    except ValueError as error:
+        raise ValueError(f"{path / 'network.json'}: is not JSON ({error}); is it truncated?") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         found = told.get("format") if isinstance(told, dict) else None
         raise ValueError(f"{path / 'network.json'}: format={found}: must be {FORMAT}; import the network again")
@@ -78,7 +81,7 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
     told = {"format": FORMAT, "network": _packed(network, "network", arrays)}
     with staged(folder, verb="import") as stage:
         for name, value in (("network.json", told), ("report.json", summary(network))):
-            (stage / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+            (stage / name).write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         np.savez(stage / "network.npz", **arrays)  # type: ignore[arg-type]
 
 

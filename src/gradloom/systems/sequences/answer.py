@@ -1,6 +1,6 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from gradloom.models.sequences import check_sequences
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
 
-__all__ = ["CellRun", "check_fits", "check_request", "infer_sequences", "real_front", "real_states"]
+__all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_states"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
@@ -43,19 +43,6 @@ class CellRun:
 
 #: Runs a network on codes of its input; options ``every`` and ``stream``.
 Runner = Callable[..., CellRun]
-
-
-def check_request(where: str, needed: Mapping[str, Any], needless: Mapping[str, Any]) -> None:
-    """Refuses missing options and options that have no meaning.
-
-    An option of ``needed`` is None, or one of ``needless`` is not; ``where`` ends both messages.
-    """
-    for name, value in needed.items():
-        if value is None:
-            raise ValueError(f"{name}: must be given {where}")
-    for name, value in needless.items():
-        if value is not None:
-            raise ValueError(f"{name}={value}: must be left out {where}")
 
 
 def infer_sequences(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.recurrent.network import RecurrentNetwork
+from gradloom.options import check_request
 from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
@@ -15,7 +16,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 
-from .answer import CellRun, check_request, infer_sequences
+from .answer import CellRun, infer_sequences
 from .program.image import CellImage
 from .program.program import CellConfig, CellProgram, CellSetup
 
@@ -40,7 +41,9 @@ def infer(
 
     With ``rtl``, all convolutions in front but the last are computed by the reference.
     """
-    check_request(f"with {preset.name}", {"model": model, "data": data}, {"adapter": adapter, "angle": angle})
+    check_request(
+        f"with {preset.name}", needed={"model": model, "data": data}, needless={"adapter": adapter, "angle": angle}
+    )
     assert model is not None and data is not None
     chosen = Design(preset, design)
     config = chosen.preset.config

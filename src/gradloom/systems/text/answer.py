@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.instant import holds_instant, load_instant
-from gradloom.models.adapters.lora import Learnt, load_lora
-from gradloom.models.adapters.lora_xs import load_cores
-from gradloom.models.adapters.methods import LORA_XS
-from gradloom.models.adapters.vectors import load_vectors, peft_method
+from gradloom.models.adapters.learnt import load_learnt
+from gradloom.models.adapters.lora import Learnt
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.preset import Preset
 from gradloom.systems.driver import Progress
@@ -46,12 +44,7 @@ def greedy(
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
     """Adapters or vectors of a folder."""
-    method, model = peft_method(folder), checkpoint.model
-    if method is LORA_XS:
-        return load_cores(folder, model, checkpoint.tensor)
-    if method is None or method.ranked:
-        return load_lora(folder, model)
-    return load_vectors(folder, model, method)
+    return load_learnt(folder, checkpoint.model, checkpoint.tensor)
 
 
 def generate_text(

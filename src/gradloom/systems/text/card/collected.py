@@ -4,7 +4,6 @@ Beside them lie ``optimizer.safetensors`` with AdamW's moments as torch has them
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,10 @@ import numpy as np
 from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_header, read_section, section_of
 from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
+from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter, save_lora
 from gradloom.models.adapters.peft import key
+from gradloom.models.files.tensors import write_safetensors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.tiles import untile_moments, untile_rows
 
@@ -130,13 +131,11 @@ def collected_files(found: Collected, folder: Path) -> dict[str, Any]:
 
     Returns the log with the number of parameters.
     """
-    from safetensors.numpy import save_file
-
     adapters = found.adapters()
     save_lora(folder, found.model, adapters)
     moments = found.moments()
     if moments:
-        save_file(moments, os.fspath(folder / OPTIMIZER))
+        write_safetensors(folder / OPTIMIZER, {name: (values, "float32") for name, values in moments.items()})
     log = found.log()
-    (folder / LOG).write_text(json.dumps(log, indent=2) + "\n", encoding="utf-8")
+    (folder / LOG).write_text(json_text(log), encoding="utf-8")
     return log | {"parameters": sum(part.size for each in adapters.values() for part in each.parts.values())}

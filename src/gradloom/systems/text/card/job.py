@@ -13,6 +13,7 @@ from gradloom.firmware.card import DELIVERY, KEPT, NOTE, Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, ResultKind
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
+from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter
 from gradloom.output import grouped
 from gradloom.program.descent import AdamW
@@ -308,7 +309,7 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
             "sections": sections,
             "memory": dict(job.memory),
         }
-        (stage / "job.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        (stage / "job.json").write_text(json_text(told), encoding="utf-8")
     return told
 
 
