@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,8 @@ def _packed(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"items": {key: _packed(each, f"{name}.{key}", arrays) for key, each in value.items()}}
     if isinstance(value, tuple):
         return [_packed(each, f"{name}.{number}", arrays) for number, each in enumerate(value)]
-    return value
+    # JSON has finite numbers alone.
+    return {"number": f"{value}"} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _unpacked(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -150,6 +152,8 @@ def _unpacked(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return tuple(_unpacked(each, arrays) for each in value)
     if not isinstance(value, dict):
         return value
+    if "number" in value:
+        return float(value["number"])
     if "array" in value:
         return arrays[value["array"]]
     if "items" in value:
