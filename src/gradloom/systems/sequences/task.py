@@ -18,7 +18,15 @@ from gradloom.models.recurrent.host import seen
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_head, scales_for, sizes_of, tap_network
-from gradloom.models.sequences import SequenceSet, check_sequences, fold_of, load_sequences, spar_model, spar_person
+from gradloom.models.sequences import (
+    SequenceSet,
+    check_sequences,
+    fold_of,
+    load_sequences,
+    spar_model,
+    spar_person,
+    taken,
+)
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.driver import Job, Outcome, Progress
@@ -143,10 +151,10 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
     classes = len(check_head(recurrent).bias)
     if asked.data is None:
         data, name = spar_person(person), f"person={person}"
-        if (recurrent.channels, classes) != (data.channels, data.classes):
+        if recurrent.tokens or (recurrent.channels, classes) != (data.channels, data.classes):
             raise ValueError(
-                f"model={asked.model}: takes {recurrent.channels} channels and has {classes} classes, the shipped "
-                f"recordings {data.channels} and {data.classes}; give --data"
+                f"model={asked.model}: takes {taken(recurrent.channels, recurrent.tokens)} and has {classes} classes, "
+                f"the shipped recordings {taken(data.channels, 0)} and {data.classes}; give --data"
             )
     else:
         data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens)
