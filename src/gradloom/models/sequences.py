@@ -71,7 +71,7 @@ class SequenceSet:
             object.__setattr__(self, y, np.asarray(getattr(self, y), np.int64))
         if self.x_train.shape[1] != self.x_test.shape[1]:
             raise ValueError(
-                f"x_test has sequences of {self.x_test.shape[1]} steps: x_train has {self.x_train.shape[1]}"
+                f"x_test has sequences of {some(self.x_test.shape[1], 'step')}: x_train has {self.x_train.shape[1]}"
             )
 
 

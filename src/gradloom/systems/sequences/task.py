@@ -34,6 +34,7 @@ from gradloom.systems.images.mathematics import Cache, accuracy, adapter_logits,
 from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.task import ImageTask, IntegerImageTask
+from gradloom.words import some
 
 from .answer import check_fits, real_front, real_states
 from .program.image import CellImage
@@ -108,7 +109,8 @@ def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
         steps = layer.steps(steps)
     if steps < QUARTERS:
         raise ValueError(
-            f"{name}: its sequences have {x.shape[1]} steps, {steps} of them at the cell: at least {QUARTERS}, one a "
+            f"{name}: its sequences have {some(x.shape[1], 'step')}, {steps} of them at the cell: at least "
+            f"{QUARTERS}, one a "
             "quarter"
         )
 
