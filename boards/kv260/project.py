@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
-#: What the ports of the processing system take.
+#: What an AXI port of the processing system takes: F_AXICLK of AMD's data sheet DS925, "PS-PL Interface Performance".
 _MOST_MHZ = 333
 
 
@@ -36,7 +36,9 @@ def check(board: Board, preset: Preset) -> None:
     """
     mhz = preset.config.clock_mhz
     if mhz > _MOST_MHZ:
-        raise ValueError(f"clock_mhz={mhz}: must be at most {_MOST_MHZ} on {board.name}, as its memory port's clock")
+        raise ValueError(
+            f"clock_mhz={mhz}: must be at most {_MOST_MHZ} on {board.name}, the clock of an AXI port (DS925)"
+        )
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:

@@ -431,7 +431,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
 @pytest.mark.parametrize(
     "content, named",
     [
-        (b"a", "has 1 tokens, a window of seq=64 needs at least 64; give a longer text\n"),
+        (b"a", "has 1 token, a window of seq=64 needs at least 64; give a longer text\n"),
         (b"", "has 0 tokens"),
         (b"a\xff", "not UTF-8"),
     ],

@@ -20,6 +20,7 @@ from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import Shape
 from gradloom.systems.text.fit import Misfit, machine_misfits
 from gradloom.systems.text.program.packed import STORES
+from gradloom.words import some
 
 __all__ = ["METHODS", "Candidate", "Choice", "candidates", "first_layers"]
 
@@ -87,7 +88,7 @@ class Candidate:
         }
 
     def __str__(self) -> str:
-        return f"{self.learns}, {self.store}, {self.seq} tokens x {self.accumulate}"
+        return f"{self.learns}, {self.store}, {some(self.seq, 'token')} x {self.accumulate}"
 
     @property
     def learns(self) -> str:

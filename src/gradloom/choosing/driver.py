@@ -25,6 +25,7 @@ from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.fit import DoesNotFit, machine_misfits, refuse
 from gradloom.systems.text.mathematics import FloatModel
 from gradloom.systems.text.task import Quantized, build_quickest
+from gradloom.words import some
 
 from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates
@@ -230,7 +231,7 @@ def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Spl
 def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
     """Why no candidate is left, and the nearest one."""
     near = nearest(offers, asked.budget)
-    what = f"{near.candidate}, {near.steps} steps"
+    what = f"{near.candidate}, {some(near.steps, 'step')}"
     return refusal(near, what, len(offers), asked.budget, time="ms", memory="MB")
 
 

@@ -28,6 +28,7 @@ from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.program.sizes import SizeError
 from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
+from gradloom.words import some
 
 from .budgets import Budget, refusal, shortfalls
 from .finalists import ranked
@@ -165,7 +166,8 @@ def _request(
     check_shape("x_train", dataset.x_train, network)
     if len(dataset.x_train) < _LEAST:
         raise ValueError(
-            f"data={data}: {len(dataset.x_train)} images in x_train, must be at least {_LEAST} to hold a part out"
+            f"data={data}: {some(len(dataset.x_train), 'image')} in x_train, must be at least {_LEAST} to hold "
+            f"a part out"
         )
     return _Request(
         model=model,

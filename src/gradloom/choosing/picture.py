@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.words import some
+
 __all__ = ["plot_choice"]
 
 #: The line of the loss before stands where it is at most so many times the finalists' spread away.
@@ -57,7 +59,7 @@ def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
         left.xaxis.set_minor_locator(NullLocator())
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     left.set_title(
-        f"{result['model']} on {result['board']}: {result['candidates']} candidates", loc="left", fontsize=10
+        f"{result['model']} on {result['board']}: {some(result['candidates'], 'candidate')}", loc="left", fontsize=10
     )
     left.legend(frameon=False, fontsize=8)
     before, losses = result["held_out_before"], [row["held_out"] for row in rows]

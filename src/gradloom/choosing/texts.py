@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gradloom.models.files.texts import read_text
 from gradloom.models.files.tokenizer import Tokenizer
+from gradloom.words import some
 
 __all__ = ["Split", "split"]
 
@@ -35,7 +36,8 @@ def split(text: Path, tokenizer: Tokenizer, seq: int) -> Split:
         most = len(tokens) // 2
         shorter = f", or give --seq {most}" if most >= 2 else ""
         raise ValueError(
-            f"text={text}: has {len(tokens)} tokens, seq={seq} needs at least {2 * seq}, a window to learn from and "
+            f"text={text}: has {some(len(tokens), 'token')}, seq={seq} needs at least {2 * seq}, a window to "
+            f"learn from and "
             f"one that is held out; give a longer text{shorter}"
         )
     learnt, rest = tokens[: len(tokens) - held], tokens[len(tokens) - held :]

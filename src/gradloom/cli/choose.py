@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from gradloom.output import claimed
+from gradloom.words import some
 
 from .app import app
 from .arguments import Json
@@ -225,7 +226,8 @@ def _say_choice(result: dict[str, Any], output: Path) -> None:
         rows,
         tuple(rows[0]),
         False,
-        title=f"{result['model']} on {result['board']}: {result['within']} of {result['candidates']} candidates are "
+        title=f"{result['model']} on {result['board']}: {result['within']} of "
+        f"{some(result['candidates'], 'candidate')} are "
         f"within the budgets; held-out loss before: {result['held_out_before']:.4f}",
     )
     first, *others = result["finalists"]
@@ -255,9 +257,9 @@ def _why(first: dict[str, Any], others: Sequence[dict[str, Any]], before: float)
     if first["held_out"] is None or first["held_out"] >= before:
         return "no finalist learnt anything of the held-out part; the first fell least behind"
     if "short_epochs" in first:
-        unit = f"nats an image in {first['short_epochs']} epochs"
+        unit = f"nats an image in {some(first['short_epochs'], 'epoch')}"
     else:
-        unit = f"nats a token in {first['short_steps']} steps"
+        unit = f"nats a token in {some(first['short_steps'], 'step')}"
     why = f"the cheapest of those that learn best: held-out loss falls by {before - first['held_out']:.4f} {unit}"
     if not others:
         return why + "; no other finalist"

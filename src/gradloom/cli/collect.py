@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.words import some
+
 from .app import app
 from .arguments import Baud, Json
 from .cards import any_card, name_of
@@ -78,6 +80,6 @@ def _collect_verb(
     last = next((loss for loss in reversed(result["loss"]) if loss is not None), None)
     loss = "" if last is None else f", last loss {last:.4f} nats a token"
     say(
-        f"{output}: {result['model']} after {result['steps']:,} of {result['of']:,} steps, "
+        f"{output}: {result['model']} after {result['steps']:,} of {some(result['of'], 'step')}, "
         f"{result['parameters']:,} parameters{loss}"
     )

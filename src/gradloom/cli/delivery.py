@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.words import some
+
 from .app import app
 from .arguments import Json
 from .cards import card_file
@@ -237,7 +239,7 @@ def _keys_verb(
 ) -> None:
     """Sign a list of trusted and revoked keys."""
     result = keys(output, key=key, version=version, trust=trust, revoke=revoke)
-    _say(result, as_json, f"{output}: {result['trusted']} keys trusted, {result['revoked']} revoked")
+    _say(result, as_json, f"{output}: {some(result['trusted'], 'key')} trusted, {result['revoked']} revoked")
 
 
 @app.command("sign", epilog="Example: gradloom sign run --base packed --key root.key --version 1 -o run.pkg")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gradloom.preset import find_preset
+from gradloom.words import some
 
 from .app import app
 from .arguments import Json, PresetName
@@ -202,4 +203,4 @@ def _generate_images_verb(
     if as_json:
         print_json(result)
     else:
-        say(f"{count} pictures are in {output}")
+        say(f"{output} has {some(count, 'picture')}")

@@ -11,6 +11,7 @@ import typer
 from gradloom.options import check_request
 from gradloom.preset import Preset, find_preset
 from gradloom.rtl.catalog import parse_settings
+from gradloom.words import some
 
 from .app import app
 from .arguments import Json, Settings, usual_option
@@ -111,7 +112,7 @@ def _measured(
         request, facts = board_request(
             preset, design=design, samples=samples, repeats=repeats, scratch=Path(folder), tell=tell
         )
-    tell(0, 0, f"measuring {repeats} runs on {host}")
+    tell(0, 0, f"measuring {some(repeats, 'run')} on {host}")
     return {
         "preset": preset.name,
         "host": host,
@@ -123,8 +124,10 @@ def _measured(
 def _show_measured(result: Mapping[str, Any]) -> None:
     low, high = result["cycles"]
     say(
-        f"[bold]{result['preset']}[/bold] on {result['host']}: {result['repeats']} runs of {result['samples']:,} "
-        f"samples, {result['epochs']} epochs, in {result['seconds']:.2f} s, {result['samples_of_sensor']} of the sensor"
+        f"[bold]{result['preset']}[/bold] on {result['host']}: {some(result['repeats'], 'run')} of "
+        f"{result['samples']:,} "
+        f"samples, {some(result['epochs'], 'epoch')}, in {result['seconds']:.2f} s, "
+        f"{result['samples_of_sensor']} of the sensor"
     )
     say(f"cycles of a run: {low:,} to {high:,}; forecast {result['forecast_cycles']:,}")
     say(

@@ -22,6 +22,7 @@ from gradloom.json_file import json_text, read_json
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
 from gradloom.rtl.shell import registers
+from gradloom.words import some
 
 from .app import app
 from .arguments import Json, Settings, TrustedKey, usual_option
@@ -375,13 +376,13 @@ def _generate_verb(
         print_json(report)
         return
     say(
-        f"[bold]{report['name']}[/bold] is in {output}: {len(report['modules'])} modules, "
+        f"[bold]{report['name']}[/bold] is in {output}: {some(len(report['modules']), 'module')}, "
         f"{report['bytes']:,} bytes of Verilog"
     )
     if "sizes" in report:
         sizes, chosen = report["sizes"], report["sizes"]["chosen"]
         say(
-            f"sizes for {sizes['network']} at rank {sizes['rank']}, {sizes['samples']:,} images: "
+            f"sizes for {sizes['network']} at rank {sizes['rank']}, {some(sizes['samples'], 'image')}: "
             + (
                 ", ".join(
                     f"{name}={each['value']} ({each['for']}; preset: {each['preset']})" for name, each in chosen.items()
@@ -407,7 +408,7 @@ def _generate_verb(
         work, forecast = report["workload"], report["forecast"]
         say(
             f"forecast: {forecast['cycles']:,} cycles ({forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} "
-            f"MHz) for {work['epochs']} epochs of {work['samples']:,} images; memory map in report.json"
+            f"MHz) for {some(work['epochs'], 'epoch')} of {some(work['samples'], 'image')}; memory map in report.json"
             if forecast
             else f"no forecast: {report['reason']}"
         )

@@ -11,6 +11,7 @@ import typer
 
 from gradloom.options import check_request, given
 from gradloom.preset import find_preset
+from gradloom.words import some
 
 from .app import app
 from .arguments import Baud, Json, usual_option
@@ -287,7 +288,7 @@ def _infer_verb(
     if port is not None:
         print(f"{prompt}{result['text']}")
         print(
-            f"({len(result['tokens'])} tokens by the board, adapter {result['adapter']}; of a token, at most "
+            f"({some(len(result['tokens']), 'token')} by the board, adapter {result['adapter']}; of a token, at most "
             f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",
             file=sys.stderr,
         )
@@ -296,9 +297,10 @@ def _infer_verb(
         say(ONE_LOGIT)
     accuracy, steps = result.get("accuracy"), result.get("steps")
     if steps is None:
-        text = f"{len(result['labels'])} images labelled"
+        text = f"{some(len(result['labels']), 'image')} labelled"
     else:
-        text = f"{result['sequences']:,} sequences of {steps:,} steps {'labelled' if 'labels' in result else 'run'}"
+        text = f"{some(result['sequences'], 'sequence')} of {some(steps, 'step')} "
+        f"{'labelled' if 'labels' in result else 'run'}"
     say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
     if "labels" in result and output is None:
         _say_labels(result["labels"])
@@ -386,4 +388,4 @@ def _generate_text_verb(
         print_json(result)
         return
     print(result["prompt"] + result["text"])
-    print(f"({len(result['tokens'])} tokens by the float reference, weights in NF4)", file=sys.stderr)
+    print(f"({some(len(result['tokens']), 'token')} by the float reference, weights in NF4)", file=sys.stderr)

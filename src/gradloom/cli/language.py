@@ -8,6 +8,7 @@ import typer
 
 from gradloom.options import check_request, given
 from gradloom.preset import PRESETS, find_preset, find_workload
+from gradloom.words import some
 
 from .app import app
 from .arguments import BITS, HEAD, Bits, Head, Json, Model, usual_option
@@ -354,7 +355,7 @@ def _say_plan(result: dict[str, Any]) -> None:
         ("memory", "bytes"),
         False,
         title=f"{result['model']} on {result['board']}, "
-        f"{learns}, {result['seq']} tokens, "
+        f"{learns}, {some(result['seq'], 'token')}, "
         f"{result['bits']}-bit, {result['optimizer']}",
     )
     say(
@@ -364,7 +365,7 @@ def _say_plan(result: dict[str, Any]) -> None:
     if "cache" in result:
         cache = result["cache"]
         say(
-            f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{cache['texts']:,} texts[/bold] fit"
+            f"forward cache: {cache['bytes_per_text']:,} bytes a text, [bold]{some(cache['texts'], 'text')}[/bold] fit"
             + (
                 f"; of the frozen model, a step reads {cache['base_bytes']:,} bytes in the first epoch and "
                 f"{cache['base_bytes_later']:,} later"

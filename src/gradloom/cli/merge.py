@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.words import some
+
 from .app import app
 from .arguments import Json
 from .output import print_json, progress_bar, say
@@ -90,4 +92,7 @@ def _merge_verb(
         if weights == "f32"
         else f"rounding changes the linears by {result['error']:.2%} (root mean square)"
     )
-    say(f"{output}: {result['model']} with {result['learnt']} adapters merged, {result['bytes']:,} bytes; {lost}")
+    say(
+        f"{output}: {result['model']} with {some(result['learnt'], 'adapter')} merged, {result['bytes']:,} "
+        f"bytes; {lost}"
+    )

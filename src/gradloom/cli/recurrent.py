@@ -149,9 +149,11 @@ def _import_verb(
     if as_json:
         print_json(told)
         return
+    from gradloom.models.sequences import taken
+
     convolutions = len(told["convolutions"])
     say(
-        f"{told['name']}: {told['channels']} channels, "
+        f"{told['name']}: {taken(told['channels'], told['tokens'])}, "
         + (f"{convolutions} convolution{'s' * (convolutions > 1)}, " if convolutions else "")
         + f"{told['kind']} of {told['hidden']} with {told['inputs']} inputs"
         + (f", {told['classes']} classes" if told["classes"] else "")

@@ -12,6 +12,7 @@ import typer
 from gradloom.preset import KNOWN, PRESETS, Preset
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import finetune
+from gradloom.words import some
 
 from .app import app
 from .arguments import Asked, Board, Json
@@ -93,7 +94,7 @@ app.command(
 def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     """Prints the results of a fine-tune, or the contents of its card."""
     if "card_bytes" in metrics:
-        what = f"{metrics['model']}, {metrics['steps']} steps of {metrics['tokens']} tokens"
+        what = f"{metrics['model']}, {some(metrics['steps'], 'step')} of {some(metrics['tokens'], 'token')}"
         say_card(metrics["sections"], output / "card.img", what, metrics["card_bytes"])
         say(
             f"the board needs {metrics['memory_bytes']:,} bytes of memory. Offsets and fraction bits are in "
@@ -110,17 +111,19 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     else:
         after = "not finite" if metrics["loss_after"] is None else f"{metrics['loss_after']:.4f}"
         say(
-            f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after {metrics['steps']} steps; results "
+            f"loss {metrics['loss_before']:.4f} before, [bold]{after}[/bold] after "
+            f"{some(metrics['steps'], 'step')}; results "
             f"are in {output}"
         )
     if metrics.get("tokens_left_out"):
         say(
-            f"windows of {metrics['seq']} tokens: {metrics['windows']:,}; the last {metrics['tokens_left_out']:,} of "
-            f"the text's {metrics['tokens']:,} tokens are left out"
+            f"windows of {some(metrics['seq'], 'token')}: {metrics['windows']:,}; the last "
+            f"{metrics['tokens_left_out']:,} of "
+            f"the text's {some(metrics['tokens'], 'token')} are left out"
         )
     clipped = metrics.get("saturated") or (metrics.get("health") or {}).get("saturated")
     if clipped:
-        say(f"{clipped:,} words clipped")
+        say(f"{some(clipped, 'word')} clipped")
     if metrics["cycles"]:
         cycles, mhz = metrics["cycles"]["total"], metrics["clock_mhz"]
         said = counted(cycles, metrics["forecast"]["total"])

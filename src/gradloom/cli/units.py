@@ -9,6 +9,7 @@ import typer
 
 from gradloom.options import check_request
 from gradloom.rtl.catalog import find_unit, parse_settings
+from gradloom.words import some
 
 from .app import app
 from .arguments import Json, Settings, usual_option
@@ -100,7 +101,7 @@ def _run_verb(
             f"{result['cycles']:,} cycles; "
             + (f"{100 * result['utilisation']:.1f} % of PE cycles used; " if "utilisation" in result else "")
             + (
-                f"equal to the reference in {result['words']:,} words"
+                f"equal to the reference in {some(result['words'], 'word')}"
                 if result["equal"]
                 else f"[red]differs from the reference[/red] in {', '.join(result['differing'])}"
             )

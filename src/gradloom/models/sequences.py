@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gradloom.words import some
+
 from .files.archive import read_npz
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "spar_model",
     "spar_person",
     "spar_windows",
+    "taken",
 ]
 
 DATA = Path(__file__).parent / "data"
@@ -68,7 +71,7 @@ class SequenceSet:
             object.__setattr__(self, y, np.asarray(getattr(self, y), np.int64))
         if self.x_train.shape[1] != self.x_test.shape[1]:
             raise ValueError(
-                f"x_test has sequences of {self.x_test.shape[1]} steps: x_train has {self.x_train.shape[1]}"
+                f"x_test has sequences of {some(self.x_test.shape[1], 'step')}: x_train has {self.x_train.shape[1]}"
             )
 
 
@@ -90,10 +93,15 @@ def check_sequences(name: str, x: np.ndarray, channels: int, tokens: int = 0) ->
     if x.ndim != 3 or not x.size:
         raise ValueError(f"{name} has shape {list(x.shape)}: expected [n, steps, channels], none of them 0")
     if x.shape[2] != channels:
-        raise ValueError(f"{name} has {x.shape[2]} channels: the network takes {channels}")
+        raise ValueError(f"{name} has {some(x.shape[2], 'channel')}: the network takes {channels}")
     if not np.isfinite(x).all():
         at = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
         raise ValueError(f"{name}{list(at)} is {x[at]}: it must be finite")
+
+
+def taken(channels: int, tokens: int) -> str:
+    """What a network takes, in words; ``tokens``: rows of its table."""
+    return f"tokens from 0 to {tokens - 1}" if tokens else some(channels, "channel")
 
 
 def _check_classes(name: str, y: np.ndarray, count: int, classes: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gradloom.systems.plots import GREY, INK, LINE, SOFT, save
+from gradloom.words import some
 
 from .run import pareto
 
@@ -44,7 +45,7 @@ def plot_pareto(path: Path | BinaryIO, rows: Sequence[Mapping[str, str]]) -> Non
             _front(right, points, "accuracy", "accuracy by the reference, %", sign=-1, factor=100)
         else:
             _front(right, points, "memory_bytes", "memory, MB", factor=1e-6)
-        left.set_title(f"{preset}: {len(points)} points", fontsize=10, color=INK, loc="left")
+        left.set_title(f"{preset}: {some(len(points), 'point')}", fontsize=10, color=INK, loc="left")
     save(figure, path)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradloom.words import some
+
 __all__ = ["MOST_CLIPPED", "UNITS", "units", "units_table", "verdict"]
 
 #: Share of an epoch's words that may be clipped.
@@ -111,7 +113,7 @@ def verdict(
         reasons.append(f"the loss is {after:.4g} after the last step, above {losses[0]:.4g} before the first")
     if held and held[0] > MOST_CLIPPED * held[1]:
         reasons.append(
-            f"{held[0]:,} of the {held[1]:,} words of the last epoch were clipped, "
+            f"{held[0]:,} of the {some(held[1], 'word')} of the last epoch were clipped, "
             f"{100 * held[0] / held[1]:.2g} %, above {100 * MOST_CLIPPED:g} %"
         )
     saturated, made = held or (None, None)

@@ -7,6 +7,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from gradloom.words import some
+
 __all__ = ["GREY", "INK", "LINE", "SOFT", "plot_loss", "plot_steps", "save"]
 
 INK, LINE, SOFT, GREY = "#333333", "#1f6f8b", "#9fc5d1", "#777777"
@@ -46,7 +48,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     _from_zero(axes, loss)
     axes.legend(frameon=False)
     axes.set_title(
-        f"{metrics['model']}, rank {metrics['rank']}, {metrics['samples']} samples: accuracy "
+        f"{metrics['model']}, rank {metrics['rank']}, {some(metrics['samples'], 'sample')}: accuracy "
         f"{100 * metrics['accuracy_before']:.1f} % before, {100 * metrics['accuracy_after']:.1f} % after "
         f"({metrics['engine']})",
         fontsize=10,

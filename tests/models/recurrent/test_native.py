@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gradloom.models.recurrent.calibrate import Bits, float_logits, float_states, quantized
+from gradloom.models.recurrent.host import HostStep
 from gradloom.models.recurrent.readers.native import load_native
 from gradloom.models.recurrent.stored import load_network, save_network
+from gradloom.models.sequences import taken
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.answer import real_states
 
@@ -184,6 +187,8 @@ ASKED = {
     "text": (("--calibrate", "x.npz", "--bits", "eight"), "bits=eight: must be like W8A6C8"),
     "channels": (("--calibrate", "y.npz"), "calibrate=y.npz: x has 5 channels: the network takes 6"),
     "no file": (("--calibrate", "z.npz"), "z.npz: no such file"),
+    "zeros": (("--calibrate", "0.npz"), "calibrate=0.npz: x is 0 everywhere: scales follow from its values; give"),
+    "a constant": (("--calibrate", "5.npz"), "calibrate=5.npz: x is 0.5 everywhere"),
 }
 
 
@@ -192,9 +197,21 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     np.savez("x.npz", x=MANY)
     np.savez("y.npz", x=MANY[..., :5])
+    np.savez("0.npz", x=np.zeros_like(MANY))
+    np.savez("5.npz", x=np.full_like(MANY, 0.5))
     code, out, err = run("import", FIXTURES / "LSTM.script.onnx", *ASKED[case][0], "-o", "net")
     assert (code, out, err.count("\n")) == (2, "", 1) and ASKED[case][1] in err, err
     assert not Path("net").exists()
+
+
+def test_a_network_of_tokens_says_what_it_takes(run, tmp_path):
+    """Its channels are those of the table's rows, which nobody gives."""
+    network = quantized(FIXTURES / "LSTM.script.onnx", MANY)
+    table = HostStep(op="Gather", value=np.ones((50, 6), np.float32), name="table")
+    save_network(replace(network, before=(table,)), tmp_path / "net")
+    said = run("import", tmp_path / "net")[1]
+    assert ": tokens from 0 to 49, " in said and "6 channels" not in said
+    assert (taken(1, 0), taken(6, 0)) == ("1 channel", "6 channels")
 
 
 @pytest.mark.filterwarnings("error")

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gradloom.words import some
+
 from ..files.keys import shown
 from ..language import PROJECTIONS, LanguageModel, Linear
 from .config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
@@ -160,7 +162,7 @@ def check_uniform(model: LanguageModel, adapters: Mapping[str, _Ranked]) -> tupl
     expected = {each.name for each in linears_of(model, projections, layers)}
     if expected != set(adapters):
         raise ValueError(
-            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {len(layers)} layers are "
+            f"adapters has {len(adapters)} linears: {', '.join(projections)} in {some(len(layers), 'layer')} are "
             f"{len(expected)}, and a fine-tune needs the same in each layer; merge takes all"
         )
     return projections, layers

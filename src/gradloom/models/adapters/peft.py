@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.json_file import read_json
+from gradloom.words import some
 
 from ..files.keys import shown
 from ..files.kinds import what_is
@@ -266,7 +267,7 @@ def save_adapters(
     if codes not in CODES:
         raise ValueError(f"codes={codes!r}: must be one of {', '.join(CODES)}")
     if len(adapters) != len(network.layers):
-        raise ValueError(f"adapters has {len(adapters)} pairs: {network.name} has {len(network.layers)} layers")
+        raise ValueError(f"adapters has {len(adapters)} pairs: {network.name} has {some(len(network.layers), 'layer')}")
     rank = len(adapters[0][0])
     tensors = {}
     for name, n, (a, b) in zip(network.layer_names, network.taps, adapters):

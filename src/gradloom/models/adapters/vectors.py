@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.words import some
+
 from ..files.keys import shown
 from ..language import LanguageModel
 from .config import matching, targeted
@@ -81,7 +83,8 @@ def check_alike(model: LanguageModel, method: Method, vectors: Collection[str]) 
     modules = method.modules(model, targets, layers)
     if set(modules) != set(vectors):
         raise ValueError(
-            f"vectors has {len(vectors)} modules: {', '.join(targets)} in {len(layers)} layers are {len(modules)}, and "
+            f"vectors has {some(len(vectors), 'module')}: {', '.join(targets)} in {some(len(layers), 'layer')} "
+            f"are {len(modules)}, and "
             f"a fine-tune needs the same in each layer; merge takes all"
         )
     return targets, layers

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradloom.words import some
+
 from .gguf import GGUF_SUFFIX, GgufFile
 from .huggingface import CONFIG
 from .keys import ANY, check_keys
@@ -188,7 +190,7 @@ def _from_gguf(tokenizers: Any, file: GgufFile, model_size: int | None) -> Token
     tokens, kinds = _texts(file, "tokens"), file.get("tokenizer.ggml.token_type", list)
     merges = [tuple(merge.split(" ")) for merge in _texts(file, "merges")]
     if len(kinds) != len(tokens) or any(len(merge) != 2 for merge in merges):
-        raise ValueError(f"{file.path}: its tokenizer is damaged: {len(tokens)} tokens, {len(kinds)} types")
+        raise ValueError(f"{file.path}: its tokenizer is damaged: {some(len(tokens), 'token')}, {len(kinds)} types")
     vocabulary: dict[str, int] = {}
     for number, (token, each) in enumerate(zip(tokens, kinds)):
         if each not in (_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED):

@@ -94,6 +94,11 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
     """
     network = source if isinstance(source, FloatNetwork) else load_native(source)
     bits = bits or Bits()
+    x = np.asarray(x)
+    if x.min() == x.max() and (x.size > 1 or not x.any()):
+        raise ValueError(
+            f"x is {x.flat[0]:g} everywhere: scales follow from its values; give sequences like those to be answered"
+        )
     x = np.asarray(network.seen(x), np.float64)[np.arange(min(len(x), _MOST)) * len(x) // min(len(x), _MOST)]
     coding = _fitted(x, bits.input, name="input")
     value = x

@@ -104,6 +104,7 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
         "directions": 1 if network.backward is None else 2,
         "kind": type(cell).__name__.removesuffix("Cell").upper(),
         "channels": network.channels,
+        "tokens": network.tokens,
         "inputs": cell.inputs,
         "hidden": cell.units,
         "classes": network.classes,

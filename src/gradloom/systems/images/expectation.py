@@ -19,6 +19,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
+from gradloom.words import some
 
 from .program.digits import digits_plan
 from .program.lowered import Lowered
@@ -79,7 +80,7 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
         lowered = lower(network, config, rank, wide=wide)
         if config.cache_slots - config.rows < settings.samples:
             raise ValueError(
-                f"cache_slots={config.cache_slots}: not all of the {settings.samples} images are "
+                f"cache_slots={config.cache_slots}: not all of the {some(settings.samples, 'image')} are "
                 f"kept, and this forecast does not include computing them in each epoch"
             )
     except ValueError as error:

@@ -17,6 +17,7 @@ from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import check_sequences
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
+from gradloom.words import some
 
 __all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_states"]
 
@@ -257,7 +258,9 @@ def check_fits(network: RecurrentNetwork, x: np.ndarray, name: str) -> float:
     steps = x.shape[1]
     for layer in network.front:
         if layer.steps(steps) < 1:
-            raise ValueError(f"{name}: x has {x.shape[1]} steps: at least {layer.kernel}, the kernel of {layer.name!r}")
+            raise ValueError(
+                f"{name}: x has {some(x.shape[1], 'step')}: at least {layer.kernel}, the kernel of {layer.name!r}"
+            )
         steps = layer.steps(steps)
     beyond = _beyond(network, seen(network.before, x))
     if beyond > _MOST_SATURATED:

@@ -18,7 +18,15 @@ from gradloom.models.recurrent.host import seen
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_head, scales_for, sizes_of, tap_network
-from gradloom.models.sequences import SequenceSet, check_sequences, fold_of, load_sequences, spar_model, spar_person
+from gradloom.models.sequences import (
+    SequenceSet,
+    check_sequences,
+    fold_of,
+    load_sequences,
+    spar_model,
+    spar_person,
+    taken,
+)
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.driver import Job, Outcome, Progress
@@ -26,6 +34,7 @@ from gradloom.systems.images.mathematics import Cache, accuracy, adapter_logits,
 from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.task import ImageTask, IntegerImageTask
+from gradloom.words import some
 
 from .answer import check_fits, real_front, real_states
 from .program.image import CellImage
@@ -100,7 +109,8 @@ def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
         steps = layer.steps(steps)
     if steps < QUARTERS:
         raise ValueError(
-            f"{name}: its sequences have {x.shape[1]} steps, {steps} of them at the cell: at least {QUARTERS}, one a "
+            f"{name}: its sequences have {some(x.shape[1], 'step')}, {steps} of them at the cell: at least "
+            f"{QUARTERS}, one a "
             "quarter"
         )
 
@@ -143,10 +153,10 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
     classes = len(check_head(recurrent).bias)
     if asked.data is None:
         data, name = spar_person(person), f"person={person}"
-        if (recurrent.channels, classes) != (data.channels, data.classes):
+        if recurrent.tokens or (recurrent.channels, classes) != (data.channels, data.classes):
             raise ValueError(
-                f"model={asked.model}: takes {recurrent.channels} channels and has {classes} classes, the shipped "
-                f"recordings {data.channels} and {data.classes}; give --data"
+                f"model={asked.model}: takes {taken(recurrent.channels, recurrent.tokens)} and has {classes} classes, "
+                f"the shipped recordings {taken(data.channels, 0)} and {data.classes}; give --data"
             )
     else:
         data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens)

@@ -19,6 +19,7 @@ from gradloom.models.language import Checkpoint, LanguageModel
 from gradloom.models.pack import QuantizedLinear, quantize_linear
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import Job, Outcome, Progress, repeatable
+from gradloom.words import some
 
 from .budget import Request, cached_texts
 from .card.layout import planner
@@ -309,7 +310,8 @@ class TextTask:
             room = cached_texts(laid_out(), board)
         if not self.exact and used > room:
             raise ValueError(
-                f"text={self.text}: {self.steps} steps learn from {used} windows, the forward cache has "
+                f"text={self.text}: {some(self.steps, 'step')} learn from {some(used, 'window')}, the forward "
+                f"cache has "
                 f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
                 f"text" + (f", or give --steps {room // each}" if room >= each else "")
             )
@@ -482,7 +484,7 @@ def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text"
     if len(tokens) < seq:
         shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
         raise ValueError(
-            f"{option}={text}: has {len(tokens)} tokens, a window of seq={seq} needs at least {seq}; "
+            f"{option}={text}: has {some(len(tokens), 'token')}, a window of seq={seq} needs at least {seq}; "
             f"give a longer text{shorter}"
         )
     return [tokens[at : at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)

@@ -12,6 +12,7 @@ from gradloom.models.recurrent.taps import own_samples, tap_channels
 from gradloom.rtl.engines.cell.parameters import SUM_GROUPS, CellParameters
 from gradloom.rtl.formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
 from gradloom.rtl.formats.gates import GATES
+from gradloom.words import some
 
 from .settings import HALF, IDLE, Affine, quantizer_word
 
@@ -111,13 +112,15 @@ class CellImage:
             )
         if not TAP_QUARTERS <= steps < 1 << 16:
             raise ValueError(
-                f"{network.name}: sequences have {steps} steps at the cell: taps need {TAP_QUARTERS}, one a quarter, "
+                f"{network.name}: sequences have {some(steps, 'step')} at the cell: taps need {TAP_QUARTERS}, "
+                f"one a quarter, "
                 f"to {(1 << 16) - 1}"
             )
         most = max(-self.source.lo, self.source.hi) * self.own * (-(-steps // TAP_QUARTERS) + 1)
         if most >= 1 << TAP_WORD - 1:
             raise ValueError(
-                f"{network.name}: sums of the input of {steps} steps reach {most}: must be below {1 << TAP_WORD - 1}; "
+                f"{network.name}: sums of the input of {some(steps, 'step')} reach {most}: must be below "
+                f"{1 << TAP_WORD - 1}; "
                 "give shorter sequences"
             )
 

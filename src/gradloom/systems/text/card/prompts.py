@@ -9,6 +9,7 @@ from gradloom.boards.cards import SerialCard
 from gradloom.boards.monitor import open_port
 from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
+from gradloom.words import some
 
 from .answers import CONTEXT, RESIDENT
 
@@ -44,7 +45,9 @@ def ask_board(
             numbers = tokenizer.encode(prompt) if tokenizer else [int(each) for each in prompt]
             most = CONTEXT - tokens
             if not 1 <= len(numbers) <= most:
-                raise ValueError(f"prompt has {len(numbers)} tokens: must have 1 to {most} with --tokens {tokens}")
+                raise ValueError(
+                    f"prompt has {some(len(numbers), 'token')}: must have 1 to {most} with --tokens {tokens}"
+                )
             made: list[int] = []
 
             def next_token(token: int) -> None:
