@@ -190,6 +190,39 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("engine", ["reference", "float"])
+@pytest.mark.parametrize("cache", ["nf4", "int8"])
+def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
+    """With the accuracy that the fine-tune has: on a shipped network, and on a user's with its own data."""
+    data = spar_person(2)
+    kept = {name: getattr(data, name)[::9] for name in ("x_train", "y_train", "x_test", "y_test")}
+    np.savez(tmp_path / "d.npz", **kept)
+    np.savez(tmp_path / "test.npz", x=kept["x_test"], y=kept["y_test"])
+    own = {"model": spar_model(0), "data": tmp_path / "d.npz", "rank": 2}
+    for number, more in enumerate(({"person": 2}, own)):
+        folder = tmp_path / str(number)
+        told = finetune(PRESET, output=folder, engine=engine, epochs=4, cache=cache, **more)
+        asked = () if number == 0 else ("--model", spar_model(0), "--data", tmp_path / "test.npz")
+        words = ("infer", PRESET, "--adapter", folder, "--engine", engine, *asked, "-o", tmp_path / "o.npz", "--json")
+        code, out, err = run(*words)
+        assert code == 0, err
+        assert json.loads(out)["accuracy"] == told["accuracy_after"]
+        assert number == 1 or told["accuracy_after"] != told["accuracy_before"]
+        with np.load(tmp_path / "o.npz") as file:
+            assert file["labels"].tolist() == json.loads(out)["labels"] == file["logits"].argmax(axis=1).tolist()
+    code, _, err = run("infer", PRESET, "--adapter", tmp_path / "1")
+    assert code == 2 and "model: must be given" in err and err.count("\n") == 1
+    for words, said in (
+        ((PRESET, "--adapter", tmp_path / "0", "--engine", "rtl"), "engine=rtl: must be reference or float with an"),
+        ((PRESET, "--adapter", tmp_path / "0", "--stream"), "stream=True: must be left out with --adapter"),
+        ((PRESET, "--adapter", tmp_path / "0", "--limit", "0"), "limit=0: must be from 1 to"),
+        ((PRESET, "--adapter", tmp_path), "metrics.json: no such file"),
+        (("lstm-zcu104", "--adapter", tmp_path / "0"), "must be left out, lstm-zcu104 answers and does not learn"),
+    ):
+        code, _, err = run("infer", *words)
+        assert code == 2 and said in err and err.count("\n") == 1
+
+
 def test_a_network_without_logits_of_a_sequence_is_refused():
     with pytest.raises(ValueError, match="has no dense layer behind its recurrent node"):
         tap_network(load_network(AUTHORS), TAPS, 5)

@@ -55,7 +55,7 @@ def infer(
     model : path, optional
         Network (.onnx), or the folder of an :func:`import_model`; else the preset's shipped network.
     adapter : path, optional
-        Result of a fine-tune; else no adapter.
+        Result of a fine-tune; else no adapter. Of one on shipped sequences, model and data may be left out.
     angle : float, optional
         Degrees by which images are turned.
     limit : int, optional

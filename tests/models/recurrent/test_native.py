@@ -204,6 +204,18 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     assert not Path("net").exists()
 
 
+@pytest.mark.parametrize("size", [0.25, 1, 32])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_more_bits_bring_the_hidden_states_nearer(kind, size):
+    """8 bits of activations are no worse than 6, though products of an LSTM's x and h share a unit."""
+    source, errors = load_native(FIXTURES / f"{kind}.script.onnx"), []
+    for bits in ("W8A6C8", "W8A8C8"):
+        network = quantized(source, size * MANY, Bits.of(bits))
+        hidden = reference.run(network, network.codes(size * MANY)).h * network.cell.hidden.scale
+        errors.append(float(((hidden - float_states(source, size * MANY)) ** 2).mean()))
+    assert errors[1] < errors[0]
+
+
 def test_a_network_of_tokens_says_what_it_takes(run, tmp_path):
     """Its channels are those of the table's rows, which nobody gives."""
     network = quantized(FIXTURES / "LSTM.script.onnx", MANY)

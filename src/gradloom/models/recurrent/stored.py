@@ -82,7 +82,7 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
     told = {"format": FORMAT, "network": _packed(network, "network", arrays)}
     with staged(folder, verb="import") as stage:
         for name, value in (("network.json", told), ("report.json", summary(network))):
-            (stage / name).write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            (stage / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         np.savez(stage / "network.npz", **arrays)  # type: ignore[arg-type]
 
 

@@ -1,5 +1,6 @@
 """Labels of images, in the hardware's integers or in float."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.datasets import load_images, rotated
+from gradloom.models.network import Network
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
@@ -17,7 +19,7 @@ from .program.lowering import lower
 from .task import check_shape, held_by, network_of, shipped
 from .workload import ImageWorkload
 
-__all__ = ["infer"]
+__all__ = ["infer", "reference_logits"]
 
 
 def infer(
@@ -69,18 +71,8 @@ def infer(
         kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
     elif engine == "reference":
-        lowered = lower(network, preset.config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
-        fmt = preset.config.activation
-        held = fill_cache(lowered, network.pixel_map.words(images, fmt))
-        words = None if adapters is None else [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
-        z = (
-            fmt.decode(held.logits)
-            if words is None
-            else logits(
-                lowered, held, [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)], [n for _, n in words]
-            )
-            / 65536
-        )
+        words = network.pixel_map.words(images, preset.config.activation)
+        z = reference_logits(network, preset.config, words, adapters, codes)
     else:
         raise ValueError(f"engine={engine}: must be reference or float")
     labels = z.argmax(axis=1)
@@ -93,3 +85,25 @@ def infer(
     if given is not None:
         told["accuracy"] = float((labels == given[: len(labels)]).mean())
     return told
+
+
+def reference_logits(
+    network: Network,
+    config: Any,
+    images: np.ndarray,
+    adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,
+    codes: str = "nf4",
+) -> np.ndarray:
+    """Logits of the machine's integers, as real numbers.
+
+    ``images``: activations ``[n, c, h, w]``. ``codes``: what the adapters see activations through.
+    """
+    lowered = lower(network, config, len(adapters[0][0]) if adapters else 1, wide=codes == "int8")
+    held = fill_cache(lowered, images)
+    if adapters is None:
+        plain: np.ndarray = config.activation.decode(held.logits)
+        return plain
+    words = [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in adapters]
+    first = [m[:, tap.order] for tap, (m, _) in zip(lowered.taps, words)]
+    found: np.ndarray = logits(lowered, held, first, [n for _, n in words]) / 65536
+    return found

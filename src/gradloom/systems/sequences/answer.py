@@ -19,7 +19,7 @@ from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
 from gradloom.words import some
 
-__all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_states"]
+__all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_states", "sequences_of"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
@@ -91,7 +91,7 @@ def infer_sequences(
     if engine not in known:
         raise ValueError(f"engine={engine}: must be {', '.join(known[:-1])} or float; rtl needs a preset")
     network = load_network(model)
-    x, y = _data(data, network, limit)
+    x, y = sequences_of(data, network, limit)
     if stream:
         if any(backward is not None for _, backward in network.layers):
             raise ValueError("stream: must be left out, a direction of the network begins at the last step")
@@ -231,7 +231,8 @@ def _logits(network: RecurrentNetwork, sums: np.ndarray, every: bool) -> np.ndar
     return reference.real_logits(network, sums)
 
 
-def _data(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+def sequences_of(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sequences of a file, and their classes if there are any."""
     arrays = read_npz(path, ["x"], optional=["y"])
     x, y = arrays["x"], arrays.get("y")
     try:

@@ -41,12 +41,20 @@ def infer(
 
     With ``rtl``, all convolutions in front but the last are computed by the reference.
     """
-    check_request(
-        f"with {preset.name}", needed={"model": model, "data": data}, needless={"adapter": adapter, "angle": angle}
-    )
-    assert model is not None and data is not None
+    check_request(f"with {preset.name}", needless={"angle": angle})
     chosen = Design(preset, design)
     config = chosen.preset.config
+    if adapter is not None:
+        from .adapted import infer_adapted
+
+        if not preset.workload.can("prepare"):
+            raise ValueError(f"adapter={adapter}: must be left out, {preset.name} answers and does not learn")
+        check_request("with --adapter, which sees whole sequences", needless={"stream": stream})
+        return infer_adapted(
+            config, adapter=Path(adapter), data=data, model=model, limit=limit, engine=engine, output=output
+        )
+    check_request(f"with {preset.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
+    assert model is not None and data is not None
     assert isinstance(config, CellConfig)
     if engine == "rtl":
         chosen.check()

@@ -42,7 +42,7 @@ from .program.taps import TapWriter
 from .taps import input_sums, tap_sums, tap_words
 from .workload import SequenceOptions, SequenceWorkload
 
-__all__ = ["SHIFTS", "Tapped", "prepare", "real_taps", "tapped"]
+__all__ = ["SHIFTS", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
 
 #: Scales of the shipped networks' taps, which :func:`~gradloom.models.recurrent.taps.scales_for` gives on the
 #: recordings of the people whom they have seen.
@@ -86,9 +86,7 @@ def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None,
     trace, judged = (_run(recurrent, x) for x in (data.x_train, data.x_test))
     train, test = (tap_sums(recurrent, each, parallel) for each in (trace, judged))
     taps = taps or scales_for(recurrent, train, parallel)
-    steps = data.x_train.shape[1]
-    for layer in recurrent.front:
-        steps = layer.steps(steps)
+    steps = steps_behind(recurrent, data.x_train)
     words = [tap_words(taps, each) for each in (train, test)]
     return Tapped(
         recurrent=recurrent,
@@ -102,17 +100,27 @@ def tapped(recurrent: RecurrentNetwork, data: SequenceSet, taps: TapSums | None,
     )
 
 
-def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
-    check_fits(recurrent, x, name)
+def steps_behind(recurrent: RecurrentNetwork, x: np.ndarray) -> int:
+    """Steps of sequences at the cell, behind the layers in front."""
     steps = x.shape[1]
     for layer in recurrent.front:
         steps = layer.steps(steps)
+    return steps
+
+
+def check_steps(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
+    """Refuses sequences with fewer steps at the cell than quarters."""
+    steps = steps_behind(recurrent, x)
     if steps < QUARTERS:
         raise ValueError(
             f"{name}: its sequences have {some(x.shape[1], 'step')}, {steps} of them at the cell: at least "
-            f"{QUARTERS}, one a "
-            "quarter"
+            f"{QUARTERS}, one a quarter"
         )
+
+
+def _check(recurrent: RecurrentNetwork, x: np.ndarray, name: str) -> None:
+    check_fits(recurrent, x, name)
+    check_steps(recurrent, x, name)
 
 
 def _run(network: RecurrentNetwork, x: np.ndarray) -> reference.Trace:

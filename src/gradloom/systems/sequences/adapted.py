@@ -1,0 +1,92 @@
+"""Answers of a recurrent network with the adapter of a fine-tune."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.json_file import read_json
+from gradloom.models.adapters.peft import load_adapters
+from gradloom.models.recurrent.stored import load_network
+from gradloom.models.recurrent.taps import TapSums, sizes_of, tap_network
+from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar_person
+from gradloom.output import check_file, staged_file
+from gradloom.sim.reference import cell as reference
+from gradloom.systems.images.answer import reference_logits
+from gradloom.systems.images.mathematics import Cache, adapter_logits, cached_value
+
+from .answer import check_fits, sequences_of
+from .taps import tap_sums, tap_words
+from .task import check_steps, real_taps, steps_behind
+
+__all__ = ["infer_adapted"]
+
+
+def infer_adapted(
+    config: Any,
+    *,
+    adapter: Path,
+    data: Path | None,
+    model: Path | None,
+    limit: int | None,
+    engine: str,
+    output: Path | None,
+) -> dict[str, Any]:
+    """Labels of sequences by a network and its adapter.
+
+    ``adapter``: output folder of a fine-tune, whose metrics.json has the scales of the taps. ``model`` and ``data`` may
+    be left out where it learnt on a shipped network: then they are that network, and the person's windows to judge by.
+    ``engine``: ``reference`` or ``float``. Returns as :func:`~.answer.infer_sequences` does.
+    """
+    if output is not None:
+        check_file(output, suffix=".npz", inputs=(data, adapter))
+    if engine not in ("reference", "float"):
+        raise ValueError(f"engine={engine}: must be reference or float with an adapter")
+    shifts, person, learnt_on = _told(adapter)
+    for name, value, own in (("model", model, learnt_on), ("data", data, None if person else "data of its own")):
+        if value is None and own is not None:
+            raise ValueError(f"{name}: must be given, {adapter} learnt on {own}")
+    network = load_network(spar_model(fold_of(person or 1)) if model is None else model)
+    y: np.ndarray | None
+    if data is None:
+        own_person = spar_person(person or 1)
+        if limit is not None and not 1 <= limit <= len(own_person.x_test):
+            raise ValueError(f"limit={limit}: must be from 1 to {len(own_person.x_test)}, the sequences that there are")
+        x, y = own_person.x_test[:limit], own_person.y_test[:limit]
+        check_sequences("x", x, network.channels, network.tokens)
+    else:
+        x, y = sequences_of(data, network, limit)
+    name = f"person={person}" if data is None else f"data={data}"
+    beyond = check_fits(network, x, name)
+    check_steps(network, x, name)
+    taps = TapSums(sizes=sizes_of(network, config.parallel), shifts=shifts)
+    dense = tap_network(network, taps, steps_behind(network, x))
+    adapters, codes = load_adapters(adapter, dense)
+    if engine == "float":
+        full = np.zeros((len(x), int(np.prod(taps.shape))))
+        seen = real_taps(network, taps, x, config.parallel)
+        full[:, : seen.shape[1]] = seen
+        layer = dense.layers[0]
+        kept = Cache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
+        z = adapter_logits(adapters, kept.taps, kept.logits)
+    else:
+        words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), config.parallel))
+        z = reference_logits(dense, config, words, adapters, codes)
+    labels = z.argmax(axis=1)
+    if output is not None:
+        with staged_file(output) as file:
+            np.savez(file, labels=labels, logits=z)
+    told = {"sequences": len(x), "steps": x.shape[1], "saturated": beyond, "labels": labels.tolist()}
+    return told if y is None else told | {"accuracy": float((labels == y).mean())}
+
+
+def _told(adapter: Path) -> tuple[tuple[int, ...], int | None, str | None]:
+    """Scales of an adapter's taps, whose it is, and its own network's name."""
+    path = adapter / "metrics.json"
+    try:
+        metrics = read_json(path)
+        return tuple(int(each) for each in metrics["tap_shifts"]), metrics["person"], metrics["request"]["model"]
+    except OSError:
+        raise ValueError(f"{path}: no such file; it has the scales of the taps: name a fine-tune's folder") from None
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path}: has no tap_shifts: name the folder of a fine-tune on sequences") from None
