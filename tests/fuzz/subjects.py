@@ -11,7 +11,8 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.codebook import INT8_HIGH, INT8_LOW, NF4
 from gradloom.rtl.formats.images import LEVEL
 from gradloom.rtl.formats.vector import VectorOpcode
-from gradloom.rtl.machines import engines as machines
+from gradloom.rtl.machines.images import ARRAY
+from gradloom.rtl.machines.language import LINEAR as PRODUCTS
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.designs import design
@@ -159,7 +160,7 @@ def image():
     plan, reference, _ = machine.plan(small_network(), samples=4, epochs=1, batch=2)
     for offset, content in plan.segments:
         subject.device.write_memory(offset, content)
-    load, patch = _load(size - 4096, _books(), 16, dest=machines.ARRAY.load("books"), arg=0)
+    load, patch = _load(size - 4096, _books(), 16, dest=ARRAY.load("books"), arg=0)
     subject.learn(plan.assembler, [load], plan.offset, [patch])
     losses = subject.end[plan.losses : plan.losses + 16 * len(reference.losses)]
     assert [int.from_bytes(losses[at : at + 8], "little") for at in range(0, len(losses), 16)] == reference.losses
@@ -191,9 +192,7 @@ def linear():
     append(assembler, side.pieces)
     assembler.add(CONTROL, ControlOpcode.END)
     table = codebook_table(size - 4096, LINEAR)
-    load, patch = _load(
-        table.offset, codebook_words(NF4), beat, dest=machines.LINEAR.load("tables"), arg=table.argument
-    )
+    load, patch = _load(table.offset, codebook_words(NF4), beat, dest=PRODUCTS.load("tables"), arg=table.argument)
     assert load.operands["beats"] == table.beats
     subject.learn(assembler, [load], 0, [patch])
     side.check()
