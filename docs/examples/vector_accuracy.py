@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.models.adapters.lora import load_lora
-from gradloom.models.language import open_checkpoint
+from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.rtl.formats.linear import ACTIVATION
 from gradloom.rtl.formats.vector import TERM
 from gradloom.sim.reference import vector
