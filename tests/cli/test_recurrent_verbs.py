@@ -56,6 +56,8 @@ def test_answers_and_codes_of_a_network(run, tmp_path, windows, road):
     told, labels = json.loads(out), want["logits"].argmax(axis=1)
     assert code == 0 and told["labels"] == labels.tolist()
     assert told["accuracy"] == (labels == want["y"]).mean() and told["steps"] == 50
+    shown = " ".join(run("infer", "--model", model, "--data", path)[1].split())
+    assert f"{len(labels)} sequences of 50 steps labelled, " in shown
     with np.load(tmp_path / "o.npz") as held:
         for name in ("u", "h", "c"):
             np.testing.assert_array_equal(held[name], want[name])
@@ -115,6 +117,8 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
     more = FloatDense(weight=np.random.default_rng(2).normal(size=(3, 5)), bias=np.ones(3), name="more")
     made = replace(made, tail=(Function(op="relu", name="relu"), more, Function(op="softmax", name="softmax")))
     save_network(made, tmp_path / "net")
+    # A bound that is not finite is no number of JSON.
+    assert "-inf" in (stored := (tmp_path / "net/network.json").read_text()) and "Infinity" not in stored
     headless = replace(made, head=None, pick="max", tail=(replace(more, weight=np.ones((3, 13))),))
     save_network(headless, tmp_path / "headless")
     x = example_codes(made, np.random.default_rng(1), 3, 12) * made.input.scale

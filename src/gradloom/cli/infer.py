@@ -299,8 +299,8 @@ def _infer_verb(
     if steps is None:
         text = f"{some(len(result['labels']), 'image')} labelled"
     else:
-        text = f"{some(result['sequences'], 'sequence')} of {some(steps, 'step')} "
-        f"{'labelled' if 'labels' in result else 'run'}"
+        done = "labelled" if "labels" in result else "run"
+        text = f"{some(result['sequences'], 'sequence')} of {some(steps, 'step')} {done}"
     say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
     if "labels" in result and output is None:
         _say_labels(result["labels"])

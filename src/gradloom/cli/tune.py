@@ -11,7 +11,7 @@ import typer
 
 from gradloom.preset import KNOWN, PRESETS, Preset
 from gradloom.systems.asked import asked_for
-from gradloom.systems.request import finetune
+from gradloom.systems.request import tuned
 from gradloom.words import some
 
 from .app import app
@@ -29,11 +29,11 @@ def _finetune_verb(preset: str, *, board: str | None, output: Path, as_json: boo
 
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
-    why = asked_for(preset, board=board, method=options.get("method")).why
-    if why is not None and not as_json:
-        say(why)
+    asked = asked_for(preset, board=board, method=options.get("method"))
+    if asked.why is not None and not as_json:
+        say(asked.why)
     with progress_bar(as_json) as progress:
-        metrics = finetune(preset, board=board, output=output, progress=progress, **options)
+        metrics = tuned(asked, output=output, progress=progress, **options)
     if as_json:
         print_json(metrics)
     else:

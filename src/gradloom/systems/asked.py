@@ -17,6 +17,8 @@ class Asked:
 
     Parameters
     ----------
+    name : str
+        What was named.
     preset : Preset
     model : str, optional
         Model to name in the options; None: the preset's own.
@@ -24,6 +26,7 @@ class Asked:
         How the preset was found; None where it was named.
     """
 
+    name: str
     preset: Preset
     model: str | None = None
     why: str | None = None
@@ -46,7 +49,7 @@ def asked_for(model: str, *, board: str | None = None, method: str | None = None
         preset = KNOWN.find(model)
         if board not in (None, preset.board):
             raise ValueError(f"board={board}: must be left out or {preset.board}, which preset {model} is for")
-        return Asked(preset=preset)
+        return Asked(name=model, preset=preset)
     learning = [preset for preset in KNOWN.values() if preset.workload.can("prepare")]
     shipping = [preset for preset in learning if preset.workload.ships == model]
     asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(learning)}
@@ -58,6 +61,7 @@ def asked_for(model: str, *, board: str | None = None, method: str | None = None
     preset = _on(board, method, found, model)
     why = "" if board else ", whose model it is" if preset in shipping else ", no other board does"
     return Asked(
+        name=model,
         preset=preset,
         model=None if preset in shipping else kinds[preset.workload.kind],
         why=f"{model}: preset {preset.name} fine-tunes {preset.workload.title} on {preset.board}{why}",

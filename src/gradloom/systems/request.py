@@ -11,9 +11,9 @@ from gradloom.options import Options, given
 from gradloom.preset import KINDS
 from gradloom.workload import Workload
 
-from .asked import asked_for
+from .asked import Asked, asked_for
 
-__all__ = ["by_option", "finetune", "keywords"]
+__all__ = ["by_option", "finetune", "keywords", "tuned"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -88,14 +88,27 @@ def finetune(
     gradloom.sim.run.counted.MismatchError
         Simulated RTL differs from its reference.
     """
+    method = getattr(request, "method", options.get("method"))
+    asked = asked_for(preset, board=board, method=method)
+    return tuned(asked, request, output=output, progress=progress, **options)
+
+
+def tuned(
+    asked: Asked,
+    request: Options | None = None,
+    *,
+    output: Path | str,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """As :func:`finetune`, with a preset that is found."""
     known = given(options)
-    asked = asked_for(preset, board=board, method=getattr(request, "method", known.get("method")))
     name, workload = asked.preset.name, asked.preset.workload
     if not workload.can("prepare"):
-        raise ValueError(f"preset={preset}: answers and does not learn; gradloom infer {preset} runs it")
+        raise ValueError(f"preset={name}: answers and does not learn; gradloom infer {name} runs it")
     if asked.why is not None:
         if "model" in known:
-            raise ValueError(f"model={known['model']}: must be left out, {preset} is the model")
+            raise ValueError(f"model={known['model']}: must be left out, {asked.name} is the model")
         # It has told the preset and is no option of it.
         if "method" not in workload.takes.known() and known.get("method") in workload.methods:
             del known["method"]

@@ -1,14 +1,13 @@
 """Imported recurrent networks in a folder."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradloom.json_file import read_json
+from gradloom.json_file import json_text, read_json
 from gradloom.output import staged
 
 from ..files.archive import read_npz
@@ -82,7 +81,7 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
     told = {"format": FORMAT, "network": _packed(network, "network", arrays)}
     with staged(folder, verb="import") as stage:
         for name, value in (("network.json", told), ("report.json", summary(network))):
-            (stage / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+            (stage / name).write_text(json_text(value, indent=1), encoding="utf-8")
         np.savez(stage / "network.npz", **arrays)  # type: ignore[arg-type]
 
 
