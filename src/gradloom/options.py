@@ -20,19 +20,17 @@ def check_request(
 ) -> None:
     """Refuses missing options and options that have no meaning.
 
-    An option of ``needed`` is None, or one of ``needless`` is given: it is neither None nor False. ``where`` ends both
-    messages.
+    An option of ``needed`` is None, or one of ``needless`` is :func:`given`. ``where`` ends both messages.
     """
     for name, value in (needed or {}).items():
         if value is None:
             raise ValueError(f"{name}: must be given {where}")
-    for name, value in (needless or {}).items():
-        if value is not None and value is not False:
-            raise ValueError(f"{name}={value}: must be left out {where}")
+    for name, value in given(needless or {}).items():
+        raise ValueError(f"{name}={value}: must be left out {where}")
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given."""
+    """The options that were given: neither None nor False."""
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
