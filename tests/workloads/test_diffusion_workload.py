@@ -223,7 +223,7 @@ def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
 )
 def test_bad_pictures_are_one_line(run, tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("generate-images", PRESET, "--prompt", "a sks 3 .", "-o", "grid.png", *arguments)
+    code, _, err = run("infer", PRESET, "--prompt", "a sks 3 .", "-o", "grid.png", *arguments)
     assert code == 2 and says in err and err.count("\n") == 1, err
     assert not list(tmp_path.iterdir())
 

@@ -118,7 +118,7 @@ def _read_hex(path: Path, content: bytes, prefix: str, size: int) -> bytes:
         raise ValueError(f"key={path}: is {kind}")
     if not text.startswith(prefix) or len(digits) != 2 * size or set(digits) - set("0123456789abcdef"):
         raise ValueError(
-            f"key={path}: must be '{prefix}' and {2 * size} hexadecimal digits, one line; see gradloom keygen"
+            f"key={path}: must be '{prefix}' and {2 * size} hexadecimal digits, one line; see gradloom package keys"
         )
     return bytes.fromhex(digits)
 
