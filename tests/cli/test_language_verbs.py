@@ -443,7 +443,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
 def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
     (here / "text.txt").write_bytes(content)
     code, _, err = run(*TUNE)
-    assert code == 2 and f"text=text.txt: {named}" in err.replace("is not", "not") and not (here / "out").exists()
+    assert code == 2 and f"data=text.txt: {named}" in err.replace("is not", "not") and not (here / "out").exists()
 
 
 def test_shapes_that_the_machine_cannot_take_are_named(run, here):

@@ -101,6 +101,7 @@ def test_every_verb_says_the_same_of_a_wrong_value(run, here, key, value):  # no
         code, out, err = run(*words)
         assert (code, out) == (2, ""), (words, out, err)
         said.add(" ".join(err.split()))
+    assert len(said) == 1, said
     (line,) = said
     assert line.startswith(f"gradloom: odd/adapter_config.json: {key}=")
     assert not (here / "out").exists()

@@ -157,7 +157,7 @@ MODEL = (spar_model(0),)
 BAD = {
     "a person too many": (("--person", "11"), None, "person=11: must be from 1 to 10"),
     "a person beside data": ((*MODEL, "--person", "1", "--data", "d.npz"), SHORT, "person=1: must be left out"),
-    "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a model of its own"),
+    "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a network of its own"),
     "a base without a network": (("--base", "d.npz"), SHORT, "base=d.npz: must be left out"),
     "too few steps": (
         (*MODEL, "--data", "d.npz"),

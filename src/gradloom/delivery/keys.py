@@ -112,7 +112,7 @@ def _read_hex(path: Path, content: bytes, prefix: str, size: int) -> bytes:
         which, end = ("secret", "the name without .pub") if prefix == _SECRET else ("public", "the name with .pub")
         raise ValueError(
             f"key={path}: is a {other.split()[1]} key, a {which} one is needed: name that, {end} where gradloom "
-            f"keygen made both"
+            f"package keys made both"
         )
     if kind := what_is(path):
         raise ValueError(f"key={path}: is {kind}")
