@@ -1,9 +1,8 @@
-"""Writes the ledger: every figure of the pages, with its command.
+"""Checks the ledger: every figure of the pages has its command.
 
-The page is ``docs/evidence/ledger.md``.
-
-``python docs/ledger.py`` writes the page from the pages themselves and ``docs/claims.toml``; ``--run`` first runs the
-commands whose output is kept in ``docs/results.json``, seconds each. What stands where:
+``python docs/ledger.py`` reads the pages and ``docs/claims.toml`` and names every figure without a command; ``--run``
+first runs the commands whose output is kept in ``docs/results.json``, seconds each; ``--page`` prints the ledger, which
+``make docs`` shows as ``evidence/ledger.html``. How a figure gets its command:
 
 - A table with a column "evidence and command" claims for itself: kind, colon, command in backticks.
 - ``[[claim]]`` in ``claims.toml`` names command and kind for a page, a section of it, or what holds a text (``match``).
@@ -279,27 +278,20 @@ class Ledger:
         return best[1], best[2]
 
     def page(self) -> str:
-        """The text of ``evidence/ledger.md``."""
+        """The tables of ``evidence/ledger.md``."""
         counts = {kind: sum(entry.kind == kind for entry in self.entries) for kind in KINDS}
-        lines = [
-            "<!-- Made by docs/ledger.py from the pages and docs/claims.toml; do not edit. -->",
-            "",
-            "# Ledger of figures",
-            "Every figure of README and of these pages, as it stands there, with the command that shows it. A figure "
-            "without a command fails the tests.",
-            "",
-        ]
+        lines: list[str] = []
         if not counts["board"] and not counts["vendor tool"]:
             lines += [
                 "**Not yet shown on a board: any of it.** No figure below comes from hardware, and none from a "
                 "vendor's tool.",
                 "",
             ]
-        lines += ["| kind | what a figure of it rests on | claims |", "| --- | --- | --- |"]
-        lines += [f"| {kind} | {what} | {counts[kind]} |" for kind, what in KINDS.items()]
+        lines += ["| kind | source of a figure | claims |", "| --- | --- | --- |"]
+        lines += [f"| {kind} | {source} | {counts[kind]} |" for kind, source in KINDS.items()]
         lines += [
             "",
-            "*Last run* is what the command printed when `python docs/ledger.py --run` was last called, as "
+            "*Last run* is the value that the command printed when `python docs/ledger.py --run` was last called, as "
             "`make evidence` does; a page that says something else fails the tests. Where it is empty, the "
             "figure is the page's, and the command is there for you to run.",
             "",
@@ -315,11 +307,11 @@ class Ledger:
                     lines.append(f"| {_quoted(entry.passage)} | {entry.kind} | {commands} | {last} |")
             lines.append("")
         lines += _witnesses()
-        lines += ["## Not yet shown", "What the pages say of themselves:", "", "| page | what |", "| --- | --- |"]
+        lines += ["## Not yet shown", "Sentences of the pages that say so:", "", "| page | sentence |", "| --- | --- |"]
         lines += [f"| {each.page} | {_quoted(each)} |" for each in self.pending]
         lines += [
             "",
-            "## What is no claim",
+            "## No claims",
             "Numbers that look like figures and are none, by reason.",
             "",
             "| reason | page | numbers |",
@@ -336,8 +328,8 @@ class Ledger:
 
 def _witnesses() -> list[str]:
     """The section of what others' files said, and of what, by hashes."""
-    lines = ["## Witnesses by others", "[What they are](witnesses.md); hashes are SHA-256, their first 16 digits.", ""]
-    lines += ["| witness | differing of compared | its files | what it was held against |", "| --- | --- | --- | --- |"]
+    lines = ["## Witnesses by others", "[The witnesses](witnesses.md); hashes are SHA-256, their first 16 digits.", ""]
+    lines += ["| witness | differing of compared | its files | compared with |", "| --- | --- | --- | --- |"]
     for heard in json.loads(WITNESSES.read_text(encoding="utf-8")).values():
         for cell, said in heard["said"].items():
             compared = f"{said['differing']} of {said['compared']:,} {heard['of']}"
@@ -423,12 +415,14 @@ def _kept(found: Any, keep: list[str]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", nargs="*", metavar="ID", help="first run commands: these, or all")
+    parser.add_argument("--page", action="store_true", help="print the ledger")
     asked = parser.parse_args()
     if asked.run is not None:
         text = json.dumps(run(asked.run), indent=2) + "\n"
         RESULTS.write_text(text, encoding="utf-8", newline="\n")
     ledger = Ledger(read_claims(), read_results())
-    PAGE.write_text(ledger.page(), encoding="utf-8", newline="\n")
+    if asked.page:
+        print(ledger.page(), end="")
     for fault in ledger.faults:
         print(fault, file=sys.stderr)
     sys.exit(bool(ledger.faults))

@@ -7,10 +7,11 @@ They are not kept in the pages, so they cannot be stale. MkDocs calls :func:`on_
 """
 
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ _ROOT = Path(__file__).parents[1]
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """A page as MkDocs' Markdown wants it, with its generated parts."""
-    made = _MARK.sub(lambda found: "\n".join(PARTS[found[1]]()), "\n".join(_spaced(markdown.splitlines())))
-    return _FILE.sub(lambda found: _shown(_ROOT / found[1]), made)
+    made = _MARK.sub(lambda found: "\n".join(PARTS[found[1]]()), markdown)
+    return _FILE.sub(lambda found: _shown(_ROOT / found[1]), "\n".join(_spaced(made.splitlines())))
 
 
 def _shown(path: Path) -> str:
@@ -89,7 +90,7 @@ def command_line() -> Iterator[str]:
         yield from (f"### {name}", "", _prose(verb.help), "")
         arguments = [each for each in verb.params if each.name != "help"]
         if arguments:
-            yield from ("| argument or option | what | unless given |", "| --- | --- | --- |")
+            yield from ("| argument or option | purpose | default |", "| --- | --- | --- |")
         for each in arguments:
             option = each.param_type_name == "option"
             names = [*each.opts, *each.secondary_opts] if option else [each.metavar or each.name.upper()]
@@ -155,7 +156,7 @@ def instructions() -> Iterator[str]:
                 "",
                 f"Engine {int(engine)}. Its cycles count as: {', '.join(spec.phases)}.",
                 "",
-                "| opcode | name | what |",
+                "| opcode | name | effect |",
                 "| --- | --- | --- |",
             )
             source = inspect.getsource(spec.opcodes)
@@ -183,7 +184,7 @@ def _fields(layout: Any) -> Iterator[str]:
     """A table of a layout's fields that are in use; nothing without such."""
     said = operands(layout)
     if said:
-        yield from ("", "| bits | field | what |", "| --- | --- | --- |")
+        yield from ("", "| bits | field | meaning |", "| --- | --- | --- |")
     for name, text in said.items():
         field = layout[name]
         last = field.offset + field.width - 1
@@ -243,7 +244,7 @@ def formats() -> Iterator[str]:
         yield from (
             f"## {title}",
             "",
-            "| name | what | bits | fraction bits | smallest | largest | step | C |",
+            "| name | use | bits | fraction bits | smallest | largest | step | C |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
         )
         for constant, each in vars(module).items():
@@ -307,10 +308,20 @@ def _component(name: str, summary: str, made: Any) -> Iterator[str]:
     yield from ("", *_sections(found.__doc__), "")
 
 
+def _tables() -> dict[str, Callable[[], Iterator[str]]]:
+    """The tables of ``tables.py``; a hook of MkDocs has no package to import it from."""
+    spec = importlib.util.spec_from_file_location("docs_tables", Path(__file__).with_name("tables.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return dict(module.PARTS)
+
+
 PARTS = {
     "command_line": command_line,
     "python_api": python_api,
     "instructions": instructions,
     "formats": formats,
     "components": components,
+    **_tables(),
 }

@@ -1,25 +1,24 @@
-"""Tables of docs/evidence/timing.md: levels and budgets of units.
+"""Writes docs/levels.json: levels of logic of units, as reports count them.
 
-``gradloom report DIR --json > REPORT``, then ``python docs/examples/levels.py REPORT...``.
+``gradloom report DIR --json > REPORT``, then ``python docs/examples/levels.py DESIGN REPORT...``, where DESIGN is a
+preset or a unit. The site shows them on docs/evidence/timing.md.
 """
 
 import json
 import sys
 from pathlib import Path
 
+LEVELS = Path(__file__).resolve().parents[1] / "levels.json"
 
-def table(report: dict) -> str:
-    """A row a unit, the deepest first."""
+
+def measured(report: dict) -> dict[str, int]:
+    """Levels by unit, the deepest first."""
     rows = sorted(report["units"].items(), key=lambda item: (-item[1]["levels"], item[0]))
-    return "\n".join(
-        [
-            "| unit | levels | budget |",
-            "| --- | --- | --- |",
-            *(f"| `{name}` | {entry['levels']} | {entry['budget']} |" for name, entry in rows),
-        ]
-    )
+    return {name: entry["levels"] for name, entry in rows}
 
 
 if __name__ == "__main__":
-    for path in sys.argv[1:]:
-        print(table(json.loads(Path(path).read_text(encoding="utf-8"))), end="\n\n")
+    known = json.loads(LEVELS.read_text(encoding="utf-8"))
+    for design, path in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        known[design] = measured(json.loads(Path(path).read_text(encoding="utf-8")))
+    LEVELS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8", newline="\n")

@@ -1,11 +1,11 @@
 """Held-out quality of fine-tunes beside cycles, bytes and memory.
 
-``python docs/examples/quality.py [--threads N] [--draw]``
+``python docs/examples/quality.py [--threads N] [--draw | --table text|images]``
 
 Measures what ``docs/quality.json`` does not hold yet (:mod:`quality_text`, :mod:`quality_images`: about half an hour on
-one core in all), and writes the pictures and the tables of ``docs/evidence/quality.md`` from it. Interrupted, it goes
-on from ``build/quality.json``. ``--draw`` measures nothing. Text needs the extra ``train`` and the weights that ``make
-llm`` installs.
+one core in all), and draws the pictures of ``docs/evidence/results.md`` from it. Interrupted, it goes on from
+``build/quality.json``. ``--draw`` measures nothing; ``--table`` prints a table of the page. Text needs the extra
+``train`` and the weights that ``make llm`` installs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
 DOCS = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, IMAGES = DOCS / "quality.json", DOCS / "evidence" / "quality.md", DOCS / "images"
+RESULTS, IMAGES = DOCS / "quality.json", DOCS / "images"
 STATE = DOCS.parent / "build" / "quality.json"
 STYLE = {"svg.hashsalt": "gradloom", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 COLOURS = {"lora": "#3f51b5", "q,v": "#8e99d6", "layernorm": "#2e7d32", "ia3": "#c77800", "instantft": "#b71c1c"}
@@ -93,7 +93,7 @@ def what(row: Mapping[str, Any]) -> str:
 def text_table(held: Mapping[str, Any]) -> str:
     """Of the language model: a row a case."""
     lines = [
-        "| what learns | update | memory | cycles of 1, 2, 4 epochs | loss after 1 epoch | 2 epochs | 4 epochs |",
+        "| adapters | update | memory | cycles of 1, 2, 4 epochs | loss after 1 epoch | 2 epochs | 4 epochs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for rows in grouped_rows(quality_text.rows(held), ("method", "targets", "first", "rank")):
@@ -108,7 +108,7 @@ def text_table(held: Mapping[str, Any]) -> str:
 def image_table(held: Mapping[str, Any]) -> str:
     """Of the image network: a row a case and count of epochs."""
     lines = [
-        "| what learns | update | memory | cycles of 2, 5, 10 epochs | loss after 2 epochs | 5 epochs | 10 epochs "
+        "| adapters | update | memory | cycles of 2, 5, 10 epochs | loss after 2 epochs | 5 epochs | 10 epochs "
         "| right after 10 epochs |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -132,14 +132,7 @@ def image_what(row: Mapping[str, Any]) -> str:
     return f"rank {row['rank']}, {cache[row['cache']]}{where}"
 
 
-def page(text: str, held: Mapping[str, Any]) -> str:
-    """The page with its tables renewed."""
-    for name, content in (("text", text_table(held["text"])), ("images", image_table(held["images"]))):
-        begin, end = f"<!-- {name}: made by docs/examples/quality.py -->\n", f"<!-- end of {name} -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{content}\n\n{end}{rest.split(end)[1]}"
-    return text
-
+TABLES = {"text": text_table, "images": image_table}
 
 # ---------------------------------------------------------------- pictures
 
@@ -265,8 +258,12 @@ def main() -> None:
     """Measures, draws and writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--draw", action="store_true", help="only write pictures and tables again")
+    parser.add_argument("--draw", action="store_true", help="only draw the pictures again")
+    parser.add_argument("--table", choices=TABLES, help="only print a table")
     asked = parser.parse_args()
+    if asked.table:
+        print(TABLES[asked.table](json.loads(RESULTS.read_text(encoding="utf-8"))[asked.table]))
+        return
     if not asked.draw:
         held = measure(asked.threads)
         RESULTS.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8", newline="\n")
@@ -274,7 +271,6 @@ def main() -> None:
     held = json.loads(RESULTS.read_text(encoding="utf-8"))
     draw_text(held["text"], IMAGES / "quality-text.svg")
     draw_images(held["images"], IMAGES / "quality-images.svg")
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), held), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

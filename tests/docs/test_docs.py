@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gradloom.preset import PRESETS
+from gradloom.rtl.shell.registers.errors import Error
 
 from ..conftest import skipped
 
@@ -24,39 +25,51 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *s
 
 
 @pytest.fixture(scope="module")
-def renew():
-    return runpy.run_path(str(DOCS / "renew.py"))
+def made():
+    """Text of a table that the site has from code, by its name."""
+    parts = runpy.run_path(str(DOCS / "site.py"))["PARTS"]
+    return lambda name: "\n".join(parts[name]())
 
 
-def test_the_register_manual_is_current(renew):
-    assert (DOCS / "reference" / "registers.md").read_text(encoding="utf-8") == renew["registers"]()
+def test_every_mark_of_a_page_has_its_table_and_every_table_its_page(made):
+    marks = {
+        mark
+        for page in PAGES
+        for mark in re.findall(r"<!-- made by make docs: (\w+) -->", page.read_text(encoding="utf-8"))
+    }
+    assert marks == set(runpy.run_path(str(DOCS / "site.py"))["PARTS"])
 
 
-def test_the_ports_of_the_language_machine_are_current(renew):
-    text = (DOCS / "explanation" / "linear-layer.md").read_text(encoding="utf-8")
-    assert text == renew["linear_layer"](text)
+def test_the_register_manual_has_every_register(made):
+    text = made("registers")
+    assert all(f"`{name}`" in text for name in ("ID", "STATUS", "WINDOW_SIZE", "ERROR_CODE", "CYCLES_LO"))
 
 
-def test_the_machines_of_the_architecture_are_current(renew):
-    text = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
-    assert text == renew["architecture"](text) and text.count("| `lstm-kv260` |") == 1
+def test_every_preset_is_in_the_table_of_machines(made):
+    text = made("machines")
+    assert all(text.count(f"`{name}`") == 1 for name in PRESETS)
 
 
-def test_the_program_page_is_current(renew):
-    text = (DOCS / "reference" / "program.md").read_text(encoding="utf-8")
-    assert text == renew["program"](text)
+def test_every_port_of_every_machine_is_in_the_table_of_ports(made):
+    text = made("ports")
+    for preset in PRESETS.values():
+        engines = preset.config.machine.engines
+        for port in (*engines.loads, *engines.stores):
+            assert f"| {int(port)} | `{port}` |" in text, f"{preset.name}: {port}"
 
 
-def test_the_page_of_parameters_is_current_and_explains_all(renew):
-    text = (DOCS / "reference" / "parameters.md").read_text(encoding="utf-8")
-    assert text == renew["parameters"](text)
+def test_every_error_is_in_the_table_of_errors(made):
+    assert all(f"`{code.name}`" in made("errors") for code in Error)
+
+
+def test_the_table_of_parameters_explains_all(made):
     free = {
         field.name
         for preset in PRESETS.values()
         for field in dataclasses.fields(preset.config)
         if field.metadata["low"] < field.metadata["high"]
     }
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", made("parameters"), re.MULTILINE)
     assert {name for name, _ in rows} == free and all(meaning.endswith(".") for _, meaning in rows)
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -149,10 +150,12 @@ def test_a_rate_is_tried_on_both_sides_of_the_best(losses, tries, best, example,
     assert set(found) == set(tries) and text.chosen(found, 1) == best
 
 
-def test_tables_are_those_of_the_results(example):
+@pytest.mark.parametrize("name", ["text", "images"])
+def test_the_sites_tables_are_those_of_the_results(name, example):
     quality = example("quality")
-    text = quality.PAGE.read_text(encoding="utf-8")
-    assert text == quality.page(text, json.loads(quality.RESULTS.read_text(encoding="utf-8")))
+    held = json.loads(quality.RESULTS.read_text(encoding="utf-8"))[name]
+    shown = "\n".join(runpy.run_path(str(DOCS / "site.py"))["PARTS"][f"quality_{name}"]())
+    assert shown.strip() == quality.TABLES[name](held).strip() and shown.count("\n| ") > 8
 
 
 def test_costs_are_of_todays_program(example):
