@@ -23,7 +23,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.machines.recurrent import RECURRENT
 from gradloom.rtl.machines.sequence import SEQUENCE
-from gradloom.rtl.shell.engines import Engines, PortNumber
+from gradloom.rtl.shell.engines import PortNumber
 from gradloom.rtl.shell.registers import regmap
 from gradloom.rtl.shell.registers.errors import DESCRIPTIONS, Error
 from gradloom.systems.metrics import units_table
