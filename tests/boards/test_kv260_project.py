@@ -100,7 +100,7 @@ def test_a_clock_that_the_board_does_not_make_is_refused(tmp_path, name, mhz, bo
 
 @pytest.mark.parametrize("preset, mhz", [(name, mhz) for name, (mhz, _) in REACHED.items()])
 def test_clocks_that_presets_reach_are_those_of_the_documents(preset, mhz):
-    pages = [DOCS / "evidence/timing.md", DOCS / "evidence/recurrent.md"]
+    pages = [DOCS / "evidence/timing.md", DOCS / "evidence/results.md"]
     like = {"instantft-llm-genesys2": "edge-qlora-genesys2"}.get(preset, preset)
     rows = [row for page in pages for row in page.read_text().splitlines() if f"`{like}`" in row]
     assert any(f"{mhz:g} MHz" in row for row in rows), rows

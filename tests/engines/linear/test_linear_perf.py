@@ -399,7 +399,7 @@ def block(tokens, rank, *, backward, blocks=1):
 
 
 def test_documented_cycles_of_a_block_are_the_forecast():
-    page = (Path(__file__).parents[3] / "docs" / "explanation" / "linear-layer.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "language-machine.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (none|rank \d) \| (forward|backward) \| ([\d,]+) \|", page, re.MULTILINE)
     assert len(rows) == 7
     for tokens, adapter, direction, cycles in rows:

@@ -10,7 +10,7 @@ makes a step from them, without a weight of any block: every adapter learns from
 makes.
 
 An adapter here stands beside no frozen linear. Its words are tensors like activations, and all its products dense tiles
-(``docs/explanation/instantft-llm.md`` says why that is cheaper than the lanes beside a linear). A's are ``[rank,
+(``docs/explanation/language-machine.md`` says why that is cheaper than the lanes beside a linear). A's are ``[rank,
 hidden]`` a block, in the order of blocks. Several blocks share the tiles of B: as many as have their ranks in a tile's
 rows are a *group*, so that ``B_k h_k`` of all blocks are one product, summed in the array.
 """
