@@ -81,13 +81,16 @@ def _sections(text: str | None) -> Iterator[str]:
 
 
 def command_line() -> Iterator[str]:
-    """Every verb: its purpose, its options, an example."""
+    """Every verb: its purpose, its options for any model, an example."""
     import typer
 
+    from gradloom.cli import faces
     from gradloom.cli.main import app
 
-    for name, verb in typer.main.get_command(app).commands.items():
-        yield from (f"### {name}", "", _prose(verb.help), "")
+    for words, _ in _verbs(typer.main.get_command(app)):
+        faces.take([*words, "--help"])
+    for words, verb in _verbs(typer.main.get_command(app)):
+        yield from (f"### {' '.join(words)}", "", _prose(verb.help), "")
         arguments = [each for each in verb.params if each.name != "help"]
         if arguments:
             yield from ("| argument or option | purpose | default |", "| --- | --- | --- |")
@@ -104,6 +107,15 @@ def command_line() -> Iterator[str]:
         for line in (verb.epilog or "").split("\n\n"):
             if line.startswith("Example: "):
                 yield from ("```console", f"$ {line.removeprefix('Example: ')}", "```", "")
+
+
+def _verbs(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The verbs of a group and of the groups in it, by their words."""
+    for name, verb in group.commands.items():
+        if hasattr(verb, "commands"):
+            yield from _verbs(verb, (*words, name))
+        else:
+            yield (*words, name), verb
 
 
 def python_api() -> Iterator[str]:
@@ -309,7 +321,7 @@ def _component(name: str, summary: str, made: Any) -> Iterator[str]:
 
 
 def _tables() -> dict[str, Callable[[], Iterator[str]]]:
-    """The tables of ``tables.py``; a hook of MkDocs has no package to import it from."""
+    """The tables of ``tables.py``; a hook has no package to import."""
     spec = importlib.util.spec_from_file_location("docs_tables", Path(__file__).with_name("tables.py"))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

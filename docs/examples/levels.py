@@ -1,4 +1,4 @@
-"""Writes docs/levels.json: levels of logic of units, as reports count them.
+"""Writes docs/levels.json: levels of logic as reports count them.
 
 ``gradloom report DIR --json > REPORT``, then ``python docs/examples/levels.py DESIGN REPORT...``, where DESIGN is a
 preset or a unit. The site shows them on docs/evidence/timing.md.

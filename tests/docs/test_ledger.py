@@ -115,6 +115,20 @@ def test_every_command_is_there(found):
     assert [said for said in map(fault, sorted(commands)) if said] == []
 
 
+def typed(page):
+    """Commands that a page's console blocks have a reader type, on one line each."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for line in re.findall(r"^ *\$ (.*)", block, re.MULTILINE):
+            yield re.sub(r"\s+#.*", "", line)
+
+
+@pytest.mark.parametrize("page", ledger.pages(), ids=lambda page: page.name)
+def test_every_verb_that_a_page_has_its_reader_type_is_there(page):
+    commands = [command for command in typed(page) if command.startswith(("gradloom ", "make ", "python "))]
+    assert [said for said in map(fault, commands) if said and "make -C" not in said] == []
+
+
 @pytest.mark.parametrize(
     "command",
     [
