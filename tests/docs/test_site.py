@@ -42,16 +42,19 @@ def test_two_builds_are_equal(site, tmp_path):
 
 def test_pages_made_from_code_have_it(site):
     text = {
-        path.stem: path.read_text(encoding="utf-8")
+        f"{path.parent.name}/{path.stem}": path.read_text(encoding="utf-8")
         for path in [*(site[0] / "reference").glob("*.html"), *(site[0] / "evidence").glob("*.html")]
     }
-    assert 'id="finetune"' in text["command-line"] and "--engine" in text["command-line"]
-    assert "gradloom.finetune" in text["python"] and "CONVOLVE" in text["instructions"]
-    assert "int32_t" in text["formats"]
-    assert "NF4Decoder" in text["components"] and "<li>latency 4</li>" in text["components"]
-    assert "WINDOW_BASE_LO" in text["registers"] and "array.record" in text["program"]
-    assert "<code>outstanding</code>" in text["parameters"] and "last_epoch.words" in text["results"]
-    assert "gradloom_head" in text["timing"] and "place-and-route" in text["ledger"]
+    assert 'id="finetune"' in text["reference/command-line"] and "--engine" in text["reference/command-line"]
+    assert "gradloom.finetune" in text["reference/python"] and "CONVOLVE" in text["reference/instructions"]
+    assert "int32_t" in text["reference/formats"]
+    assert "NF4Decoder" in text["reference/components"] and "<li>latency 4</li>" in text["reference/components"]
+    assert "WINDOW_BASE_LO" in text["reference/registers"] and "array.record" in text["reference/program"]
+    assert (
+        "<code>outstanding</code>" in text["reference/parameters"] and "last_epoch.words" in text["reference/results"]
+    )
+    assert "1.357 (1.019 to 1.930)" in text["evidence/results"] and 'id="card-write"' in text["reference/command-line"]
+    assert "gradloom_head" in text["evidence/timing"] and "place-and-route" in text["evidence/ledger"]
     assert not any("made by make docs" in each for each in text.values())
 
 
