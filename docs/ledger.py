@@ -38,7 +38,7 @@ KINDS = {
     "published": "taken from somebody else's paper or data sheet",
     "arithmetic": "worked out from shapes or bounds, by hand or by a short script",
     "forecast": "a model of the machine's time or memory, without simulation",
-    "count": "what a command of this project counted or timed about its own work",
+    "count": "a count or time that a command of this project took of its own work",
     "reference": "the bit-exact reference or floating point, without RTL",
     "proof": "a prover, for every input",
     "simulation": "simulated RTL",

@@ -70,6 +70,14 @@ def test_documents_are_short_and_say_nouns():
     assert sum(bool(re.fullmatch(r"\W*what\W*", word, re.IGNORECASE)) for word in words) <= 1.5e-3 * len(words)
 
 
+@pytest.mark.parametrize(
+    "word", ["window", "slot", "kept", "packed", "card", "master", "two programs", "tap", "record"]
+)
+def test_words_of_our_own_are_in_the_glossary(word):
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| (?:[\w ]+, )?{word} \|", text, re.MULTILINE), word
+
+
 ROOMS = ("rtl", "sim", "boards", "firmware", "src", "docs", "examples")
 
 
