@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gradloom.rtl.emit.digest import design_digest
 
-from .flow import Step
+from .flow import FlowStep
 
 __all__ = ["ACTIVITY_PATH", "activity_step", "check_activity"]
 
@@ -45,7 +45,7 @@ def check_activity(saif: Path | str, directory: Path) -> None:
         )
 
 
-def activity_step(saif: Path | str | None, directory: Path) -> Step:
+def activity_step(saif: Path | str | None, directory: Path) -> FlowStep:
     """Puts a SAIF file where the project's scripts look for it.
 
     Without one, an earlier one is removed.
@@ -58,4 +58,4 @@ def activity_step(saif: Path | str | None, directory: Path) -> Step:
             shutil.copyfile(saif, kept)
 
     place = f"board/build/{_FILE}"
-    return Step(f"rm -f {place}" if saif is None else f"cp {shlex.quote(str(Path(saif).absolute()))} {place}", put)
+    return FlowStep(f"rm -f {place}" if saif is None else f"cp {shlex.quote(str(Path(saif).absolute()))} {place}", put)

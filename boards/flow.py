@@ -36,7 +36,7 @@ class MissingToolError(FlowError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class FlowCommand:
     """A program, its arguments, and the folder to run it in.
 
     The folder is relative to the design's folder. ``explain``: what an exit code means, for a person.
@@ -52,7 +52,7 @@ class Command:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class FlowStep:
     """A Python action between commands.
 
     It has the shell line that does the same.
@@ -65,12 +65,12 @@ class Step:
         return self.text
 
 
-def _programs(steps: Sequence[Command | Step]) -> dict[str, str | None]:
+def _programs(steps: Sequence[FlowCommand | FlowStep]) -> dict[str, str | None]:
     """Paths of the tools that ``steps`` need, in order of use.
 
     None where one is missing.
     """
-    return {step.args[0]: find_program(step.args[0]) for step in steps if isinstance(step, Command)}
+    return {step.args[0]: find_program(step.args[0]) for step in steps if isinstance(step, FlowCommand)}
 
 
 def _trouble(programs: dict[str, str | None]) -> list[str]:
@@ -85,7 +85,7 @@ def _trouble(programs: dict[str, str | None]) -> list[str]:
     return lines
 
 
-def _located(command: Command, path: str | None) -> Command:
+def _located(command: FlowCommand, path: str | None) -> FlowCommand:
     """``command`` as a shell finds it.
 
     It is by name if PATH has it, else by its path.
@@ -96,7 +96,9 @@ def _located(command: Command, path: str | None) -> Command:
     return dataclasses.replace(command, args=(path, *command.args[1:]))
 
 
-def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo: Callable[[str], object]) -> list[str]:
+def run(
+    steps: Sequence[FlowCommand | FlowStep], directory: Path, *, dry_run: bool, echo: Callable[[str], object]
+) -> list[str]:
     """Runs ``steps`` in order, or only echoes them.
 
     Returns their text, in which a tool that PATH has not stands with its path.
@@ -111,12 +113,12 @@ def run(steps: Sequence[Command | Step], directory: Path, *, dry_run: bool, echo
     trouble = _trouble(programs)
     if trouble and not dry_run:
         raise FlowError("; ".join(trouble))
-    steps = [_located(step, programs[step.args[0]]) if isinstance(step, Command) else step for step in steps]
+    steps = [_located(step, programs[step.args[0]]) if isinstance(step, FlowCommand) else step for step in steps]
     for step in steps:
         echo(str(step))
         if dry_run:
             continue
-        if isinstance(step, Step):
+        if isinstance(step, FlowStep):
             step.action()
             continue
         code = subprocess.run(step.args, cwd=directory / step.cwd, check=False).returncode

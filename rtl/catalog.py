@@ -65,8 +65,8 @@ class Unit:
 
     ``make`` turns parameters into a component and imports its modules.
 
-    ``adapter``, for ``gradloom run``: ``module:name`` of an :class:`~gradloom.sim.units.run.Adapter`; the house's own
-    are in its table there.
+    ``adapter``, for ``gradloom run``: ``module:name`` of a :class:`~gradloom.sim.units.run.UnitAdapter`; those of the
+    house are in its table there.
     """
 
     name: str

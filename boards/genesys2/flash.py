@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..activity import activity_step, check_activity
 from ..board import Board
-from ..flow import Command, FlowError, Step, run
+from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..jtag import require_chip
 from .checks import CHIP
 
@@ -57,14 +57,14 @@ def build(
         shutil.copyfile(made, bundle / f".{made.name}")
         (bundle / f".{made.name}").rename(bundle / made.name)
 
-    steps: list[Command | Step] = [
-        Step("rm -rf board/bundle && mkdir -p board/build/out", begin),
+    steps: list[FlowCommand | FlowStep] = [
+        FlowStep("rm -rf board/bundle && mkdir -p board/build/out", begin),
         activity_step(saif, directory),
-        Command(
+        FlowCommand(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",
         ),
-        Step(f"mkdir board/bundle && cp board/build/out/{name}.bit board/bundle/", collect),
+        FlowStep(f"mkdir board/bundle && cp board/build/out/{name}.bit board/bundle/", collect),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
@@ -88,8 +88,8 @@ def flash(
     bitstream = f"board/bundle/{name}.bit"
     if not dry_run and not (directory / bitstream).is_file():
         raise FlowError(f"directory {str(directory)!r} has no {bitstream}: run gradloom build {board.name} first")
-    steps: list[Command | Step] = [
-        Step(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
-        Command(("openFPGALoader", "-b", board.name, bitstream)),
+    steps: list[FlowCommand | FlowStep] = [
+        FlowStep(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
+        FlowCommand(("openFPGALoader", "-b", board.name, bitstream)),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)

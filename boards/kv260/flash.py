@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..activity import activity_step, check_activity
 from ..board import Board
-from ..flow import Command, FlowError, Step, run
+from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..ssh import ssh, valid_host
 
 #: What Kria's Ubuntu calls its user and itself.
@@ -71,23 +71,25 @@ def build(
             shutil.copyfile(source, partial / source.name)
         partial.rename(bundle)
 
-    steps: list[Command | Step] = [
-        Step("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
+    steps: list[FlowCommand | FlowStep] = [
+        FlowStep("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
         activity_step(saif, directory),
-        Command(
+        FlowCommand(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",
         ),
-        Step(
+        FlowStep(
             f"cp board/{name}.bif board/build/out/",
             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif"),
         ),
-        Command(
+        FlowCommand(
             ("bootgen", "-arch", "zynqmp", "-process_bitstream", "bin", "-image", f"{name}.bif", "-w", "on"),
             "board/build/out",
         ),
-        Command(("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"), "board"),
-        Step(
+        FlowCommand(
+            ("dtc", "-@", "-q", "-I", "dts", "-O", "dtb", "-o", f"build/out/{name}.dtbo", f"{name}.dtso"), "board"
+        ),
+        FlowStep(
             "mkdir board/build/bundle && "
             f"cp board/build/out/{name}.bit board/build/out/{name}.hwh board/build/out/{name}.bit.bin "
             f"board/build/out/{name}.dtbo board/shell.json board/build/bundle/ && "
@@ -132,14 +134,14 @@ def flash(
         f'echo "gradloom: ~/{target} on the board is not of gradloom flash: move it away" >&2; exit 1; fi; '
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
     )
-    steps: list[Command | Step] = [
-        Command(ssh(host, clear), explain={255: silent(host)}),
-        Command(
+    steps: list[FlowCommand | FlowStep] = [
+        FlowCommand(ssh(host, clear), explain={255: silent(host)}),
+        FlowCommand(
             ("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/"),
             explain={255: silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
         ),
         # xmutil reads only root's folder; -t lets sudo ask for its password.
-        Command(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}"), explain={255: silent(host)}),
+        FlowCommand(("ssh", "-t", host, f"sudo sh {target}/load.sh {name}"), explain={255: silent(host)}),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 

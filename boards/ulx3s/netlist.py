@@ -17,7 +17,7 @@ from ..area import RESOURCES, SynthesisError, board_of, stand_ins, summary
 from ..board import Board
 from .tools import design_sources, synthesise
 
-__all__ = ["NAMELESS", "Homes", "area"]
+__all__ = ["NAMELESS", "CellHomes", "area"]
 
 #: Stands for the units of registers that Yosys puts beside memories, and whose names tell none.
 NAMELESS = "memories"
@@ -52,7 +52,7 @@ def area(board: Board, directory: Path | str, *, unit: str | None = None, paths:
             flat = _left(folder / "build" / "netlist.json")
     if flat is None:
         raise SynthesisError(f"{top}: synthesis left no netlist")
-    homes = Homes(flat["modules"][top], top, {Path(file).stem for file in files}, folder)
+    homes = CellHomes(flat["modules"][top], top, {Path(file).stem for file in files}, folder)
     total, units = _count(flat["modules"][top]["cells"], homes)
     return summary(board, top, total, units, timing.Netlist(flat), homes.unit, paths)
 
@@ -63,7 +63,7 @@ def _without_project(board: Board, directory: Path) -> bool:
     return not (directory / "board").is_dir() and report.is_file() and board_of(read_json(report), "") == board.name
 
 
-class Homes:
+class CellHomes:
     """Units of the cells of the flat netlist ``module``.
 
     ``folder``: where its sources' paths begin.
@@ -152,7 +152,7 @@ def _left(netlist: Path) -> dict[str, Any] | None:
         return None
 
 
-def _count(cells: dict[str, Any], homes: Homes) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def _count(cells: dict[str, Any], homes: CellHomes) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     total: dict[str, float] = dict.fromkeys(RESOURCES, 0)
     units: dict[str, dict[str, float]] = {
         unit: {"instances": count, **dict.fromkeys(("ff", "dsp", "bram36", "lutram"), 0)}

@@ -16,7 +16,7 @@ from gradloom.json_file import read_json
 from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
 from ..board import Board
-from ..flow import Command, FlowError, Step, run
+from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..jtag import require_chip
 from .checks import CHIP
 from .clock import next_clock, slow_down
@@ -206,7 +206,7 @@ def build(
             )
         _update(directory / "report.json", {"place_and_route": found | {"bitstream": runs}})
 
-    def place(name: str) -> Step:
+    def place(name: str) -> FlowStep:
         # The usual placer (heap) needs a third more wire for this much of the chip.
         return tool(
             _nextpnr(
@@ -230,7 +230,7 @@ def build(
             folder,
         )
 
-    def route(source: str, name: str, most: int, mhz: float, *more: str) -> Step:
+    def route(source: str, name: str, most: int, mhz: float, *more: str) -> FlowStep:
         # The first router takes hours. The placer finds each table at its site, and has nothing to do.
         return tool(
             _nextpnr(
@@ -267,26 +267,26 @@ def build(
     # As it is shown: the aims are known when the routing before has ended.
     timed = route("routed", "timed", AGAIN, asked, "--tmg-ripup")
     pack = ("ecppack", "--compress", "build/gradloom.config", "build/gradloom.bit")
-    steps: list[Command | Step] = [
-        Step("mkdir -p board/build", begin),
-        Step("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
-        Step("# settings of the router in board/build/netlist.json", lambda: tell_router(made / "netlist.json")),
+    steps: list[FlowCommand | FlowStep] = [
+        FlowStep("mkdir -p board/build", begin),
+        FlowStep("(cd board && yosys -q build/synth.ys)", lambda: synthesise(folder, sources)),
+        FlowStep("# settings of the router in board/build/netlist.json", lambda: tell_router(made / "netlist.json")),
         place("rough"),
-        Step(
+        FlowStep(
             "# each multiplier gets a site with a free neighbour, near its place: board/build/netlist.json",
             lambda: _spread(made / "rough.json", made / "netlist.json"),
         ),
         place("placed"),
-        Step(
+        FlowStep(
             "# each region gets the engines' reset from a register of its own: board/build/placed.json",
             lambda: copy_reset(made / "placed.json"),
         ),
-        Step("# all tables keep their sites: board/build/placed.json", lambda: keep_sites(made / "placed.json")),
+        FlowStep("# all tables keep their sites: board/build/placed.json", lambda: keep_sites(made / "placed.json")),
         routed,
-        Step(f"{timed}  # while the clock is not reached, for the PLL's next one", hurry),
-        Step("# the clock to the PLL; frequency, use and worst path to report.json", note),
+        FlowStep(f"{timed}  # while the clock is not reached, for the PLL's next one", hurry),
+        FlowStep("# the clock to the PLL; frequency, use and worst path to report.json", note),
         tool(pack, folder),
-        Step("mv board/build/gradloom.bit board/gradloom.bit", lambda: (made / "gradloom.bit").replace(bitstream)),
+        FlowStep("mv board/build/gradloom.bit board/gradloom.bit", lambda: (made / "gradloom.bit").replace(bitstream)),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
@@ -310,9 +310,9 @@ def flash(
     bitstream = "board/gradloom.bit"
     if not dry_run and not (directory / bitstream).is_file():
         raise FlowError(f"directory {str(directory)!r} has no {bitstream}: run gradloom build {board.name} first")
-    steps: list[Command | Step] = [
-        Step(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
-        Command(("openFPGALoader", "-b", board.name, bitstream)),
+    steps: list[FlowCommand | FlowStep] = [
+        FlowStep(f"openFPGALoader -b {board.name} --detect   # must find {CHIP}", lambda: require_chip(CHIP)),
+        FlowCommand(("openFPGALoader", "-b", board.name, bitstream)),
     ]
     return run(steps, directory, dry_run=dry_run, echo=echo)
 
@@ -337,7 +337,7 @@ def _settings(directory: Path) -> dict[str, Any]:
 
 def tool(
     args: tuple[str, ...], folder: Path, hint: str = "", watch: Callable[[], object] = lambda: None, every: float = 2.0
-) -> Step:
+) -> FlowStep:
     """A program of nextpnr's package, which need not be on PATH.
 
     It is shown as a shell would have it. It sees ``folder`` as its root and nothing else of the host, so paths are
@@ -369,7 +369,7 @@ def tool(
         if code:
             raise FlowError(f"{args[0]} ended with exit code {code}{hint}")
 
-    return Step(f"(cd board && YOWASP_MOUNT={_MOUNT} yowasp-{' '.join(args)})", action)
+    return FlowStep(f"(cd board && YOWASP_MOUNT={_MOUNT} yowasp-{' '.join(args)})", action)
 
 
 def _ended(process: subprocess.Popen, seconds: float) -> int | None:

@@ -19,23 +19,23 @@ from scale_sim import simulate
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.systems.diffusion.estimate.dataflows import (
     DATAFLOWS,
-    Array,
+    DataflowArray,
     Riding,
     exposed_weight,
     of_prompt,
     output_without_drain,
     riding,
 )
-from gradloom.systems.diffusion.estimate.products import Product, backward, forward
+from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward
 from gradloom.systems.diffusion.unet import operations
 
 #: 64×32 on two ports of 16 bytes; 64×64 on twice as many, with a second shadow column: five columns of tiles.
-ARRAYS = (Array(), Array(columns=64, shadow=2, port_bytes=64))
+ARRAYS = (DataflowArray(), DataflowArray(columns=64, shadow=2, port_bytes=64))
 #: Of the small array and the small products that SCALE-Sim runs.
 SMALL = 8
 
 
-def products(*, every: bool = False) -> list[Product]:
+def products(*, every: bool = False) -> list[ShapedProduct]:
     """Products of the cross-attention layers.
 
     ``every``: with the gradients of inputs that nothing needs, the prompt's and the first block's.
@@ -50,7 +50,7 @@ def products(*, every: bool = False) -> list[Product]:
     return made
 
 
-def compared(made: list[Product], array: Array, *, cached: bool = False) -> dict[str, Any]:
+def compared(made: list[ShapedProduct], array: DataflowArray, *, cached: bool = False) -> dict[str, Any]:
     """Cycles of each dataflow, and speed-ups over each.
 
     ``speedup``: of the last, ``hidden``: of loads under compute, which is what the RTL does.
@@ -80,13 +80,13 @@ def compared(made: list[Product], array: Array, *, cached: bool = False) -> dict
 
 def held() -> list[dict[str, Any]]:
     """Cycles of SCALE-Sim and of the model, a line a distinct product."""
-    array = Array(rows=64 // SMALL, columns=32 // SMALL)
+    array = DataflowArray(rows=64 // SMALL, columns=32 // SMALL)
     sizes = sorted({(each.m, each.k, each.n) for each in products()})
     shapes = [tuple(-(-size // SMALL) for size in shape) for shape in sizes]
     found = []
     for dataflow, law in (("ws", exposed_weight), ("os", output_without_drain)):
         for (m, k, n), cycles in zip(shapes, simulate(shapes, array.rows, array.columns, dataflow), strict=True):
-            own = law(Product("", "", m=m, k=k, n=n), array)
+            own = law(ShapedProduct("", "", m=m, k=k, n=n), array)
             found.append({"dataflow": dataflow, "mkn": [m, k, n], "scale_sim": cycles, "model": own})
     return found
 

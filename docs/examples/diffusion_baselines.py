@@ -21,7 +21,7 @@ from gradloom.cli.output import print_json, progress_bar, table
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.preset import PRESETS
 from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
-from gradloom.systems.diffusion.mathematics import Descent, FloatUNet
+from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet
 from gradloom.systems.diffusion.task import fresh_adapters, held_out_loss, samples_of, step_inputs, with_rank
 from gradloom.systems.diffusion.unet import operations
 from gradloom.systems.diffusion.workload import DiffusionOptions
@@ -52,7 +52,7 @@ class Case:
 
     def lora(self, kind, text: str) -> tuple[float, float]:
         """Loss in float, and by the network's own arithmetic."""
-        net, rule, adapters = kind(self.listed, self.weights), Descent(WORKLOAD.lr), self.adapters
+        net, rule, adapters = kind(self.listed, self.weights), FloatDescent(WORKLOAD.lr), self.adapters
         for data, noise in self.inputs(text):
             _, gradients = net.loss_and_gradients(data, noise, adapters)
             adapters = rule(adapters, gradients)
@@ -62,7 +62,7 @@ class Case:
     def full(self, rate: float) -> tuple[float, float]:
         """Loss of images that choose the rate, and of those that judge."""
         listed = operations(self.shapes, text=len(shipped_prompts().places))
-        net, rule = FullUNet(listed, self.weights), Descent(rate)
+        net, rule = FullUNet(listed, self.weights), FloatDescent(rate)
         for data, noise in self.inputs(f"all weights, rate {rate:g}"):
             _, gradients = net.loss_and_weight_gradients(data, noise)
             net.held = rule.matrices(net.held, gradients)

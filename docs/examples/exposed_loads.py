@@ -31,8 +31,8 @@ from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import Machine as Simulated
-from gradloom.systems.diffusion.estimate.dataflows import Array, exposed_weight
-from gradloom.systems.diffusion.estimate.products import Product
+from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
+from gradloom.systems.diffusion.estimate.products import ShapedProduct
 
 MACHINE = Machine(Engines(SPEC))
 #: Of the array, and of an array with the same tiles and whole products.
@@ -87,7 +87,7 @@ def program(k: int, n: int, exposed: int) -> tuple[PlacedProgram, Place]:
 
 def measured() -> Iterator[dict[str, Any]]:
     """Cycles of each kind of products, and of all."""
-    array, drain = Array(rows=ROWS, columns=COLUMNS), ROWS + COLUMNS - 2
+    array, drain = DataflowArray(rows=ROWS, columns=COLUMNS), ROWS + COLUMNS - 2
     every = [(kind, shape) for kind, some in shapes().items() for shape in some]
     programs = [program(*shape, exposed) for _, shape in every for exposed in (drain, 0)]
     rows: dict[str, dict[str, Any]] = {}
@@ -102,7 +102,7 @@ def measured() -> Iterator[dict[str, Any]]:
         pair = slice(2 * number, 2 * number + 2)
         if len(set(left[pair])) != 1:
             raise SystemExit(f"{kind}, K {k}, N {n}: results differ")
-        own = Product("", kind, m=ROWS, k=k, n=n)
+        own = ShapedProduct("", kind, m=ROWS, k=k, n=n)
         exposed, hidden = (one.counters.phases["product"] for one in ran[pair])
         tiles = -(-k // ROWS) * -(-n // COLUMNS)
         for name in (kind, "all"):

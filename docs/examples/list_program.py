@@ -10,18 +10,18 @@ from gradloom.program.assembler import Instruction
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.images.program.lowering import lower
-from gradloom.systems.images.program.program import Plan, Settings, plan_finetune
-from gradloom.systems.images.program.tokens import Token
+from gradloom.systems.images.program.program import ImagePlanned, Settings, plan_finetune
+from gradloom.systems.images.program.tokens import ProgramToken
 
 
 def names(constants: type) -> dict[int, str]:
     return {number: name for name, number in vars(constants).items() if name.isupper()}
 
 
-TOKENS = names(Token)
+TOKENS = names(ProgramToken)
 
 
-def small_plan() -> Plan:
+def small_plan() -> ImagePlanned:
     """A small plan of one step.
 
     It has two 8 x 8 images, a convolution and a dense layer, rank 4, and both images in one step.
@@ -56,7 +56,7 @@ def text(each: Instruction) -> str:
     return f"{name:18} {tokens:20} {' '.join(words)}".rstrip()
 
 
-def listing(plan: Plan) -> list[str]:
+def listing(plan: ImagePlanned) -> list[str]:
     """A line a command; equal commands in a row are one line."""
     lines: list[str] = []
     commands = [text(each) for each in plan.assembler.instructions]

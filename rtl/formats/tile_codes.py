@@ -17,8 +17,8 @@ __all__ = [
     "WIDE",
     "WORD",
     "ZERO",
-    "Coded",
-    "Stored",
+    "TileCoded",
+    "TileStored",
     "coded",
     "stored",
     "tile_peaks",
@@ -37,7 +37,7 @@ GUARD, ACCUMULATOR = 6, 36
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class TileCoded:
     """Codes ``[..., rows, features]`` and exponents of their tiles.
 
     ``exponents``: ``[..., tiles of rows, tiles of features]``. Codes are float64, which holds them exactly.
@@ -49,7 +49,7 @@ class Coded:
     clipped: int = 0
     zeroed: int = 0
 
-    def check(self, name: str, bits: int = NARROW) -> "Coded":
+    def check(self, name: str, bits: int = NARROW) -> "TileCoded":
         """Refuses a code that no quantiser makes, with its index."""
         most = (1 << bits - 1) - 1
         wrong = np.argwhere((np.abs(self.codes) > most) | (self.codes != np.rint(self.codes)))
@@ -84,7 +84,7 @@ def tile_peaks(values: np.ndarray) -> np.ndarray:
     return peaks
 
 
-def coded(values: np.ndarray, bits: int) -> Coded:
+def coded(values: np.ndarray, bits: int) -> TileCoded:
     """Codes of values, which are integers times powers of two.
 
     A tile's exponent brings its largest magnitude to ``bits`` bits, the sign included. What rounds above the largest
@@ -100,14 +100,14 @@ def coded(values: np.ndarray, bits: int) -> Coded:
     clipped = int((np.abs(codes) > most + 1).sum()) if exponent.max(initial=ZERO) == MOST else 0
     np.clip(codes, -most, most, out=codes)
     zeroed = int(np.count_nonzero(values) - np.count_nonzero(codes))
-    return Coded(codes, exponent, clipped, zeroed)
+    return TileCoded(codes, exponent, clipped, zeroed)
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class TileStored:
     """Codes ``[rows, features]`` of one tile as STORE makes them.
 
-    ``codes``: int64. ``clipped``, ``zeroed``: see :class:`Coded`.
+    ``codes``: int64. ``clipped``, ``zeroed``: see :class:`TileCoded`.
     """
 
     codes: np.ndarray
@@ -116,7 +116,7 @@ class Stored:
     zeroed: int = 0
 
 
-def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> Stored:
+def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> TileStored:
     """Codes of one tile of words, ``word * 2**exponent``.
 
     The rule is that of :func:`coded`, in integers.
@@ -136,7 +136,7 @@ def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> Stored:
     # A magnitude of 48 bits is exact in float64.
     tops = (np.frexp(largest.astype(np.float64))[1] - 1 + own[:, 0])[largest > 0]
     if not len(tops):
-        return Stored(np.zeros_like(words), ZERO)
+        return TileStored(np.zeros_like(words), ZERO)
     exponent = int(np.clip(tops.max() - (bits - 2), LEAST, MOST))
     most = (1 << bits - 1) - 1
     down = exponent - own
@@ -146,4 +146,4 @@ def stored(words: np.ndarray, exponents: np.ndarray | int, bits: int) -> Stored:
     scaled = np.where(down > 0, (words + (np.int64(1) << near - 1)) >> near, np.clip(words, -most - 1, most + 1) << far)
     codes = np.clip(scaled, -most, most)
     clipped = int((np.abs(scaled) > most + 1).sum())
-    return Stored(codes, exponent, clipped, int(((words != 0) & (codes == 0)).sum()))
+    return TileStored(codes, exponent, clipped, int(((words != 0) & (codes == 0)).sum()))

@@ -12,7 +12,7 @@ from gradloom.systems.driver import Progress
 
 from ..run.designs import Design
 from ..run.recording import recorded
-from .runs import Request
+from .runs import ActivityRequest
 from .saif import read_activity, write_saif
 from .summary import activity_of, figures, most_active, named_parts
 
@@ -65,7 +65,7 @@ def record(
     files = chosen.files(lambda text: tell(0, 0, text))
     with tempfile.TemporaryDirectory(prefix="gradloom.") as folder:
         with recorded(Path(folder)) as recording:
-            request = Request(
+            request = ActivityRequest(
                 design=chosen, samples=samples, rank=rank, cache=cache, scratch=Path(folder) / "out", tell=tell
             )
             text = preset.workload.function("energy")(request)

@@ -22,7 +22,7 @@ from ..run.designs import design
 from ..run.device import SimulatedDevice, build_device
 from ..run.recording import recorded
 from .saif import read_activity
-from .summary import Part, activity_of
+from .summary import SummaryPart, activity_of
 
 __all__ = ["idle_activity", "main"]
 
@@ -74,7 +74,7 @@ def _copy(host: Accelerator) -> None:
         )
 
 
-def _row(whole: Part, name: str, cycles: int) -> dict[str, Any]:
+def _row(whole: SummaryPart, name: str, cycles: int) -> dict[str, Any]:
     part = whole.named(name)
     inside = replace(part, own_nets=0, own_toggles=0)
     return {

@@ -15,20 +15,20 @@ from gradloom.systems.driver import Job, Progress, Task
 from gradloom.systems.sequences.program.onchip import HIDDEN
 from gradloom.systems.text.small import SmallLanguage
 
-from ..reference.tile_program import Machine as Models
+from ..reference.tile_program import TileMachine as Models
 from ..run.counted import check_words
 from ..run.designs import Design
 from ..run.device import SimulatedDevice
 from ..run.machine import Machine
 
-__all__ = ["Request", "diffusion_step", "finetune", "instant_step", "labels", "training_step"]
+__all__ = ["ActivityRequest", "diffusion_step", "finetune", "instant_step", "labels", "training_step"]
 
 _MEMORY = 1 << 24
 _EPOCHS, _BATCH, _TOKENS = 2, 2, 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ActivityRequest:
     """A run in simulated RTL.
 
     Parameters
@@ -62,7 +62,7 @@ class Request:
         return self.design.files(lambda text: self.tell(0, 0, text))
 
 
-def finetune(request: Request) -> str:
+def finetune(request: ActivityRequest) -> str:
     """A fine-tune on a few of the preset's own samples.
 
     Its results are compared with the reference.
@@ -78,13 +78,13 @@ def finetune(request: Request) -> str:
     return f"fine-tune of {request.samples} samples, {_EPOCHS} epochs, {task.steps} steps"
 
 
-def _language_device(request: Request) -> SimulatedDevice:
+def _language_device(request: ActivityRequest) -> SimulatedDevice:
     machine = Machine.simulated(request.config, request.files(), memory_bytes=_MEMORY, progress=request.tell)
     assert machine.device is not None
     return machine.device
 
 
-def training_step(request: Request) -> str:
+def training_step(request: ActivityRequest) -> str:
     """A training step of a small transformer."""
     small = SmallLanguage(request.config, _MEMORY, rank=request.rank)
     device = _language_device(request)
@@ -93,7 +93,7 @@ def training_step(request: Request) -> str:
     return f"AdamW step of a random transformer, 2 layers of 128, {_TOKENS} tokens"
 
 
-def instant_step(request: Request) -> str:
+def instant_step(request: ActivityRequest) -> str:
     """A step that makes the forward cache of a text, and one from it."""
     small = SmallLanguage(request.config, _MEMORY, rank=request.rank)
     device = _language_device(request)
@@ -105,7 +105,7 @@ def instant_step(request: Request) -> str:
     )
 
 
-def diffusion_step(request: Request) -> str:
+def diffusion_step(request: ActivityRequest) -> str:
     """A LoRA step of a small UNet, compared with models of the engines."""
     rank = request.rank or 2
     small = SmallDiffusion.drawn(
@@ -124,7 +124,7 @@ def diffusion_step(request: Request) -> str:
     return f"LoRA step of a random UNet, 2 levels of 8 channels, an image of 4 by 4, rank {rank}"
 
 
-def labels(request: Request) -> str:
+def labels(request: ActivityRequest) -> str:
     """Labels of shipped sequences by a shipped network."""
     from gradloom.models.recurrent.stored import load_network
     from gradloom.models.sequences import FOLDS, spar_model, spar_windows

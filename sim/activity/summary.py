@@ -9,14 +9,14 @@ from typing import Any
 from .counts import parts, signals
 from .saif import Instance
 
-__all__ = ["Part", "activity_of", "most_active", "named_parts"]
+__all__ = ["SummaryPart", "activity_of", "most_active", "named_parts"]
 
 #: Names of a loop's variable at the start of a simulation, which is no hardware.
 _LOOP = re.compile(r"clear_\w+")
 
 
 @dataclass
-class Part:
+class SummaryPart:
     """Nets of an instance, or of several that are alike, with all below.
 
     Ports are nets of the instance above, the outermost module's are its own: so each net counts once.
@@ -36,7 +36,7 @@ class Part:
     own_nets: int = 0
     own_toggles: int = 0
     instances: int = 1
-    parts: list["Part"] = field(default_factory=list)
+    parts: list["SummaryPart"] = field(default_factory=list)
 
     @property
     def nets(self) -> int:
@@ -46,7 +46,7 @@ class Part:
     def toggles(self) -> int:
         return self.own_toggles + sum(each.toggles for each in self.parts)
 
-    def add(self, other: "Part") -> None:
+    def add(self, other: "SummaryPart") -> None:
         """Counts a like instance, too."""
         self.own_nets += other.own_nets
         self.own_toggles += other.own_toggles
@@ -54,7 +54,7 @@ class Part:
         for mine, its in zip(self.parts, other.parts, strict=True):
             mine.add(its)
 
-    def named(self, name: str) -> "Part":
+    def named(self, name: str) -> "SummaryPart":
         """The outermost part of this name among the engines."""
         called = [each for each in _walk(self) if each.path[:1] == ("engines",) and each.path[-1] == name]
         if not called:
@@ -92,7 +92,7 @@ class _Modules:
         }
 
 
-def activity_of(design: Instance, files: Iterable[Path], top: str) -> Part:
+def activity_of(design: Instance, files: Iterable[Path], top: str) -> SummaryPart:
     """Transitions of a design by its instances, like ones together.
 
     Scopes that are no instances of the Verilog in ``files`` are removed from ``design``. ``top``: its outermost module.
@@ -101,12 +101,14 @@ def activity_of(design: Instance, files: Iterable[Path], top: str) -> Part:
     return _part(design, top, (), modules, ports=True)
 
 
-def _part(instance: Instance, kind: str, path: tuple[str, ...], modules: _Modules, *, ports: bool = False) -> Part:
+def _part(
+    instance: Instance, kind: str, path: tuple[str, ...], modules: _Modules, *, ports: bool = False
+) -> SummaryPart:
     hidden = set() if ports else modules.ports[kind]
     own = [net.toggles for net in instance.nets if net.signal not in hidden]
-    made = Part(path, kind, len(own), sum(own))
+    made = SummaryPart(path, kind, len(own), sum(own))
     known = modules.parts[kind]
-    alike: dict[tuple[str, str], Part] = {}
+    alike: dict[tuple[str, str], SummaryPart] = {}
     for name in [name for name in instance.parts if name not in known and _LOOP.fullmatch(name)]:
         del instance.parts[name]
     several = _several(instance.parts, known)
@@ -131,13 +133,13 @@ def _several(names: Mapping[str, Instance], known: Mapping[str, str]) -> set[tup
     return {label for label in labels if labels.count(label) > 1}
 
 
-def _walk(part: Part) -> Iterator[Part]:
+def _walk(part: SummaryPart) -> Iterator[SummaryPart]:
     yield part
     for each in part.parts:
         yield from _walk(each)
 
 
-def named_parts(whole: Part, names: Sequence[str], cycles: int) -> list[dict[str, Any]]:
+def named_parts(whole: SummaryPart, names: Sequence[str], cycles: int) -> list[dict[str, Any]]:
     """A row for each of the engines in ``names``, the shell, and the rest.
 
     Without engines there is a row for each part.
@@ -152,11 +154,11 @@ def named_parts(whole: Part, names: Sequence[str], cycles: int) -> list[dict[str
     return rows
 
 
-def most_active(whole: Part, cycles: int, count: int = 12) -> list[dict[str, Any]]:
+def most_active(whole: SummaryPart, cycles: int, count: int = 12) -> list[dict[str, Any]]:
     """Rows of the parts whose own nets have the most transitions."""
     ranked = sorted(_walk(whole), key=lambda each: each.own_toggles, reverse=True)[:count]
     total = whole.toggles
     return [
-        Part(each.path, each.kind, each.own_nets, each.own_toggles, each.instances).row(cycles, total)
+        SummaryPart(each.path, each.kind, each.own_nets, each.own_toggles, each.instances).row(cycles, total)
         for each in ranked
     ]

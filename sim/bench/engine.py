@@ -30,7 +30,18 @@ from gradloom.rtl.engines.tile_store import TileStore
 from gradloom.rtl.shell.engines import EngineSpec
 from gradloom.rtl.shell.signature import LoadSignature, PortRequest, StoreSignature
 
-__all__ = ["FENCE", "LEAD", "Command", "EngineBench", "Fence", "Load", "Run", "Store", "pressures", "simulate"]
+__all__ = [
+    "FENCE",
+    "LEAD",
+    "BenchCommand",
+    "EngineBench",
+    "Fence",
+    "BenchLoad",
+    "BenchedRun",
+    "BenchStore",
+    "pressures",
+    "simulate",
+]
 
 #: Beats that move before a port is held: results must be under way by then.
 LEAD = 4
@@ -39,7 +50,7 @@ _APART = 16
 
 
 @dataclass(frozen=True)
-class Command:
+class BenchCommand:
     """A command of the engine.
 
     Parameters
@@ -57,7 +68,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Load:
+class BenchLoad:
     """Beats for a load port ``load_PORT``.
 
     ``arg`` is LOAD's operand. Where the component has no such port, they are payloads for its input stream ``PORT``.
@@ -69,7 +80,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Store:
+class BenchStore:
     """Takes ``beats`` beats from a store port or an output stream.
 
     ``store_PORT`` is a store port, ``PORT`` an output stream of payloads.
@@ -92,11 +103,11 @@ FENCE = Fence()
 #: Plays in Amaranth's simulator, with its context.
 Process = Callable[[Any], Awaitable[None]]
 #: A step; an async function of the simulator's context runs alone, as if between fences.
-Step = Command | Load | Store | Fence | Process
+Step = BenchCommand | BenchLoad | BenchStore | Fence | Process
 
 
 @dataclass
-class Run:
+class BenchedRun:
     """Result of a run. Cycles count from its beginning.
 
     Attributes
@@ -327,7 +338,7 @@ class EngineBench:
         seed: int = 0,
         patience: int = 5000,
         rest: int = 24,
-    ) -> Run:
+    ) -> BenchedRun:
         """Plays steps to the component in its state after power-on.
 
         The same arguments make the same run.
@@ -360,7 +371,7 @@ class EngineBench:
                 parts[-1].append(step)
         self._parts = [part for part in parts if part]
         self._options = stall, hold, seed, patience, rest
-        self._result = Run()
+        self._result = BenchedRun()
         self._call: Process | None = None
         self._failed = self._over = False
         if self._simulator is None:
@@ -377,7 +388,7 @@ class EngineBench:
 
     def check(
         self, *steps: Step, words: Mapping[str, Sequence[Any]] | None = None, errors: Sequence[int] = (), **options: Any
-    ) -> Run:
+    ) -> BenchedRun:
         """Runs as :meth:`run` does, and compares the result.
 
         Raises
@@ -398,17 +409,17 @@ class EngineBench:
             )
             assert len(found) == len(expected), f"{name}: {len(found)} words, expected {len(expected)}"
         assert not run.left, f"more words than expected: {run.left}"
-        commands = sum(isinstance(step, Command) for step in steps)
+        commands = sum(isinstance(step, BenchCommand) for step in steps)
         assert errors or len(run.done) == commands, f"{len(run.done)} of {commands} commands are done"
         return run
 
     def _know(self, step: Any) -> None:
         """Refuses a step that the component cannot be given."""
-        if isinstance(step, Command):
+        if isinstance(step, BenchCommand):
             if self.spec is None or self._engine is None:
                 raise ValueError("Command: the bench has no spec, or its component no member engine")
             return
-        known = {**self._loads, **self._inputs} if isinstance(step, Load) else {**self._stores, **self._outputs}
+        known = {**self._loads, **self._inputs} if isinstance(step, BenchLoad) else {**self._stores, **self._outputs}
         if step.port not in known:
             raise ValueError(f"{step.port}: no port of this name; there are {', '.join(sorted(known)) or 'none'}")
 
@@ -545,10 +556,10 @@ class EngineBench:
         self._failed, self._moved = False, self._cycle
 
     def _names(self, part: Sequence[Step]) -> tuple[set[str], set[str]]:
-        inputs = {f"load {step.port}" for step in part if isinstance(step, Load) and step.beats}
-        if any(isinstance(step, Command) for step in part):
+        inputs = {f"load {step.port}" for step in part if isinstance(step, BenchLoad) and step.beats}
+        if any(isinstance(step, BenchCommand) for step in part):
             inputs.add("commands")
-        return inputs, {f"store {step.port}" for step in part if isinstance(step, Store) and step.beats}
+        return inputs, {f"store {step.port}" for step in part if isinstance(step, BenchStore) and step.beats}
 
     def _lanes(self, part: Sequence[Step], gates: _Gates) -> dict[str, Iterator[bool]]:
         """Parallel parts of a run: commands, LOAD, STORE and plain streams.
@@ -556,9 +567,9 @@ class EngineBench:
         Each plain stream is a part of its own.
         """
         lanes: dict[str, Iterator[bool]] = {}
-        commands = [step for step in part if isinstance(step, Command)]
-        loads = [step for step in part if isinstance(step, Load)]
-        stores = [step for step in part if isinstance(step, Store)]
+        commands = [step for step in part if isinstance(step, BenchCommand)]
+        loads = [step for step in part if isinstance(step, BenchLoad)]
+        stores = [step for step in part if isinstance(step, BenchStore)]
         if commands:
             lanes["commands"] = self._command(commands, gates)
         if to_ports := [load for load in loads if load.port in self._loads]:
@@ -573,7 +584,7 @@ class EngineBench:
                 lanes[f"store {name}"] = self._drain(drained, port, gates)
         return lanes
 
-    def _command(self, commands: Sequence[Command], gates: _Gates) -> Iterator[bool]:
+    def _command(self, commands: Sequence[BenchCommand], gates: _Gates) -> Iterator[bool]:
         spec, port = self.spec, self.component.engine.command
         assert spec is not None
         for number, command in enumerate(commands):
@@ -588,7 +599,7 @@ class EngineBench:
                 yield True
             self._ctx.set(port.valid, 0)
 
-    def _load(self, loads: Sequence[Load], gates: _Gates) -> Iterator[bool]:
+    def _load(self, loads: Sequence[BenchLoad], gates: _Gates) -> Iterator[bool]:
         for load in loads:
             port, times = self._loads[load.port], self._result.loaded.setdefault(load.port, [])
             for index, data in enumerate(load.beats):
@@ -619,7 +630,7 @@ class EngineBench:
         self._failed = True
         yield True
 
-    def _store(self, stores: Sequence[Store], gates: _Gates) -> Iterator[bool]:
+    def _store(self, stores: Sequence[BenchStore], gates: _Gates) -> Iterator[bool]:
         for store in stores:
             port = self._stores[store.port]
             for _ in range(store.after):
@@ -636,9 +647,9 @@ class EngineBench:
             while not self._now["store", store.port, "asked"]:
                 yield True
             self._ctx.set(port.request.valid, 0)
-            yield from self._drain([Store(store.port, store.beats)], port.beats, gates)
+            yield from self._drain([BenchStore(store.port, store.beats)], port.beats, gates)
 
-    def _feed(self, loads: Sequence[Load], port: Any, gates: _Gates) -> Iterator[bool]:
+    def _feed(self, loads: Sequence[BenchLoad], port: Any, gates: _Gates) -> Iterator[bool]:
         name, payloads = loads[0].port, [each for load in loads for each in load.beats]
         times = self._result.loaded.setdefault(name, [])
         for index, payload in enumerate(payloads):
@@ -653,7 +664,7 @@ class EngineBench:
             times.append(self._cycle - 1)
             self._moved = self._cycle
 
-    def _drain(self, stores: Sequence[Store], port: Any, gates: _Gates) -> Iterator[bool]:
+    def _drain(self, stores: Sequence[BenchStore], port: Any, gates: _Gates) -> Iterator[bool]:
         name = stores[0].port
         words, times = self._result.words.setdefault(name, []), self._result.stored.setdefault(name, [])
         for store in stores:

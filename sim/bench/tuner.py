@@ -22,7 +22,7 @@ from gradloom.systems.images.integers import FineTune, fill_cache, fine_tune, lo
 from gradloom.systems.images.program.lowered import head_words, words16
 from gradloom.systems.images.program.onchip import OnChip
 from gradloom.systems.images.program.program import Settings
-from gradloom.systems.sequences.program.onchip import Answers
+from gradloom.systems.sequences.program.onchip import ChipAnswers
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_answers", "expected_lines"]
 
@@ -216,7 +216,7 @@ def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     return [*lines, "done"]
 
 
-def expected_answers(plan: Answers, config: ShellParameters) -> list[str]:
+def expected_answers(plan: ChipAnswers, config: ShellParameters) -> list[str]:
     """Lines of the UART for answers, without the cycles.
 
     The classes are those of the greatest logits in floating point.

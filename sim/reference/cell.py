@@ -12,14 +12,14 @@ from gradloom.models.recurrent.front import IntegerConv, Pool
 from gradloom.models.recurrent.lstm import IntegerCell
 from gradloom.models.recurrent.network import RecurrentNetwork
 
-__all__ = ["State", "Trace", "convolve", "logits", "real_logits", "run", "start", "step", "sums"]
+__all__ = ["CellState", "Trace", "convolve", "logits", "real_logits", "run", "start", "step", "sums"]
 
 
 Integers = IntegerCell | IntegerGru | IntegerRnn
 
 
 @dataclass
-class State:
+class CellState:
     """Codes of the hidden and the cell state, ``[n, hidden]`` each.
 
     Of a GRU or RNN, ``c`` is empty, ``[n, 0]``.
@@ -39,14 +39,14 @@ class Trace:
 
     u: np.ndarray
     h: np.ndarray
-    state: State
+    state: CellState
     source: np.ndarray
 
 
-def start(cell: Integers, count: int) -> State:
+def start(cell: Integers, count: int) -> CellState:
     """States of ``count`` sequences before their first step."""
     remembered = cell.cell.units if isinstance(cell, IntegerCell) else 0
-    return State(np.zeros((count, cell.cell.units), np.int64), np.zeros((count, remembered), np.int64))
+    return CellState(np.zeros((count, cell.cell.units), np.int64), np.zeros((count, remembered), np.int64))
 
 
 def convolve(layer: IntegerConv, x: np.ndarray) -> np.ndarray:
@@ -59,7 +59,7 @@ def convolve(layer: IntegerConv, x: np.ndarray) -> np.ndarray:
     )
 
 
-def step(cell: Integers, x: np.ndarray, state: State) -> State:
+def step(cell: Integers, x: np.ndarray, state: CellState) -> CellState:
     """One step: codes ``[n, inputs]`` of the input and the states before it."""
     wx, uh = _product(x, cell.w), _product(state.h, cell.u)
     if isinstance(cell, IntegerGru):
@@ -67,11 +67,11 @@ def step(cell: Integers, x: np.ndarray, state: State) -> State:
     if isinstance(cell, IntegerRnn):
         of_x, of_h = cell.factors
         code = cell.accumulator(of_x * wx + of_h * uh)
-        return State(cell.table[code - cell.cell.gates["new"].accumulator.lo], state.c)
+        return CellState(cell.table[code - cell.cell.gates["new"].accumulator.lo], state.c)
     return _lstm(cell, wx, uh, state)
 
 
-def _lstm(cell: IntegerCell, wx: np.ndarray, uh: np.ndarray, state: State) -> State:
+def _lstm(cell: IntegerCell, wx: np.ndarray, uh: np.ndarray, state: CellState) -> CellState:
     units, gates = cell.cell.units, {}
     for number, name in enumerate(cell.gates):
         own = slice(number * units, (number + 1) * units)
@@ -85,10 +85,10 @@ def _lstm(cell: IntegerCell, wx: np.ndarray, uh: np.ndarray, state: State) -> St
     if cell.state is not None:
         c = cell.state(c)
     squashed = cell.tables["squash"][c - cell.state_range[0]]
-    return State(cell.hidden(gates["output"] * squashed), c)
+    return CellState(cell.hidden(gates["output"] * squashed), c)
 
 
-def _gru(cell: IntegerGru, wx: np.ndarray, uh: np.ndarray, state: State) -> State:
+def _gru(cell: IntegerGru, wx: np.ndarray, uh: np.ndarray, state: CellState) -> CellState:
     units = cell.cell.units
     gates: dict[str, np.ndarray] = {}
     for number, name in enumerate(cell.gates):
@@ -100,10 +100,10 @@ def _gru(cell: IntegerGru, wx: np.ndarray, uh: np.ndarray, state: State) -> Stat
         gates[name] = cell.tables[name][code - cell.cell.gates[name].accumulator.lo]
     of_kept, of_new = cell.sum_factors
     total = of_kept * gates["update"] * state.h + of_new * (cell.one - gates["update"]) * gates["new"]
-    return State(cell.hidden(total), state.c)
+    return CellState(cell.hidden(total), state.c)
 
 
-def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) -> Trace:
+def run(network: RecurrentNetwork, x: np.ndarray, state: CellState | None = None) -> Trace:
     """Runs a network on codes ``[n, steps, channels]``.
 
     It starts from ``state``, which is zero by default.
@@ -118,8 +118,8 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: State | None = None) ->
 
 
 def _both(
-    cell: Integers, backward: Integers | None, x: np.ndarray, state: State | None = None
-) -> tuple[np.ndarray, State]:
+    cell: Integers, backward: Integers | None, x: np.ndarray, state: CellState | None = None
+) -> tuple[np.ndarray, CellState]:
     """Hidden states of all steps, and the last states.
 
     Those of both directions are side by side.
@@ -128,11 +128,11 @@ def _both(
     if backward is None:
         return hidden, state
     other, ended = _steps(backward, x[:, ::-1], start(backward, len(x)))
-    both = State(np.concatenate([state.h, ended.h], axis=1), np.concatenate([state.c, ended.c], axis=1))
+    both = CellState(np.concatenate([state.h, ended.h], axis=1), np.concatenate([state.c, ended.c], axis=1))
     return np.concatenate([hidden, other[:, ::-1]], axis=2), both
 
 
-def _steps(cell: Integers, x: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+def _steps(cell: Integers, x: np.ndarray, state: CellState) -> tuple[np.ndarray, CellState]:
     hidden = []
     for at in range(x.shape[1]):
         state = step(cell, x[:, at], state)

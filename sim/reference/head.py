@@ -8,7 +8,7 @@ from gradloom.rtl.formats.fixed import Fixed, Rounding
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.sim.reference.loss import softmax_cross_entropy
-from gradloom.sim.reference.optimizer import Noise, Update, optimize
+from gradloom.sim.reference.optimizer import Noise, WordUpdate, optimize
 
 __all__ = [
     "GRADIENT",
@@ -94,7 +94,7 @@ def head_loss(h, base, labels, b, *, scale: int, max_classes: int = 10, activati
     )
 
 
-def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> Update:
+def head_update(db, b, v, *, activation: Fixed = ACTIVATION, **rule) -> WordUpdate:
     """New B and velocity, both (k, classes).
 
     ``rule`` as of :func:`head_step`.

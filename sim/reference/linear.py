@@ -23,7 +23,7 @@ from gradloom.rtl.formats.rounding import saturate
 
 from .exact import matmul
 
-__all__ = ["Product", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product"]
+__all__ = ["LinearSums", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product"]
 
 Words = NDArray[np.int64]
 
@@ -101,7 +101,7 @@ def dense_words(words: ArrayLike, *, halves: bool = False) -> Words:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class LinearSums:
     """Result of a product.
 
     ``y [tokens, outputs]``, ``h [tokens, rank]``, how many words of both were clipped.
@@ -112,7 +112,7 @@ class Product:
     saturated: int
 
 
-def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_shift: int, shift: int) -> Product:
+def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_shift: int, shift: int) -> LinearSums:
     """``x w' + (x a') b'``.
 
     Shapes: ``w [outputs, inputs]``, ``a [rank, inputs]``, ``b [outputs, rank]``.
@@ -120,4 +120,4 @@ def product(x: Words, w: Words, a: Words, b: Words, *, hidden_shift: int, dot_sh
     h, clipped = saturate(half_up(matmul(x, a.T), hidden_shift), ACTIVATION.lo, ACTIVATION.hi)
     total = matmul(x, w.T) + (matmul(h, b.T) << DOT_GUARD >> dot_shift)
     y, lost = saturate(half_up(total, shift), ACTIVATION.lo, ACTIVATION.hi)
-    return Product(y=y, h=h, saturated=clipped + lost)
+    return LinearSums(y=y, h=h, saturated=clipped + lost)

@@ -8,7 +8,7 @@ from gradloom.rtl.formats.fixed import Rounding
 from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.formats.rounding import round_shift, saturate
 
-__all__ = ["Update", "Noise", "optimize"]
+__all__ = ["WordUpdate", "Noise", "optimize"]
 
 #: Fraction bits of what multiplies the velocity; the product has as many more than the velocity.
 _FACTOR_FRAC = 16
@@ -16,7 +16,7 @@ _FACTOR_FRAC = 16
 _LARGEST = 1 << 24
 
 
-class Update(NamedTuple):
+class WordUpdate(NamedTuple):
     """Result of an update.
 
     ``w`` and ``v`` have the shape of the input.
@@ -61,7 +61,7 @@ def optimize(
     mu: int = 0,
     rounding: Rounding = Rounding.NEAREST_EVEN,
     noise: Noise | None = None,
-) -> Update:
+) -> WordUpdate:
     """One update of every word.
 
     Parameters
@@ -89,8 +89,8 @@ def optimize(
     drop = VELOCITY.frac - PARAMETER.frac
     bits = noise.take(w.size, drop).reshape(w.shape) if noise is not None else None
     if not apply:
-        return Update(w, v_new, over, np.zeros(w.shape, bool), magnitude)
+        return WordUpdate(w, v_new, over, np.zeros(w.shape, bool), magnitude)
     raw = round_shift((w << drop) - v_new, drop, rounding, bits)
     w_new, _ = saturate(raw, PARAMETER.lo, PARAMETER.hi)
     over |= raw != w_new
-    return Update(w_new, v_new, over, (v_new != 0) & (raw == w), magnitude)
+    return WordUpdate(w_new, v_new, over, (v_new != 0) & (raw == w), magnitude)

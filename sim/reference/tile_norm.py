@@ -14,7 +14,7 @@ from gradloom.rtl.formats.vector import ROOT_FRAC
 
 from . import norm
 
-__all__ = ["Norm", "parts", "softmax", "softmax_back", "values"]
+__all__ = ["TileNorm", "parts", "softmax", "softmax_back", "values"]
 
 Words = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
     return values(words, exponents).reshape(p.shape)
 
 
-class Norm:
+class TileNorm:
     """GroupNorm, or LayerNorm of rows as groups.
 
     Groups have a power of two values in the engine, within a tile's features; here any number.

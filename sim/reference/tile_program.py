@@ -18,7 +18,7 @@ from .norm import NormModel
 from .product import ProductModel
 from .update import UpdateModel
 
-__all__ = ["Health", "Machine"]
+__all__ = ["TileHealth", "TileMachine"]
 
 _BEAT = 16
 
@@ -35,17 +35,17 @@ class _Model(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class TileHealth:
     """Counters of a program that the engines tell."""
 
     saturated: int
     underflowed: int
 
 
-class Machine:
+class TileMachine:
     """The machine's memory and engines.
 
-    It has the methods of :class:`~..run.machine.Machine`.
+    It has the methods of :class:`~..run.machine.TileMachine`.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ class Machine:
         """Bytes of memory."""
         return bytes(self.memory[offset : offset + length])
 
-    def run(self, program: Program) -> Health:
+    def run(self, program: Program) -> TileHealth:
         """Puts a program and its data into memory, and runs it to its end."""
         for offset, content in program.contents():
             self.write(offset, content)
         before = self.saturated, self.underflowed
         self.execute(program.instructions)
-        return Health(saturated=self.saturated - before[0], underflowed=self.underflowed - before[1])
+        return TileHealth(saturated=self.saturated - before[0], underflowed=self.underflowed - before[1])
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
         """Commands on what is in memory.

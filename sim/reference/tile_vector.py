@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gradloom.rtl.formats.norm import constant
 
 from . import element
-from .tile_norm import Norm, parts, softmax, softmax_back, values
+from .tile_norm import TileNorm, parts, softmax, softmax_back, values
 
-__all__ = ["Norm", "add", "geglu", "geglu_back", "scaled", "silu", "silu_back", "softmax", "softmax_back", "total"]
+__all__ = ["TileNorm", "add", "geglu", "geglu_back", "scaled", "silu", "silu_back", "softmax", "softmax_back", "total"]
 
 Words = NDArray[np.int64]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import EDGE, WORD, ZERO, Coded, spread
+from gradloom.rtl.formats.tile_codes import EDGE, WORD, ZERO, TileCoded, spread
 
-__all__ = ["BIAS", "DROP", "NEVER", "Gather", "Sums", "block_sums", "gathered_sums", "sums", "transposed"]
+__all__ = ["BIAS", "DROP", "NEVER", "Gather", "TileSums", "block_sums", "gathered_sums", "sums", "transposed"]
 
 #: Exponent of what is not there, below all sums of exponents.
 NEVER = -(1 << 12)
@@ -22,7 +22,7 @@ DROP, BIAS = 16, 5
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class TileSums:
     """Values ``[..., rows, columns]`` and the top of each output tile.
 
     ``values`` are words times ``2**(top - 16)``. ``lost``: products of tiles, not zero, that lie too far below.
@@ -40,7 +40,7 @@ class Sums:
         found: np.ndarray = self.values * spread(scale, self.values.shape)
         return found
 
-    def checked(self) -> "Sums":
+    def checked(self) -> "TileSums":
         """Refuses words of more than 48 bits."""
         rows, columns = self.values.shape[-2:]
         if rows and columns and np.abs(self.words).max() >= 1 << WORD - 1:
@@ -75,16 +75,16 @@ class Gather:
         return found
 
 
-def transposed(x: Coded) -> Coded:
+def transposed(x: TileCoded) -> TileCoded:
     """The same codes with rows for columns."""
-    return Coded(x.codes.swapaxes(-1, -2), x.exponents.swapaxes(-1, -2))
+    return TileCoded(x.codes.swapaxes(-1, -2), x.exponents.swapaxes(-1, -2))
 
 
-def _exponents(x: Coded) -> np.ndarray:
+def _exponents(x: TileCoded) -> np.ndarray:
     return np.where(x.exponents == ZERO, NEVER, x.exponents)
 
 
-def _top(own: Sequence[np.ndarray], bias: Coded | None) -> np.ndarray:
+def _top(own: Sequence[np.ndarray], bias: TileCoded | None) -> np.ndarray:
     """Tops of output tiles.
 
     ``own``: exponents of pairs ``[rows, tiles, columns]``.
@@ -95,14 +95,14 @@ def _top(own: Sequence[np.ndarray], bias: Coded | None) -> np.ndarray:
     return np.maximum(top, NEVER)
 
 
-def _with_bias(total: np.ndarray, top: np.ndarray, bias: Coded | None, lost: int) -> Sums:
+def _with_bias(total: np.ndarray, top: np.ndarray, bias: TileCoded | None, lost: int) -> TileSums:
     if bias is not None:
         counts = _exponents(bias) - BIAS >= top - DROP
         total = total + bias.values * spread(counts.astype(np.float64), total.shape)
-    return Sums(total, top, lost).checked()
+    return TileSums(total, top, lost).checked()
 
 
-def sums(*pairs: tuple[Coded, Coded], bias: Coded | None = None) -> Sums:
+def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None) -> TileSums:
     """Sums of products ``x w`` of pairs, each with its inner size.
 
     Parameters
@@ -133,7 +133,7 @@ def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
     return sum(int(np.count_nonzero(x[:, at] @ w[at])) for at in tiles)
 
 
-def gathered_sums(x: Coded, rows: np.ndarray, kept: Coded, bias: Coded | None = None) -> Sums:
+def gathered_sums(x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCoded | None = None) -> TileSums:
     """Sums of a convolution.
 
     Each place counts in an output tile with all tiles that its rows lie in, the first to the last.

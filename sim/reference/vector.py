@@ -37,7 +37,7 @@ from gradloom.rtl.formats.vector import (
 
 __all__ = [
     "Root",
-    "Tensor",
+    "VectorTensor",
     "add",
     "backward_roots",
     "reciprocal_roots",
@@ -59,7 +59,7 @@ Words = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class VectorTensor:
     """Words, the number of clipped ones, and the bits of the largest.
 
     Clipped terms of the words count too.
@@ -106,12 +106,12 @@ def term_of(
     return saturate(total >> GUARD, TERM.lo, TERM.hi)
 
 
-def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> Tensor:
+def word_of(term: Words, v: ArrayLike, shift: ArrayLike, clipped: int, form: Fixed = ACTIVATION) -> VectorTensor:
     """Words of terms, of which ``clipped`` were clipped."""
     rounded = half_up(term * _integers(v), np.clip(shift, 0, 63))
     words, lost = saturate(rounded, form.lo, form.hi)
     magnitude = int(np.max(rounded ^ (rounded >> 63), initial=0)).bit_length()
-    return Tensor(words=words, saturated=clipped + lost, magnitude=magnitude)
+    return VectorTensor(words=words, saturated=clipped + lost, magnitude=magnitude)
 
 
 def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
@@ -125,7 +125,7 @@ def gate_factor(gate: ArrayLike, table: Interpolation, shift: int) -> Words:
     return np.where(gate < 0, (1 << FACTOR_FRAC) - factor, factor)
 
 
-def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift: int) -> Tensor:
+def swiglu(gate: ArrayLike, up: ArrayLike, *, gate_shift: int, left: int, shift: int) -> VectorTensor:
     """``silu(gate) · up``."""
     term, clipped = term_of(gate, gate_factor(gate, SIGMOID, gate_shift), left)
     return word_of(term, up, shift, clipped)
@@ -141,7 +141,7 @@ def swiglu_backward(
     right: int,
     shift: int,
     second_shift: int,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[VectorTensor, VectorTensor]:
     """``(dgate, dup)`` of SwiGLU.
 
     ``right`` and ``shift`` are of dgate, ``left`` and ``second_shift`` of dup.
@@ -206,7 +206,7 @@ def backward_roots(
     return Root(mantissa=root.mantissa, exponent=root.exponent, pull=pull, pull_shift=shift, saturated=clipped)
 
 
-def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> Tensor:
+def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> VectorTensor:
     """``weight · x · root``.
 
     ``weight`` has 18 bits and sqrt(d) in it, since the root is of a sum, not of a mean.
@@ -215,19 +215,21 @@ def rms_norm(x: ArrayLike, weight: ArrayLike, root: Root, *, shift: int) -> Tens
     return word_of(term, weight, shift, clipped)
 
 
-def rms_norm_backward(dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root, *, left: int, shift: int) -> Tensor:
+def rms_norm_backward(
+    dy: ArrayLike, x: ArrayLike, weight: ArrayLike, root: Root, *, left: int, shift: int
+) -> VectorTensor:
     """Gradient of x; ``left`` as :func:`backward_roots` had it."""
     term, clipped = term_of(dy, weight, left, x, root.pull[..., None], root.pull_shift[..., None], subtract=True)
     return word_of(term, root.mantissa[..., None], shift + root.exponent[..., None], clipped)
 
 
-def rms_norm_gain(dy: ArrayLike, x: ArrayLike, root: Root, *, shift: int) -> Tensor:
+def rms_norm_gain(dy: ArrayLike, x: ArrayLike, root: Root, *, shift: int) -> VectorTensor:
     """``dy · x · root``; the weight's gradient is made of its sum over rows."""
     term, clipped = term_of(x, root.mantissa[..., None], root.exponent[..., None])
     return word_of(term, dy, shift, clipped)
 
 
-def scale(x: ArrayLike, factors: ArrayLike, *, left: int, shift: int) -> Tensor:
+def scale(x: ArrayLike, factors: ArrayLike, *, left: int, shift: int) -> VectorTensor:
     """``x · factors``, which have 18 bits."""
     term, clipped = term_of(x, 1, left)
     return word_of(term, factors, shift, clipped)
@@ -235,7 +237,7 @@ def scale(x: ArrayLike, factors: ArrayLike, *, left: int, shift: int) -> Tensor:
 
 def scale_backward(
     dy: ArrayLike, x: ArrayLike, factors: ArrayLike, *, left: int, right: int, shift: int, second_shift: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[VectorTensor, VectorTensor]:
     """``(dy · factors, x · dy)``.
 
     ``right`` and ``shift`` are of the first result, ``left`` and ``second_shift`` of the second.
@@ -246,7 +248,7 @@ def scale_backward(
     return word_of(term, factors, shift, clipped), u
 
 
-def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> Tensor:
+def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wide: bool = False) -> VectorTensor:
     """``a · 2**(7 - left) + b · 2**(7 - right)``, of 25 bits where ``wide``."""
     term, clipped = term_of(a, 1, left, b, 1, right)
     return word_of(term, 1, shift, clipped, TERM if wide else ACTIVATION)
@@ -254,7 +256,7 @@ def add(a: ArrayLike, b: ArrayLike, *, left: int, right: int, shift: int = 0, wi
 
 def rope(
     x: ArrayLike, cos: ArrayLike, sin: ArrayLike, *, left: int, right: int, shift: int = 0, turn: bool = False
-) -> Tensor:
+) -> VectorTensor:
     """Rotates ``x [..., head_dim]`` by angles, backward with ``turn``.
 
     Angles are ``[..., head_dim / 2]`` and have 16 fraction bits.

@@ -27,7 +27,7 @@ from gradloom.rtl.formats.vector import (
     UNIT,
 )
 
-from .vector import Tensor, term_of, word_of
+from .vector import VectorTensor, term_of, word_of
 
 __all__ = ["PulledSum", "SoftmaxTensor", "levels", "pulled", "softmax", "softmax_backward"]
 
@@ -37,7 +37,7 @@ _NEVER = -(1 << 14)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxTensor(Tensor):
+class SoftmaxTensor(VectorTensor):
     """Probabilities, less 1 at targets.
 
     ``loss``: sum of ``level - t`` over targets, 16 fraction bits, base 2; ``counted``: of how many tokens.
@@ -143,7 +143,9 @@ def pulled(p: ArrayLike, dp: ArrayLike, *, left: int = 7) -> PulledSum:
     return PulledSum(words=words, saturated=clipped + lost)
 
 
-def softmax_backward(p: ArrayLike, dp: ArrayLike, pull: ArrayLike, *, left: int, right: int, shift: int) -> Tensor:
+def softmax_backward(
+    p: ArrayLike, dp: ArrayLike, pull: ArrayLike, *, left: int, right: int, shift: int
+) -> VectorTensor:
     """``p * (dp - pull)``: the gradient of s to base e.
 
     ``left`` and ``right`` are of dp and of the pull.

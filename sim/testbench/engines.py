@@ -9,7 +9,7 @@ import numpy as np
 from gradloom.rtl.catalog import Unit
 
 from ..units.run import pack
-from .plan import Part, Plan
+from .plan import BenchPart, BenchPlan
 from .vectors import Parameters, draw, payload
 
 __all__ = ["PLANS", "SmallLstm", "small_lstm"]
@@ -26,7 +26,7 @@ def _command(component: Any, opcode: int, layout: Any, operands: Mapping[str, in
     return [pack(shape, {"opcode": int(opcode), "args": pack_fields(layout, dict(operands))})]
 
 
-def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+def vector(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     """SwiGLU, a norm and a sum of two tensors, forward and backward."""
     from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
 
@@ -72,7 +72,7 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
         operands = {"row": row // lanes, "tiles": tiles, "tokens": len(next(iter(tensors.values())))}
         operands |= {named.get(name, name): value for name, value in options.items()}
         parts.append(
-            Part(
+            BenchPart(
                 inputs={"engine_command": _command(component, opcode, VectorOperands, operands)}
                 | {name: beats(words) for name, words in tensors.items()},
                 outputs={name: [(each, mask) for each in beats(result.words)] for name, result in zip("oq", results)},
@@ -80,7 +80,7 @@ def vector(unit: Unit, parameters: Parameters, component: Any) -> Plan:
                 reset=number == 0,
             )
         )
-    return Plan(parts=parts, zero=_ERROR, hold=150)
+    return BenchPlan(parts=parts, zero=_ERROR, hold=150)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ def small_lstm(config: Any) -> SmallLstm:
     return SmallLstm(image, arrays["x"], _masked_bytes(hidden, known), _masked_bytes(states, left))
 
 
-def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+def lstm(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     """Loads of a small network, its steps, and the states that they leave."""
     from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode, CellOperands
 
@@ -159,18 +159,18 @@ def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     command = _command(component, CellOpcode.RUN, CellOperands, operands | {"every": 1, "fresh": 1})
     names = ("weights", "rows", "tables", "quantizers")
     parts = [
-        Part(inputs=load(name, getattr(image, name)), outputs={}, reset=number == 0)
+        BenchPart(inputs=load(name, getattr(image, name)), outputs={}, reset=number == 0)
         for number, name in enumerate(names)
     ]
     request = payload(component, "store_state.request")
     parts += [
-        Part(
+        BenchPart(
             inputs={"engine_command": command} | load("x", image.input_rows(small.x)),
             outputs={"store_h_beats": stored(small.hidden)},
             pulses={"engine_done": 1},
             reset=False,
         ),
-        Part(
+        BenchPart(
             inputs={"store_state_request": [pack(request, {"beats": len(states)})]},
             outputs={"store_state_beats": states},
             reset=False,
@@ -178,7 +178,7 @@ def lstm(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     ]
     ports = [*(f"load_{each}_beats" for each in (*names, "x")), "store_state_request"]
     refusals = {f"{each.rpartition('_')[0]}_refuse": (1, f"{each}_valid") for each in ports}
-    return Plan(parts=parts, zero=_ERROR | refusals, lead={"store_state_request": 2}, hold=150)
+    return BenchPlan(parts=parts, zero=_ERROR | refusals, lead={"store_state_request": 2}, hold=150)
 
 
-PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {"vector": vector, "lstm": lstm}
+PLANS: dict[str, Callable[[Unit, Parameters, Any], BenchPlan]] = {"vector": vector, "lstm": lstm}

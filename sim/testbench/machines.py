@@ -18,7 +18,7 @@ from gradloom.rtl.shell.table import machine_table, table_words
 from ..run.counted import counted
 from .vectors import draw
 
-__all__ = ["PROGRAMS", "Run", "machine_content", "programs"]
+__all__ = ["PROGRAMS", "BenchRun", "machine_content", "programs"]
 
 #: First byte of the window, and the most beats of a burst.
 _BASE, _LONGEST = 0x1_0000, 16
@@ -26,7 +26,7 @@ _PAGE = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class BenchRun:
     """A program, what it finds in the window, and what it leaves there.
 
     ``expected``: bytes at offsets, each with a mask of the bits that are known.
@@ -60,7 +60,7 @@ def _known(offset: int, raw: bytes) -> tuple[int, bytes, bytes]:
 _NETWORKS = ((4, True), (3, True), (2, False))
 
 
-def image(config: ImageConfig) -> list[Run]:
+def image(config: ImageConfig) -> list[BenchRun]:
     """A step of fine-tuning, of layers that the design holds."""
     for edge, conv in _NETWORKS:
         try:
@@ -70,7 +70,7 @@ def image(config: ImageConfig) -> list[Run]:
     return []
 
 
-def _image(config: ImageConfig, edge: int, conv: bool) -> list[Run]:
+def _image(config: ImageConfig, edge: int, conv: bool) -> list[BenchRun]:
     from gradloom.models.network import Conv, Dense, Network
     from gradloom.systems.images.integers import fill_cache, fine_tune, records
     from gradloom.systems.images.program.lowering import lower
@@ -102,7 +102,9 @@ def _image(config: ImageConfig, edge: int, conv: bool) -> list[Run]:
     if plan.slots:
         expected.append(_known(plan.records, records(lowered, cache)[: plan.slots].tobytes()))
     return [
-        Run(segments=plan.segments, program=plan.offset, instructions=plan.assembler.instructions, expected=expected)
+        BenchRun(
+            segments=plan.segments, program=plan.offset, instructions=plan.assembler.instructions, expected=expected
+        )
     ]
 
 
@@ -116,7 +118,7 @@ class _Recorder:
         self.segments.append((offset, bytes(content)))
 
 
-def language(config: LanguageConfig) -> list[Run]:
+def language(config: LanguageConfig) -> list[BenchRun]:
     """A training step of one linear layer by gradient descent."""
     from gradloom.program.assembler import Assembler
     from gradloom.rtl.formats.tiles import tile_rows
@@ -149,7 +151,7 @@ def language(config: LanguageConfig) -> list[Run]:
     # B lies in memory the other way round.
     tensors = {name: told[name].T if name == "b" else told[name] for name in ("y", "dx", "ga", "gb", "a", "b")}
     return [
-        Run(
+        BenchRun(
             segments=[*recorder.segments, (0, assembler.code)],
             program=0,
             instructions=assembler.instructions,
@@ -158,7 +160,7 @@ def language(config: LanguageConfig) -> list[Run]:
     ]
 
 
-def recurrent(config: RecurrentConfig | SequenceConfig) -> list[Run]:
+def recurrent(config: RecurrentConfig | SequenceConfig) -> list[BenchRun]:
     """Loads a small LSTM, then runs its steps."""
     from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
@@ -170,7 +172,7 @@ def recurrent(config: RecurrentConfig | SequenceConfig) -> list[Run]:
     assert batch.state is not None
     expected = [(batch.hidden.offset, *small.hidden), (batch.state.offset, *small.states)]
     return [
-        Run(
+        BenchRun(
             segments=list(each.contents()),
             program=each.offset,
             instructions=each.instructions,
@@ -180,12 +182,12 @@ def recurrent(config: RecurrentConfig | SequenceConfig) -> list[Run]:
     ]
 
 
-def sequence(config: SequenceConfig) -> list[Run]:
+def sequence(config: SequenceConfig) -> list[BenchRun]:
     """Those of both."""
     return image(config) + recurrent(config)
 
 
-def diffusion(config: DiffusionConfig) -> list[Run]:
+def diffusion(config: DiffusionConfig) -> list[BenchRun]:
     """A LoRA step of a few operations of a UNet, with their gradients."""
     from gradloom.models.adapters.lora import Adapter
     from gradloom.systems.diffusion.integers import IntegerDescent
@@ -194,7 +196,7 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
     from gradloom.systems.diffusion.simulated import Stepper
     from gradloom.systems.diffusion.unet import RESULT
 
-    from ..reference.tile_program import Machine
+    from ..reference.tile_program import TileMachine
 
     rows, features, rank = 16, 16, 4
     names = ("latents", "projected", "normed", "active", RESULT)
@@ -212,7 +214,7 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
     step = lower(config, listed, weights, images=1, fractions=rule.fractions, rule=rule.rule)
     written: list[tuple[int, bytes]] = []
 
-    class Kept(Machine):
+    class Kept(TileMachine):
         """Keeps what a host would store."""
 
         def write(self, offset: int, content: bytes) -> None:
@@ -226,7 +228,7 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
         places += [(each.gradient.offset, each.gradient.size), (each.codes.offset, each.codes.size)]
         places += [(each.words.words, each.words.size), (each.words.moments, 2 * each.words.size)]
     return [
-        Run(
+        BenchRun(
             segments=written,
             program=step.program.offset,
             instructions=step.program.instructions,
@@ -236,7 +238,7 @@ def diffusion(config: DiffusionConfig) -> list[Run]:
 
 
 #: Programs by the class of a machine's configuration.
-PROGRAMS: dict[type, Callable[[Any], list[Run]]] = {
+PROGRAMS: dict[type, Callable[[Any], list[BenchRun]]] = {
     ImageConfig: image,
     LanguageConfig: language,
     RecurrentConfig: recurrent,
@@ -245,14 +247,14 @@ PROGRAMS: dict[type, Callable[[Any], list[Run]]] = {
 }
 
 
-def programs(config: Any) -> list[Run]:
+def programs(config: Any) -> list[BenchRun]:
     """Programs of a machine; none for one of another kind."""
     make = PROGRAMS.get(type(config))
     return [] if make is None else make(config)
 
 
 def machine_content(
-    config: Any, runs: Iterable[Run], addresses: Mapping[str, int], ports: Sequence[Mapping[str, Any]]
+    config: Any, runs: Iterable[BenchRun], addresses: Mapping[str, int], ports: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Plain values of ``vectors.json`` for a machine.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FOLDER", "Part", "Plan", "wrapped", "write_bench"]
+__all__ = ["FOLDER", "BenchPart", "BenchPlan", "wrapped", "write_bench"]
 
 FOLDER = "tb"
 _FILES = Path(__file__).parent / "files"
@@ -17,7 +17,7 @@ PATIENCE = 20_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
+class BenchPart:
     """Words that belong together.
 
     All are taken, and all have come, before the next part begins.
@@ -35,14 +35,14 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class BenchPlan:
     """All parts of a unit's test.
 
     ``zero``: masks of signals whose bits stay 0, each with the signal that must be 1 for the check, or None; ``lead``:
     cycles for which an input's payload is there before its valid; ``hold``: cycles of a long hold.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[BenchPart]
     zero: Mapping[str, tuple[int, str | None]] = dataclasses.field(default_factory=dict)
     lead: Mapping[str, int] = dataclasses.field(default_factory=dict)
     hold: int = 100

@@ -11,7 +11,7 @@ from gradloom.preset import KNOWN
 
 from ..run.device import SimulatedDevice
 from ..run.silicon import MEMORY_BYTES, silicon_device
-from .machines import Run, programs
+from .machines import BenchRun, programs
 
 __all__ = ["Finding", "check_starts"]
 
@@ -31,7 +31,7 @@ class Finding:
     faults: tuple[str, ...]
 
 
-def check_starts(program: Path, runs: Sequence[Run], *, seeds: Iterable[int], resets: int = 2) -> Finding:
+def check_starts(program: Path, runs: Sequence[BenchRun], *, seeds: Iterable[int], resets: int = 2) -> Finding:
     """Runs programs after random starts, and after resets in the middle.
 
     The words that are left and all counters must be the same each time. For each seed the programs are also broken off
@@ -65,7 +65,7 @@ def check_starts(program: Path, runs: Sequence[Run], *, seeds: Iterable[int], re
     return Finding(starts=starts, resets=broken, words=words, faults=tuple(faults))
 
 
-def _ran(accelerator: Accelerator, runs: Sequence[Run]) -> tuple[list[Counters], list[str], int]:
+def _ran(accelerator: Accelerator, runs: Sequence[BenchRun]) -> tuple[list[Counters], list[str], int]:
     """Returns counters, wrong words, and the number of bytes compared."""
     counters, wrong, count = [], [], 0
     for number, run in enumerate(runs):
@@ -85,7 +85,11 @@ def _ran(accelerator: Accelerator, runs: Sequence[Run]) -> tuple[list[Counters],
 
 
 def _break_off(
-    device: SimulatedDevice, accelerator: Accelerator, runs: Sequence[Run], counters: Sequence[Counters], chance: int
+    device: SimulatedDevice,
+    accelerator: Accelerator,
+    runs: Sequence[BenchRun],
+    counters: Sequence[Counters],
+    chance: int,
 ) -> list[str]:
     """Starts a run and resets the machine; a line if it had ended before."""
     which = chance % len(runs)

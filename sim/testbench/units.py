@@ -7,9 +7,9 @@ import numpy as np
 
 from gradloom.rtl.catalog import Unit
 
-from ..units.run import Adapter, Arrays, unit_adapter
+from ..units.run import Arrays, UnitAdapter, unit_adapter
 from . import engines
-from .plan import Part, Plan
+from .plan import BenchPart, BenchPlan
 from .vectors import Parameters, draw, masked, numbers, packed
 
 __all__ = ["PLANS", "plan_unit"]
@@ -18,7 +18,7 @@ __all__ = ["PLANS", "plan_unit"]
 Beats = Mapping[str, Sequence[Any]]
 
 
-def plan_unit(unit: Unit, parameters: Parameters, component: Any) -> Plan | None:
+def plan_unit(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan | None:
     """Test of a unit; None where it has no vectors.
 
     ``parameters``: those of ``component``.
@@ -29,17 +29,17 @@ def plan_unit(unit: Unit, parameters: Parameters, component: Any) -> Plan | None
 
 def _adapted(
     extents: Callable[[Parameters], Mapping[str, int]],
-    beats: Callable[[Parameters, Arrays, Adapter], Beats],
+    beats: Callable[[Parameters, Arrays, UnitAdapter], Beats],
     *,
     cases: Callable[[Parameters, Arrays], Sequence[Arrays]] = lambda _, arrays: [arrays],
     zero: Mapping[str, tuple[int, str | None]] | None = None,
-) -> Callable[[Unit, Parameters, Any], Plan]:
+) -> Callable[[Unit, Parameters, Any], BenchPlan]:
     """Plan of a unit that its adapter feeds.
 
     ``extents(parameters)``: dimensions of the arrays by their words; ``cases``: runs of the unit, each its arrays.
     """
 
-    def plan(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+    def plan(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
         adapter, parts = unit_adapter(unit), []
         arrays = {
             array.name: numbers(f"{unit.name} {array.name}", array, extents(parameters))
@@ -51,23 +51,23 @@ def _adapted(
             told = beats(parameters, case, adapter)
             outputs = {name: masked(component, name, told[name]) for name in feed.outputs}
             assert feed.outputs == {name: len(each) for name, each in outputs.items()}, unit.name
-            parts.append(Part(inputs=feed.inputs, outputs=outputs, held=feed.held))
-        return Plan(parts=parts, zero=zero or {})
+            parts.append(BenchPart(inputs=feed.inputs, outputs=outputs, held=feed.held))
+        return BenchPlan(parts=parts, zero=zero or {})
 
     return plan
 
 
-def _mesh(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _mesh(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     return {"o": [{"sum": row} for tile in adapter.reference(p, arrays)["y"].tolist() for row in tile]}
 
 
-def _int8_chain(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _int8_chain(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     answer = adapter.reference(p, arrays)
     rows, lost = answer["y"].reshape(-1, p["cols"]).tolist(), answer["lost"].reshape(-1).tolist()
     return {"o": [{"sum": row, "lost": count} for row, count in zip(rows, lost, strict=True)]}
 
 
-def _encode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _encode(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     from gradloom.rtl.formats.blocks import pack_nibbles
 
     answer = adapter.reference(p, arrays)
@@ -81,16 +81,16 @@ def _encode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
     }
 
 
-def _decode(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _decode(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     rows = adapter.reference(p, arrays)["x"].tolist()
     return {"o": [{"x": row, "last": index == len(rows) - 1} for index, row in enumerate(rows)]}
 
 
-def _forward(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _forward(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     return {"o": [{"h": row} for row in adapter.reference(p, arrays)["h"].tolist()]}
 
 
-def _gradient(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _gradient(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     """The sums after each sample are those of the samples up to it."""
     beats = []
     for sample in range(len(arrays["h"])):
@@ -100,7 +100,7 @@ def _gradient(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
     return {"o": beats}
 
 
-def _softmax(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _softmax(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     answer, last = adapter.reference(p, arrays), arrays["z"].shape[1] - 1
     return {
         "o": [
@@ -122,7 +122,7 @@ def _targets(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
     return [{**arrays, "target": np.array(wanted)}]
 
 
-def _optimizer(p: Parameters, arrays: Arrays, adapter: Adapter) -> Beats:
+def _optimizer(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
     answer = adapter.reference(p, arrays)
     names = ("w", "v", "saturated", "underflowed", "magnitude")
     return {
@@ -142,7 +142,7 @@ def _modes(_: Parameters, arrays: Arrays) -> Sequence[Arrays]:
     ]
 
 
-def _window(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+def _window(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     import dataclasses
 
     from gradloom.rtl.units.window_run import WindowRun
@@ -181,10 +181,10 @@ def _window(unit: Unit, parameters: Parameters, component: Any) -> Plan:
         "i_config": packed(component, "i_config", [dataclasses.asdict(run) for run in runs]),
         "i": packed(component, "i", pixels),
     }
-    return Plan(parts=[Part(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
+    return BenchPlan(parts=[BenchPart(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
 
 
-def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+def _post(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     from ..reference.array import post_process
 
     lanes = parameters["lanes"]
@@ -201,10 +201,10 @@ def _post(unit: Unit, parameters: Parameters, component: Any) -> Plan:
             | {"counted": width, "final": lanes - 1}
         )
     inputs = {"i_config": packed(component, "i_config", configs), "i": packed(component, "i", sums)}
-    return Plan(parts=[Part(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
+    return BenchPlan(parts=[BenchPart(inputs=inputs, outputs={"o": masked(component, "o", beats)})])
 
 
-def _sha256(unit: Unit, parameters: Parameters, component: Any) -> Plan:
+def _sha256(unit: Unit, parameters: Parameters, component: Any) -> BenchPlan:
     """Messages whose padding does and does not take a block of its own."""
     import hashlib
 
@@ -212,10 +212,10 @@ def _sha256(unit: Unit, parameters: Parameters, component: Any) -> Plan:
     beats = [{"data": byte, "last": at == len(each) - 1} for each in messages for at, byte in enumerate(each)]
     digests = [int.from_bytes(hashlib.sha256(each).digest(), "big") for each in messages]
     inputs = {"i": packed(component, "i", beats)}
-    return Plan(parts=[Part(inputs=inputs, outputs={"o": [(each, (1 << 256) - 1) for each in digests]})])
+    return BenchPlan(parts=[BenchPart(inputs=inputs, outputs={"o": [(each, (1 << 256) - 1) for each in digests]})])
 
 
-PLANS: dict[str, Callable[[Unit, Parameters, Any], Plan]] = {
+PLANS: dict[str, Callable[[Unit, Parameters, Any], BenchPlan]] = {
     "mesh": _adapted(lambda p: {"tiles": 3, "m": 6}, _mesh),
     "int8-chain": _adapted(lambda p: {"sums": 3, "tiles": 3, "m": min(6, p["tokens"])}, _int8_chain),
     "nf4-encode": _adapted(lambda p: {"n": 4 * p["block"] - 3}, _encode),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..units.run import Array, pack
+from ..units.run import UnitArray, pack
 
 __all__ = ["Parameters", "draw", "masked", "numbers", "packed", "payload"]
 
@@ -21,7 +21,7 @@ def payload(component: Any, path: str) -> Any:
     return signature.members["payload"].shape
 
 
-def numbers(seed: str, array: Array, extents: Mapping[str, int]) -> np.ndarray:
+def numbers(seed: str, array: UnitArray, extents: Mapping[str, int]) -> np.ndarray:
     """Integers of all sizes within an array's bounds.
 
     Both ends are among them. They are the same on every machine.
@@ -42,9 +42,9 @@ def numbers(seed: str, array: Array, extents: Mapping[str, int]) -> np.ndarray:
     return np.array([number() for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
 
 
-def signed(bits: int, *shape: int) -> Array:
+def signed(bits: int, *shape: int) -> UnitArray:
     half = 1 << bits - 1
-    return Array(name="", shape=shape, units="", description="", low=-half, high=half - 1)
+    return UnitArray(name="", shape=shape, units="", description="", low=-half, high=half - 1)
 
 
 def draw(seed: str, bits: int, *shape: int) -> np.ndarray:

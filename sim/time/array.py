@@ -21,9 +21,9 @@ from .base import TimedMachine
 from .encode import BLOCK, LEVELS, Encoder
 from .queues import FifoQueue
 from .scheduler import Times
-from .shell import FIFO, Queue, Transfer
+from .shell import FIFO, Queue, TransferTime
 
-__all__ = ["Array"]
+__all__ = ["ArrayTime"]
 
 CHECK = 2  # cycles for which ARRAY looks at a command before it takes it
 
@@ -43,7 +43,7 @@ class _Records:
     def __init__(self) -> None:
         self.scales_at = 0  # the last scale has left
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         codes = _codes_of(transfer.operands["arg"])
         for n in range(min(codes - transfer.taken, count)):
             self.scales_at = max(self.scales_at, at + n + FIFO) + SCALES_PER_BEAT
@@ -178,7 +178,7 @@ class _Flow:
         return self.base + step + self.last_shift
 
 
-class Array:
+class ArrayTime:
     """The engine ARRAY: FORWARD and GRADIENT passes, CONVOLVE, DENSE."""
 
     def __init__(self, machine: TimedMachine) -> None:

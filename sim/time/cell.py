@@ -9,9 +9,9 @@ from gradloom.rtl.formats.cell import CODES_A_BEAT
 
 from .base import TimedMachine, Waking
 from .queues import MemoryWords, Operands
-from .shell import FIFO, Queue, Sink, Transfer
+from .shell import FIFO, Queue, Sink, TransferTime
 
-__all__ = ["Cell"]
+__all__ = ["CellTime"]
 
 
 class _Rows(Queue):
@@ -26,7 +26,7 @@ class _Rows(Queue):
         That share a place.
     """
 
-    def __init__(self, cell: "Cell", depth: int, beats: int = 1) -> None:
+    def __init__(self, cell: "CellTime", depth: int, beats: int = 1) -> None:
         super().__init__(cell.machine)
         self.cell, self.depth, self.beats = cell, depth, beats
         self.reserved = self.partial = 0
@@ -66,7 +66,7 @@ class _Taps(Queue):
         self.times = deque([cycle + self.step] if self.left else [])
 
 
-class Cell(Waking):
+class CellTime(Waking):
     """The engine CELL: a chunk of operands a cycle.
 
     A step's hidden state waits for the results of the step before.
@@ -122,7 +122,7 @@ class Cell(Waking):
             if operands["classes"] and (operands["each"] or step == steps - 1):
                 yield from [("classes", step)] * sequences
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of x."""
         times: list[int] = []
         while more := self.x.write(at, count - len(times)):

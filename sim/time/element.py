@@ -7,10 +7,10 @@ from gradloom.rtl.formats.element import ElementOpcode
 
 from .base import TimedMachine
 from .queues import Operands
-from .shell import OneAtATime, Queue, Sink, Transfer
+from .shell import OneAtATime, Queue, Sink, TransferTime
 from .tiles import TileRecords
 
-__all__ = ["Element"]
+__all__ = ["ElementTime"]
 
 #: Features of a beat of results, and words of a beat of the bus.
 _CODES, _WORDS = 8, 4
@@ -18,7 +18,7 @@ _CODES, _WORDS = 8, 4
 _SQUARE = 4
 
 
-class Element(OneAtATime):
+class ElementTime(OneAtATime):
     """The engine ELEMENT: a beat of results in one cycle.
 
     One of SQUARES takes four, and words are taken as they come.
@@ -48,7 +48,7 @@ class Element(OneAtATime):
         steps = _SQUARE if what.opcode == ElementOpcode.SQUARES else 1
         self._end(first + rows * -(-features // _CODES) * steps - 1)
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of words into the queue."""
         times: list[int] = []
         while more := self.words.write(at, count - len(times)):

@@ -11,7 +11,7 @@ from .queues import FifoQueue
 from .scheduler import Times
 from .shell import FIFO, OneAtATime, Queue, Sink
 
-__all__ = ["BLOCK", "LEVELS", "Encode", "Encoder"]
+__all__ = ["BLOCK", "LEVELS", "EncodeTime", "Encoder"]
 
 BLOCK = 64  # elements that share a scale
 LEVELS = 16  # cycles in which a table is filled
@@ -108,7 +108,7 @@ class _RawQueue(Queue):
         self.machine.models["encode"].raw_taken(cycle)
 
 
-class Encode(OneAtATime):
+class EncodeTime(OneAtATime):
     """The engine ENCODE."""
 
     check = 1

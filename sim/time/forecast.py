@@ -22,7 +22,7 @@ __all__ = ["MODELS", "forecast", "without_collections"]
 
 #: Models of engines, by name; each is imported with the first machine that has the engine.
 MODELS: Mapping[str, Callable[[TimedMachine], Any]] = {
-    name: Named(f"gradloom.sim.time.{name}", name.capitalize())
+    name: Named(f"gradloom.sim.time.{name}", f"{name.capitalize()}Time")
     for name in (
         "array",
         "head",

@@ -8,12 +8,12 @@ from gradloom.rtl.machines.language import GRADIENT
 
 from .base import TimedMachine
 from .queues import Operands, Output, Taken
-from .shell import OneAtATime, Sink, Transfer
+from .shell import OneAtATime, Sink, TransferTime
 
-__all__ = ["Gradient"]
+__all__ = ["GradientTime"]
 
 
-class Gradient(OneAtATime):
+class GradientTime(OneAtATime):
     """The engine GRADIENT.
 
     It takes a beat in ``rank / 2`` cycles, then reads the results of a tile.
@@ -21,7 +21,7 @@ class Gradient(OneAtATime):
 
     def __init__(self, machine: TimedMachine) -> None:
         self.machine: TimedMachine = machine
-        self.kept = Kept(machine)
+        self.kept = KeptPanel(machine)
         self.offered = None
         self.command = None
         self.free_at = 0
@@ -50,7 +50,7 @@ class Gradient(OneAtATime):
         self._advance()
         self.machine.bus.pump()
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats into the queue."""
         times: list[int] = []
         while more := self.queue.write(at, count - len(times)):
@@ -87,7 +87,7 @@ class Gradient(OneAtATime):
             self._start(last + 1)
 
 
-class Kept(Output):
+class KeptPanel(Output):
     """Transfers of h to memory and back.
 
     A beat takes ``edge / 16`` cycles in which nothing else uses its memory.
@@ -121,7 +121,7 @@ class Kept(Output):
     def sure(self) -> int:
         return 0
 
-    def restore(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def restore(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of h that come back, one at a time.
 
         They come for the words of products that may come.

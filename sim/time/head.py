@@ -8,7 +8,7 @@ from .base import TimedMachine
 from .queues import FifoQueue
 from .shell import FIFO, Queue, Sink
 
-__all__ = ["Head"]
+__all__ = ["HeadTime"]
 
 
 class _HeadQueue(Queue):
@@ -40,7 +40,7 @@ class _HeadQueue(Queue):
             self.machine.models["head"].dumped(cycle + 2)
 
 
-class Head:
+class HeadTime:
     """The engine HEAD."""
 
     def __init__(self, machine: TimedMachine) -> None:

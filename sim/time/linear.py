@@ -15,15 +15,15 @@ from gradloom.rtl.machines.language import LINEAR
 
 from .base import TimedMachine, Waking
 from .queues import Output, Taken
-from .shell import FIFO, Sink, Transfer
+from .shell import FIFO, Sink, TransferTime
 
-__all__ = ["Linear"]
+__all__ = ["LinearTime"]
 
 
 class _Weights:
     """Tables and tiles on their way to the tile buffer."""
 
-    def __init__(self, linear: "Linear") -> None:
+    def __init__(self, linear: "LinearTime") -> None:
         self.linear = linear
         config = linear.config
         self.edge = config.edge
@@ -36,7 +36,7 @@ class _Weights:
         self.free: list[int] = []
         self.full: list[int] = []
 
-    def tables(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def tables(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """A word a cycle, four stages deep."""
         at = max(at, self.tables_at)
         times = range(at, at + count * (self.words + 1), self.words + 1)
@@ -44,7 +44,7 @@ class _Weights:
         self.tiles_at = max(self.tiles_at, times[-1] + self.words + 5)
         return times
 
-    def tiles(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def tiles(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of tiles, one a cycle.
 
         A tile begins when half of the buffer is about to be free.
@@ -71,7 +71,7 @@ class _Weights:
             self.tiles_at = max(self.tiles_at, at)
         return times
 
-    def _begin(self, transfer: Transfer, taken: int) -> None:
+    def _begin(self, transfer: TransferTime, taken: int) -> None:
         """A tile begins behind ``taken`` beats of its command."""
         kind = TileKind(TILE_ARG.from_bits(transfer.operands["arg"]).kind)
         if kind == TileKind.CODES:
@@ -87,7 +87,7 @@ class _Stager:
     A word a cycle, except in cycles in which adapter words are written.
     """
 
-    def __init__(self, linear: "Linear") -> None:
+    def __init__(self, linear: "LinearTime") -> None:
         self.linear = linear
         self.agenda = linear.machine.agenda
         self.writes = Taken()
@@ -95,7 +95,7 @@ class _Stager:
         self.free_at = 0
         self.running = False
 
-    def lanes(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def lanes(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Adapter words that are written."""
         self.writes.add(at + 2, at + 1 + count)
         return range(at, at + count)
@@ -138,7 +138,7 @@ class _Reading:
     tokens: int
 
 
-class Linear(Waking):
+class LinearTime(Waking):
     """The engine LINEAR."""
 
     def __init__(self, machine: TimedMachine) -> None:
@@ -193,7 +193,7 @@ class Linear(Waking):
 
     # parts
 
-    def words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def words(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Operands that are written."""
         if OPERAND_ARG.from_bits(transfer.operands["arg"]).early:
             # A word is complete with the last of its eight beats.

@@ -9,7 +9,7 @@ from .base import TimedMachine
 from .shell import OneAtATime, Queue, Sink
 from .tiles import TileRecords
 
-__all__ = ["Norm", "norm_cycles"]
+__all__ = ["NormTime", "norm_cycles"]
 
 _GATHER = (NormOpcode.SUMS, NormOpcode.BACK_SUMS)
 #: Readings of operands of which sums come, and of which results do.
@@ -45,7 +45,7 @@ def norm_cycles(opcode: int, operands: Mapping[str, int], by_row: bool, lanes: i
     )
 
 
-class Norm(OneAtATime):
+class NormTime(OneAtATime):
     """The engine NORM: a beat in one cycle, of operands that it holds."""
 
     def __init__(self, machine: TimedMachine) -> None:

@@ -19,7 +19,7 @@ from .base import TimedMachine
 from .shell import FIFO, Queue, Sink
 from .tiles import TileRecords
 
-__all__ = ["Product", "rows_of"]
+__all__ = ["ProductTime", "rows_of"]
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Feed:
         return at
 
 
-class Product:
+class ProductTime:
     """The engine PRODUCT: a stream row a cycle.
 
     Nothing waits for memory, so a command's cycles follow from those before it when it is taken.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
-__all__ = ["Agenda", "EngineModel", "Scheduler", "Times"]
+__all__ = ["Agenda", "EngineModel", "SchedulerTime", "Times"]
 
 #: When a command started, and when it was done.
 Times = tuple[int, int]
@@ -76,7 +76,7 @@ class Scheduled(Protocol):
         """The commands under way of engine ``e`` changed in ``cycle``."""
 
 
-class Scheduler:
+class SchedulerTime:
     """Queues, tokens, starts and ends of commands.
 
     A start every second cycle, an end a cycle, the lowest engine first.

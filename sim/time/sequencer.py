@@ -9,7 +9,7 @@ from gradloom.program.progress import StuckError
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
-from .scheduler import Agenda, EngineModel, Scheduler, Times
+from .scheduler import Agenda, EngineModel, SchedulerTime, Times
 
 __all__ = ["BURST", "SequencedMachine"]
 
@@ -36,7 +36,7 @@ class Valid:
         self.bits |= ((1 << count) - 1) << slot
 
 
-class Dispatch:
+class DispatchTime:
     """Fetch and dispatch of the program."""
 
     def __init__(self, machine: "SequencedMachine") -> None:
@@ -227,8 +227,8 @@ class SequencedMachine(ABC):
         self.now = 0
         self.agenda = Agenda()
         self.valid = Valid()
-        self.scheduler = Scheduler(self)
-        self.dispatch = Dispatch(self)
+        self.scheduler = SchedulerTime(self)
+        self.dispatch = DispatchTime(self)
         self.engines: dict[int, EngineModel] = {}
         self.phase_since = 0
         self.phase = 0

@@ -10,13 +10,13 @@ from gradloom.rtl.shell.engines import LOAD, STORE, Engines
 
 from .sequencer import BURST, SequencedMachine
 
-__all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "Sink", "Transfer"]
+__all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine", "Sink", "TransferTime"]
 
 FIFO = 2  # cycles from a write to a buffered FIFO to its word at the output
 
 
 @dataclass(eq=False, slots=True)
-class Transfer:
+class TransferTime:
     """A LOAD on its way."""
 
     command: int
@@ -37,7 +37,7 @@ class Transfer:
 class Sink(Protocol):
     """A sink for the beats of a LOAD."""
 
-    def __call__(self, at: int, count: int, transfer: Transfer, /) -> Sequence[int]:
+    def __call__(self, at: int, count: int, transfer: TransferTime, /) -> Sequence[int]:
         """When the next ``count`` beats are taken, as far as is known.
 
         The first may be taken from ``at`` on, each other from the cycle after the one before. What returns fewer
@@ -45,7 +45,7 @@ class Sink(Protocol):
         """
 
 
-def _unbounded(at: int, count: int, transfer: Transfer) -> Sequence[int]:
+def _unbounded(at: int, count: int, transfer: TransferTime) -> Sequence[int]:
     """A beat a cycle."""
     return range(at, at + count)
 
@@ -68,16 +68,16 @@ class Bus:
         self.last = -1  # cycle of the last beat so far
         self.offered: tuple[int, int] | None = None
         self.free_at = 0  # the command before has sent its bursts
-        self.contexts: deque[Transfer] = deque(maxlen=4)
-        self.bursting: Transfer | None = None
+        self.contexts: deque[TransferTime] = deque(maxlen=4)
+        self.bursting: TransferTime | None = None
         self.burst_at: int | None = None  # its next burst may leave from then on
         #: Bursts that were asked for: first cycle, beats that are not taken yet, what they belong to if not a fetch.
-        self.coming: deque[tuple[int, int, Transfer | None]] = deque()
+        self.coming: deque[tuple[int, int, TransferTime | None]] = deque()
         self.read_beats = 0
         self.pumping = self.again = False
         # Of a port that keeps few reads in flight only:
         #: The burst in the address register: since when, its beats, and what they belong to if not a fetch.
-        self.addressed: tuple[int, int, Transfer | None] | None = None
+        self.addressed: tuple[int, int, TransferTime | None] | None = None
         self.flying = 0
         #: Reads of which it is not known when the last beat comes: first cycle, beats, all beats up to its last.
         self.arriving: deque[tuple[int, int, int]] = deque()
@@ -107,7 +107,9 @@ class Bus:
         self.offered = None
         self.machine.scheduler.taken(command, at)
         operands = self.machine.commands[command].operands
-        self.bursting = Transfer(command, operands, operands["offset"] // self.machine.beat_bytes, operands["beats"])
+        self.bursting = TransferTime(
+            command, operands, operands["offset"] // self.machine.beat_bytes, operands["beats"]
+        )
         self.contexts.append(self.bursting)
         self.agenda.visible(at + 3, self._ready)
 
@@ -152,7 +154,7 @@ class Bus:
                 self.agenda.decide(cycle + 1, self._start)
             self._ask(cycle, beats, transfer)
 
-    def _ask(self, cycle: int, beats: int, transfer: Transfer | None) -> None:
+    def _ask(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
         """Decides in ``cycle`` on the address of a burst."""
         self.in_flight += 1
         self.read_beats += beats
@@ -162,7 +164,7 @@ class Bus:
         else:
             self._coming(cycle + 1, beats, transfer)
 
-    def _coming(self, cycle: int, beats: int, transfer: Transfer | None) -> None:
+    def _coming(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
         """Memory takes the address of a burst in ``cycle``."""
         self.coming.append((cycle + self.latency + 2, beats, transfer))
         if len(self.coming) == 1:
@@ -346,7 +348,7 @@ class OneAtATime:
         raise NotImplementedError
 
 
-class Store(OneAtATime):
+class StoreTime(OneAtATime):
     """The engine STORE."""
 
     def __init__(self, machine: "ShellMachine") -> None:
@@ -498,7 +500,7 @@ class ShellMachine(SequencedMachine):
         self.write_latency = write_latency
         self.port_reads = port_reads
         self.bus = Bus(self)
-        self.store = Store(self)
+        self.store = StoreTime(self)
         self.engines |= {LOAD: self.bus, STORE: self.store}
         self.queues: dict[int, Queue] = {}
         self.sinks: dict[int, Sink] = {}

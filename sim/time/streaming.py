@@ -6,7 +6,7 @@ from gradloom.program.assembler import Instruction
 
 from .base import TimedMachine
 from .queues import Output
-from .shell import OneAtATime, Queue, Sink, Transfer
+from .shell import OneAtATime, Queue, Sink, TransferTime
 
 __all__ = ["Streaming"]
 
@@ -61,7 +61,7 @@ class Streaming(OneAtATime):
         else:
             self._end(self.open_at + count - 1)
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of the load port."""
         times: list[int] = []
         while self.left and len(times) < count:

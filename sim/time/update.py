@@ -14,9 +14,9 @@ from gradloom.rtl.formats.adamw import GradientArgument
 
 from .base import TimedMachine, Waking
 from .queues import Output
-from .shell import Sink, Transfer
+from .shell import Sink, TransferTime
 
-__all__ = ["Update"]
+__all__ = ["UpdateTime"]
 
 
 class Pairs:
@@ -72,7 +72,7 @@ class Pairs:
         self.read()
 
 
-class Codes:
+class CodesTime:
     """Beats of codes on their way to the pairs, as words.
 
     They go as :class:`~gradloom.rtl.engines.update.codes.GradientCodes` makes them.
@@ -84,7 +84,7 @@ class Codes:
         self.next = 0  # ... from then on
         self.free = 0  # the next beat may be taken
         self.written = -1  # the last
-        self.transfer: Transfer | None = None
+        self.transfer: TransferTime | None = None
         self.header, self.position = False, 0  # of the next beat
 
     def flow(self) -> None:
@@ -96,7 +96,7 @@ class Codes:
                 self.written = self.free = times[-1]
                 self.next = self.written + 1
 
-    def take(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """When the next beats are taken."""
         arg = GradientArgument.from_bits(transfer.operands.get("arg", 0))
         times: list[int] = []
@@ -162,7 +162,7 @@ class Packer:
     It gives the cycles of the pairs of beats that it takes, and of the beats that leave.
     """
 
-    def __init__(self, update: "Update", operands: dict[str, int], unpacks: bool, at: int) -> None:
+    def __init__(self, update: "UpdateTime", operands: dict[str, int], unpacks: bool, at: int) -> None:
         self.update = update
         config = update.machine.config
         self.edge, self.few = config.edge, config.beat_words
@@ -244,7 +244,7 @@ class Packer:
             self.update.packed(tail + 4 * self.few * self.record + 5)
 
 
-class Update(Waking):
+class UpdateTime(Waking):
     """The engine UPDATE.
 
     It takes a beat of words in ``parts`` cycles, by SGD in half as many.
@@ -256,7 +256,7 @@ class Update(Waking):
         self.slack = AdamLane.latency + 5 + Requantize.latency + 4
         deep = 2 * (AdamLane.m_latency + 5) // self.parts + 4
         self.pairs = Pairs(2 * UpdateEngine.depth)
-        self.codes = Codes(self.pairs) if machine.config.records else None
+        self.codes = CodesTime(self.pairs) if machine.config.records else None
         self.words = NewWords(machine, limit=512 - self.slack)
         self.moments = NewMoments(machine, self.words, limit=(1 << ceil_log2(deep + 8)) - deep)
         engine = machine.engine_table.named("update")
@@ -290,7 +290,7 @@ class Update(Waking):
 
     # sinks
 
-    def take_gradients(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_gradients(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of gradients."""
         if self.codes is None:
             return self._put(0, at, count)
@@ -299,7 +299,7 @@ class Update(Waking):
             self.wake(self.machine.now)
         return times
 
-    def take_words(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_words(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of words."""
         if self.codes is not None:
             self.codes.flow()
@@ -313,7 +313,7 @@ class Update(Waking):
             self.wake(self.machine.now)
         return times
 
-    def take_moments(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_moments(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of moments, one at a time.
 
         A beat of words begins with moments for its first half, and needs more for its second.

@@ -13,9 +13,9 @@ from gradloom.rtl.machines.language import VECTOR
 
 from .base import TimedMachine, Waking
 from .queues import Operands, Output
-from .shell import FIFO, Sink, Transfer
+from .shell import FIFO, Sink, TransferTime
 
-__all__ = ["Vector"]
+__all__ = ["VectorTime"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ _OPERATIONS = {
 class _Results(Output):
     """Results of the vector engine: room is counted from the operands on."""
 
-    def __init__(self, vector: "Vector") -> None:
+    def __init__(self, vector: "VectorTime") -> None:
         # Two short of full, of which the engine takes one more.
         super().__init__(vector.machine, VECTOR, steps=1, limit=OperandQueue.depth - 3, delay=Lane.latency)
         self.vector = vector
@@ -77,7 +77,7 @@ class _Results(Output):
         self.vector.emptied(cycle)
 
 
-class Vector(Waking):
+class VectorTime(Waking):
     """The engine VECTOR: a beat in one or two cycles."""
 
     def __init__(self, machine: TimedMachine) -> None:
@@ -131,11 +131,11 @@ class Vector(Waking):
 
     # sinks
 
-    def take_a(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_a(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of a."""
         return self._put(self.a, at, count)
 
-    def take_b(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_b(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of b."""
         return self._put(self.b, at, count)
 
@@ -147,7 +147,7 @@ class Vector(Waking):
             self._advance()
         return times
 
-    def take_c(self, at: int, count: int, transfer: Transfer) -> Sequence[int]:
+    def take_c(self, at: int, count: int, transfer: TransferTime) -> Sequence[int]:
         """Beats of c."""
         return self._put(self.c, at, count)
 

@@ -8,20 +8,22 @@ import numpy as np
 from gradloom.rtl.formats.aligned import DROP, FRACTION, LOST, TILES
 
 from ..reference.int8_chain import drops, int8_chain
-from .run import Adapter, Array, Arrays, Feed, pack
+from .run import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
 
 __all__ = ["ADAPTER"]
 
 
-def _exponent(name: str, shape: tuple[str | int, ...], description: str) -> Array:
-    return Array(name=name, shape=shape, units="1", description=description, low=-128, high=127)
+def _exponent(name: str, shape: tuple[str | int, ...], description: str) -> UnitArray:
+    return UnitArray(name=name, shape=shape, units="1", description=description, low=-128, high=127)
 
 
-def _codes(name: str, shape: tuple[str | int, ...], description: str) -> Array:
-    return Array(name=name, shape=shape, units="2**exponent of its tile", description=description, low=-127, high=127)
+def _codes(name: str, shape: tuple[str | int, ...], description: str) -> UnitArray:
+    return UnitArray(
+        name=name, shape=shape, units="2**exponent of its tile", description=description, low=-127, high=127
+    )
 
 
-def _inputs(p: Mapping[str, Any]) -> list[Array]:
+def _inputs(p: Mapping[str, Any]) -> list[UnitArray]:
     return [
         _codes("x", ("sums", "tiles", "m", p["rows"]), "codes of activation rows, m tokens a sum"),
         _codes("w", ("sums", "tiles", p["rows"], p["cols"]), "codes of weight tiles"),
@@ -30,9 +32,9 @@ def _inputs(p: Mapping[str, Any]) -> list[Array]:
     ]
 
 
-def _outputs(p: Mapping[str, Any]) -> list[Array]:
+def _outputs(p: Mapping[str, Any]) -> list[UnitArray]:
     return [
-        Array(
+        UnitArray(
             name="y",
             shape=("sums", "m", p["cols"]),
             units="2**unit",
@@ -40,8 +42,8 @@ def _outputs(p: Mapping[str, Any]) -> list[Array]:
             low=-(1 << 47),
             high=(1 << 47) - 1,
         ),
-        Array(name="unit", shape=("sums", "m"), units="1", description="power of two of y", low=-272, high=238),
-        Array(
+        UnitArray(name="unit", shape=("sums", "m"), units="1", description="power of two of y", low=-272, high=238),
+        UnitArray(
             name="lost",
             shape=("sums", "m"),
             units="tiles' sums",
@@ -51,7 +53,7 @@ def _outputs(p: Mapping[str, Any]) -> list[Array]:
     ]
 
 
-def _feed(dut: Any, arrays: Arrays) -> Feed:
+def _feed(dut: Any, arrays: Arrays) -> UnitFeed:
     x, w = arrays["x"], arrays["w"]
     sums, tiles, m, _ = x.shape
     for name, value, most in (("m", m, dut.tokens), ("tiles", tiles, TILES)):
@@ -71,7 +73,7 @@ def _feed(dut: Any, arrays: Arrays) -> Feed:
         for n, row in enumerate(of_tile)
     ]
     words = [pack(weights, {"w": row}) for row in w.reshape(-1, w.shape[3]).tolist()]
-    return Feed(inputs={"i": beats, "w": words}, outputs={"o": sums * m})
+    return UnitFeed(inputs={"i": beats, "w": words}, outputs={"o": sums * m})
 
 
 def _answer(arrays: Arrays, y: np.ndarray, lost: np.ndarray) -> Arrays:
@@ -95,4 +97,4 @@ def _busy(arrays: Arrays) -> int:
     return sums * tiles * m
 
 
-ADAPTER = Adapter(inputs=_inputs, outputs=_outputs, feed=_feed, collect=_collect, reference=_reference, busy=_busy)
+ADAPTER = UnitAdapter(inputs=_inputs, outputs=_outputs, feed=_feed, collect=_collect, reference=_reference, busy=_busy)

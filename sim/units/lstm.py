@@ -18,7 +18,7 @@ from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.systems.sequences.program.image import CellImage
 
 from ..reference.cell import run
-from .run import Adapter, Array, Arrays, Feed, pack
+from .run import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
 
 __all__ = ["ADAPTER", "Driven", "network_of"]
 
@@ -81,7 +81,7 @@ class Driven(wiring.Component):
         return m
 
 
-def _inputs(_: Mapping[str, Any]) -> list[Array]:
+def _inputs(_: Mapping[str, Any]) -> list[UnitArray]:
     gates, sides = len(GATES), {"w": "inputs", "u": "hidden"}
     return [
         _codes("x", 6, ("sequences", "steps", "inputs"), "2**-5", "inputs"),
@@ -90,7 +90,7 @@ def _inputs(_: Mapping[str, Any]) -> list[Array]:
             for name, side in sides.items()
         ),
         _codes("bias", 20, (gates, "hidden"), "2**-12", "biases"),
-        Array(
+        UnitArray(
             name="scale",
             shape=(gates, "hidden"),
             units="2**-16",
@@ -102,17 +102,17 @@ def _inputs(_: Mapping[str, Any]) -> list[Array]:
     ]
 
 
-def _outputs(_: Mapping[str, Any]) -> list[Array]:
+def _outputs(_: Mapping[str, Any]) -> list[UnitArray]:
     return [
         _codes("h", 6, ("sequences", "steps", "hidden"), "2**-5", "hidden states of all steps"),
         _codes("c", 8, ("sequences", "hidden"), "2**-5", "cell states of the last"),
     ]
 
 
-def _codes(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
+def _codes(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> UnitArray:
     half = 1 << bits - 1
     low = 1 - half if name in ("w", "u") else -half
-    return Array(name=name, shape=shape, units=units, description=description, low=low, high=half - 1)
+    return UnitArray(name=name, shape=shape, units=units, description=description, low=low, high=half - 1)
 
 
 def network_of(arrays: Arrays, *, state_bits: int = 9) -> RecurrentNetwork:
@@ -148,7 +148,7 @@ def _batches(config: RecurrentConfig, x: np.ndarray) -> Iterator[np.ndarray]:
         yield x[first : first + config.sequences]
 
 
-def _feed(dut: Driven, arrays: Arrays) -> Feed:
+def _feed(dut: Driven, arrays: Arrays) -> UnitFeed:
     config, x = dut.config, arrays["x"]
     if x.shape[1] > _STEPS:
         raise ValueError(f"x: has {x.shape[1]} steps, must be at most {_STEPS}")
@@ -169,7 +169,7 @@ def _feed(dut: Driven, arrays: Arrays) -> Feed:
         beats.append({"what": _STATES, "index": states, "data": 0})
         rows += codes.shape[0] * codes.shape[1]
     batches = -(-len(x) // config.sequences)
-    return Feed(
+    return UnitFeed(
         inputs={"i": [pack(_STEP, beat) for beat in beats]},
         outputs={"h": rows * image.result // CODES_A_BEAT, "states": batches * states},
     )
@@ -203,4 +203,4 @@ def _reference(_: Mapping[str, Any], arrays: Arrays) -> Arrays:
     return {"h": trace.h, "c": trace.state.c}
 
 
-ADAPTER = Adapter(inputs=_inputs, outputs=_outputs, feed=_feed, collect=_collect, reference=_reference, wrap=Driven)
+ADAPTER = UnitAdapter(inputs=_inputs, outputs=_outputs, feed=_feed, collect=_collect, reference=_reference, wrap=Driven)

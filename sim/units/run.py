@@ -19,9 +19,9 @@ from gradloom.rtl.catalog import KNOWN, Unit
 
 __all__ = [
     "ADAPTERS",
-    "Adapter",
-    "Array",
-    "Feed",
+    "UnitAdapter",
+    "UnitArray",
+    "UnitFeed",
     "describe_unit",
     "pack",
     "run_unit",
@@ -39,7 +39,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Array:
+class UnitArray:
     """An array in a file.
 
     ``shape`` in words, ``units`` of one count, bounds of its integers.
@@ -66,7 +66,7 @@ class Array:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Feed:
+class UnitFeed:
     """Inputs of a simulation.
 
     They are payloads by input stream, beats to await by output, ``held`` inputs.
@@ -81,7 +81,7 @@ class Feed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Adapter:
+class UnitAdapter:
     """How a unit's arrays are its streams.
 
     ``feed(component, arrays)`` makes beats, ``collect(component, arrays, beats)`` makes arrays of what came
@@ -91,9 +91,9 @@ class Adapter:
     unit that has others; all else is given that component.
     """
 
-    inputs: Callable[[Mapping[str, Any]], list[Array]]
-    outputs: Callable[[Mapping[str, Any]], list[Array]]
-    feed: Callable[[Any, Arrays], Feed]
+    inputs: Callable[[Mapping[str, Any]], list[UnitArray]]
+    outputs: Callable[[Mapping[str, Any]], list[UnitArray]]
+    feed: Callable[[Any, Arrays], UnitFeed]
     collect: Callable[[Any, Arrays, dict[str, list[Any]]], Arrays]
     reference: Callable[[Mapping[str, Any], Arrays], Arrays]
     busy: Callable[[Arrays], int] | None = None
@@ -165,7 +165,7 @@ def run_unit(
 
 def simulate(
     component: wiring.Component,
-    feed: Feed,
+    feed: UnitFeed,
     *,
     simulator: str = "amaranth",
     directory: Path | None = None,
@@ -236,7 +236,7 @@ def runs(unit: Unit) -> bool:
     return unit.name in ADAPTERS or unit.adapter is not None
 
 
-def unit_adapter(unit: Unit) -> Adapter:
+def unit_adapter(unit: Unit) -> UnitAdapter:
     """How a unit's arrays are its streams.
 
     :class:`ValueError` where it has no adapter.
@@ -249,11 +249,11 @@ def unit_adapter(unit: Unit) -> Adapter:
     if unit.adapter is None:
         return ADAPTERS[unit.name]
     module, _, name = unit.adapter.partition(":")
-    found: Adapter = getattr(importlib.import_module(module), name)
+    found: UnitAdapter = getattr(importlib.import_module(module), name)
     return found
 
 
-def _read(source: Path, wanted: list[Array]) -> Arrays:
+def _read(source: Path, wanted: list[UnitArray]) -> Arrays:
     try:
         found = read_npz(source)
     except ValueError as error:
@@ -296,7 +296,7 @@ def _write(output: Path, arrays: Arrays) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[int]], int]:
+def _amaranth(component: wiring.Component, feed: UnitFeed) -> tuple[dict[str, list[int]], int]:
     from amaranth.sim import Simulator
 
     taken: dict[str, list[int]] = {name: [] for name in feed.outputs}
@@ -342,7 +342,7 @@ def _amaranth(component: wiring.Component, feed: Feed) -> tuple[dict[str, list[i
 
 def _cocotb(
     component: wiring.Component,
-    feed: Feed,
+    feed: UnitFeed,
     simulator: str,
     root: Path,
     arguments: Sequence[str],
@@ -393,14 +393,14 @@ def _cocotb(
 # ---- The units
 
 
-def _signed(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
-    return Array(
+def _signed(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> UnitArray:
+    return UnitArray(
         name=name, shape=shape, units=units, description=description, low=-(1 << (bits - 1)), high=(1 << (bits - 1)) - 1
     )
 
 
-def _unsigned(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> Array:
-    return Array(name=name, shape=shape, units=units, description=description, high=(1 << bits) - 1)
+def _unsigned(name: str, bits: int, shape: tuple[str | int, ...], units: str, description: str) -> UnitArray:
+    return UnitArray(name=name, shape=shape, units=units, description=description, high=(1 << bits) - 1)
 
 
 def _payload(component: Any, name: str) -> Any:
@@ -410,13 +410,13 @@ def _payload(component: Any, name: str) -> Any:
 # mesh: tiles, each with activation rows of its own.
 
 
-def _mesh_feed(dut: Any, arrays: Arrays) -> Feed:
+def _mesh_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     rows, weights = _payload(dut, "i"), _payload(dut, "w")
     beats = [
         pack(rows, {"x": row, "first": index == 0}) for tile in arrays["x"].tolist() for index, row in enumerate(tile)
     ]
     tiles = [pack(weights, {"w": row}) for tile in arrays["w"].tolist() for row in tile]
-    return Feed(inputs={"i": beats, "w": tiles}, outputs={"o": len(beats)})
+    return UnitFeed(inputs={"i": beats, "w": tiles}, outputs={"o": len(beats)})
 
 
 def _mesh_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -433,12 +433,12 @@ def _mesh_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
 # nf4-encode: one tensor.
 
 
-def _encode_feed(dut: Any, arrays: Arrays) -> Feed:
+def _encode_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     shape = _payload(dut, "i")
     x = arrays["x"]
     padded = np.pad(x, (0, -len(x) % dut.lanes)).reshape(-1, dut.lanes)
     beats = [pack(shape, {"x": row, "last": index == len(padded) - 1}) for index, row in enumerate(padded.tolist())]
-    return Feed(inputs={"i": beats}, outputs={"o": -(-len(x) // dut.block)})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": -(-len(x) // dut.block)})
 
 
 def _encode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -459,14 +459,14 @@ def _encode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
 # nf4-decode: a scale for each beat of lanes.
 
 
-def _decode_feed(dut: Any, arrays: Arrays) -> Feed:
+def _decode_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     shape = _payload(dut, "i")
     codes, scales = arrays["codes"], arrays["scales"]
     beats = [
         pack(shape, {"codes": row, "scale": scale, "last": index == len(codes) - 1})
         for index, (row, scale) in enumerate(zip(codes.tolist(), scales.tolist(), strict=True))
     ]
-    return Feed(inputs={"i": beats}, outputs={"o": len(codes)})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": len(codes)})
 
 
 def _decode_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -484,7 +484,7 @@ def _decode_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
 # softmax-cross-entropy: vectors of one length.
 
 
-def _softmax_feed(dut: Any, arrays: Arrays) -> Feed:
+def _softmax_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     z, target = arrays["z"], arrays["target"]
     if z.shape[1] > dut.max_length:
         raise ValueError(f"z: has vectors of {z.shape[1]}, must be at most max_length={dut.max_length}")
@@ -494,7 +494,7 @@ def _softmax_feed(dut: Any, arrays: Arrays) -> Feed:
         for row, wanted in zip(z.tolist(), target.tolist(), strict=True)
         for index, value in enumerate(row)
     ]
-    return Feed(inputs={"i": beats}, outputs={"o": z.size, "o_loss": len(z)})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": z.size, "o_loss": len(z)})
 
 
 def _softmax_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -522,14 +522,14 @@ def _optimizer_modes(arrays: Arrays) -> dict[str, int]:
     }
 
 
-def _optimizer_feed(dut: Any, arrays: Arrays) -> Feed:
+def _optimizer_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     shape = _payload(dut, "i")
     beats = [
         pack(shape, [{"w": w, "v": v, "g": g} for w, v, g in zip(*rows, strict=True)])
         for rows in zip(*(arrays[name].tolist() for name in ("w", "v", "g")), strict=True)
     ]
     held = pack(dut.signature.members["config"].shape, _optimizer_modes(arrays))
-    return Feed(inputs={"i": beats}, outputs={"o": len(beats)}, held={"config": held})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": len(beats)}, held={"config": held})
 
 
 def _optimizer_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -570,7 +570,7 @@ def _optimizer_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Array
 # lora-forward: vectors in order, the same A for each.
 
 
-def _forward_feed(dut: Any, arrays: Arrays) -> Feed:
+def _forward_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     shape = _payload(dut, "i")
     x, a = (np.pad(arrays[name], ((0, 0), (0, -arrays["x"].shape[1] % dut.lanes))) for name in ("x", "a"))
     columns = a.T.reshape(-1, dut.lanes, dut.rank).tolist()
@@ -579,7 +579,7 @@ def _forward_feed(dut: Any, arrays: Arrays) -> Feed:
         for vector in x.reshape(len(x), -1, dut.lanes).tolist()
         for n, (part, column) in enumerate(zip(vector, columns, strict=True))
     ]
-    return Feed(inputs={"i": beats}, outputs={"o": len(x)})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": len(x)})
 
 
 def _forward_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -595,7 +595,7 @@ def _forward_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays:
 # lora-gradient: samples in order, every rank index of each.
 
 
-def _gradient_feed(dut: Any, arrays: Arrays) -> Feed:
+def _gradient_feed(dut: Any, arrays: Arrays) -> UnitFeed:
     h, d, b = arrays["h"], arrays["d"], arrays["b"]
     if h.shape[0] > dut.samples:
         raise ValueError(f"h: has {h.shape[0]} samples, must be at most samples={dut.samples}")
@@ -605,7 +605,7 @@ def _gradient_feed(dut: Any, arrays: Arrays) -> Feed:
         for sample, row in enumerate(h.tolist())
         for k, value in enumerate(row)
     ]
-    return Feed(inputs={"i": beats}, outputs={"o": len(beats)})
+    return UnitFeed(inputs={"i": beats}, outputs={"o": len(beats)})
 
 
 def _gradient_collect(dut: Any, arrays: Arrays, beats: dict[str, list[Any]]) -> Arrays:
@@ -624,7 +624,7 @@ def _gradient_reference(parameters: Mapping[str, Any], arrays: Arrays) -> Arrays
     return {"dh": dh, "db": db}
 
 
-def _optimizer_inputs(p: Mapping[str, Any]) -> list[Array]:
+def _optimizer_inputs(p: Mapping[str, Any]) -> list[UnitArray]:
     shape = ("beats", p["lanes"])
     modes = {
         "q": "the gradient's exponent is 24 - 4q; default 0",
@@ -637,13 +637,13 @@ def _optimizer_inputs(p: Mapping[str, Any]) -> list[Array]:
         _signed("v", 27, shape, "2**-23", "velocities"),
         _signed("g", 48, shape, f"2**-(24-4q{p['offset']:+d})", "gradient sums"),
         *(
-            Array(name=name, shape=(1,), units="mode", description=text, high=_MODES[name], optional=True)
+            UnitArray(name=name, shape=(1,), units="mode", description=text, high=_MODES[name], optional=True)
             for name, text in modes.items()
         ),
     ]
 
 
-def _optimizer_outputs(p: Mapping[str, Any]) -> list[Array]:
+def _optimizer_outputs(p: Mapping[str, Any]) -> list[UnitArray]:
     shape = ("beats", p["lanes"])
     return [
         _signed("w", 16, shape, "2**-12", "new parameters"),
@@ -654,8 +654,8 @@ def _optimizer_outputs(p: Mapping[str, Any]) -> list[Array]:
     ]
 
 
-ADAPTERS: dict[str, Adapter] = {
-    "mesh": Adapter(
+ADAPTERS: dict[str, UnitAdapter] = {
+    "mesh": UnitAdapter(
         inputs=lambda p: [
             _signed("x", p["x_bits"], ("tiles", "m", p["rows"]), "1", "activation rows of each tile"),
             _signed("w", p["w_bits"], ("tiles", p["rows"], p["cols"]), "1", "weights of each tile"),
@@ -667,7 +667,7 @@ ADAPTERS: dict[str, Adapter] = {
         # An activation row takes each PE a cycle.
         busy=lambda arrays: arrays["x"].shape[0] * arrays["x"].shape[1],
     ),
-    "nf4-encode": Adapter(
+    "nf4-encode": UnitAdapter(
         inputs=lambda p: [_signed("x", 24, ("n",), "2**-16", "activations, Q8.16")],
         outputs=lambda p: [
             _unsigned("codes", 4, ("n in whole blocks",), "index", "codes, the last block filled up"),
@@ -677,7 +677,7 @@ ADAPTERS: dict[str, Adapter] = {
         collect=_encode_collect,
         reference=_encode_reference,
     ),
-    "nf4-decode": Adapter(
+    "nf4-decode": UnitAdapter(
         inputs=lambda p: [
             _unsigned("codes", 4, ("beats", p["lanes"]), "index", "codes"),
             _unsigned("scales", 16, ("beats",), "2**-8", "scale of a beat"),
@@ -687,7 +687,7 @@ ADAPTERS: dict[str, Adapter] = {
         collect=_decode_collect,
         reference=_decode_reference,
     ),
-    "lora-forward": Adapter(
+    "lora-forward": UnitAdapter(
         inputs=lambda p: [
             _signed("x", 18, ("vectors", "n"), "2**-10", "decoded activations, Q8.10"),
             _signed("a", 16, (p["rank"], "n"), "2**-12", "A, Q4.12"),
@@ -697,7 +697,7 @@ ADAPTERS: dict[str, Adapter] = {
         collect=_forward_collect,
         reference=_forward_reference,
     ),
-    "lora-gradient": Adapter(
+    "lora-gradient": UnitAdapter(
         inputs=lambda p: [
             _signed("h", 24, ("samples", p["depth"]), "2**-16", "A x of each sample"),
             _signed("d", 18, ("samples", p["classes"]), "2**-e", "scaled output gradient d'"),
@@ -711,10 +711,10 @@ ADAPTERS: dict[str, Adapter] = {
         collect=_gradient_collect,
         reference=_gradient_reference,
     ),
-    "softmax-cross-entropy": Adapter(
+    "softmax-cross-entropy": UnitAdapter(
         inputs=lambda p: [
             _signed("z", 24, ("vectors", "length"), "2**-16", "logits, Q8.16"),
-            Array(
+            UnitArray(
                 name="target",
                 shape=("vectors",),
                 units="index",
@@ -732,7 +732,7 @@ ADAPTERS: dict[str, Adapter] = {
         collect=_softmax_collect,
         reference=_softmax_reference,
     ),
-    "optimizer": Adapter(
+    "optimizer": UnitAdapter(
         inputs=_optimizer_inputs,
         outputs=_optimizer_outputs,
         feed=_optimizer_feed,

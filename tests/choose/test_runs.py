@@ -11,7 +11,7 @@ from gradloom.choosing.candidates import METHODS, Candidate
 from gradloom.choosing.costs import Cost
 from gradloom.choosing.finalists import Offer
 from gradloom.choosing.quality import Slopes, learns
-from gradloom.choosing.state import State
+from gradloom.choosing.state import ChoiceState
 from gradloom.choosing.texts import Split
 from gradloom.choosing.trunk import Trunk
 from gradloom.models.adapters.lora import fresh_lora
@@ -59,7 +59,7 @@ def ran(llama, tensors, split, folder, jobs, tell=lambda *told: None):
     planned = [(offered(each), 3) for each in CHOICES]
     with threads(jobs) as made:
         return runs.short_runs(
-            llama, tensors.__getitem__, split, planned, seed=0, state=State(folder, {}), tell=tell, threads=made
+            llama, tensors.__getitem__, split, planned, seed=0, state=ChoiceState(folder, {}), tell=tell, threads=made
         )
 
 

@@ -10,7 +10,7 @@ import gradloom
 from gradloom.cli.main import main
 from gradloom.cli.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sweeping.picture import plot_pareto
-from gradloom.sweeping.run import Table, pareto, sweep
+from gradloom.sweeping.run import SweepTable, pareto, sweep
 
 NOTHING = {
     "rank": None,
@@ -207,23 +207,23 @@ def test_results_that_are_no_table_of_a_sweep_are_refused(tmp_path, capsys):
 
 
 def test_a_row_is_kept_whole_or_not_at_all(tmp_path, monkeypatch):
-    table = Table(tmp_path / "t.csv", ("a",), ("b",))
+    table = SweepTable(tmp_path / "t.csv", ("a",), ("b",))
     table.add({"a": 1, "b": 2})
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
             table.add({"a": 2, "b": 3})
-    assert Table(tmp_path / "t.csv", ("a",), ("b",)).rows == [{"a": "1", "b": "2"}]
+    assert SweepTable(tmp_path / "t.csv", ("a",), ("b",)).rows == [{"a": "1", "b": "2"}]
     # Somebody's editor, or a copy that was cut short.
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3")
-    again = Table(tmp_path / "t.csv", ("a",), ("b",))
+    again = SweepTable(tmp_path / "t.csv", ("a",), ("b",))
     assert again.has({"a": 1}) and not again.has({"a": 3})
 
 
 def test_a_cluster_measures_the_same(tmp_path):
     distributed = pytest.importorskip("distributed")
     wanted = points(mesh="12x4,12x8")
-    table = Table(tmp_path / "t.csv", KEYS, FIGURES)
+    table = SweepTable(tmp_path / "t.csv", KEYS, FIGURES)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
@@ -234,7 +234,9 @@ def test_a_cluster_measures_the_same(tmp_path):
 def test_without_dask_a_scheduler_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ValueError, match="make cluster in the clone"):
-        sweep(points(), measure, Table(tmp_path / "t.csv", KEYS, FIGURES), jobs=1, scheduler="tcp://127.0.0.1:8786")
+        sweep(
+            points(), measure, SweepTable(tmp_path / "t.csv", KEYS, FIGURES), jobs=1, scheduler="tcp://127.0.0.1:8786"
+        )
 
 
 def test_the_front_is_what_nothing_beats():

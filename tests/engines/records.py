@@ -4,7 +4,7 @@ import numpy as np
 
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
-from gradloom.sim.bench.engine import FENCE, Load, Store
+from gradloom.sim.bench.engine import FENCE, BenchLoad, BenchStore
 
 __all__ = ["RecordScript", "beats_of"]
 
@@ -34,7 +34,7 @@ class RecordScript:
         content = TileRecord(rows, features, WIDE).pack(codes, exponent)
         argument = tile_argument(slot, rows, features)
         self.model.load(port, argument, content)
-        self.steps.append(Load(port, beats_of(content), argument))
+        self.steps.append(BenchLoad(port, beats_of(content), argument))
         return self
 
     def fence(self):
@@ -45,7 +45,7 @@ class RecordScript:
         record = TileRecord(rows, features, WIDE if wide else NARROW)
         argument = tile_argument(slot, rows, features, wide=wide)
         self.expected += beats_of(self.model.store("o", argument, record.beats))
-        self.steps += [FENCE, Store("o", record.beats, argument), FENCE]
+        self.steps += [FENCE, BenchStore("o", record.beats, argument), FENCE]
         return self
 
     def check(self, bench, **pressure):

@@ -14,7 +14,7 @@ from gradloom.rtl.engines.tile_store import CodeLane, TileStore
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO, stored
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.signature import LoadSignature
-from gradloom.sim.bench.engine import FENCE, EngineBench, Load, Store, simulate
+from gradloom.sim.bench.engine import FENCE, BenchLoad, BenchStore, EngineBench, simulate
 from gradloom.sim.bench.mutants import mutant
 
 from .records import beats_of
@@ -102,9 +102,9 @@ def test_codes_are_those_of_the_rule(bench, case, bits, pressure):
     expected = stored(words, exponents, bits)
     record = TileRecord(rows, features, bits)
     run = bench.check(
-        Load("i", writes(bench.component.results.write.shape(), 1, words, exponents)),
+        BenchLoad("i", writes(bench.component.results.write.shape(), 1, words, exponents)),
         FENCE,
-        Store("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE), after=TileResults.latency),
+        BenchStore("o", record.beats, tile_argument(1, rows, features, wide=bits == WIDE), after=TileResults.latency),
         words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         **pressure,
     )
@@ -122,9 +122,9 @@ def test_a_record_leaves_at_a_beat_a_cycle(bench):
     words, exponents = CASES["whole"]
     record = TileRecord(64, 64, WIDE)
     run = bench.run(
-        Load("i", writes(bench.component.results.write.shape(), 0, words, exponents)),
+        BenchLoad("i", writes(bench.component.results.write.shape(), 0, words, exponents)),
         FENCE,
-        Store("o", record.beats, tile_argument(0, 64, 64, wide=True)),
+        BenchStore("o", record.beats, tile_argument(0, 64, 64, wide=True)),
     )
     times = run.stored["o"]
     assert times[-1] - times[0] == record.beats - 1
@@ -141,7 +141,7 @@ def test_a_record_leaves_at_a_beat_a_cycle(bench):
     ids=["slot", "fewer", "more", "features"],
 )
 def test_requests_of_other_records_are_refused(bench, beats, argument):
-    run = bench.run(Store("o", beats, argument))
+    run = bench.run(BenchStore("o", beats, argument))
     assert [port for _, port, _ in run.refused] == ["o"]
 
 
@@ -160,9 +160,9 @@ def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
     unit = Loop()
     with pytest.raises(AssertionError, match="words differ"):
         EngineBench(component=unit).check(
-            Load("i", writes(unit.results.write.shape(), 0, words, exponents)),
+            BenchLoad("i", writes(unit.results.write.shape(), 0, words, exponents)),
             FENCE,
-            Store("o", record.beats, tile_argument(0, rows, features), after=TileResults.latency),
+            BenchStore("o", record.beats, tile_argument(0, rows, features), after=TileResults.latency),
             words={"o": beats_of(record.pack(expected.codes, expected.exponent))},
         )
 
@@ -173,9 +173,9 @@ def test_words_that_count_twice_are_found(monkeypatch):
     expected = stored(words, exponents, WIDE)
     unit = Loop()
     run = EngineBench(component=unit).run(
-        Load("i", writes(unit.results.write.shape(), 0, words, exponents)),
+        BenchLoad("i", writes(unit.results.write.shape(), 0, words, exponents)),
         FENCE,
-        Store("o", TileRecord(64, 64, WIDE).beats, tile_argument(0, 64, 64, wide=True), after=TileResults.latency),
+        BenchStore("o", TileRecord(64, 64, WIDE).beats, tile_argument(0, 64, 64, wide=True), after=TileResults.latency),
     )
     assert run.total("underflowed") == 2 * expected.zeroed > 0
 
@@ -208,7 +208,7 @@ def test_records_go_to_slots(bits, rows, features):
     content = b"".join(record.pack(*each) for each in tiles)
     unit = Taken(bits=bits)
     bench = EngineBench(component=unit, watch={"write": unit.intake.write, "exponent": unit.intake.exponent})
-    run = bench.check(Load("x", beats_of(content), tile_argument(1, rows, features)), stall=0.3)
+    run = bench.check(BenchLoad("x", beats_of(content), tile_argument(1, rows, features)), stall=0.3)
     found = np.zeros((3, 64, 8, BEAT * 8 // bits), f"<i{bits // 8}")
     for each in run.seen["write"]:
         if each.valid:
@@ -220,7 +220,7 @@ def test_records_go_to_slots(bits, rows, features):
 
 
 def refused(bits, content, argument, **options):
-    run = EngineBench(component=Taken(bits=bits, **options)).run(Load("x", beats_of(content), argument))
+    run = EngineBench(component=Taken(bits=bits, **options)).run(BenchLoad("x", beats_of(content), argument))
     return [(port, beat) for _, port, beat in run.refused]
 
 
@@ -312,5 +312,5 @@ def test_a_record_of_another_shape_is_no_forward(change):
 def test_an_intake_that_accepts_every_code_is_found():
     record, codes = TileRecord(1, 64), np.full((1, 64), -128)
     unit = Taken(mutant(TileIntake, "accepts"), bits=NARROW)
-    run = EngineBench(component=unit).run(Load("x", beats_of(record.pack(codes, 0)), tile_argument(0, 1, 64)))
+    run = EngineBench(component=unit).run(BenchLoad("x", beats_of(record.pack(codes, 0)), tile_argument(0, 1, 64)))
     assert not run.refused

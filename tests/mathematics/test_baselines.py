@@ -9,7 +9,7 @@ from gradloom.models.datasets import default_split
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.images import baselines
-from gradloom.systems.images.baselines import METHODS, Trainer, compare, table, work
+from gradloom.systems.images.baselines import METHODS, BaselineTrainer, compare, table, work
 from gradloom.systems.images.mathematics import forward
 
 
@@ -66,7 +66,7 @@ def autograd_logits(net, parameters, x, lora):
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_gradients_are_autograds(net, method):
     random = np.random.default_rng(3)
-    trainer = Trainer(net, method, rank=2, dtype=np.float64)
+    trainer = BaselineTrainer(net, method, rank=2, dtype=np.float64)
     for layer in trainer.layers:
         if layer.lora:
             layer.lora[1][:] = random.standard_normal(layer.lora[1].shape)
@@ -88,7 +88,9 @@ def test_gradients_are_autograds(net, method):
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_an_untrained_trainer_is_the_base_network(net, method):
     x = np.random.default_rng(4).standard_normal((3, 2, 9, 8))
-    np.testing.assert_allclose(Trainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12)
+    np.testing.assert_allclose(
+        BaselineTrainer(net, method, dtype=np.float64).forward(x), forward(net, x)[1], atol=1e-12
+    )
 
 
 def test_work_is_counted_from_the_shapes():
@@ -107,7 +109,7 @@ def test_work_is_counted_from_the_shapes():
 @pytest.mark.parametrize("method", ["full", "lora-all", "lora-last"])
 def test_trainable_is_what_the_trainer_trains(net, method):
     assert (
-        sum(w.size for layer in Trainer(net, method, rank=3).layers for w in layer.parameters)
+        sum(w.size for layer in BaselineTrainer(net, method, rank=3).layers for w in layer.parameters)
         == work(net, method, 3).trainable
     )
 
@@ -116,7 +118,7 @@ def test_trainable_is_what_the_trainer_trains(net, method):
 def test_every_method_learns(method):
     data = default_split(0, degrees=90).limited(train=60, test=1)
     network = load_pretrained()
-    losses = Trainer(network, method).train(
+    losses = BaselineTrainer(network, method).train(
         network.pixel_map.activations(data.x_train), data.y_train, lr=0.02, batch=20, epochs=6, seed=0
     )
     assert len(losses) == 18 and np.mean(losses[-3:]) < 0.9 * np.mean(losses[:3])
@@ -136,7 +138,7 @@ def test_unknown_methods_are_refused(net):
     with pytest.raises(ValueError, match="method='dora': must be one of full, lora-all"):
         work(net, "dora")
     with pytest.raises(ValueError, match="use finetune_float"):
-        Trainer(net, "instantft")
+        BaselineTrainer(net, "instantft")
 
 
 def test_the_command_prints_the_table(capsys):

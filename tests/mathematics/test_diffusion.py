@@ -12,7 +12,7 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
 from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
-from gradloom.systems.diffusion.mathematics import Descent, FloatUNet, timesteps
+from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
 from gradloom.systems.diffusion.operations import adapted
 from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
 
@@ -31,7 +31,7 @@ def test_twenty_steps_are_those_of_diffusers_and_peft():
     """Within 1e-5 each: 1,000 times closer than the 1 % that is asked; float32's sums differ in order."""
     net = FloatUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors"))
     steps, curve = np.load(GOLDEN / "steps.npz"), json.loads((GOLDEN / "curve.json").read_text())
-    adapters, descent = load_diffusion_lora(GOLDEN / "init", LAYERS), Descent(curve["lr"])
+    adapters, descent = load_diffusion_lora(GOLDEN / "init", LAYERS), FloatDescent(curve["lr"])
     losses = []
     for noisy, noise, t, prompt in zip(*(steps[name] for name in ("noisy", "noise", "t", "prompt"))):
         data = {"latents": rows(noisy), "timestep": timesteps(NET, t)[:, None], "prompt": prompt}

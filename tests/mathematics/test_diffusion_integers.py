@@ -11,10 +11,10 @@ from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, Coded, coded, spread
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.sim.reference.tiles import BIAS, DROP, Gather, block_sums, gathered_sums, sums, transposed
 from gradloom.systems.diffusion.integers import Counts, Held, IntegerDescent, IntegerUNet
-from gradloom.systems.diffusion.mathematics import Descent, FloatUNet, timesteps
+from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
 from gradloom.systems.diffusion.operations import Convolution, Linear, Upsample, adapted
 from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
 
@@ -76,7 +76,7 @@ def test_exponents_at_both_ends_are_counted():
 )
 def test_codes_that_no_quantiser_makes_are_refused_by_index(codes, exponents, says):
     with pytest.raises(ValueError, match=says):
-        Coded(codes.astype(float), exponents).check("w")
+        TileCoded(codes.astype(float), exponents).check("w")
 
 
 def by_hand(stream, w, bias, tops):
@@ -143,8 +143,8 @@ def test_gathered_sums_are_those_of_integers():
         ]
         for m in range(128)
     ]
-    flat = Coded(np.pad(w.codes, ((0, 0), (0, 62), (0, 0))).reshape(256, 65), w.exponents.reshape(4, 2))
-    none = Coded(np.zeros((1, 65)), np.full((1, 2), -100))
+    flat = TileCoded(np.pad(w.codes, ((0, 0), (0, 62), (0, 0))).reshape(256, 65), w.exponents.reshape(4, 2))
+    none = TileCoded(np.zeros((1, 65)), np.full((1, 2), -100))
     assert (made.words == by_hand(stream, flat, none, made.tops)).all()
     assert made.lost > 0 and (made.tops[0] > made.tops[1] - 17).all()
 
@@ -165,7 +165,7 @@ def test_the_widest_sum_fits_its_bits_and_more_tiles_are_refused():
     """2**11 tiles of the largest codes; each product of a tile is 64 * 127**2."""
     for tiles, fits in ((1 << 11, True), (1 << 11 | 1 << 6, False)):
         x, w = np.full((1, tiles * EDGE), 127.0), np.full((tiles * EDGE, 1), 127.0)
-        operands = Coded(x, np.zeros((1, tiles), int)), Coded(w, np.zeros((tiles, 1), int))
+        operands = TileCoded(x, np.zeros((1, tiles), int)), TileCoded(w, np.zeros((tiles, 1), int))
         if fits:
             assert sums(operands).words[0, 0] == tiles * 64 * 127**2 << DROP
             continue
@@ -305,7 +305,7 @@ def test_the_update_engine_moves_masters_as_torch_does():
     """Ten steps: within a thousandth of the rate a step."""
     rng = np.random.default_rng(8)
     first = {"x": Adapter(rng.standard_normal((8, 70)) / 8, np.zeros((130, 8)), 1.0)}
-    exact, words = Descent(3e-3), IntegerDescent(3e-3)
+    exact, words = FloatDescent(3e-3), IntegerDescent(3e-3)
     one, other = first, words.begun(first)
     assert np.abs(other["x"].a - first["x"].a).max() < 2.0**-30 and not other["x"].b.any()
     for _ in range(10):

@@ -74,7 +74,7 @@ def test_softmax_and_its_gradient(scale):
 def test_norms_at_all_scales(rows, groups, scale):
     """At 1e-12 eps is far above the variance, at 1e4 far below. A reciprocal root is good to 2**-15."""
     gain, bias = drawn(1, 128)[0], drawn(1, 128)[0]
-    norm = vector.Norm(gain, bias, rows=rows, groups=groups, eps=1e-5)
+    norm = vector.TileNorm(gain, bias, rows=rows, groups=groups, eps=1e-5)
     x = coded((X + 0.5) * scale, WIDE).values
     shaped = x.reshape(-1, rows, groups, 128 // groups)
     deviation = np.sqrt(shaped.var((1, 3), keepdims=True) + 1e-5)
@@ -87,11 +87,11 @@ def test_norms_at_all_scales(rows, groups, scale):
 
 
 def test_a_constant_group_is_its_bias():
-    norm = vector.Norm(np.ones(128), np.full(128, 0.5), rows=64, groups=8, eps=1e-5)
+    norm = vector.TileNorm(np.ones(128), np.full(128, 0.5), rows=64, groups=8, eps=1e-5)
     assert (norm.forward(np.full((64, 128), 3.0)) == 0.5).all() and (norm.forward(np.zeros((64, 128))) == 0.5).all()
     assert np.isfinite(norm.backward(DY[:64], np.zeros((64, 128)))).all()
 
 
 def test_a_group_that_is_too_large_is_refused():
     with pytest.raises(ValueError, match="has 65536 values, must have at most 32768"):
-        vector.Norm(np.ones(64), np.ones(64), rows=1024, groups=1, eps=1e-5)
+        vector.TileNorm(np.ones(64), np.ones(64), rows=1024, groups=1, eps=1e-5)

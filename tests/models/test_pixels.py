@@ -9,7 +9,7 @@ from gradloom.models.network import Conv, Dense, Network, PixelMap
 from gradloom.models.onnx_import import load_onnx
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.images.baselines import Trainer
+from gradloom.systems.images.baselines import BaselineTrainer
 from gradloom.systems.images.integers import fill_cache
 from gradloom.systems.images.mathematics import Cache, layer_forward, windows
 from gradloom.systems.images.program.lowering import lower
@@ -60,10 +60,10 @@ def test_float_engines_begin_with_the_same_activations(name):
     expected = runtime(FIXTURES / name, (images / 255).astype(np.float32))
     for logits in (
         Cache.of(network, images, cache="none").logits,
-        Trainer(network, "full").forward(network.pixel_map.activations(images)),
+        BaselineTrainer(network, "full").forward(network.pixel_map.activations(images)),
     ):
         np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
-    assert Trainer(network, "full").accuracy(images, expected.argmax(axis=1)) == 1
+    assert BaselineTrainer(network, "full").accuracy(images, expected.argmax(axis=1)) == 1
 
 
 def test_padding_is_zero_after_the_map_and_not_before():

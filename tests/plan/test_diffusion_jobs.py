@@ -11,10 +11,10 @@ from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.formats.tile_records import tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import Machine
+from gradloom.sim.reference.tile_program import TileMachine
 from gradloom.systems.diffusion.program import jobs as jobs_module
 from gradloom.systems.diffusion.program.drafts import Block, Term
-from gradloom.systems.diffusion.program.jobs import Job, Load, Store, Token, write
+from gradloom.systems.diffusion.program.jobs import LoadJob, StoreJob, TileJob, Token, write
 from gradloom.systems.diffusion.program.slots import Full, Slots
 from gradloom.systems.diffusion.program.tiling import Tiler
 
@@ -77,7 +77,7 @@ def jobs(t, rng):
 
 
 def ran(program, commands, order):
-    machine = Machine(SMALL, program.length, order)
+    machine = TileMachine(SMALL, program.length, order)
     for offset, content in program.arrays:
         machine.memory[offset : offset + len(content)] = content
     machine.execute(commands)
@@ -142,11 +142,13 @@ def test_a_forward_waits_for_what_reads_its_slot(slot):
     program, arg = PlacedProgram(SMALL), tile_argument(0, 64, 16)
     place = program.room(4096).offset
     rows, factor = {"rows": 63, "features": 15, "fresh": 1}, dict(zip(("mantissa", "exponent"), constant(1.0)))
-    norm = Job("norm", [Load("a", place, 2064, arg, (0,))], [(NormOpcode.SOFTMAX, rows | factor)] * 8, uses={("a", 0)})
-    element = Job("element", [Load("a", place, 2064, arg, (0,))], [(ElementOpcode.SILU, rows)], uses={("a", 0)})
+    norm = TileJob(
+        "norm", [LoadJob("a", place, 2064, arg, (0,))], [(NormOpcode.SOFTMAX, rows | factor)] * 8, uses={("a", 0)}
+    )
+    element = TileJob("element", [LoadJob("a", place, 2064, arg, (0,))], [(ElementOpcode.SILU, rows)], uses={("a", 0)})
     wide, taken = tile_argument(0, 64, 16, wide=True), tile_argument(slot, 64, 16)
-    norm.stores = [Store("o", place + 4096, 2064, wide)]
-    element.stores = [Store("o", place + 8192, 2064, wide, to=("norm", "a"), to_arg=taken, only=True)]
+    norm.stores = [StoreJob("o", place + 4096, 2064, wide)]
+    element.stores = [StoreJob("o", place + 8192, 2064, wide, to=("norm", "a"), to_arg=taken, only=True)]
     write(program, [norm, element])
     first, _ = (each.operands for each in program.instructions if each.engine.name == "store")
     assert first.get("forward", 0) == slot

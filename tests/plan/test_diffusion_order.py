@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.systems.diffusion.program.order import Task, ordered
-from gradloom.systems.diffusion.program.pace import Command, paced
+from gradloom.systems.diffusion.program.order import OrderedTask, ordered
+from gradloom.systems.diffusion.program.pace import PacedCommand, paced
 
 ROOM = {"one": {"a": 8}, "two": {"a": 8}}
 
@@ -15,8 +15,8 @@ def reads(*records, beats=10):
 def images(count):
     """Each image is read by engine one, which writes what engine two reads: two stages, one after the other."""
     return [
-        *(Task("one", reads(n), {100 + n: 10}, 1000) for n in range(count)),
-        *(Task("two", reads(100 + n), {200 + n: 10}, 1000) for n in range(count)),
+        *(OrderedTask("one", reads(n), {100 + n: 10}, 1000) for n in range(count)),
+        *(OrderedTask("two", reads(100 + n), {200 + n: 10}, 1000) for n in range(count)),
     ]
 
 
@@ -25,7 +25,11 @@ def test_images_follow_each_other_through_the_engines():
 
 
 def test_a_task_that_writes_what_others_read_stays_behind_them():
-    tasks = [Task("one", reads(1), {2: 10}, 50), Task("two", reads(3), {1: 10}, 1), Task("two", reads(3), {2: 1}, 1)]
+    tasks = [
+        OrderedTask("one", reads(1), {2: 10}, 50),
+        OrderedTask("two", reads(3), {1: 10}, 1),
+        OrderedTask("two", reads(3), {2: 1}, 1),
+    ]
     order = ordered(tasks, 4, ROOM)
     assert order.index(0) < order.index(1) and order.index(0) < order.index(2)
 
@@ -33,18 +37,22 @@ def test_a_task_that_writes_what_others_read_stays_behind_them():
 def test_what_another_task_waits_for_goes_first():
     """Two of three tasks make what a fourth reads."""
     tasks = [
-        Task("one", {}, {1: 10}, 50),
-        Task("one", {}, {2: 10}, 50),
-        Task("one", {}, {3: 10}, 50),
-        Task("two", reads(2), {5: 10}, 1),
-        Task("two", reads(1, 3), {4: 10}, 1000),
+        OrderedTask("one", {}, {1: 10}, 50),
+        OrderedTask("one", {}, {2: 10}, 50),
+        OrderedTask("one", {}, {3: 10}, 50),
+        OrderedTask("two", reads(2), {5: 10}, 1),
+        OrderedTask("two", reads(1, 3), {4: 10}, 1000),
     ]
     assert ordered(tasks, 4, ROOM)[:2] == [1, 0]
 
 
 def test_result_slots_limit_how_far_an_engine_is_ahead():
     """With one, engine one's second task waits for STORE, so engine two's goes first."""
-    tasks = [Task("one", {}, {1: 500}, 10), Task("one", {}, {2: 500}, 10), Task("two", reads(3, beats=200), {4: 1}, 10)]
+    tasks = [
+        OrderedTask("one", {}, {1: 500}, 10),
+        OrderedTask("one", {}, {2: 500}, 10),
+        OrderedTask("two", reads(3, beats=200), {4: 1}, 10),
+    ]
     assert ordered(tasks, 4, ROOM) == [0, 1, 2]
     assert ordered(tasks, 1, ROOM) == [0, 2, 1]
 
@@ -53,7 +61,7 @@ def commands(*rows):
     """Commands by name, from name, queue, cycles and names of what must be done before."""
     made = {}
     for name, queue, cycles, *after in rows:
-        made[name] = Command(queue, cycles, lambda wait, post: None, [made[other] for other in after])
+        made[name] = PacedCommand(queue, cycles, lambda wait, post: None, [made[other] for other in after])
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.preset import PRESETS
 from gradloom.systems.diffusion.estimate.plan import planned
-from gradloom.systems.diffusion.estimate.products import Product, backward, forward, parameters
+from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward, parameters
 from gradloom.systems.diffusion.estimate.step import step_bounds, summed
 from gradloom.systems.diffusion.operations import Convolution, Linear, with_gradients
 from gradloom.systems.diffusion.unet import RESULT, operations
@@ -77,13 +77,13 @@ def test_without_adapters_nothing_goes_back():
 
 
 def test_cycles_and_utilisation_of_a_product():
-    full = Product("x", "base", m=128, n=64, k=128)
+    full = ShapedProduct("x", "base", m=128, n=64, k=128)
     assert full.cycles(64, 64) == 2 * 128 and full.utilisation(64, 64) == 1.0
-    thin = Product("x", "h", m=128, n=8, k=64, times=3)
+    thin = ShapedProduct("x", "h", m=128, n=8, k=64, times=3)
     assert thin.cycles(64, 64) == 3 * 128 and thin.utilisation(64, 64) == 1 / 8
-    assert Product("x", "base", m=7, n=1, k=1).cycles(64, 64) == 64
+    assert ShapedProduct("x", "base", m=7, n=1, k=1).cycles(64, 64) == 64
     # A block of 64 rows and one of 13, which takes as long as the load.
-    assert [Product("x", "base", m=77, n=1, k=1).cycles(rows, 64) for rows in (64, 16, 8)] == [128, 80, 77]
+    assert [ShapedProduct("x", "base", m=77, n=1, k=1).cycles(rows, 64) for rows in (64, 16, 8)] == [128, 80, 77]
 
 
 @pytest.mark.parametrize("only", ["all", "cross-attention"])

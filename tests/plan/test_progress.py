@@ -19,7 +19,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.images.program import tokens
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
-from gradloom.systems.images.program.tokens import IMAGE_STREAMS, Token, check_program
+from gradloom.systems.images.program.tokens import IMAGE_STREAMS, ProgramToken, check_program
 
 END = Instruction(CONTROL, ControlOpcode.END, {})
 FENCE = Instruction(CONTROL, ControlOpcode.FENCE, {})
@@ -221,7 +221,7 @@ def test_convolutions_of_several_tiles_pass(samples):
 def test_tokens_of_one_purpose_each():
     """As they were: the dense layer and the encoder behind it waited for the same token."""
     plan = plan_of(convolutions(17, 8), ImageConfig(), 26)
-    layer, logits = Token.GROUP, Token.LOGITS
+    layer, logits = ProgramToken.GROUP, ProgramToken.LOGITS
     commands = [
         Instruction(
             each.engine,

@@ -11,14 +11,14 @@ import pytest
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.systems.diffusion.estimate.dataflows import (
     DATAFLOWS,
-    Array,
+    DataflowArray,
     exposed_output,
     exposed_weight,
     of_prompt,
     output_without_drain,
     riding,
 )
-from gradloom.systems.diffusion.estimate.products import Product, backward, forward
+from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward
 from gradloom.systems.diffusion.unet import operations
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +41,9 @@ def made():
 def test_exposed_dataflows_are_scale_sims(key):
     dataflow, rows, columns = key
     law = {"ws": exposed_weight, "os": output_without_drain}[dataflow]
-    array = Array(rows=rows, columns=columns)
+    array = DataflowArray(rows=rows, columns=columns)
     for (m, k, n), cycles in SCALE_SIM[key].items():
-        assert law(Product("", "", m=m, k=k, n=n), array) == cycles
+        assert law(ShapedProduct("", "", m=m, k=k, n=n), array) == cycles
 
 
 @pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="SCALE-Sim takes minutes")
@@ -59,13 +59,18 @@ def test_scale_sim_says_so_today():
 
 
 def test_sums_of_a_stationary_output_leave_a_row_a_cycle():
-    array, product = Array(rows=8, columns=4), Product("", "", m=20, k=30, n=9, times=2)
+    array, product = DataflowArray(rows=8, columns=4), ShapedProduct("", "", m=20, k=30, n=9, times=2)
     tiles = 2 * 3 * 3
     assert exposed_output(product, array) - output_without_drain(product, array) == tiles * 8
 
 
 @pytest.mark.parametrize(
-    "array", [Array(), Array(columns=64, shadow=2, port_bytes=64), Array(rows=32, columns=16, outputs=8)]
+    "array",
+    [
+        DataflowArray(),
+        DataflowArray(columns=64, shadow=2, port_bytes=64),
+        DataflowArray(rows=32, columns=16, outputs=8),
+    ],
 )
 def test_no_dataflow_is_faster_than_its_multipliers(made, array):
     macs = sum(each.macs for each in made)
@@ -78,7 +83,7 @@ def test_no_dataflow_is_faster_than_its_multipliers(made, array):
 
 def test_stable_diffusions_adapters_ride_along(made):
     """Bounds that were set, but 1.75 over OS and 1.4 over the hybrid: these gain from turned gradients of A."""
-    array = Array()
+    array = DataflowArray()
     best = riding(made, array)
     assert best.utilisation(array) >= 0.91
     total = {name: sum(law(each, array) for each in made) for name, law in DATAFLOWS.items()}
@@ -89,18 +94,21 @@ def test_stable_diffusions_adapters_ride_along(made):
 
 def test_what_an_adapter_costs(made):
     """Without room beside the array it takes the array's time, and without bandwidth memory's."""
-    best = riding(made, Array())
-    assert riding(made, Array(columns=64, port_bytes=64)).array > riding(made, Array(columns=64, shadow=2)).array
-    assert riding(made, replace(Array(), outputs=2)).array > 1.2 * best.array
-    assert riding(made, replace(Array(), port_bytes=16)).cycles > best.cycles
-    assert riding(made, replace(Array(), tokens=64)).bytes > best.bytes
+    best = riding(made, DataflowArray())
+    assert (
+        riding(made, DataflowArray(columns=64, port_bytes=64)).array
+        > riding(made, DataflowArray(columns=64, shadow=2)).array
+    )
+    assert riding(made, replace(DataflowArray(), outputs=2)).array > 1.2 * best.array
+    assert riding(made, replace(DataflowArray(), port_bytes=16)).cycles > best.cycles
+    assert riding(made, replace(DataflowArray(), tokens=64)).bytes > best.bytes
 
 
 def test_one_product_by_hand():
     """Two tiles of input, one of output of each half of 32 columns; an adapter of rank 2 beside them."""
-    array = Array(rank=2, port_bytes=1 << 20)
+    array = DataflowArray(rank=2, port_bytes=1 << 20)
     layer = {"base": (100, 64, 128), "h": (100, 2, 128), "hB": (100, 64, 2)}
-    parts = [Product("x", name, m=m, n=n, k=k) for name, (m, n, k) in layer.items()]
+    parts = [ShapedProduct("x", name, m=m, n=n, k=k) for name, (m, n, k) in layer.items()]
     # Load, skew of rows and columns; four tiles of 100 tokens; the last sums of 64 tokens, 16 a cycle.
     assert riding(parts, array).cycles == 16 + 64 + 32 - 2 + 4 * 100 + 2 * 64
     # A third rank index has no column of tiles to go beside: two tiles of input more.

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In
 from gradloom.rtl.engines.ports import TapQueue
 from gradloom.rtl.shell.engines import EngineSpec, LoadPort, StorePort
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 
 HOLD = 60
 WORDS = [3 * n + 1 for n in range(48)]
@@ -87,7 +87,7 @@ SPEC = EngineSpec(
 
 
 def add(words, **fields):
-    return Command(Opcode.ADD, {"beats": len(words)}, **fields), Load("x", words), Store("y", len(words))
+    return BenchCommand(Opcode.ADD, {"beats": len(words)}, **fields), BenchLoad("x", words), BenchStore("y", len(words))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def bench():
 @pytest.mark.parametrize("pressure", pressures(HOLD), ids=str)
 def test_a_right_engine_passes(bench, pressure):
     run = bench.check(
-        Load("term", [5]),
+        BenchLoad("term", [5]),
         FENCE,
         *add(WORDS),
         *add(WORDS[:3], phase="more"),
@@ -135,19 +135,19 @@ def test_a_wrong_engine_is_found(fault):
 def test_words_that_are_left_are_found(bench):
     command, load, _ = add(WORDS[:4])
     with pytest.raises(AssertionError, match="nothing moved"):
-        bench.run(command, load, Store("y", 3), patience=200)
+        bench.run(command, load, BenchStore("y", 3), patience=200)
     unit = EngineBench(component=TapQueue())
     with pytest.raises(AssertionError, match=r"more words than expected: \['o'\]"):
-        unit.check(Load("i", [1, 2, 3]), Store("o", 2), words={"o": [1, 2]})
+        unit.check(BenchLoad("i", [1, 2, 3]), BenchStore("o", 2), words={"o": [1, 2]})
 
 
 def test_an_error_ends_a_part_and_the_engine_begins_anew(bench):
     run = bench.check(
-        Load("term", [7]),
+        BenchLoad("term", [7]),
         FENCE,
         *add(WORDS),
-        Command(Opcode.ADD, {"beats": 0}),
-        Load("x", [9, 9]),
+        BenchCommand(Opcode.ADD, {"beats": 0}),
+        BenchLoad("x", [9, 9]),
         FENCE,
         *add(WORDS[:5]),
         words={"y": [*(word + 7 for word in WORDS), *WORDS[:5]]},
@@ -158,11 +158,11 @@ def test_an_error_ends_a_part_and_the_engine_begins_anew(bench):
 
 
 def test_beats_and_requests_that_are_refused_are_told(bench):
-    run = bench.run(Load("term", [5, 6], arg=0), FENCE, Store("y", 3, arg=1), FENCE, *add(WORDS))
+    run = bench.run(BenchLoad("term", [5, 6], arg=0), FENCE, BenchStore("y", 3, arg=1), FENCE, *add(WORDS))
     assert [(port, beat) for _, port, beat in run.refused] == [("term", 1), ("y", None)]
     assert run.words["y"] == WORDS, "the reset forgets the term"
     with pytest.raises(AssertionError, match="refused"):
-        bench.check(Load("term", [5], arg=1))
+        bench.check(BenchLoad("term", [5], arg=1))
 
 
 def test_wires_and_functions_are_played():
@@ -191,8 +191,8 @@ def test_runs_are_told_apart_by_their_seed(bench):
 @pytest.mark.parametrize(
     "steps, options, message",
     [
-        ([Load("y", [1])], {}, "y: no port of this name; there are term, x"),
-        ([Store("x", 1)], {}, "x: no port of this name; there are y"),
+        ([BenchLoad("y", [1])], {}, "y: no port of this name; there are term, x"),
+        ([BenchStore("x", 1)], {}, "x: no port of this name; there are y"),
         ([], {"stall": 1.0}, "stall=1.0"),
         ([], {"hold": -1}, "hold=-1"),
     ],
@@ -205,4 +205,4 @@ def test_what_cannot_be_played_is_refused(bench, steps, options, message):
 
 def test_a_command_needs_a_specification():
     with pytest.raises(ValueError, match="Command: the bench has no spec"):
-        EngineBench(component=TapQueue()).run(Command(0))
+        EngineBench(component=TapQueue()).run(BenchCommand(0))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.sim.bench.engine import EngineBench, Load, Store
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench
 
 
 @pytest.fixture
@@ -14,7 +14,12 @@ def run_stream():
 
     def run(unit, payloads, count, read, *, stall=0.3, hold=0, seed=1, setup=None):
         found = EngineBench(component=unit).run(
-            *([setup] if setup else []), Load("i", payloads), Store("o", count), stall=stall, hold=hold, seed=seed
+            *([setup] if setup else []),
+            BenchLoad("i", payloads),
+            BenchStore("o", count),
+            stall=stall,
+            hold=hold,
+            seed=seed,
         )
         return [read(each) for each in found.words["o"]], [cycle - found.loaded["i"][0] for cycle in found.stored["o"]]
 

@@ -9,7 +9,7 @@ import pytest
 from gradloom.rtl.formats.fixed import Rounding
 from gradloom.rtl.formats.images import PARAMETER, VELOCITY
 from gradloom.rtl.units.optimizer import OptimizerLane, OptimizerStep, VelocityMode
-from gradloom.sim.bench.engine import EngineBench, Load, Store, simulate
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench, simulate
 from gradloom.sim.reference.optimizer import Noise, optimize
 
 FIELDS = ("w", "v", "saturated", "underflowed", "magnitude")
@@ -89,14 +89,14 @@ def test_step_keeps_every_word_in_order_under_stalls(lanes, stalls):
 
     found = EngineBench(component=dut).run(
         given,
-        Load(
+        BenchLoad(
             "i",
             [
                 [dict(w=int(w[beat, n]), v=int(v[beat, n]), g=int(g[beat, n])) for n in range(lanes)]
                 for beat in range(beats)
             ],
         ),
-        Store("o", beats),
+        BenchStore("o", beats),
         stall=stalls,
         hold=4 * dut.latency if stalls else 0,
         seed=lanes,

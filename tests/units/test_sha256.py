@@ -9,14 +9,14 @@ from gradloom import boards
 from gradloom.boards.area import area
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.units.sha256 import Sha256
-from gradloom.sim.bench.engine import EngineBench, Load, Store
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench
 
 
 def hashed(messages, **how):
     beats = [
         {"data": byte, "last": int(at == len(message) - 1)} for message in messages for at, byte in enumerate(message)
     ]
-    found = EngineBench(component=Sha256()).run(Load("i", beats), Store("o", len(messages)), **how)
+    found = EngineBench(component=Sha256()).run(BenchLoad("i", beats), BenchStore("o", len(messages)), **how)
     assert not found.left
     return found
 

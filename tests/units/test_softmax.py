@@ -9,7 +9,7 @@ import pytest
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.interpolation import Interpolation
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
-from gradloom.sim.bench.engine import EngineBench, Load, Store, simulate
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench, simulate
 from gradloom.sim.reference.loss import loss_bound, probability_bound, softmax_cross_entropy
 
 
@@ -39,7 +39,12 @@ def run(dut, vectors, *, stalls=0.0, seed=0):
     # Both queues, of logarithms and of sums, are fuller than they may be if the unit does not wait for room.
     hold = 2 * (dut.max_length + dut.latency) if stalls else 0
     found = EngineBench(component=dut).run(
-        Load("i", beats), Store("o", len(beats)), Store("o_loss", len(vectors)), stall=stalls, hold=hold, seed=seed
+        BenchLoad("i", beats),
+        BenchStore("o", len(beats)),
+        BenchStore("o_loss", len(vectors)),
+        stall=stalls,
+        hold=hold,
+        seed=seed,
     )
     assert not found.left
     return (

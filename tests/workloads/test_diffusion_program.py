@@ -10,7 +10,7 @@ from gradloom.rtl.formats.tile_codes import WIDE, coded
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
-from gradloom.sim.reference.tile_program import Machine
+from gradloom.sim.reference.tile_program import TileMachine
 from gradloom.systems.diffusion.integers import IntegerDescent, IntegerUNet, _joined
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper
@@ -36,7 +36,7 @@ def steps(shapes, *, text, images, count=1, order=None, whole=True, **more):
     listed, weights, adapters = small.listed, small.weights, rule.begun(small.adapters)
     step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule, whole=whole)
     check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
-    exact, machine = IntegerUNet(listed, weights), Machine(CONFIG, step.program.length, order)
+    exact, machine = IntegerUNet(listed, weights), TileMachine(CONFIG, step.program.length, order)
     stepper = Stepper(step, machine, adapters)
     for number in range(1, count + 1):
         data, noise = small.inputs(images, 10 + number)

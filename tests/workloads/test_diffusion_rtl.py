@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import Machine as Models
+from gradloom.sim.reference.tile_program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower

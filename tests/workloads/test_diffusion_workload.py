@@ -13,7 +13,7 @@ from gradloom.models.adapters.diffusion_lora import FILE
 from gradloom.models.datasets import mnist_test
 from gradloom.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
 from gradloom.preset import PRESETS
-from gradloom.sim.reference.tile_program import Machine
+from gradloom.sim.reference.tile_program import TileMachine
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.designs import Design
 from gradloom.systems.diffusion import pictures as digits_pictures
@@ -70,7 +70,7 @@ def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
     assert told["count"] == 3 and (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
 
 
-class Models(Machine):
+class Models(TileMachine):
     """Models of the engines in place of the simulation; ``wrong``: what a step leaves otherwise."""
 
     wrong, task, told = None, None, []

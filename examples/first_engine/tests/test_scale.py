@@ -9,7 +9,7 @@ from first_engine.spec import SPEC
 
 import gradloom
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.bench.words import beats
 from gradloom.sim.proofs.proof import outcome, stream_proof
@@ -31,12 +31,12 @@ def play(bench, config, most=1 << 23, **pressure):
     reference.update(20)
     apart = [FENCE] * bool(pressure)    # so that each command has holds of its own
     run = bench.check(
-        Load("factors", beats(s, bits)), FENCE,
-        Command(0, size), Load("x", beats(x, bits)), Store("y", rows * groups), *apart,
-        Command(1, size), Load("x", beats(more, bits)), *apart,
-        Command(1, size | {"dx": 1}), Load("x", beats(dy, bits)), Store("y", rows * groups), *apart,
-        Command(1, size | {"add": 1}), Load("x", beats(more, bits)),
-        Command(2, {"groups": groups, "shift": 20}), FENCE, Store("factors", groups),
+        BenchLoad("factors", beats(s, bits)), FENCE,
+        BenchCommand(0, size), BenchLoad("x", beats(x, bits)), BenchStore("y", rows * groups), *apart,
+        BenchCommand(1, size), BenchLoad("x", beats(more, bits)), *apart,
+        BenchCommand(1, size | {"dx": 1}), BenchLoad("x", beats(dy, bits)), BenchStore("y", rows * groups), *apart,
+        BenchCommand(1, size | {"add": 1}), BenchLoad("x", beats(more, bits)),
+        BenchCommand(2, {"groups": groups, "shift": 20}), FENCE, BenchStore("factors", groups),
         words={"y": beats(np.concatenate([y, dx]), bits), "factors": beats(reference.factors, bits)}, **pressure)
     assert run.total("saturated") == reference.saturated and (reference.saturated > 0) == (most == 1 << 23)
 
@@ -54,11 +54,11 @@ def test_rtl_is_the_reference(config):
     (0, {"beats": 0, "groups": 1}, Error.BAD_OPERAND), (1, {"beats": 65, "groups": 1}, Error.BAD_OPERAND),
     (2, {"groups": 5}, Error.BAD_OPERAND)])
 def test_an_operand_is_refused(opcode, operands, code):
-    EngineBench(SPEC, CONFIG).check(Command(opcode, operands), errors=[code])
+    EngineBench(SPEC, CONFIG).check(BenchCommand(opcode, operands), errors=[code])
 
 
-@pytest.mark.parametrize("steps", [[Load("factors", [1] * 5)], [Store("factors", 5)],
-                                   [Command(2, {"groups": 4}), Load("factors", [1] * 4)]])
+@pytest.mark.parametrize("steps", [[BenchLoad("factors", [1] * 5)], [BenchStore("factors", 5)],
+                                   [BenchCommand(2, {"groups": 4}), BenchLoad("factors", [1] * 4)]])
 def test_factors_that_are_not_there_are_refused(steps):
     assert EngineBench(SPEC, CONFIG).run(*steps).refused
 

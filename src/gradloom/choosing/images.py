@@ -35,7 +35,7 @@ from gradloom.words import some
 
 from .budgets import Budget, refusal, shortfalls
 from .finalists import ranked
-from .state import State
+from .state import ChoiceState
 
 __all__ = ["choose_images"]
 
@@ -124,7 +124,7 @@ def choose_images(asked: Asked, options: ImageChoice, tell: Progress) -> dict[st
 
 
 def _choose(asked: _Request, output: Path, tell: Progress) -> dict[str, Any]:
-    state = State(output, _identity(asked))
+    state = ChoiceState(output, _identity(asked))
     offers = _offers(asked, tell)
     within = [each for each in offers if not shortfalls(each, asked.budget)]
     if not within:
@@ -296,7 +296,7 @@ def _finalists(within: Sequence[ImageOffer]) -> list[ImageOffer]:
 
 
 def _runs(
-    asked: _Request, chosen: Sequence[ImageOffer], state: State, tell: Progress
+    asked: _Request, chosen: Sequence[ImageOffer], state: ChoiceState, tell: Progress
 ) -> tuple[float, list[tuple[ImageOffer, int, float]]]:
     """Held-out loss before and after each finalist's run, with epochs."""
     labels = asked.dataset.y_train

@@ -8,7 +8,7 @@ from gradloom.systems.text.mathematics import FloatModel
 from .candidates import METHODS
 from .finalists import Offer
 from .quality import Tell, Tensors, held_out, learns
-from .state import State
+from .state import ChoiceState
 from .texts import Split
 from .trunk import Trunk
 
@@ -25,7 +25,7 @@ def short_runs(
     planned: Sequence[tuple[Offer, int]],
     *,
     seed: int,
-    state: State,
+    state: ChoiceState,
     tell: Tell,
     threads: Threads,
 ) -> tuple[float, list[float]]:

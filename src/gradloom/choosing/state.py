@@ -11,13 +11,13 @@ from gradloom.output import staged_file
 
 from .points import Point
 
-__all__ = ["FILE", "State"]
+__all__ = ["FILE", "ChoiceState"]
 
 #: In the output folder, until the choice is complete.
 FILE = "unfinished.json"
 
 
-class State:
+class ChoiceState:
     """Costs of small programs and losses of finalists that are known.
 
     Parameters

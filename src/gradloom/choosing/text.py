@@ -37,7 +37,7 @@ from .costs import Costs
 from .finalists import Offer, fewest, finalists, nearest, offer, ranked, told, wanted_updates
 from .quality import Slopes, Tensors
 from .runs import short_runs
-from .state import State
+from .state import ChoiceState
 from .texts import Split, split
 
 __all__ = ["choose_text"]
@@ -53,7 +53,7 @@ _SHORT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ChoiceRequest:
     """What is asked, checked."""
 
     model: str
@@ -75,7 +75,7 @@ def choose_text(asked: Asked, options: TextChoice, tell: Progress) -> dict[str, 
         return _choose(_request(asked, options), options.jobs or cores(), tell)
 
 
-def _choose(asked: Request, jobs: int, tell: Progress) -> dict[str, Any]:
+def _choose(asked: ChoiceRequest, jobs: int, tell: Progress) -> dict[str, Any]:
     weights = find_weights(asked.model)
     checkpoint = Quantized(open_checkpoint(weights))
     shapes = checkpoint.model
@@ -85,7 +85,7 @@ def _choose(asked: Request, jobs: int, tell: Progress) -> dict[str, Any]:
     if not found:
         raise DoesNotFit(list(dict.fromkeys(map(str, left))))
     _refuse_early(asked, shapes, found, parts, seqs[0])
-    state = State(asked.output, _identity(asked, weights, seqs))
+    state = ChoiceState(asked.output, _identity(asked, weights, seqs))
     costs = Costs(
         shapes, asked.preset.config, found, jobs=jobs, progress=tell, known=state.points, keep=state.keep_points
     )
@@ -105,12 +105,12 @@ def _choose(asked: Request, jobs: int, tell: Progress) -> dict[str, Any]:
     return result
 
 
-def _request(asked: Asked, options: TextChoice) -> Request:
+def _request(asked: Asked, options: TextChoice) -> ChoiceRequest:
     """Refuses what can be refused at once."""
     budget = Budget.of(options.time, options.memory, options.update)
     if options.steps is not None and not 1 <= options.steps <= MAX_STEPS:
         raise ValueError(f"steps={options.steps}: must be from 1 to {MAX_STEPS}")
-    return Request(
+    return ChoiceRequest(
         model=str(options.model or asked.preset.workload.ships),
         data=Path(str(options.data)),
         preset=asked.preset,
@@ -129,7 +129,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
         raise ValueError(f"seq={text}: must be integers between commas") from None
 
 
-def _seqs(asked: Request, model: LanguageModel) -> list[int]:
+def _seqs(asked: ChoiceRequest, model: LanguageModel) -> list[int]:
     """Lengths of windows, the longest first."""
     most = min(asked.preset.config.tokens, model.context)
     if not asked.seqs:
@@ -140,7 +140,7 @@ def _seqs(asked: Request, model: LanguageModel) -> list[int]:
     return sorted(set(asked.seqs), reverse=True)
 
 
-def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, Any]:
+def _identity(asked: ChoiceRequest, weights: Path, seqs: Sequence[int]) -> dict[str, Any]:
     """What the results of an interrupted choice depend on."""
     file = weights if weights.is_file() else next(iter(sorted(weights.glob("*.safetensors"))), weights)
     return {
@@ -155,7 +155,9 @@ def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, A
     }
 
 
-def _refuse_early(asked: Request, model: LanguageModel, found: Sequence[Candidate], parts: Split, longest: int) -> None:
+def _refuse_early(
+    asked: ChoiceRequest, model: LanguageModel, found: Sequence[Candidate], parts: Split, longest: int
+) -> None:
     """Refuses by arithmetic what no candidate can meet.
 
     No cost is measured yet.
@@ -188,12 +190,12 @@ def _refuse_early(asked: Request, model: LanguageModel, found: Sequence[Candidat
             )
 
 
-def _steps(asked: Request, tokens: int, longest: int) -> int:
+def _steps(asked: ChoiceRequest, tokens: int, longest: int) -> int:
     """Updates of a longest window each that are asked for."""
     return asked.steps or min(_PASSES * (tokens // longest), _STEPS)
 
 
-def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Split, longest: int) -> list[Offer]:
+def _offers(asked: ChoiceRequest, costs: Costs, found: Sequence[Candidate], parts: Split, longest: int) -> list[Offer]:
     steps = _steps(asked, len(parts.learnt), longest)
     return [
         offer(
@@ -209,7 +211,7 @@ def _offers(asked: Request, costs: Costs, found: Sequence[Candidate], parts: Spl
     ]
 
 
-def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
+def _nothing(asked: ChoiceRequest, offers: Sequence[Offer]) -> str:
     """Why no candidate is left, and the nearest one."""
     near = nearest(offers, asked.budget)
     what = f"{near.candidate}, {some(near.steps, 'step')}"
@@ -217,13 +219,13 @@ def _nothing(asked: Request, offers: Sequence[Offer]) -> str:
 
 
 def _short_runs(
-    asked: Request,
+    asked: ChoiceRequest,
     llama: FloatModel,
     tensor: Tensors,
     parts: Split,
     within: Sequence[Offer],
     found: Sequence[Candidate],
-    state: State,
+    state: ChoiceState,
     tell: Progress,
     jobs: int,
 ) -> dict[str, Any]:
@@ -246,7 +248,9 @@ def _short_runs(
     return {"before": before, "runs": runs}
 
 
-def _laid_out(asked: Request, model: LanguageModel, chosen: Sequence[Offer], jobs: int, tell: Progress) -> list[Offer]:
+def _laid_out(
+    asked: ChoiceRequest, model: LanguageModel, chosen: Sequence[Offer], jobs: int, tell: Progress
+) -> list[Offer]:
     """The finalists with the memory of their whole jobs.
 
     A sum of small programs misses it by some commands.
@@ -265,7 +269,7 @@ def _laid_out(asked: Request, model: LanguageModel, chosen: Sequence[Offer], job
 
 
 def _result(
-    asked: Request,
+    asked: ChoiceRequest,
     model: LanguageModel,
     parts: Split,
     offers: Sequence[Offer],
@@ -303,7 +307,7 @@ def _result(
     }
 
 
-def _command(asked: Request, each: Offer) -> str:
+def _command(asked: ChoiceRequest, each: Offer) -> str:
     """The line that runs it."""
     usual = {"method": "lora", "store": "words", "accumulate": 1, "from-layer": 0}
     options = {name: value for name, value in each.candidate.options().items() if usual.get(name) != value}

@@ -24,7 +24,7 @@ def compare(
 ) -> list[Any]:
     """Compares InstantFT with full fine-tuning and other LoRAs, in float.
 
-    It gives accuracy and operations, a :class:`~gradloom.systems.images.baselines.Row` a method.
+    It gives accuracy and operations, a :class:`~gradloom.systems.images.baselines.BaselineRow` a method.
 
     ``limit``, ``test``: use only so many images to learn from and to judge by; ``angle``: degrees.
     """

@@ -45,7 +45,7 @@ FIGURES = (
 )
 
 
-class Area(enum.Enum):
+class AreaBy(enum.Enum):
     count = "count"
     synthesis = "synthesis"
 
@@ -80,7 +80,7 @@ def _sweep_verb(
     settings: Annotated[
         list[str], typer.Option("--set", metavar="KEY=V,V,...", help="Values of another parameter; repeatable.")
     ] = [],  # noqa: B006
-    area: Annotated[Area, typer.Option(help="Also measure area by synthesis (minutes a point).")] = Area.count,
+    area: Annotated[AreaBy, typer.Option(help="Also measure area by synthesis (minutes a point).")] = AreaBy.count,
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="Fine-tune the shipped images by the bit-exact reference.")
     ] = False,
@@ -218,7 +218,7 @@ def sweep(
     that cannot be built has a row that says why.
     """
     from gradloom.sweeping.picture import plot_pareto
-    from gradloom.sweeping.run import Table, cores
+    from gradloom.sweeping.run import SweepTable, cores
     from gradloom.sweeping.run import sweep as run
 
     points = plan_points(
@@ -238,7 +238,7 @@ def sweep(
     )
     folder = Path(output)
     with claimed(folder, verb="sweep"):
-        kept = Table(folder / "sweep.csv", KEYS, FIGURES)
+        kept = SweepTable(folder / "sweep.csv", KEYS, FIGURES)
         run(points, measure, kept, jobs=jobs or cores(), scheduler=scheduler, progress=progress)
         rows = [row for row in map(kept.row, points) if row is not None]
         with staged_file(folder / "pareto.png") as file:

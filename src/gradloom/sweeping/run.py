@@ -13,12 +13,12 @@ from typing import Any
 
 from gradloom.sim.run.workers import processes
 
-__all__ = ["Table", "cores", "pareto", "sweep"]
+__all__ = ["SweepTable", "cores", "pareto", "sweep"]
 
 Measure = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class Table:
+class SweepTable:
     """Rows in a CSV file ``path``.
 
     Columns are ``keys``, which name a point, then ``figures``.
@@ -80,7 +80,7 @@ def cores() -> int:
 def sweep(
     points: Sequence[dict[str, Any]],
     measure: Measure,
-    table: Table,
+    table: SweepTable,
     *,
     jobs: int,
     scheduler: str | None = None,

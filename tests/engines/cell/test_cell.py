@@ -17,7 +17,7 @@ from gradloom.rtl.engines.cell.stages import stages_of
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
@@ -33,7 +33,7 @@ def beats(raw):
 
 
 def loads(image):
-    return [Load(name, beats(getattr(image, name))) for name in ("weights", "rows", "tables", "quantizers")]
+    return [BenchLoad(name, beats(getattr(image, name))) for name in ("weights", "rows", "tables", "quantizers")]
 
 
 def run(image, codes, **changes):
@@ -52,7 +52,7 @@ def run(image, codes, **changes):
         "front": image.front(codes.shape[1]) if image.window else 0,
         "classes": image.classes,
     }
-    return Command(CellOpcode.RUN, operands | changes), Load("x", beats(image.input_rows(codes)))
+    return BenchCommand(CellOpcode.RUN, operands | changes), BenchLoad("x", beats(image.input_rows(codes)))
 
 
 def whole(bench, image, codes, *, each=False, parts=1, every=True, **pressure):
@@ -66,16 +66,16 @@ def whole(bench, image, codes, *, each=False, parts=1, every=True, **pressure):
         steps += run(image, part, fresh=number == 0, every=every, each=each, quiet=not every)
         rows = part.shape[1] * count
         if every:
-            steps.append(Store("h", rows * image.result // 16))
+            steps.append(BenchStore("h", rows * image.result // 16))
         if image.classes:
-            steps.append(Store("logits", (rows if each else count) * image.classes * image.config.parallel))
+            steps.append(BenchStore("logits", (rows if each else count) * image.classes * image.config.parallel))
         taken += part.shape[1]
     ran = bench.check(
         *loads(image),
         FENCE,
         *steps,
         FENCE,
-        Store("state", 2 * image.config.sequences * image.config.groups),
+        BenchStore("state", 2 * image.config.sequences * image.config.groups),
         **pressure,
     )
     raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
@@ -99,9 +99,9 @@ def play(bench, image, codes, *, parts=1, every=True, **pressure):
             state = reference.step(network.integers.cell, part[:, at], state)
             if every or at == part.shape[1] - 1:
                 hidden.append(state.h)
-        steps.append(Store("h", (part.shape[1] if every else 1) * len(codes) * image.result // 16))
+        steps.append(BenchStore("h", (part.shape[1] if every else 1) * len(codes) * image.result // 16))
     ran = bench.check(
-        *loads(image), FENCE, *steps, FENCE, Store("state", 2 * config.sequences * config.groups), **pressure
+        *loads(image), FENCE, *steps, FENCE, BenchStore("state", 2 * config.sequences * config.groups), **pressure
     )
     raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
     np.testing.assert_array_equal(image.hidden_codes(raw["h"], len(codes)), np.stack(hidden, axis=1))
@@ -211,21 +211,21 @@ def test_a_step_takes_what_is_said(small, inputs, sequences, tables):
 )
 def test_an_operand_is_refused(small, wrong):
     operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
-    small.check(Command(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
-    small.check(Command(1, {}), errors=[Error.UNKNOWN_OPCODE])
+    small.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+    small.check(BenchCommand(1, {}), errors=[Error.UNKNOWN_OPCODE])
 
 
 @pytest.mark.parametrize(
     "port, count", [("weights", 8 * 32), ("rows", 128), ("tables", 256), ("quantizers", 9), ("state", 32)]
 )
 def test_what_has_no_place_is_refused(small, port, count):
-    small.check(Load(port, [0] * count))
-    assert small.run(Load(port, [0] * (count + 1))).refused
+    small.check(BenchLoad(port, [0] * count))
+    assert small.run(BenchLoad(port, [0] * (count + 1))).refused
     made = example_lstm(6, 16, 8)
     codes = example_codes(made, np.random.default_rng(1), 1, 2)
     command, x = run(CellImage(made, SMALL), codes)
     # Starved of input, the command runs when the load comes.
-    assert small.run(command, Load(port, [0] * 8)).refused
+    assert small.run(command, BenchLoad(port, [0] * 8)).refused
 
 
 def test_states_are_loaded_where_they_are_stored(small):
@@ -234,11 +234,15 @@ def test_states_are_loaded_where_they_are_stored(small):
     cell = made.integers.cell
     c, h = rng.integers(-100, 100, (2, 16)), rng.integers(-32, 32, (2, 16))
     codes = example_codes(made, rng, 2, 1)
-    after = reference.step(cell, codes[:, 0], reference.State(h, c))
+    after = reference.step(cell, codes[:, 0], reference.CellState(h, c))
     words = np.zeros((2, 2, 8, 8), "<i2")
     words[0, ..., :2], words[1, ..., :2] = c.reshape(2, 8, 2), h.reshape(2, 8, 2)
     ran = small.check(
-        *loads(image), Load("state", beats(words.tobytes())), FENCE, *run(image, codes, fresh=0), Store("h", 2)
+        *loads(image),
+        BenchLoad("state", beats(words.tobytes())),
+        FENCE,
+        *run(image, codes, fresh=0),
+        BenchStore("h", 2),
     )
     raw = b"".join(word.to_bytes(16, "little") for word in ran.words["h"])
     np.testing.assert_array_equal(image.hidden_codes(raw, 2)[:, 0], after.h)
@@ -273,17 +277,17 @@ def test_a_sum_at_its_bound_is_exact_and_one_more_is_refused(over, monkeypatch):
     image = CellImage(made, config)
     h, c = np.full((1, 16), -128), np.full((1, 16), 100)
     codes = np.full((1, 1, 8), -128)
-    after = reference.step(made.integers.cell, codes[:, 0], reference.State(h, c))
+    after = reference.step(made.integers.cell, codes[:, 0], reference.CellState(h, c))
     words = np.zeros((2, 1, 16, 8), "<i2")
     words[0, ..., 0], words[1, ..., 0] = c, h
     ran = EngineBench(SPEC, config).check(
         *loads(image),
-        Load("state", beats(words.tobytes())),
+        BenchLoad("state", beats(words.tobytes())),
         FENCE,
         *run(image, codes, fresh=0),
-        Store("h", 1),
+        BenchStore("h", 1),
         FENCE,
-        Store("state", 2 * 16),
+        BenchStore("state", 2 * 16),
     )
     raw = {name: b"".join(word.to_bytes(16, "little") for word in held) for name, held in ran.words.items()}
     kept = image.state_codes(raw["state"], 1)

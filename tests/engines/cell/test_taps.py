@@ -13,7 +13,7 @@ from gradloom.rtl.engines.cell.taps import Taps
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
@@ -47,7 +47,7 @@ def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
     for _ in range(commands):
         command = run(image, windows, every=0, quiet=1, classes=0, channels=image.channels, own=image.own)
         steps += [FENCE, *command, FENCE]
-        steps += [Store("taps", per, asked(number)) for number in range(len(codes))]
+        steps += [BenchStore("taps", per, asked(number)) for number in range(len(codes))]
     ran = bench.check(*loads(image), *steps, **pressure)
     raw = b"".join(word.to_bytes(16, "little") for word in ran.words["taps"])
     words = np.frombuffer(raw, "<i4").reshape(commands, len(codes), -1)
@@ -96,22 +96,22 @@ def test_other_sizes_equal_the_reference_too(sizes):
 )
 def test_an_operand_is_refused(small, wrong):
     operands = {"steps": 4, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
-    small.check(Command(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+    small.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
 
 
 def test_a_request_that_cannot_be_answered_is_refused(small):
-    assert small.run(Store("taps", 4, asked(2))).refused
+    assert small.run(BenchStore("taps", 4, asked(2))).refused
     made = example_lstm(6, 8, 8)
     command, _ = run(CellImage(made, SMALL), example_codes(made, np.random.default_rng(1), 1, 4))
     # Starved of input, the command runs when the request comes.
-    assert small.run(command, Store("taps", 4, asked(), after=9), patience=300).refused
+    assert small.run(command, BenchStore("taps", 4, asked(), after=9), patience=300).refused
     without = EngineBench(SPEC, SMALL.replace(tap_channels=0))
-    assert without.run(Store("taps", 4, asked())).refused
+    assert without.run(BenchStore("taps", 4, asked())).refused
 
 
 def test_more_beats_than_there_are_are_zeros(small):
     """No request hangs."""
-    ran = small.check(Store("taps", 70, asked()), Load("x", [1]))
+    ran = small.check(BenchStore("taps", 70, asked()), BenchLoad("x", [1]))
     assert len(ran.words["taps"]) == 70 and not any(ran.words["taps"][-30:])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.rtl.engines.element.parameters import ElementParameters
 from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.sim.bench.engine import Command, Load
+from gradloom.sim.bench.engine import BenchCommand, BenchLoad
 from gradloom.sim.reference.element import ElementModel
 
 from ..records import RecordScript, beats_of
@@ -37,11 +37,11 @@ class Script(RecordScript):
         whole = np.zeros((rows, -(-features // 4) * 4), "<i4")
         whole[:, :features] = words
         self.model.load("words", 0, whole.tobytes())
-        self.steps.append(Load("words", beats_of(whole.tobytes())))
+        self.steps.append(BenchLoad("words", beats_of(whole.tobytes())))
         return self
 
     def run(self, opcode, rows, features, **operands):
         operands = {"rows": rows - 1, "features": features - 1, **operands}
         self.model.run(opcode, operands)
-        self.steps.append(Command(ElementOpcode(opcode), operands))
+        self.steps.append(BenchCommand(ElementOpcode(opcode), operands))
         return self

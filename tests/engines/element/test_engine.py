@@ -11,7 +11,7 @@ from gradloom.rtl.formats.element import ElementOpcode as Op
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 
 from .script import CONFIG, Script, beats_of
@@ -101,7 +101,7 @@ def test_words_wait_until_a_command_takes_them(bench):
     load = script.steps.pop()
     script.run(Op.WORDS, 6, 12, fresh=1)
     script.store(0, 6, 12)
-    script.steps = [Load("words", load.beats[:4]), FENCE, Load("words", load.beats[4:]), *script.steps]
+    script.steps = [BenchLoad("words", load.beats[:4]), FENCE, BenchLoad("words", load.beats[4:]), *script.steps]
     script.check(bench)
 
 
@@ -184,7 +184,11 @@ def test_bad_operands_are_refused(bench, opcode, wrong):
         Script().model.run(opcode, operands)
     after = {"rows": 0, "fresh": 1}
     ran = bench.run(
-        Command(opcode, operands), FENCE, Command(Op.ADD, after), FENCE, Store("o", 2, tile_argument(0, 1, 8))
+        BenchCommand(opcode, operands),
+        FENCE,
+        BenchCommand(Op.ADD, after),
+        FENCE,
+        BenchStore("o", 2, tile_argument(0, 1, 8)),
     )
     assert ran.codes == [Error.BAD_OPERAND] and len(ran.done) == 1
 
@@ -192,13 +196,16 @@ def test_bad_operands_are_refused(bench, opcode, wrong):
 def test_operands_at_their_ends_are_taken(bench):
     for opcode, operands in GOOD.items():
         ran = bench.run(
-            Command(opcode, operands), *([Load("words", [0])] if opcode == Op.WORDS else []), patience=200, hold=2000
+            BenchCommand(opcode, operands),
+            *([BenchLoad("words", [0])] if opcode == Op.WORDS else []),
+            patience=200,
+            hold=2000,
         )
         assert not ran.codes and len(ran.done) == 1, opcode.name
 
 
 def test_opcodes_that_are_not_there_are_refused(bench):
-    bench.check(Command(9, {}), errors=[Error.UNKNOWN_OPCODE])
+    bench.check(BenchCommand(9, {}), errors=[Error.UNKNOWN_OPCODE])
 
 
 @pytest.mark.parametrize("port", ["a", "b", "c"])
@@ -209,13 +216,13 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port):
     codes[1, 3] = -(1 << WIDE - 1)
     least = beats_of(record.pack(codes, 0))
     ran = bench.run(
-        Load(port, beyond, argument),
+        BenchLoad(port, beyond, argument),
         FENCE,
-        Load(port, least, tile_argument(0, 2, 8)),
+        BenchLoad(port, least, tile_argument(0, 2, 8)),
         FENCE,
-        Store("o", 3, tile_argument(CONFIG.element_results, 2, 8, wide=True)),
+        BenchStore("o", 3, tile_argument(CONFIG.element_results, 2, 8, wide=True)),
         FENCE,
-        Store("o", 4, tile_argument(0, 2, 8, wide=True)),
+        BenchStore("o", 4, tile_argument(0, 2, 8, wide=True)),
     )
     assert [(name, beat) for _, name, beat in ran.refused] == [(port, 0), (port, 2), ("o", None), ("o", None)]
     for slot, content in ((CONFIG.element_slots, beyond), (0, least)):

@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.rtl.engines.encode.packer import TapPacker
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
-from gradloom.sim.bench.engine import EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench, pressures
 
 
 @pytest.mark.parametrize("pressure", pressures(60), ids=str)
@@ -31,5 +31,9 @@ def test_codes_then_scales_of_every_tap(pressure):
             for at in range(0, count, SCALES_PER_BEAT)
         ]
     EngineBench(component=TapPacker(blocks=22)).check(
-        Load("base", bases), Load("i", blocks), Store("o", len(expected)), words={"o": expected}, **pressure
+        BenchLoad("base", bases),
+        BenchLoad("i", blocks),
+        BenchStore("o", len(expected)),
+        words={"o": expected},
+        **pressure,
     )

@@ -3,13 +3,15 @@
 import pytest
 
 from gradloom.rtl.engines.ports import TapQueue
-from gradloom.sim.bench.engine import EngineBench, Load, Store, pressures, simulate
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench, pressures, simulate
 
 
 @pytest.mark.parametrize("pressure", pressures(2 * TapQueue.depth), ids=str)
 def test_no_beat_is_lost(pressure):
     beats = list(range(1, 3 * TapQueue.depth + 1))
-    EngineBench(component=TapQueue()).check(Load("i", beats), Store("o", len(beats)), words={"o": beats}, **pressure)
+    EngineBench(component=TapQueue()).check(
+        BenchLoad("i", beats), BenchStore("o", len(beats)), words={"o": beats}, **pressure
+    )
 
 
 def test_room_for_as_many_beats_as_it_says():

@@ -9,7 +9,7 @@ from gradloom.rtl.engines.gradient.spec import SPEC
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.reference.gradient import gradient
 
 TOKENS, TILES, RANK, SHIFT = 5, 4, 4, 20
@@ -64,9 +64,9 @@ def test_sums_of_nothing_but_least_words_saturate_and_do_not_wrap():
     least, most = np.full((tokens, 16), ACTIVATION.lo), np.full((2, 16), ACTIVATION.hi)
     bench.check(
         hidden(bench, least[:, :2]),
-        Command(0, {"tiles": 1, "tokens": tokens, "rank": 2, "shift": ACTIVATION.width}),
-        Load("x", beats(least, config)),
-        Store("gradients", 16),
+        BenchCommand(0, {"tiles": 1, "tokens": tokens, "rank": 2, "shift": ACTIVATION.width}),
+        BenchLoad("x", beats(least, config)),
+        BenchStore("gradients", 16),
         words={"gradients": beats(most, config)},
     )
 
@@ -77,9 +77,9 @@ def test_sums_are_those_of_the_reference(bench, problem, pressure):
     h, x, expected = problem
     bench.check(
         hidden(bench, h),
-        Command(0, OPERANDS),
-        Load("x", x),
-        Store("gradients", len(expected)),
+        BenchCommand(0, OPERANDS),
+        BenchLoad("x", x),
+        BenchStore("gradients", len(expected)),
         words={"gradients": expected},
         **pressure,
     )
@@ -89,13 +89,13 @@ def test_sums_are_those_of_the_reference(bench, problem, pressure):
 def test_h_goes_to_memory_and_comes_back_to_another_slot(bench, problem, pressure):
     h, x, expected = problem
     size = -(-TOKENS * RANK // CONFIG.beat_words)
-    kept = bench.check(hidden(bench, h, 1), Store("hidden", size, arg(slot=1)), **pressure).words["hidden"]
+    kept = bench.check(hidden(bench, h, 1), BenchStore("hidden", size, arg(slot=1)), **pressure).words["hidden"]
     bench.check(
-        Load("hidden", kept, arg(slot=3)),
+        BenchLoad("hidden", kept, arg(slot=3)),
         FENCE,
-        Command(0, OPERANDS | {"slot": 3}),
-        Load("x", x),
-        Store("gradients", len(expected)),
+        BenchCommand(0, OPERANDS | {"slot": 3}),
+        BenchLoad("x", x),
+        BenchStore("gradients", len(expected)),
         words={"gradients": expected},
         **pressure,
     )
@@ -107,11 +107,11 @@ def test_h_goes_to_memory_and_comes_back_to_another_slot(bench, problem, pressur
 def test_h_that_there_is_not_is_refused(bench, wrong):
     size = -(-wrong.get("tokens", TOKENS) * wrong.get("rank", RANK) // CONFIG.beat_words)
     run = bench.run(
-        Load("hidden", [0], arg(**wrong)),
+        BenchLoad("hidden", [0], arg(**wrong)),
         FENCE,
-        Store("hidden", size, arg(**wrong)),
+        BenchStore("hidden", size, arg(**wrong)),
         FENCE,
-        Store("hidden", size + 1, arg()),
+        BenchStore("hidden", size + 1, arg()),
     )
     assert [(port, beat) for _, port, beat in run.refused] == [("hidden", 0), ("hidden", None), ("hidden", None)]
 
@@ -130,4 +130,4 @@ def test_h_that_there_is_not_is_refused(bench, wrong):
     ids=str,
 )
 def test_what_cannot_be_done_is_refused(bench, opcode, operands, code):
-    bench.check(Command(opcode, OPERANDS | operands), errors=[code])
+    bench.check(BenchCommand(opcode, OPERANDS | operands), errors=[code])

@@ -11,7 +11,7 @@ from gradloom.rtl.engines.head.engine import Head
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.units.lora_gradient import LoraGradient
-from gradloom.sim.bench.engine import EngineBench, Load, Store
+from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench
 from gradloom.sim.bench.engine import simulate as play
 from gradloom.sim.bench.pauses import pauses
 from gradloom.sim.reference.head import adapter_gradients, head_step
@@ -340,7 +340,7 @@ def test_gradient_unit_is_the_reference_under_stalls(classes, k, stalls):
         for n in range(k)
     ]
     found = EngineBench(component=dut).run(
-        Load("i", beats), Store("o", samples * k), stall=stalls, hold=4 * dut.latency if stalls else 0, seed=k
+        BenchLoad("i", beats), BenchStore("o", samples * k), stall=stalls, hold=4 * dut.latency if stalls else 0, seed=k
     )
     assert not found.left
     out = [(p.k, p.dh, *p.db) for p in found.words["o"]]

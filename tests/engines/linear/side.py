@@ -94,7 +94,9 @@ def operations(opcode, shape, edge, seed=0):
         heads = x.reshape(shape[0], -1, edge)
         cos, sin = angles[:, None, : edge // 2], angles[:, None, edge // 2 :]
         made = reference.rope(heads, cos, sin, turn=True, **shifts)
-        made = reference.Tensor(words=made.words.reshape(shape), saturated=made.saturated, magnitude=made.magnitude)
+        made = reference.VectorTensor(
+            words=made.words.reshape(shape), saturated=made.saturated, magnitude=made.magnitude
+        )
         return [Operation(opcode, shifts | {"turn": 1}, {"a": x, "b": angles}, {"o": made}, repeated=("b",))]
     if opcode == VectorOpcode.SCALE:
         shifts = {"left": 7, "shift": 17}

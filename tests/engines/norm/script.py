@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gradloom.rtl.engines.norm.parameters import NormParameters
 from gradloom.rtl.formats.norm import EPS, NormOpcode, constant
-from gradloom.sim.bench.engine import Command
+from gradloom.sim.bench.engine import BenchCommand
 from gradloom.sim.reference.norm import NormModel
 
 from ..records import RecordScript, beats_of
@@ -45,5 +45,5 @@ class Script(RecordScript):
     def run(self, opcode, **operands):
         operands = sizes(operands)
         self.model.run(opcode, operands)
-        self.steps.append(Command(NormOpcode(opcode), operands))
+        self.steps.append(BenchCommand(NormOpcode(opcode), operands))
         return self

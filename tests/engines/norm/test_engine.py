@@ -16,7 +16,7 @@ from gradloom.rtl.formats.norm import NormOpcode as Op
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 
 from .script import CONFIG, EPS_OPERANDS, Script, beats_of, factor_operands, sizes
@@ -330,7 +330,7 @@ def test_bad_operands_are_refused(bench, opcode, wrong):
     operands = sizes(GOOD[opcode] | wrong)
     with pytest.raises(ValueError, match="BAD_OPERAND"):
         script.model.run(opcode, operands)
-    ran = bench.run(*script.steps, Command(opcode, operands), FENCE, Command(Op.SOFTMAX, {"rows": 1}))
+    ran = bench.run(*script.steps, BenchCommand(opcode, operands), FENCE, BenchCommand(Op.SOFTMAX, {"rows": 1}))
     assert ran.codes == [Error.BAD_OPERAND] and len(ran.done) == 2
 
 
@@ -346,7 +346,7 @@ def test_gains_of_all_tiles_have_slots(bench):
     operands = sizes({"a": 6, "b": 6, "tiles": 2, "rows": 5, "features": 32, "gain": 31})
     with pytest.raises(ValueError, match="BAD_OPERAND: gain"):
         script.model.run(Op.BACK_SUMS, operands)
-    ran = bench.run(*script.steps, Command(Op.BACK_SUMS, operands))
+    ran = bench.run(*script.steps, BenchCommand(Op.BACK_SUMS, operands))
     assert ran.codes == [Error.BAD_OPERAND]
 
 
@@ -370,12 +370,12 @@ def test_exponents_above_those_of_the_sums_are_refused(bench, opcode, port, expo
             continue
         with pytest.raises(ValueError, match="BAD_OPERAND"):
             script.model.run(opcode, sizes(operands))
-        ran = bench.run(*script.steps, Command(opcode, sizes(operands)), FENCE, Command(Op.SOFTMAX, {}))
+        ran = bench.run(*script.steps, BenchCommand(opcode, sizes(operands)), FENCE, BenchCommand(Op.SOFTMAX, {}))
         assert ran.codes == [Error.BAD_OPERAND] and len(ran.done) == 3
 
 
 def test_opcodes_that_are_not_there_are_refused(bench):
-    bench.check(Command(6, {}), errors=[Error.UNKNOWN_OPCODE])
+    bench.check(BenchCommand(6, {}), errors=[Error.UNKNOWN_OPCODE])
 
 
 @pytest.mark.parametrize("port, slots, rows", [("a", 8, 2), ("b", 8, 2), ("gain", 32, 1)])
@@ -386,13 +386,13 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port, slots, row
     codes[-1, 3] = -(1 << WIDE - 1)
     least = beats_of(record.pack(codes, 0))
     ran = bench.run(
-        Load(port, beyond, tile_argument(slots, rows, 8)),
+        BenchLoad(port, beyond, tile_argument(slots, rows, 8)),
         FENCE,
-        Load(port, least, tile_argument(0, rows, 8)),
+        BenchLoad(port, least, tile_argument(0, rows, 8)),
         FENCE,
-        Store("o", 3, tile_argument(4, 2, 8, wide=True)),
+        BenchStore("o", 3, tile_argument(4, 2, 8, wide=True)),
         FENCE,
-        Store("o", 4, tile_argument(0, 2, 8, wide=True)),
+        BenchStore("o", 4, tile_argument(0, 2, 8, wide=True)),
     )
     assert [(name, beat) for _, name, beat in ran.refused] == [(port, 0), (port, rows), ("o", None), ("o", None)]
     for slot, content in ((slots, beyond), (0, least)):
@@ -403,7 +403,7 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port, slots, row
 
 def test_gains_have_one_row(bench):
     beats = beats_of(TileRecord(2, 8, WIDE).pack(np.zeros((2, 8)), 0))
-    assert bench.run(Load("gain", beats, tile_argument(0, 2, 8))).refused
+    assert bench.run(BenchLoad("gain", beats, tile_argument(0, 2, 8))).refused
     with pytest.raises(ValueError, match="2 rows"):
         Script().model.load("gain", tile_argument(0, 2, 8), bytes(48))
 
@@ -479,7 +479,7 @@ def negative():
 def above():
     """A tile whose exponent is above that of the sums is refused: none is done."""
     script = begun(Script()).load("a", 6, np.zeros((1, 8), int), -3).fence()
-    script.steps.append(Command(Op.NORM, sizes({"a": 6, "rows": 1, "features": 16})))
+    script.steps.append(BenchCommand(Op.NORM, sizes({"a": 6, "rows": 1, "features": 16})))
     return script
 
 

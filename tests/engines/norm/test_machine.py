@@ -12,7 +12,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.norm import NormModel
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import MODELS, forecast
-from gradloom.sim.time.norm import Norm
+from gradloom.sim.time.norm import NormTime
 
 from .machine import NormConfig
 from .script import EPS_OPERANDS, Script, factor_operands, sizes
@@ -144,13 +144,13 @@ def same(programs, memory):
     ids=str,
 )
 def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
-    monkeypatch.setitem(MODELS, "norm", Norm)
+    monkeypatch.setitem(MODELS, "norm", NormTime)
     same([Program(seed, 12) for seed in range(3)], memory)
 
 
 def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
     """Memory is the same; a row of an odd number of their beats ends in half a beat of memory."""
-    monkeypatch.setitem(MODELS, "norm", Norm)
+    monkeypatch.setitem(MODELS, "norm", NormTime)
     programs = [Program(seed, 12, config=NARROW_CONFIG) for seed in range(3)]
     same(programs, {})
     fewer, more = (forecast(Program(0, 12, config=config)).phases["norm"] for config in (CONFIG, NARROW_CONFIG))
@@ -158,7 +158,7 @@ def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
 
 
 def test_largest_groups_do_not_wrap(monkeypatch):
-    monkeypatch.setitem(MODELS, "norm", Norm)
+    monkeypatch.setitem(MODELS, "norm", NormTime)
     programs = [Largest(one) for one in (False, True)]
     assert not any(program.model.saturated for program in programs)
     same(programs, {})

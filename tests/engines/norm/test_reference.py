@@ -54,7 +54,7 @@ def test_group_norm_by_image_and_tile(rows, groups):
     images = 256 // rows if rows > 1 else 64
     x, dy = drawn(1, images * rows, features), drawn(2, images * rows, features) * 2.0**-20
     gain, bias = drawn(3, 1, features)[0], drawn(4, 1, features)[0]
-    norm = tile_norm.Norm(gain, bias, rows=rows, groups=groups, eps=1e-5)
+    norm = tile_norm.TileNorm(gain, bias, rows=rows, groups=groups, eps=1e-5)
     forward, backward = (coded(each, WIDE).values for each in (norm.forward(x), norm.backward(dy, x)))
     group = (features // groups).bit_length() - 1
     deep = max(rows, EDGE)
@@ -90,7 +90,7 @@ def test_group_norm_by_image_and_tile(rows, groups):
 def test_layer_norm_by_tiles_of_rows(rows, features):
     x, dy = drawn(1, rows, features), drawn(2, rows, features) * 2.0**-20
     gain, bias = drawn(3, 1, features)[0], drawn(4, 1, features)[0]
-    norm = tile_norm.Norm(gain, bias, rows=1, groups=1, eps=1e-5)
+    norm = tile_norm.TileNorm(gain, bias, rows=1, groups=1, eps=1e-5)
     forward, backward = (coded(each, WIDE).values for each in (norm.forward(x), norm.backward(dy, x)))
     part, wide = min(rows, EDGE), min(features, EDGE)
     count = features // wide

@@ -13,14 +13,14 @@ from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import MODELS, forecast
-from gradloom.sim.time.product import Product
-from gradloom.systems.diffusion.estimate.dataflows import Array, exposed_weight
-from gradloom.systems.diffusion.estimate.products import Product as Of
+from gradloom.sim.time.product import ProductTime
+from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
+from gradloom.systems.diffusion.estimate.products import ProductTime as Of
 
 from ..records import beats_of
 from .machine import CONFIG, ProductConfig
@@ -82,14 +82,14 @@ class Stepped(Play):
             given = each.operands
             if each.engine == LOAD:
                 port = given["dest"].port.name
-                self.steps.append(Load(port, beats_of(contents[given["offset"]]), given["arg"]))
+                self.steps.append(BenchLoad(port, beats_of(contents[given["offset"]]), given["arg"]))
             elif each.engine == STORE:
-                self.steps.append(Store("o", given["beats"], given["arg"]))
+                self.steps.append(BenchStore("o", given["beats"], given["arg"]))
                 self.words += beats_of(next(stored)[1])
             elif each.engine == CONTROL:
                 self.steps.append(FENCE)
             else:
-                self.steps.append(Command(each.opcode, given))
+                self.steps.append(BenchCommand(each.opcode, given))
 
 
 def plain(play):
@@ -230,7 +230,7 @@ def compared(machine, play):
 
 @pytest.mark.parametrize("memory", MEMORY, ids=str)
 def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
-    monkeypatch.setitem(MODELS, "product", Product)
+    monkeypatch.setitem(MODELS, "product", ProductTime)
     plays = [played(name) for name in CASES]
     with Machine.simulated(CONFIG, timing=memory) as machine:
         for play in plays:
@@ -241,7 +241,7 @@ def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
 @pytest.mark.parametrize("memory", [{"read_latency": 3}], ids=str)
 def test_random_programs_on_a_square_array(monkeypatch, memory):
     """One pass, one part: what a tile is at once; products in a row of which none waits for the one before."""
-    monkeypatch.setitem(MODELS, "product", Product)
+    monkeypatch.setitem(MODELS, "product", ProductTime)
     config = ProductConfig(array_rows=64, array_columns=64, x_slots=4, w_slots=4)
     play = Play(7, config)
     play.load("x", 0, count=4).load("w", 0, count=4).load("bias", 0, rows=1).load("bias", 1, rows=1).fence()
@@ -292,16 +292,16 @@ PLAIN = {"k_to": 63, "rows": 3, "columns": 7, "fresh": 1, "start": 1, "last": 1}
     ids=str,
 )
 def test_operands_out_of_range_are_an_error(bench, wrong):
-    run = bench.run(Command(PRODUCT, PLAIN | wrong))
+    run = bench.run(BenchCommand(PRODUCT, PLAIN | wrong))
     assert run.codes == [Error.BAD_OPERAND] and not run.done
 
 
 def test_an_unknown_opcode_is_an_error(bench):
-    assert bench.run(Command(3, PLAIN)).codes == [Error.UNKNOWN_OPCODE]
+    assert bench.run(BenchCommand(3, PLAIN)).codes == [Error.UNKNOWN_OPCODE]
 
 
 def test_a_bias_needs_no_tiles(bench):
-    assert len(bench.check(Command(BIAS, PLAIN | {"x": 60, "w": 60, "k_to": 0, "k_from": 1})).done) == 1
+    assert len(bench.check(BenchCommand(BIAS, PLAIN | {"x": 60, "w": 60, "k_to": 0, "k_from": 1})).done) == 1
 
 
 @pytest.mark.parametrize("pressure", pressures(400)[1:], ids=str)
@@ -313,23 +313,23 @@ def test_records_are_the_same_under_stalls(bench, pressure):
         record = TileRecord(rows, 16)
         content = record.pack(random.integers(-127, 128, (rows, 16)), -5)
         model.load(port, tile_argument(1, rows, 16), content)
-        steps.append(Load(port, beats_of(content), tile_argument(1, rows, 16)))
+        steps.append(BenchLoad(port, beats_of(content), tile_argument(1, rows, 16)))
     operands = PLAIN | {"x": 1, "w": 1, "k_to": 39, "x_turn": 1, "rows": 15, "columns": 15}
     model.run(PRODUCT, operands)
-    steps += [FENCE, Command(PRODUCT, operands), FENCE]
+    steps += [FENCE, BenchCommand(PRODUCT, operands), FENCE]
     for wide in (True, False):
         record = TileRecord(16, 16, WIDE if wide else NARROW)
         arg = tile_argument(0, 16, 16, wide=wide)
         words += beats_of(model.store("o", arg, record.beats))
-        steps.append(Store("o", record.beats, arg))
+        steps.append(BenchStore("o", record.beats, arg))
     bench.check(*steps, words={"o": words}, **pressure)
 
 
 @pytest.mark.parametrize("rows", [1, 20, 64])
 def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
     """A tile takes its load, its rows, and rows + columns - 2 cycles of drain."""
-    monkeypatch.setitem(MODELS, "product", Product)
-    array = Array(rows=CONFIG.array_rows, columns=CONFIG.array_columns)
+    monkeypatch.setitem(MODELS, "product", ProductTime)
+    array = DataflowArray(rows=CONFIG.array_rows, columns=CONFIG.array_columns)
     taken, law = [], []
     for columns in (16, 64):
         play = Play().load("x", 0).load("w", 0).fence()
@@ -370,4 +370,4 @@ def test_operands_that_are_not_checked_are_found(monkeypatch):
 
     monkeypatch.setattr(engine, "Front", mutant(Front, "unbounded"))
     bench = EngineBench(SPEC, ProductConfig(array_rows=16, array_columns=16, x_slots=2, w_slots=2))
-    assert not bench.run(Command(PRODUCT, PLAIN | {"x": 2})).codes
+    assert not bench.run(BenchCommand(PRODUCT, PLAIN | {"x": 2})).codes

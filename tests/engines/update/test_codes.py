@@ -17,7 +17,7 @@ from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import Command, EngineBench, Load, Store, pressures
+from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.update import UpdateModel, adamw
 from gradloom.sim.run.machine import Machine
@@ -80,12 +80,12 @@ def steps_of(some, model):
     for piece in some:
         made = piece.expected(model)
         steps += [
-            Command(piece.opcode, piece.operands),
-            Load("directions", beats_of(piece.gradients), piece.argument),
-            Load("words", beats_of(piece.words)),
-            Load("moments", beats_of(piece.moments)),
-            Store("moments", 2 * piece.beats),
-            Store("words", piece.beats),
+            BenchCommand(piece.opcode, piece.operands),
+            BenchLoad("directions", beats_of(piece.gradients), piece.argument),
+            BenchLoad("words", beats_of(piece.words)),
+            BenchLoad("moments", beats_of(piece.moments)),
+            BenchStore("moments", 2 * piece.beats),
+            BenchStore("words", piece.beats),
         ]
         for port, content in made.items():
             words[port] += beats_of(content)
@@ -144,12 +144,12 @@ def test_a_command_of_several_records_has_the_exponent_of_each(bench):
     rule = some[0].operands | {"beats": 8}
     model.run(UpdateOpcode.ADAMW_CODES, rule)
     bench.check(
-        Command(UpdateOpcode.ADAMW_CODES, rule),
-        *(Load("directions", beats_of(each.gradients), each.argument) for each in some),
-        Load("words", beats_of(b"".join(each.words for each in some))),
-        Load("moments", beats_of(b"".join(each.moments for each in some))),
-        Store("moments", 16),
-        Store("words", 8),
+        BenchCommand(UpdateOpcode.ADAMW_CODES, rule),
+        *(BenchLoad("directions", beats_of(each.gradients), each.argument) for each in some),
+        BenchLoad("words", beats_of(b"".join(each.words for each in some))),
+        BenchLoad("moments", beats_of(b"".join(each.moments for each in some))),
+        BenchStore("moments", 16),
+        BenchStore("words", 8),
         words={"moments": beats_of(model.store("moments", 0, 16)), "words": beats_of(model.store("words", 0, 8))},
     )
 
@@ -163,12 +163,12 @@ def test_gradients_that_have_no_room_do_not_stop_words(bench):
     held, first = 1 + UpdateEngine.depth + 1, 200
     bench.check(
         command,
-        Load("directions", gradients.beats[:held], gradients.arg),
-        Load("words", masters.beats[:first]),
-        Load("moments", state.beats[: 2 * first]),
-        Load("directions", gradients.beats[held:], gradient_argument(64, header=False)),
-        Load("words", masters.beats[first:]),
-        Load("moments", state.beats[2 * first :]),
+        BenchLoad("directions", gradients.beats[:held], gradients.arg),
+        BenchLoad("words", masters.beats[:first]),
+        BenchLoad("moments", state.beats[: 2 * first]),
+        BenchLoad("directions", gradients.beats[held:], gradient_argument(64, header=False)),
+        BenchLoad("words", masters.beats[first:]),
+        BenchLoad("moments", state.beats[2 * first :]),
         *stores,
         words=words,
         patience=600,
@@ -179,7 +179,7 @@ def test_codes_that_no_quantizer_makes_are_refused(bench):
     codes = np.zeros((2, 8), np.int64)
     codes[1, 7] = -(1 << WIDE - 1)
     content = TileRecord(2, 8, WIDE).pack(codes, 0)
-    ran = bench.run(Load("directions", beats_of(content), gradient_argument(8)))
+    ran = bench.run(BenchLoad("directions", beats_of(content), gradient_argument(8)))
     assert [(port, beat) for _, port, beat in ran.refused] == [("directions", 2)]
     with pytest.raises(ValueError, match="must be rows of 8 above -32768"):
         UpdateModel().load("directions", gradient_argument(8), content)
@@ -197,7 +197,7 @@ def test_codes_that_no_quantizer_makes_are_refused(bench):
     ids=str,
 )
 def test_what_cannot_be_done_is_refused(bench, opcode, wrong, code):
-    bench.check(Command(opcode, wrong), errors=[code])
+    bench.check(BenchCommand(opcode, wrong), errors=[code])
     with pytest.raises(ValueError, match=r"\d"):
         UpdateModel().run(opcode, wrong)
 

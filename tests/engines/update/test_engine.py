@@ -13,7 +13,7 @@ from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import Command, EngineBench, Load, Store
+from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench
 from gradloom.sim.reference.update import adamw, update
 from gradloom.systems.text import optimizers as descent
 
@@ -101,15 +101,18 @@ def check(config, commands, *, moments_after=0, words_after=0, **options):
         p, clipped, m, v = c.expected()
         new = beats_of(p, config)
         steps += [
-            Command(c.opcode, {"beats": len(new)} | c.operands),
-            Load("directions", beats_of(c.g, config)),
-            Load("words", beats_of(c.p, config)),
+            BenchCommand(c.opcode, {"beats": len(new)} | c.operands),
+            BenchLoad("directions", beats_of(c.g, config)),
+            BenchLoad("words", beats_of(c.p, config)),
         ]
         if m is not None:
             moved = pairs(m, v, config)
-            steps += [Load("moments", pairs(c.m, c.v, config)), Store("moments", len(moved), after=moments_after)]
+            steps += [
+                BenchLoad("moments", pairs(c.m, c.v, config)),
+                BenchStore("moments", len(moved), after=moments_after),
+            ]
             state += moved
-        steps.append(Store("words", len(new), after=words_after))
+        steps.append(BenchStore("words", len(new), after=words_after))
         moments_after = words_after = 0
         words += new
         lost += clipped
@@ -188,7 +191,7 @@ def test_commands_follow_each_other_after_the_arithmetic_is_empty():
     ids=str,
 )
 def test_what_cannot_be_done_is_refused(opcode, operands, code):
-    bench(SMALL).check(Command(opcode, operands), errors=[code])
+    bench(SMALL).check(BenchCommand(opcode, operands), errors=[code])
 
 
 def float_of(words):

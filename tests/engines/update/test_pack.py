@@ -8,7 +8,7 @@ from gradloom.rtl.formats.adamw import LARGEST
 from gradloom.rtl.formats.packed import GAPS, PackedShape
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.sim.bench.engine import Command, Load, Store
+from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore
 from gradloom.sim.reference.packed import noise, pack, unpack
 
 from .test_engine import bench
@@ -80,10 +80,10 @@ def check(config, groups, **options):
     steps = []
     for group in groups:
         steps += [
-            Command(group.opcode, group.operands),
-            Load("directions", group.first),
-            Load("words", group.second),
-            Store("words", len(group.wanted)),
+            BenchCommand(group.opcode, group.operands),
+            BenchLoad("directions", group.first),
+            BenchLoad("words", group.second),
+            BenchStore("words", len(group.wanted)),
         ]
     run = bench(config).check(*steps, words={"words": [beat for group in groups for beat in group.wanted]}, **options)
     assert run.total("saturated") == sum(group.saturated for group in groups)
@@ -139,7 +139,7 @@ def test_any_blocks_in_rtl_equal_the_reference(config, stalls):
 )
 def test_what_cannot_be_done_is_refused(config, opcode, operands):
     wanted = Error.BAD_OPERAND if config.packing else Error.UNKNOWN_OPCODE
-    bench(config).check(Command(opcode, operands), errors=[wanted])
+    bench(config).check(BenchCommand(opcode, operands), errors=[wanted])
 
 
 def test_chance_is_marsaglias_xorshift():

@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.spec import SPEC
-from gradloom.sim.bench.engine import FENCE, Command, EngineBench, Load, Store
+from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench
 
 
 @functools.cache
@@ -63,9 +63,9 @@ class VectorBench:
                 )
             )
             steps += [
-                Command(opcode, layout),
-                *(Load(name, self.beats(tensor)) for name, tensor in inputs.items()),
-                *(Store(name, int(count)) for name, count in sizes[-1][1].items()),
+                BenchCommand(opcode, layout),
+                *(BenchLoad(name, self.beats(tensor)) for name, tensor in inputs.items()),
+                *(BenchStore(name, int(count)) for name, count in sizes[-1][1].items()),
                 FENCE,
             ]
         run = self.bench.check(*steps, errors=[] if error is None else [error], **options)

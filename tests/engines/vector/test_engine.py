@@ -134,7 +134,9 @@ def test_add_and_rope(vector_bench, stall):
         operands = {"left": 23, "right": 23, "shift": 0}
         commands.append((VectorOpcode.ROPE, operands | {"turn": int(turn)}, {"a": a, "b": angles}, {"o": SHAPE}))
         y = reference.rope(x, cos, sin, turn=turn, **operands)
-        expected.append(reference.Tensor(words=y.words.reshape(SHAPE), saturated=y.saturated, magnitude=y.magnitude))
+        expected.append(
+            reference.VectorTensor(words=y.words.reshape(SHAPE), saturated=y.saturated, magnitude=y.magnitude)
+        )
     wide = [words(rng, SHAPE, TERM.width) for _ in range(2)]
     shift = {"left": 9, "right": 8}
     commands += [commands[0], (VectorOpcode.ADD, shift | {"wide": 1}, dict(zip("ab", wide)), {"o": SHAPE})]

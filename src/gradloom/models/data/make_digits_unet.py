@@ -61,7 +61,7 @@ def latents(images):
     return torch.nn.functional.pixel_unshuffle(torch.nn.functional.avg_pool2d(x, 2) * 2 - 1, 2)
 
 
-class Prompts(torch.nn.Module):
+class TrainedPrompts(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.words = torch.nn.Embedding(len(WORDS), FEATURES)
@@ -79,7 +79,7 @@ def train(mnist, seed, steps):
     y = read_idx(Path(mnist) / "train-labels-idx1-ubyte").long()
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True)
-    net, prompts = UNet2DConditionModel(**CONFIG), Prompts()
+    net, prompts = UNet2DConditionModel(**CONFIG), TrainedPrompts()
     kinds = (net, prompts)
     parameters = [p for kind in kinds for p in kind.parameters()]
     average = [p.detach().clone() for p in parameters]

@@ -17,10 +17,10 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.element import LIFT
 from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, ZERO, Coded, coded, spread
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.rtl.formats.tiles import fraction_bits
 from gradloom.sim.reference import tile_vector as vector
-from gradloom.sim.reference.tiles import Gather, Sums, block_sums, gathered_sums, sums, transposed
+from gradloom.sim.reference.tiles import Gather, TileSums, block_sums, gathered_sums, sums, transposed
 from gradloom.sim.reference.update import adamw
 
 from .mathematics import Factors, FloatUNet, Gradients
@@ -61,7 +61,7 @@ class Counts:
     zeroed: int = 0
     lost: int = 0
 
-    def coded(self, x: np.ndarray, bits: int) -> Coded:
+    def coded(self, x: np.ndarray, bits: int) -> TileCoded:
         """Codes of values, counted."""
         made = coded(x, bits)
         self.stored += made.codes.size
@@ -80,12 +80,12 @@ class Held:
         self.exact, self.counts = exact, counts
 
     @cached_property
-    def narrow(self) -> Coded:
+    def narrow(self) -> TileCoded:
         """Codes of 8 bits, for products."""
         return self.counts.coded(self.exact, NARROW)
 
     @cached_property
-    def wide(self) -> Coded:
+    def wide(self) -> TileCoded:
         """Codes of 16 bits."""
         return self.counts.coded(self.exact, WIDE)
 
@@ -108,8 +108,8 @@ class IntegerUNet(FloatUNet):
     def __init__(self, operations: Sequence[Operation], weights: Mapping[str, np.ndarray]) -> None:
         super().__init__(operations, weights, dtype=np.float64)
         self.counts = Counts()
-        self.frozen: dict[str, Coded] = {}
-        self.norms: dict[str, vector.Norm] = {}
+        self.frozen: dict[str, TileCoded] = {}
+        self.norms: dict[str, vector.TileNorm] = {}
         self.rows: dict[tuple[str, bool, int], np.ndarray] = {}
         #: Tensors that are no more than addresses of a smaller one.
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
@@ -121,7 +121,7 @@ class IntegerUNet(FloatUNet):
             elif isinstance(each, GroupNorm | LayerNorm):
                 rows, groups = (each.o.rows, each.groups) if isinstance(each, GroupNorm) else (1, 1)
                 gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
-                self.norms[each.layer] = vector.Norm(gain, bias, rows=rows, groups=groups, eps=each.eps)
+                self.norms[each.layer] = vector.TileNorm(gain, bias, rows=rows, groups=groups, eps=each.eps)
             elif isinstance(each, Linear):
                 self.frozen[each.layer] = coded(self.held[f"{each.layer}.weight"], NARROW)
             if isinstance(each, Linear | Convolution) and each.bias:
@@ -135,7 +135,7 @@ class IntegerUNet(FloatUNet):
     def _held(self, exact: np.ndarray) -> Held:
         return Held(exact, self.counts)
 
-    def _summed(self, found: Sums) -> Held:
+    def _summed(self, found: TileSums) -> Held:
         self.counts.lost += found.lost
         return self._held(found.values)
 
@@ -163,7 +163,7 @@ class IntegerUNet(FloatUNet):
         """See :class:`FloatUNet`: values of 16 bits."""
         return {name: each.values for name, each in self.passed(inputs, self.factors(adapters)).items()}
 
-    def factors(self, adapters: Factors) -> dict[str, tuple[Coded, Coded]]:
+    def factors(self, adapters: Factors) -> dict[str, tuple[TileCoded, TileCoded]]:
         """Codes of adapters, A and B."""
         return {layer: (coded(each.a, NARROW), coded(each.b, NARROW)) for layer, each in adapters.items()}
 
@@ -174,7 +174,11 @@ class IntegerUNet(FloatUNet):
                 self.counts.coded(x, NARROW)
 
     def passed(
-        self, inputs: Mapping[str, np.ndarray], factors: Mapping[str, tuple[Coded, Coded]], *, learn: bool = True
+        self,
+        inputs: Mapping[str, np.ndarray],
+        factors: Mapping[str, tuple[TileCoded, TileCoded]],
+        *,
+        learn: bool = True,
     ) -> dict[str, Held]:
         """Every tensor by name, and the probabilities of attention.
 
@@ -219,7 +223,7 @@ class IntegerUNet(FloatUNet):
         return self._held(vector.scaled(error.values, 2 / error.exact.size))
 
     def returned(
-        self, found: Mapping[str, Held], last: Held, factors: Mapping[str, tuple[Coded, Coded]]
+        self, found: Mapping[str, Held], last: Held, factors: Mapping[str, tuple[TileCoded, TileCoded]]
     ) -> dict[str, tuple[Held, Held]]:
         """Gradients of every adapter's A and B from that of the result."""
         gradients, learnt = {RESULT: last}, {}
@@ -247,7 +251,7 @@ class IntegerUNet(FloatUNet):
         found: Mapping[str, Held],
         dy: Held,
         wanted: Sequence[bool],
-        factors: Mapping[str, tuple[Coded, Coded]],
+        factors: Mapping[str, tuple[TileCoded, TileCoded]],
         back: Held | None,
     ) -> Sequence[Held | None]:
         """Gradients of an operation's tensors, where they are wanted."""
@@ -300,7 +304,7 @@ class IntegerUNet(FloatUNet):
         raise TypeError(f"{type(each).__name__} has no integers")
 
     def _linear_forward(
-        self, each: Linear, x: Held, factors: tuple[Coded, Coded] | None, found: dict[str, Held]
+        self, each: Linear, x: Held, factors: tuple[TileCoded, TileCoded] | None, found: dict[str, Held]
     ) -> Held:
         pairs = [(x.narrow, self.frozen[each.layer])]
         if each.rank:
@@ -311,7 +315,7 @@ class IntegerUNet(FloatUNet):
         return self._summed(sums(*pairs, bias=self.frozen.get(f"{each.layer}.bias")))
 
     def _learnt(
-        self, each: Linear, found: Mapping[str, Held], dy: Held, factors: tuple[Coded, Coded]
+        self, each: Linear, found: Mapping[str, Held], dy: Held, factors: tuple[TileCoded, TileCoded]
     ) -> tuple[tuple[Held, Held], Held]:
         """Gradients of A and B, and what comes back through B."""
         x, h = found[each.i[0].name], found[_hidden(each)]
@@ -338,7 +342,7 @@ class IntegerUNet(FloatUNet):
             self.rows[key] = np.stack([gather.rows(*place) for place in places])
         return self.rows[key]
 
-    def _parts(self, each: Attention, x: Coded) -> tuple[np.ndarray, np.ndarray]:
+    def _parts(self, each: Attention, x: TileCoded) -> tuple[np.ndarray, np.ndarray]:
         """Codes of each image and head, and the exponents of their tiles."""
         images, heads = self.images, each.heads
         deep, rows = x.codes.shape[1] // heads, x.codes.shape[0] // images
@@ -359,7 +363,7 @@ class IntegerUNet(FloatUNet):
         found: np.ndarray = np.arange(each.heads) * deep // EDGE
         return found
 
-    def _shares(self, each: Attention, x: Coded) -> tuple[np.ndarray, np.ndarray]:
+    def _shares(self, each: Attention, x: TileCoded) -> tuple[np.ndarray, np.ndarray]:
         """The same of a matrix of each head, ``[heads, rows, keys]``."""
         heads, rows, keys = x.codes.shape
         codes = x.codes.reshape(heads, self.images, -1, keys).swapaxes(0, 1)
@@ -426,7 +430,7 @@ def _log2(side: int) -> int:
     return side.bit_length() - 1
 
 
-def _joined(*parts: tuple[Coded, slice]) -> np.ndarray:
+def _joined(*parts: tuple[TileCoded, slice]) -> np.ndarray:
     """Columns of tensors side by side.
 
     Codes of one tile are under the larger exponent of the tiles that they come from, with 8 bits more than a code.

@@ -29,7 +29,7 @@ from .operations import (
 )
 from .unet import RESULT
 
-__all__ = ["Descent", "FloatUNet", "normed", "patches", "timesteps"]
+__all__ = ["FloatDescent", "FloatUNet", "normed", "patches", "timesteps"]
 
 Factors = Mapping[str, Adapter]
 Gradients = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -315,7 +315,7 @@ def normed(each: GroupNorm | LayerNorm, x: np.ndarray) -> tuple[np.ndarray, np.n
     return centred / deviation, deviation
 
 
-class Descent:
+class FloatDescent:
     """AdamW without decay on all adapters, as ``torch.optim.AdamW`` does.
 
     ``rate``: of a step; ``betas`` and ``epsilon`` are torch's own defaults.

@@ -7,13 +7,13 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.placed import Program
-from gradloom.rtl.formats.tile_codes import NARROW, Coded, coded
-from gradloom.sim.reference.tile_program import Health
+from gradloom.rtl.formats.tile_codes import NARROW, TileCoded, coded
+from gradloom.sim.reference.tile_program import TileHealth
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import Ran
 
 from .program.layout import Tiles
-from .program.writer import Step
+from .program.writer import DiffusionStep
 
 __all__ = ["Stepper", "check_size"]
 
@@ -27,7 +27,7 @@ class Stepped(Protocol):
 
     def read(self, offset: int, length: int, /) -> bytes: ...
 
-    def run(self, program: Program, /) -> Ran | Health: ...
+    def run(self, program: Program, /) -> Ran | TileHealth: ...
 
 
 class Stepper:
@@ -37,7 +37,7 @@ class Stepper:
     them.
     """
 
-    def __init__(self, step: Step, memory: Stepped, adapters: Factors) -> None:
+    def __init__(self, step: DiffusionStep, memory: Stepped, adapters: Factors) -> None:
         check_size(step)
         self.step, self.memory, self.first = step, memory, adapters
         self.number = 0
@@ -61,7 +61,7 @@ class Stepper:
         loss = float(np.mean(np.square(self.codes(self.step.error).values)))
         return loss, self.adapters()
 
-    def codes(self, tiles: Tiles) -> Coded:
+    def codes(self, tiles: Tiles) -> TileCoded:
         """A tensor in memory."""
         return tiles.unpack(self.memory.read(tiles.offset, tiles.size))
 
@@ -74,7 +74,7 @@ class Stepper:
         return {layer: self.first[layer].taking(both) for layer, both in parts.items()}
 
 
-def check_size(step: Step) -> None:
+def check_size(step: DiffusionStep) -> None:
     """Refuses a step that needs more memory than there is."""
     if step.program.length > MEMORY_BYTES:
         raise ValueError(f"a step needs {step.program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")

@@ -21,11 +21,11 @@ from gradloom.systems.plots import plot_steps
 
 from .estimate.plan import memory
 from .integers import Counts, IntegerDescent, IntegerUNet
-from .mathematics import Descent, Factors, FloatUNet, timesteps
+from .mathematics import Factors, FloatDescent, FloatUNet, timesteps
 from .noise import noisy, spread
 from .operations import Operation, adapted
 from .pictures import Judge, plot_grids
-from .program.writer import Step, lower
+from .program.writer import DiffusionStep, lower
 from .simulated import Stepper, check_size
 from .unet import TARGETS, operations
 from .workload import DiffusionOptions, DiffusionWorkload
@@ -140,7 +140,7 @@ class _Steps(Protocol):
 @dataclass(frozen=True, eq=False)
 class _FloatSteps:
     net: FloatUNet
-    rule: Descent
+    rule: FloatDescent
 
     def __call__(
         self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
@@ -166,7 +166,7 @@ class _IntegerSteps:
 
 
 class _DeviceSteps:
-    def __init__(self, step: Step, machine: Machine, adapters: Factors) -> None:
+    def __init__(self, step: DiffusionStep, machine: Machine, adapters: Factors) -> None:
         self.stepper = Stepper(step, machine, adapters)
 
     def __call__(
@@ -228,7 +228,7 @@ class DiffusionTask:
         told = {"total": self.expected.total} | self.expected.phases
         return {name: self.steps * cycles for name, cycles in told.items()}
 
-    def _lowered(self) -> Step:
+    def _lowered(self) -> DiffusionStep:
         """The program of a step; refuses a batch that has none."""
         asked = self.options
         assert asked.lr is not None and asked.batch is not None
@@ -252,7 +252,7 @@ class DiffusionTask:
         self.judge_net = FloatUNet(self.listed, self.weights)
         self.net = self.judge_net if engine == "float" else IntegerUNet(self.listed, self.weights)
         if engine == "float":
-            return self._learnt(_FloatSteps(self.judge_net, Descent(asked.lr)), self._adapters())
+            return self._learnt(_FloatSteps(self.judge_net, FloatDescent(asked.lr)), self._adapters())
         assert isinstance(self.net, IntegerUNet)
         rule = IntegerDescent(asked.lr)
         adapters = rule.begun(self._adapters())

@@ -24,7 +24,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from .mathematics import accuracy, cross_entropy, finetune_float, windows
 from .program.schedule import batches, epoch_order, initial_adapters
 
-__all__ = ["METHODS", "Work", "Row", "work", "compare", "table"]
+__all__ = ["METHODS", "Work", "BaselineRow", "work", "compare", "table"]
 
 METHODS = ("full", "lora-all", "lora-last", "instantft")
 
@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BaselineRow:
     """One line of the comparison.
 
     MACs are of a whole epoch; accuracies are fractions of the test images.
@@ -201,7 +201,7 @@ class _Layer:
         return padded[:, :, top : top + h, left : left + w]
 
 
-class Trainer:
+class BaselineTrainer:
     """Trainer of one of ``full``, ``lora-all`` and ``lora-last``.
 
     It trains a network by SGD on the mean loss of each batch.
@@ -266,7 +266,7 @@ def compare(
     seed: int = 0,
     cache: str = "nf4",
     dtype=np.float32,
-) -> list[Row]:
+) -> list[BaselineRow]:
     """A row a method, each trained on ``data`` alike."""
     rows = []
     n = len(data.x_train)
@@ -279,7 +279,7 @@ def compare(
             )
             before, after = result.accuracy_before, result.accuracy_after
         else:
-            trainer = Trainer(network, method, rank=rank, seed=seed, dtype=dtype)
+            trainer = BaselineTrainer(network, method, rank=rank, seed=seed, dtype=dtype)
             if base is None:  # Nothing is trained yet: all start alike.
                 base = trainer.accuracy(data.x_test, data.y_test)
             before = base
@@ -293,7 +293,7 @@ def compare(
             )
             after = trainer.accuracy(data.x_test, data.y_test)
         rows.append(
-            Row(
+            BaselineRow(
                 method=method,
                 trainable=cost.trainable,
                 forward_macs_first=n * cost.forward_first,
@@ -306,7 +306,7 @@ def compare(
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[BaselineRow]) -> str:
     """The rows as text, MACs in millions an epoch."""
     lines = [
         f"{'method':<10} {'trainable':>9} {'forward, epoch 1':>16} {'later epochs':>12} {'backward':>9} "
@@ -357,7 +357,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for seed in range(args.seeds)
     ]
     rows = [
-        Row(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})
+        BaselineRow(**{**asdict(same[0]), "accuracy_after": float(np.mean([r.accuracy_after for r in same]))})
         for same in zip(*runs)
     ]
     if args.json:

@@ -26,7 +26,7 @@ from gradloom.words import some
 from .program.digits import digits_plan
 from .program.lowered import Lowered
 from .program.lowering import lower
-from .program.program import PAGE, Plan, Settings, memory_map, plan_finetune
+from .program.program import PAGE, ImagePlanned, Settings, memory_map, plan_finetune
 from .requests import ImagePlan
 from .workload import DIGITS, LENET5, ImageWorkload
 
@@ -193,7 +193,7 @@ class _Cost:
         later = short + (steps - 3) * (long - short) / 2
         return np.rint(base + first + (self.settings.epochs - 1) * later)
 
-    def _plan(self, samples: int, epochs: int) -> Plan:
+    def _plan(self, samples: int, epochs: int) -> ImagePlanned:
         network = self.lowered.network
         zeros = np.zeros
         return plan_finetune(
@@ -205,12 +205,12 @@ class _Cost:
             [zeros((network.classes, self.lowered.rank), np.int64) for _ in network.taps],
         )
 
-    def _base(self, plan: Plan) -> np.ndarray:
+    def _base(self, plan: ImagePlanned) -> np.ndarray:
         """The network's forward, once a sample, and all loads before it."""
         commands = plan.assembler.instructions
         return self._follow([*commands[: _second_fence(commands)], commands[-1]], 0)
 
-    def _learning(self, plan: Plan) -> np.ndarray:
+    def _learning(self, plan: ImagePlanned) -> np.ndarray:
         """Everything after it."""
         commands = plan.assembler.instructions
         return self._follow(commands[_second_fence(commands) :], 1)

@@ -18,16 +18,16 @@ from gradloom.sim.reference.optimizer import optimize
 from .operations import Convolve, Dense, Descent, Encode, Loss, Product, Record, descents, frozen, judged
 from .program.lowered import BLOCK, Lowered, LoweredConv
 from .program.program import Settings, kept_samples, plan_steps
-from .program.schedule import Step
+from .program.schedule import ScheduledBatch
 
-__all__ = ["Cache", "Health", "FineTune", "fill_cache", "records", "fine_tune", "logits"]
+__all__ = ["WordCache", "ImageHealth", "FineTune", "fill_cache", "records", "fine_tune", "logits"]
 
 BEAT = 16
 _A_OFFSET = 9  # fraction bits of a dA sum beyond the gradient exponent
 
 
 @dataclass
-class Health:
+class ImageHealth:
     """Values of the machine's health counters."""
 
     saturated: int = 0
@@ -36,7 +36,7 @@ class Health:
 
 
 @dataclass(eq=False)
-class Cache:
+class WordCache:
     """Cached activations of samples.
 
     Per tap, codes ``[samples, blocks * 64]`` and scales ``[samples, blocks]`` in the order of the device; base logits;
@@ -108,16 +108,16 @@ class _Frozen(Reading):
         self.logits = self.x
 
 
-def fill_cache(lowered: Lowered, images: np.ndarray) -> Cache:
+def fill_cache(lowered: Lowered, images: np.ndarray) -> WordCache:
     """Runs the frozen network on words and encodes the adapters' inputs."""
     made = _Frozen(lowered, images)
     made.run(frozen(lowered.network))
-    return Cache(
+    return WordCache(
         codes=made.codes, scales=made.scales, decoded=made.decoded, logits=made.logits, saturated=made.saturated
     )
 
 
-def records(lowered: Lowered, cache: Cache) -> np.ndarray:
+def records(lowered: Lowered, cache: WordCache) -> np.ndarray:
     """The cache as it lies in memory: ``uint8 [samples, bytes]``.
 
     A sample has scales, codes, base logits.
@@ -160,7 +160,7 @@ class FineTune:
     counts: list[int] = field(default_factory=list)
     clipped: list[int] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
-    health: Health = field(default_factory=Health)
+    health: ImageHealth = field(default_factory=ImageHealth)
 
     @property
     def mean_losses(self) -> list[float]:
@@ -177,7 +177,7 @@ class FineTune:
         return out
 
 
-def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
+def logits(lowered: Lowered, cache: WordCache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
     """Logits of base and adapters, Q8.16, as the head forms them."""
     fmt = lowered.config.activation
     total = cache.logits.astype(np.int64) << PARAMETER.frac
@@ -189,13 +189,13 @@ def logits(lowered: Lowered, cache: Cache, a: Sequence[np.ndarray], b: Sequence[
 def fine_tune(
     lowered: Lowered,
     settings: Settings,
-    cache: Cache,
+    cache: WordCache,
     labels: np.ndarray,
     a: Sequence[np.ndarray],
     b: Sequence[np.ndarray],
     *,
     progress: Callable[[int, int], None] | None = None,
-    steps: Sequence[Step] | None = None,
+    steps: Sequence[ScheduledBatch] | None = None,
 ) -> FineTune:
     """Fine-tunes adapters ``a`` and ``b``, both Q4.12.
 
@@ -247,7 +247,7 @@ class _Learning(Reading):
     out: HeadLoss
 
     def __init__(
-        self, lowered: Lowered, cache: Cache, labels: np.ndarray, a: Sequence[np.ndarray], b: Sequence[np.ndarray]
+        self, lowered: Lowered, cache: WordCache, labels: np.ndarray, a: Sequence[np.ndarray], b: Sequence[np.ndarray]
     ) -> None:
         self.lowered, self.labels, self.base = lowered, labels, cache.logits
         self.words = [x.astype(np.int32) for x in cache.decoded]
@@ -266,7 +266,7 @@ class _Learning(Reading):
         at = tap * self.lowered.parts * self.lowered.config.rank
         return slice(at, at + self.lowered.rank)
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: ScheduledBatch) -> None:
         """Takes a microbatch."""
         self.step = step
         self.x = [words[step.samples] for words in self.words]

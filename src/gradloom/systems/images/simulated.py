@@ -9,15 +9,15 @@ from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine, Ran
 from gradloom.sim.time.timing import Timing
 
-from .integers import Cache, FineTune, records
+from .integers import FineTune, WordCache, records
 from .program.lowered import Lowered
-from .program.program import Plan, image_words
+from .program.program import ImagePlanned, image_words
 
-__all__ = ["Result", "compare", "compare_images", "run_plan"]
+__all__ = ["TunedWords", "compare", "compare_images", "run_plan"]
 
 
 @dataclass(eq=False)
-class Result:
+class TunedWords:
     """Memory after a run of the RTL, and the run."""
 
     images: np.ndarray | None
@@ -35,7 +35,7 @@ class Result:
         return self.ran.counters.metrics()
 
 
-def run_plan(plan: Plan, machine: Machine) -> Result:
+def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
     """Runs a plan, and reads its results from memory."""
     ran = machine.run(plan)
     lowered = plan.lowered
@@ -56,7 +56,7 @@ def run_plan(plan: Plan, machine: Machine) -> Result:
         a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
         b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
     samples = plan.settings.samples
-    return Result(
+    return TunedWords(
         images=None if plan.images is None else fetch(plan.images, "<i4", samples, lowered.image_words),
         records=fetch(plan.records, "u1", plan.slots, 16 * lowered.record_beats),
         a=a,
@@ -68,14 +68,14 @@ def run_plan(plan: Plan, machine: Machine) -> Result:
     )
 
 
-def compare_images(result: Result, lowered: Lowered, images: np.ndarray) -> dict[str, int]:
+def compare_images(result: TunedWords, lowered: Lowered, images: np.ndarray) -> dict[str, int]:
     """The same of images that the machine has made."""
     if result.images is None:
         return {}
     return {"tap_words": check_words({"taps": result.images}, {"taps": image_words(lowered, images)})}
 
 
-def compare(result: Result, reference: FineTune, cache: Cache, told: Timing | None = None) -> dict[str, int]:
+def compare(result: TunedWords, reference: FineTune, cache: WordCache, told: Timing | None = None) -> dict[str, int]:
     """Counts what was found equal.
 
     Raises :class:`~..run.counted.MismatchError` at the first difference: of words and counters from the reference, of

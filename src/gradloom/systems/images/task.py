@@ -18,7 +18,7 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.driver import Job, Outcome
 from gradloom.systems.instant import InstantOptions
 
-from .integers import Cache, fill_cache, fine_tune, logits
+from .integers import WordCache, fill_cache, fine_tune, logits
 from .program.digits import workload_on
 from .program.lowered import Lowered
 from .program.lowering import lower
@@ -94,7 +94,7 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         )
 
 
-def share(lowered: Lowered, cache: Cache, labels: np.ndarray, adapters: Adapters | None) -> float:
+def share(lowered: Lowered, cache: WordCache, labels: np.ndarray, adapters: Adapters | None) -> float:
     """Share of images that are labelled as given.
 
     Without adapters, the base network labels them.

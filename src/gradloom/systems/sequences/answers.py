@@ -176,7 +176,7 @@ class _Found:
 
     h: np.ndarray
     sums: np.ndarray
-    state: reference.State
+    state: reference.CellState
 
 
 def _results(program: CellProgram, machine: Machine) -> _Found:
@@ -185,7 +185,7 @@ def _results(program: CellProgram, machine: Machine) -> _Found:
     sums = [program.sums(batch, machine.words(batch.logits)) for batch in batches if batch.logits is not None]
     last = [program.state(batch, machine.words(batch.state)) for batch in batches if batch.state is not None]
     c, last_h = np.concatenate(last, axis=1) if last else (np.empty(0), np.empty(0))
-    return _Found(np.concatenate(h), np.concatenate(sums) if sums else np.empty((0, 0)), reference.State(last_h, c))
+    return _Found(np.concatenate(h), np.concatenate(sums) if sums else np.empty((0, 0)), reference.CellState(last_h, c))
 
 
 def _joined(found: Sequence[_Found]) -> _Found:

@@ -306,7 +306,7 @@ class IntegerStep(Execution):
         for each in operation.tensors():
             self.values[each.packed] = packed_words(each, self.values[each.name], operation.number)
 
-    def _kept(self, part: Slice, made: vector.Tensor) -> None:
+    def _kept(self, part: Slice, made: vector.VectorTensor) -> None:
         self[part] = made.words
         self.saturated += made.saturated
 

@@ -11,22 +11,22 @@ from ..coding import Coding
 
 __all__ = [
     "Activated",
-    "Affine",
+    "AffineForm",
     "Clipped",
-    "Coded",
+    "CodedForm",
     "Complement",
     "Convolved",
     "Expression",
     "Joined",
     "Mapped",
-    "Merged",
-    "Part",
+    "MergedForm",
+    "PartForm",
     "Pending",
     "Pooled",
-    "Product",
+    "ProductForm",
     "Rectified",
     "Reduced",
-    "Result",
+    "ResultForm",
     "Stacked",
     "Sum",
     "Variable",
@@ -95,7 +95,7 @@ class Variable(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Expression):
+class PartForm(Expression):
     """A part of an input, which only a state may begin with."""
 
     source: Expression
@@ -112,7 +112,7 @@ class Mapped(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Result(Expression):
+class ResultForm(Expression):
     """States of recurrent nodes.
 
     ``what``: hidden states of ``all`` steps, of the ``last`` or ``first``, their ``mean`` or ``max``; ``end``: those
@@ -132,11 +132,11 @@ class Result(Expression):
 class Stacked(Expression):
     """Results of single directions, one behind another along an axis."""
 
-    items: tuple[Result, ...]
+    items: tuple[ResultForm, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(Expression):
+class AffineForm(Expression):
     """Sum of products of quantised weights and sources, and a bias.
 
     A term: source, codes ``[outputs, n]``, scales.
@@ -194,7 +194,7 @@ class Pooled(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Merged(Expression):
+class MergedForm(Expression):
     """Two axes of a value as one: their labels and sizes in order."""
 
     source: Expression
@@ -215,7 +215,7 @@ class Pending(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Coded(Expression):
+class CodedForm(Expression):
     """A value behind a quantiser."""
 
     source: Expression
@@ -259,7 +259,7 @@ class Activated(Expression):
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Expression):
+class ProductForm(Expression):
     """Of two values, element by element."""
 
     a: Expression
@@ -303,18 +303,18 @@ def channels(value: Expression) -> int:
     """How many channels a value has; 0 where that is not known."""
     if isinstance(value, Variable):
         return value.width
-    if isinstance(value, (Affine, Convolved)):
+    if isinstance(value, (AffineForm, Convolved)):
         return len(value.bias)
     if isinstance(value, Pooled):
         return value.channels
-    if isinstance(value, Result):
+    if isinstance(value, ResultForm):
         return len(value.ways) * value.units
-    if isinstance(value, Merged):
+    if isinstance(value, MergedForm):
         return value.sizes[0] * value.sizes[1]
     if isinstance(value, Joined):
         widths = [channels(part) for part in value.parts]
         return sum(widths) if all(widths) else 0
-    if isinstance(value, (Product, Sum)):
+    if isinstance(value, (ProductForm, Sum)):
         return channels(value.a) or channels(value.b)
     if isinstance(value, Mapped) and value.kind == "Gather":
         return value.value.shape[1]
@@ -325,20 +325,20 @@ def taken(value: Expression, first: int, last: int) -> Expression:
     """Channels ``first`` to ``last`` (exclusive) of a value."""
     if first == 0 and last == channels(value):
         return value
-    if isinstance(value, Affine):
+    if isinstance(value, AffineForm):
         terms = tuple((source, codes[first:last], scale[first:last]) for source, codes, scale in value.terms)
-        return Affine(terms, value.bias[first:last], value.name)
-    if isinstance(value, Coded):
+        return AffineForm(terms, value.bias[first:last], value.name)
+    if isinstance(value, CodedForm):
         levels = value.coding.levels
         coding = (
             replace(value.coding, levels=levels[first:last])
             if levels is not None and len(levels) > 1
             else (value.coding)
         )
-        return Coded(taken(value.source, first, last), coding)
+        return CodedForm(taken(value.source, first, last), coding)
     if isinstance(value, (Pending, Clipped, Activated, Complement)):
         return replace(value, source=taken(value.source, first, last))
-    if isinstance(value, (Product, Sum)):
+    if isinstance(value, (ProductForm, Sum)):
         return replace(value, a=taken(value.a, first, last), b=taken(value.b, first, last))
     if isinstance(value, Joined):
         at = 0
@@ -349,7 +349,7 @@ def taken(value: Expression, first: int, last: int) -> Expression:
     raise RefusedNode(f"channels {first} to {last - 1} of its input: only gates can be taken apart")
 
 
-def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) -> Affine:
+def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) -> AffineForm:
     """Of weights ``[outputs, n]`` and a value."""
     if codes.ndim != 2 or not codes.size:
         raise RefusedNode(f"its weights have shape {list(codes.shape)}: expected [outputs, channels]")
@@ -361,27 +361,27 @@ def product(value: Expression, codes: np.ndarray, scale: np.ndarray, name: str) 
         raise RefusedNode(f"its weights take {codes.shape[1]} channels, its input has {sum(widths)}")
     ends = np.cumsum(widths)
     terms = tuple((part, codes[:, end - width : end], scale) for part, width, end in zip(parts, widths, ends))
-    return Affine(terms, np.zeros(len(codes)), name)
+    return AffineForm(terms, np.zeros(len(codes)), name)
 
 
 def added(a: Expression, b: Expression | np.ndarray, name: str) -> Expression:
     """``a + b``; ``b`` may be constant."""
     if isinstance(b, np.ndarray):
-        if not isinstance(a, (Affine, Convolved)):
+        if not isinstance(a, (AffineForm, Convolved)):
             raise RefusedNode("it adds a constant to what is no product with weights")
         if b.size not in (1, len(a.bias)):
             raise RefusedNode(f"its constant has {b.size} elements: expected {len(a.bias)}, one a channel")
         return replace(a, bias=_single(a.bias + b.reshape(-1)))
-    if isinstance(a, Affine) and isinstance(b, Affine):
+    if isinstance(a, AffineForm) and isinstance(b, AffineForm):
         if len(a.bias) != len(b.bias):
             raise RefusedNode(f"it adds {len(b.bias)} channels to {len(a.bias)}")
-        return Affine(a.terms + b.terms, a.bias + b.bias, name)
+        return AffineForm(a.terms + b.terms, a.bias + b.bias, name)
     return Sum(a, b, name)
 
 
 def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
     """A value times a constant, one or one a channel."""
-    if isinstance(value, Affine):
+    if isinstance(value, AffineForm):
         each = factor.reshape(-1)
         return replace(
             value,
@@ -391,7 +391,7 @@ def scaled(value: Expression, factor: np.ndarray, name: str) -> Expression:
     if isinstance(value, Convolved):
         each = factor.reshape(-1)
         return replace(value, scale=_single(value.scale * each), bias=_single(value.bias * each))
-    if isinstance(value, Coded) and factor.size == 1 and factor.item() > 0:
+    if isinstance(value, CodedForm) and factor.size == 1 and factor.item() > 0:
         coding: Any = value.coding
-        return Coded(value.source, replace(coding, scale=float(_single(coding.scale * factor))))
+        return CodedForm(value.source, replace(coding, scale=float(_single(coding.scale * factor))))
     raise RefusedNode("it multiplies by a constant what is neither a product with weights nor a quantiser's result")

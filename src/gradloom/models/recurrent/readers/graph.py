@@ -10,18 +10,18 @@ from ...files.onnx_graph import Node, OnnxGraph
 from ..coding import Coding
 from .expressions import (
     Activated,
-    Affine,
+    AffineForm,
     Clipped,
-    Coded,
+    CodedForm,
     Complement,
     Convolved,
     Expression,
     Mapped,
     Pending,
-    Product,
+    ProductForm,
     Rectified,
     Reduced,
-    Result,
+    ResultForm,
     Variable,
     Weights,
     added,
@@ -251,7 +251,7 @@ class Graph(Layers):
         if not isinstance(source, Pending):
             raise RefusedNode("its input is not a QuantizeLinear's")
         scale, _, _ = self._scale(node)
-        return Coded(source.source, Coding(float(scale[0]), source.lo, source.hi, source.step, name=source.name))
+        return CodedForm(source.source, Coding(float(scale[0]), source.lo, source.hi, source.step, name=source.name))
 
     def _of_quant(self, node: Node) -> Expression:
         lo, hi = self._bits(node)
@@ -262,7 +262,7 @@ class Graph(Layers):
                 "activations must have one scale"
             )
         pending = self._rounded(self._source(node), float(scale.item()), lo, hi, node.name)
-        return Coded(pending.source, Coding(pending.step, pending.lo, pending.hi, name=pending.name))
+        return CodedForm(pending.source, Coding(pending.step, pending.lo, pending.hi, name=pending.name))
 
     def _of_multithreshold(self, node: Node) -> Expression:
         source, levels = self._source(node), node.constant(1, "thresholds").astype(np.float64)
@@ -290,7 +290,7 @@ class Graph(Layers):
             source, levels = source.source, np.where(levels <= 0, -np.inf, levels)
             if np.isinf(levels).any():
                 raise RefusedNode("a threshold of at most 0 behind a Relu has no effect: remove it")
-        return Coded(source, Coding(scale, lo, hi, levels=levels, name=node.name))
+        return CodedForm(source, Coding(scale, lo, hi, levels=levels, name=node.name))
 
     def _of_clip(self, node: Node) -> Expression:
         source, (lo, hi) = self._source(node), self._bounds_of(node)
@@ -352,7 +352,7 @@ class Graph(Layers):
             raise RefusedNode(f"its bias has shape {list(offset.shape)}: expected one number a channel")
         return self.shifted(node, result, offset)
 
-    def _dense(self, node: Node, value: int, at: int, outputs: int, axis: int) -> Affine:
+    def _dense(self, node: Node, value: int, at: int, outputs: int, axis: int) -> AffineForm:
         """Weights of input ``at`` times input ``value`` along an axis of it."""
         weights, labels = self._weights(node, at, self.values[node.source(value)]), self.labels[node.source(value)]
         if weights.codes.ndim != 2:
@@ -418,7 +418,7 @@ class Graph(Layers):
     def _of_mul(self, node: Node) -> Expression:
         a, b, _ = self._pair(node)
         if not isinstance(b, np.ndarray):
-            return Product(a, b, node.name)
+            return ProductForm(a, b, node.name)
         return self.mapped(node, a, "Mul", b) or self.scaled(node, a, b)
 
     def _of_div(self, node: Node) -> Expression:
@@ -432,13 +432,13 @@ class Graph(Layers):
 
         What has no weights gets some, if the host or a layer can have them.
         """
-        if isinstance(value, (Affine, Convolved, Coded)) or not self.free(value):
+        if isinstance(value, (AffineForm, Convolved, CodedForm)) or not self.free(value):
             return scaled(value, factor, node.name)
         return self._by_host(value, factor, np.zeros(1), node)
 
     def shifted(self, node: Node, value: Expression, offset: np.ndarray) -> Expression:
         """See :meth:`scaled`."""
-        if isinstance(value, (Affine, Convolved)) or not self.free(value):
+        if isinstance(value, (AffineForm, Convolved)) or not self.free(value):
             return added(value, offset, node.name)
         return self._by_host(value, np.ones(1), offset, node)
 
@@ -449,7 +449,7 @@ class Graph(Layers):
             raise RefusedNode("only values [n, steps, channels] of known channels can be scaled and shifted here")
         self.check_square(count)
         weight = np.diag(np.broadcast_to(factor, (count,)))
-        return Affine(
+        return AffineForm(
             ((value, weight, np.ones(count)),), np.broadcast_to(offset, (count,)).astype(np.float64), node.name
         )
 
@@ -460,10 +460,10 @@ class Graph(Layers):
 
 def is_behind(value: Expression) -> bool:
     """Whether a value comes from recurrent nodes."""
-    while not isinstance(value, Result):
-        if isinstance(value, Affine):
+    while not isinstance(value, ResultForm):
+        if isinstance(value, AffineForm):
             value = value.terms[0][0]
-        elif isinstance(value, (Rectified, Clipped, Activated, Reduced, Coded)):
+        elif isinstance(value, (Rectified, Clipped, Activated, Reduced, CodedForm)):
             value = value.source
         else:
             return False

@@ -7,7 +7,7 @@ import numpy as np
 from ...files.onnx_file import RefusedNode
 from ...files.onnx_graph import Node
 from .expressions import (
-    Affine,
+    AffineForm,
     Convolved,
     Expression,
     Mapped,
@@ -74,7 +74,7 @@ class Layers(Layouts):
         if self.time is not None or CHANNELS in labels:
             expected: str | None = CHANNELS
         else:
-            while not isinstance(source, (Convolved, Affine)) and hasattr(source, "source"):
+            while not isinstance(source, (Convolved, AffineForm)) and hasattr(source, "source"):
                 source = source.source
             expected = (source.channel or None) if isinstance(source, Convolved) else None
             self.claims.append((labels[place], "channels", node.name))
@@ -109,7 +109,7 @@ class Layers(Layouts):
         else:
             self.claims.append((label, "channels", node.name))
             inner = source
-            while not isinstance(inner, (Convolved, Affine)) and hasattr(inner, "source"):
+            while not isinstance(inner, (Convolved, AffineForm)) and hasattr(inner, "source"):
                 inner = inner.source
             if isinstance(inner, Convolved) and inner.channel != label or len(labels) != 3 and inner is not source:
                 raise RefusedNode("it normalises another axis than the channels'")

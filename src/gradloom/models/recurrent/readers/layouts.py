@@ -13,10 +13,10 @@ from .expressions import (
     Expression,
     Joined,
     Mapped,
-    Merged,
-    Part,
+    MergedForm,
+    PartForm,
     Reduced,
-    Result,
+    ResultForm,
     Stacked,
     Variable,
     behind,
@@ -135,7 +135,7 @@ class Layouts:
             if len(old) == 1:
                 continue
             if names == [WAYS, CHANNELS]:
-                if not isinstance(source, Result):
+                if not isinstance(source, ResultForm):
                     raise RefusedNode(f"{shown}: only directions of one layer can be side by side")
                 made[at] = CHANNELS
             elif self.time is not None or any(label in (CHANNELS, WAYS) for label in names):
@@ -146,7 +146,7 @@ class Layouts:
                 if not (sizes[first] and sizes[second]):
                     raise RefusedNode(f"{shown}: two axes become one, whose sizes must be fixed")
                 pair, both, name = (names[0], names[1]), (sizes[first], sizes[second]), node.name
-                source = behind(source, partial(Merged, labels=pair, sizes=both, name=name))
+                source = behind(source, partial(MergedForm, labels=pair, sizes=both, name=name))
         # Axes of one element: those with a meaning first.
         kept = [labels[n] for n, size in enumerate(before) if size == 1]
         kept.sort(key=lambda label: [self.time, self.batch, CHANNELS, WAYS, label].index(label))
@@ -175,7 +175,7 @@ class Layouts:
         at = self._axis(node, node.attribute("axis"), len(labels))
         if len(parts) == 1:
             return parts[0]
-        if all(isinstance(each, (Result, Stacked)) for each in parts):
+        if all(isinstance(each, (ResultForm, Stacked)) for each in parts):
             others = [self.labels[name] for name in node.inputs]
             if labels[at] == CHANNELS and all(each == labels for each in others):
                 return _side_by_side(parts)
@@ -225,15 +225,15 @@ class Layouts:
             raise RefusedNode(f"elements {first} to {last - 1} of an axis of {whole}")
         if (first, last) == (0, whole):
             return source
-        if isinstance(source, (Variable, Part)) and label != CHANNELS:
-            return Part(source)
+        if isinstance(source, (Variable, PartForm)) and label != CHANNELS:
+            return PartForm(source)
         if label == WAYS:
             return _stacked(_items(source)[first:last])
-        if isinstance(source, Result) and label == CHANNELS and len(source.ways) == 2:
+        if isinstance(source, ResultForm) and label == CHANNELS and len(source.ways) == 2:
             half = whole // 2
             if (first, last) in ((0, half), (half, whole)):
                 return _of_way(source, source.ways[first // half])
-        if label != CHANNELS or isinstance(source, Result) or self.time is not None:
+        if label != CHANNELS or isinstance(source, ResultForm) or self.time is not None:
             raise RefusedNode(f"elements {first} to {last - 1} of the axis of {self._called(label)} cannot be taken")
         return taken(source, first, last)
 
@@ -319,13 +319,13 @@ class Layouts:
 
     def _over_steps(self, source: Expression, kind: str, node: Node) -> Expression:
         """One of all steps, or what is made of all."""
-        if isinstance(source, Result):
+        if isinstance(source, ResultForm):
             if source.what != "all":
                 raise RefusedNode("its input is not all hidden states")
             if kind == "first" and source.ways == (0,):
                 raise RefusedNode("the first step of hidden states: only the last can be taken")
             return _end(replace(source, what=kind))
-        if kind == "first" or isinstance(source, (Variable, Part)):
+        if kind == "first" or isinstance(source, (Variable, PartForm)):
             raise RefusedNode("only the last step can be taken")
         return Reduced(kind, source, node.name)
 
@@ -374,27 +374,27 @@ def _product(sizes: Sequence[int], places: Sequence[int]) -> int:
     return made
 
 
-def _end(result: Result) -> Result:
+def _end(result: ResultForm) -> ResultForm:
     """One way's last step, or first backward, is that which it ends with."""
     if (result.what, result.ways) in (("last", (0,)), ("first", (1,))):
         return replace(result, what="end")
     return result
 
 
-def _of_way(result: Result, way: int) -> Result:
+def _of_way(result: ResultForm, way: int) -> ResultForm:
     return _end(replace(result, ways=(way,)))
 
 
-def _items(value: Expression) -> tuple[Result, ...]:
+def _items(value: Expression) -> tuple[ResultForm, ...]:
     """Results of single directions."""
     if isinstance(value, Stacked):
         return value.items
-    if not isinstance(value, Result):
+    if not isinstance(value, ResultForm):
         raise RefusedNode("its input is no state of recurrent nodes")
     return tuple(_of_way(value, way) for way in value.ways)
 
 
-def _stacked(items: Sequence[Result]) -> Expression:
+def _stacked(items: Sequence[ResultForm]) -> Expression:
     first = items[0]
     if len(items) == 1:
         return first
@@ -404,8 +404,12 @@ def _stacked(items: Sequence[Result]) -> Expression:
 
 
 def _side_by_side(parts: Sequence[Any]) -> Expression:
-    made = _stacked([item for each in parts if isinstance(each, Result) for item in _items(each)])
-    if not all(isinstance(each, Result) for each in parts) or not isinstance(made, Result) or len(made.ways) != 2:
+    made = _stacked([item for each in parts if isinstance(each, ResultForm) for item in _items(each)])
+    if (
+        not all(isinstance(each, ResultForm) for each in parts)
+        or not isinstance(made, ResultForm)
+        or len(made.ways) != 2
+    ):
         raise RefusedNode(
             "only the channels of the forward and the backward node of a layer can be joined, in this order"
         )

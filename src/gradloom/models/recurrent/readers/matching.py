@@ -9,7 +9,7 @@ import numpy as np
 from ...files.onnx_file import RefusedNode
 from ..coding import Coding
 from ..lstm import GATES, Gate, LstmCell
-from .expressions import Activated, Affine, Coded, Complement, Expression, Product, Sum
+from .expressions import Activated, AffineForm, CodedForm, Complement, Expression, ProductForm, Sum
 from .parts import activation, check_coding, check_same, core, gate_of, needed
 
 __all__ = ["Found", "lstm_of"]
@@ -54,33 +54,33 @@ class _Matcher:
     def found(self) -> Found:
         results, states, name = self.results, self.states, self.name
         kinds = [type(core(each)) for each in results]
-        if kinds not in ([Product, Sum], [Sum, Product]):
+        if kinds not in ([ProductForm, Sum], [Sum, ProductForm]):
             raise RefusedNode(
                 "its states are not those of an LSTM: one must be a product of the output gate, the other a sum"
             )
-        which = kinds.index(Product)
+        which = kinds.index(ProductForm)
         hidden, state = results[which], results[1 - which]
-        if not isinstance(hidden, Coded):
+        if not isinstance(hidden, CodedForm):
             raise RefusedNode("a quantiser is missing: that of the hidden state")
         h, c = states[which], states[1 - which]
         total = core(state)
         product = hidden.source
-        if not isinstance(product, Product) or not isinstance(total, Sum):
+        if not isinstance(product, ProductForm) or not isinstance(total, Sum):
             raise RefusedNode("the hidden or the cell state goes through two quantisers in a row")
-        if isinstance(state, Coded) and state.source is not total:
+        if isinstance(state, CodedForm) and state.source is not total:
             raise RefusedNode("the cell state goes through two quantisers in a row")
         squashed, squashed_in, out = self._squash(product, state)
         parts = [(needed(each, "a product of the cell state"), each) for each in (total.a, total.b)]
         kept = [
             each
             for each, _ in parts
-            if isinstance(each.source, Product) and any(core(v) is c for v in (each.source.a, each.source.b))
+            if isinstance(each.source, ProductForm) and any(core(v) is c for v in (each.source.a, each.source.b))
         ]
         rest = [each for each, _ in parts if each not in kept]
-        if len(kept) != 1 or len(rest) != 1 or not isinstance(rest[0].source, Product):
+        if len(kept) != 1 or len(rest) != 1 or not isinstance(rest[0].source, ProductForm):
             raise RefusedNode("its cell state is not forget gate * state + input gate * cell gate")
         keep, add = kept[0].source, rest[0].source
-        assert isinstance(keep, Product) and isinstance(add, Product)
+        assert isinstance(keep, ProductForm) and isinstance(add, ProductForm)
         forget, carried = (keep.a, keep.b) if core(keep.b) is c else (keep.b, keep.a)
         check_same(carried, state, "cell state")
         pair = [add.a, add.b]
@@ -97,7 +97,7 @@ class _Matcher:
             value = found[gate]
             if gate in _COUPLED and isinstance(value, Complement):
                 other = found[_COUPLED[gate]]
-                if value.source is not other or not isinstance(other, Coded):
+                if value.source is not other or not isinstance(other, CodedForm):
                     raise RefusedNode(f"node {value.name!r}: 1 minus what is not the {_COUPLED[gate]} gate")
                 code = Fraction(value.one) / Fraction(other.coding.scale)
                 if value.one != 1 and code.denominator != 1:
@@ -112,7 +112,7 @@ class _Matcher:
             gates,
             kept[0].coding,
             rest[0].coding,
-            state.coding if isinstance(state, Coded) else None,
+            state.coding if isinstance(state, CodedForm) else None,
             squashed_in,
             squashed,
             hidden.coding,
@@ -122,7 +122,7 @@ class _Matcher:
         return Found(cell, which, self.seen)
 
     @staticmethod
-    def _squash(product: Product, state: Expression) -> tuple[Coding, Coding | None, Expression]:
+    def _squash(product: ProductForm, state: Expression) -> tuple[Coding, Coding | None, Expression]:
         """Quantisers behind and before the tanh of the state.
 
         Also returns the other factor.
@@ -134,7 +134,7 @@ class _Matcher:
             coded = needed(value, "the tanh of the cell state")
             if inner.source is state:
                 return coded.coding, None, other
-            if isinstance(inner.source, Coded) and inner.source.source is state:
+            if isinstance(inner.source, CodedForm) and inner.source.source is state:
                 return coded.coding, inner.source.coding, other
             raise RefusedNode(f"node {inner.name!r}: its input is not the cell state")
         raise RefusedNode(f"node {product.name!r}: its hidden state has no tanh of the cell state")
@@ -149,15 +149,15 @@ class _Matcher:
             raise RefusedNode(f"node {active.name!r}: the {name} gate has {active.kind}: expected {kind}")
         accumulator = needed(active.source, f"the {name} gate's accumulator")
         affine = accumulator.source
-        if not isinstance(affine, Affine):
+        if not isinstance(affine, AffineForm):
             raise RefusedNode(f"the {name} gate is not a product of weights with the input and the hidden state")
         terms: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for source, codes, scale in affine.terms:
-            if source is h or (isinstance(source, Coded) and source.source is h):
-                if isinstance(source, Coded):
+            if source is h or (isinstance(source, CodedForm) and source.source is h):
+                if isinstance(source, CodedForm):
                     check_coding(source.coding, hidden, "hidden state")
                 kind_of = "u"
-            elif source is self.step or (isinstance(source, Coded) and source.source is self.step):
+            elif source is self.step or (isinstance(source, CodedForm) and source.source is self.step):
                 self._see(source)
                 kind_of = "w"
             else:
@@ -175,7 +175,7 @@ class _Matcher:
 
     def _see(self, source: Expression) -> None:
         """Notes the input's quantiser within the cell."""
-        coding = source.coding if isinstance(source, Coded) else None
+        coding = source.coding if isinstance(source, CodedForm) else None
         if self.seen is not None and coding is not None:
             check_coding(coding, self.seen, "input")
         self.seen = coding or self.seen

@@ -12,7 +12,7 @@ from ...files.onnx_file import RefusedNode, read_onnx
 from ...files.onnx_graph import Node, OnnxGraph
 from ..front import Kernels, Pooling
 from ..host import Answering, FloatDense, Function, HostStep, seen
-from .expressions import Convolved, Expression, Mapped, Pooled, Rectified, Result, Variable, Weights
+from .expressions import Convolved, Expression, Mapped, Pooled, Rectified, ResultForm, Variable, Weights
 from .graph import Graph, is_behind
 from .layouts import CHANNELS, WAYS, Labels
 from .parts import check_start, check_variables, host_steps, pool_of, refuse_without
@@ -215,9 +215,9 @@ class _Reader:
         if batchwise:
             orders = [(batch, time, way, CHANNELS), (batch, way, CHANNELS)]
         return [
-            (Result("all", layer, ways, units), orders[0]),
-            (Result("end", layer, ways, units), orders[1]),
-            (Result("state", layer, ways, units), orders[1]),
+            (ResultForm("all", layer, ways, units), orders[0]),
+            (ResultForm("end", layer, ways, units), orders[1]),
+            (ResultForm("state", layer, ways, units), orders[1]),
         ]
 
     def _stacked(
@@ -233,10 +233,10 @@ class _Reader:
         result, steps = behind_results(source, "its input")
         before, backward = self.layers[-1]
         ways = 1 if backward is None else 2
-        wanted = isinstance(result, Result) and (result.what, result.layer) == ("all", len(self.layers) - 1)
+        wanted = isinstance(result, ResultForm) and (result.what, result.layer) == ("all", len(self.layers) - 1)
         if not wanted or axes != (self.graph.time, self.graph.batch) or labels[2] != CHANNELS:
             raise RefusedNode(second)
-        assert isinstance(result, Result)
+        assert isinstance(result, ResultForm)
         if len(result.ways) != ways:
             raise RefusedNode("its input is one direction of the recurrent node before it: must be both")
         between, made = steps_of(steps), before.units * ways

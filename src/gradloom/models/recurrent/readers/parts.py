@@ -8,7 +8,19 @@ from ..coding import Coding
 from ..front import Pooling
 from ..host import HostStep
 from ..lstm import Gate
-from .expressions import Activated, Affine, Coded, Complement, Expression, Mapped, Part, Pooled, Product, Sum, Variable
+from .expressions import (
+    Activated,
+    AffineForm,
+    CodedForm,
+    Complement,
+    Expression,
+    Mapped,
+    PartForm,
+    Pooled,
+    ProductForm,
+    Sum,
+    Variable,
+)
 from .graph import KNOWN, Graph
 
 __all__ = [
@@ -76,14 +88,14 @@ def pool_of(value: Pooled) -> Pooling:
 
 def core(value: Expression) -> Expression:
     """A value without its quantisers."""
-    while isinstance(value, Coded):
+    while isinstance(value, CodedForm):
         value = value.source
     return value
 
 
-def needed(value: Expression, what: str) -> Coded:
+def needed(value: Expression, what: str) -> CodedForm:
     """A value, which must have a quantiser."""
-    if not isinstance(value, Coded):
+    if not isinstance(value, CodedForm):
         name = f"node {value.name!r}: " if hasattr(value, "name") else ""
         raise RefusedNode(f"{name}a quantiser is missing: that of {what}")
     return value
@@ -102,19 +114,19 @@ def factors(total: Expression) -> list[Expression]:
     if not isinstance(total, Sum):
         return []
     products = [core(each) for each in (total.a, total.b)]
-    return [core(v) for each in products if isinstance(each, Product) for v in (each.a, each.b)]
+    return [core(v) for each in products if isinstance(each, ProductForm) for v in (each.a, each.b)]
 
 
-def gates_of(state: Expression) -> list[Affine]:
+def gates_of(state: Expression) -> list[AffineForm]:
     """Sums of products of the gates that make a cell state."""
     inner = [core(each.source) for each in factors(core(state)) if isinstance(each, Activated)]
-    return [each for each in inner if isinstance(each, Affine)]
+    return [each for each in inner if isinstance(each, AffineForm)]
 
 
 def check_same(carried: Expression, state: Expression, what: str) -> None:
     """A quantiser on the state loop must be the identity."""
-    if isinstance(carried, Coded):
-        if not isinstance(state, Coded):
+    if isinstance(carried, CodedForm):
+        if not isinstance(state, CodedForm):
             raise RefusedNode(f"a quantiser on the loop of the {what}, which has none where it is made")
         check_coding(carried.coding, state.coding, what)
 
@@ -140,7 +152,7 @@ def check_start(graph: Graph, name: str) -> None:
             )
         return
     value = graph.values.get(name)
-    while isinstance(value, Part):
+    while isinstance(value, PartForm):
         value = value.source
     if not isinstance(value, Variable):
         raise RefusedNode(f"its start state {name!r} is computed: it must be 0 or an input")
@@ -158,8 +170,8 @@ def host_steps(value: Expression) -> tuple[HostStep, ...]:
 
 def check_variables(graph: Graph, source: Expression) -> None:
     """The network's input is one that no state begins with."""
-    while hasattr(source, "source") or isinstance(source, Affine):
-        source = source.terms[0][0] if isinstance(source, Affine) else source.source
+    while hasattr(source, "source") or isinstance(source, AffineForm):
+        source = source.terms[0][0] if isinstance(source, AffineForm) else source.source
     if not isinstance(source, Variable) or source.name in graph.starts:
         raise ValueError(f"input {getattr(source, 'name', '')!r}: it is also a start state")
 

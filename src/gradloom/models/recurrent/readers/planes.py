@@ -10,7 +10,18 @@ import numpy as np
 
 from ...files.onnx_file import RefusedNode
 from ...windows import windows
-from .expressions import Affine, Clipped, Coded, Convolved, Expression, Merged, Pooled, Rectified, Variable, channels
+from .expressions import (
+    AffineForm,
+    Clipped,
+    CodedForm,
+    Convolved,
+    Expression,
+    MergedForm,
+    Pooled,
+    Rectified,
+    Variable,
+    channels,
+)
 
 __all__ = ["over_steps"]
 
@@ -27,7 +38,7 @@ def over_steps(value: Expression, time: str) -> Expression:
     time : str
         Label of the axis of the steps.
     """
-    if isinstance(value, Merged):
+    if isinstance(value, MergedForm):
         first, second = value.sizes
         order = np.arange(first * second)
         if value.labels[0] in _spatial(value.source):  # features before channels
@@ -35,14 +46,14 @@ def over_steps(value: Expression, time: str) -> Expression:
         if time in value.labels:
             raise RefusedNode(f"node {value.name!r}: it joins the steps with another axis")
         return _permuted(over_steps(value.source, time), order, value.name)
-    if isinstance(value, Coded):
+    if isinstance(value, CodedForm):
         inner, levels = over_steps(value.source, time), value.coding.levels
         if levels is not None and len(levels) > 1 and isinstance(value.source, Convolved):
             levels = np.repeat(levels, channels(inner) // len(levels), axis=0)
-        return Coded(inner, replace(value.coding, levels=levels))
+        return CodedForm(inner, replace(value.coding, levels=levels))
     if isinstance(value, (Rectified, Clipped)):
         return replace(value, source=over_steps(value.source, time))
-    if isinstance(value, Affine):
+    if isinstance(value, AffineForm):
         if len(value.terms) != 1:
             raise RefusedNode(
                 f"node {value.name!r}: it adds two products: only one may be in front of the recurrent node"
@@ -136,7 +147,7 @@ def _pooled(value: Pooled, time: str) -> Pooled:
 
 def _spatial(value: Expression) -> tuple[str, ...]:
     """Labels of the axes along which the last kernel goes."""
-    while isinstance(value, (Coded, Rectified, Clipped)):
+    while isinstance(value, (CodedForm, Rectified, Clipped)):
         value = value.source
     return value.axes if isinstance(value, (Convolved, Pooled)) else ()
 
@@ -145,11 +156,11 @@ def _permuted(value: Expression, order: np.ndarray, name: str) -> Expression:
     """Channels in another order."""
     if (order == np.arange(len(order))).all():
         return value
-    if isinstance(value, Coded):
+    if isinstance(value, CodedForm):
         levels = value.coding.levels
         if levels is not None and len(levels) > 1:
             levels = levels[order]
-        return Coded(_permuted(value.source, order, name), replace(value.coding, levels=levels))
+        return CodedForm(_permuted(value.source, order, name), replace(value.coding, levels=levels))
     if isinstance(value, (Rectified, Clipped)):
         return replace(value, source=_permuted(value.source, order, name))
     if isinstance(value, Convolved):

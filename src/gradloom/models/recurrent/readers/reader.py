@@ -17,7 +17,18 @@ from ..front import Conv, Pool
 from ..host import FloatDense, Function, HostStep
 from ..network import Dense, RecurrentNetwork
 from .brevitas import brevitas_cell
-from .expressions import Affine, Coded, Convolved, Expression, Mapped, Pooled, Product, Result, Sum, Variable
+from .expressions import (
+    AffineForm,
+    CodedForm,
+    Convolved,
+    Expression,
+    Mapped,
+    Pooled,
+    ProductForm,
+    ResultForm,
+    Sum,
+    Variable,
+)
 from .graph import Graph
 from .layouts import CHANNELS, Labels
 from .matching import lstm_of
@@ -83,7 +94,7 @@ class _Reader:
         if not values:
             raise ValueError("no output depends on the input")
         if self.alone:
-            if not any(isinstance(core(each), Product) for each in values):
+            if not any(isinstance(core(each), ProductForm) for each in values):
                 raise ValueError(
                     "no recurrent node: expected a Scan, a QuantLSTMCell, or one step of an LSTM with its "
                     "states as inputs and outputs"
@@ -149,7 +160,7 @@ class _Reader:
         batch = rest[1] if column else rest[0]
         layer = self._add(graph, found.cell, source, time, batch, backward=backward, seen=found.seen)
         own = (CHANNELS, batch) if column else (batch, CHANNELS)
-        made = Result("end", layer, (int(backward),), found.cell.units)
+        made = ResultForm("end", layer, (int(backward),), found.cell.units)
         told: list[tuple[Expression, Labels]] = [(made, own), (replace(made, what="state"), own)]
         told = told if found.which == 0 else told[::-1]
         times = node.attribute("scan_output_axes") or [0] * len(results[2:])
@@ -175,7 +186,7 @@ class _Reader:
         backward, batch_first = bool(node.attribute("reverse_input", 0)), bool(node.attribute("batch_first", 0))
         time, batch = labels[batch_first], labels[not batch_first]
         layer = self._add(graph, cell, source, time, batch, backward=backward)
-        made = Result("all", layer, (int(backward),), cell.units)
+        made = ResultForm("all", layer, (int(backward),), cell.units)
         order = (batch, time, CHANNELS) if batch_first else (time, batch, CHANNELS)
         # Whether its states have an axis of directions depends on the exporter.
         return [(made, order), (replace(made, what="end"), None), (replace(made, what="state"), None)]
@@ -185,13 +196,13 @@ class _Reader:
 
         Inputs and outputs may be in any order.
         """
-        new = [each for each in outputs if isinstance(core(each), (Product, Sum))][:2]
+        new = [each for each in outputs if isinstance(core(each), (ProductForm, Sum))][:2]
         if len(new) != 2 or len(variables) != 3:
             raise ValueError(
                 f"one step of an LSTM needs 3 inputs and 2 outputs: x, h and c, and the new h and c; the "
                 f"graph has {len(variables)} and {len(new)}"
             )
-        which = 0 if isinstance(core(new[0]), Product) else 1
+        which = 0 if isinstance(core(new[0]), ProductForm) else 1
         state = next((v for v in variables if any(v is each for each in factors(core(new[1 - which])))), None)
         if state is None:
             raise ValueError("no input of the graph is a cell state that the forget gate multiplies")
@@ -199,7 +210,7 @@ class _Reader:
         # The hidden state is as wide as the gates; where the input is too, it comes in the order x, h.
         terms = [(source, codes) for gate in gates_of(new[1 - which]) for source, codes, _ in gate.terms]
         hidden = [v for v in others if any(core(s) is v and codes.shape[0] == codes.shape[1] for s, codes in terms)]
-        coded = [v for v in others if not any(isinstance(s, Coded) and s.source is v for s, _ in terms)]
+        coded = [v for v in others if not any(isinstance(s, CodedForm) and s.source is v for s, _ in terms)]
         choice = [v for v in hidden if v in coded] or hidden
         if not choice:
             raise ValueError("no input of the graph is a hidden state with square weights")
@@ -217,14 +228,14 @@ class _Reader:
         layers: list[Conv | Pool] = []
         first = self.stack.layers[0]
         value, seen = over_steps(first.source, first.time), first.seen
-        if seen is not None and not isinstance(value, (Coded, Pooled)):
-            value = Coded(value, seen)
-        elif seen is not None and isinstance(value, Coded):
+        if seen is not None and not isinstance(value, (CodedForm, Pooled)):
+            value = CodedForm(value, seen)
+        elif seen is not None and isinstance(value, CodedForm):
             check_coding(seen, value.coding, "input")
         while True:
             coding: Coding | None = None
             pools: list[Pooled] = []
-            while isinstance(value, (Coded, Pooled)):
+            while isinstance(value, (CodedForm, Pooled)):
                 if isinstance(value, Pooled):
                     pools.append(value)
                 else:
@@ -268,7 +279,7 @@ class _Reader:
         source, steps = whole(source, steps, len(last.cells))
         pick = pick_of(source, steps, len(last.cells))
         first, head = steps[0] if steps else None, None
-        if isinstance(first, Affine) and pick != "max":
+        if isinstance(first, AffineForm) and pick != "max":
             _, codes, scale = first.terms[0]
             bound = 1 << _HEAD_BITS - 1
             if codes.dtype.kind == "i" and -bound <= codes.min() and codes.max() < bound:

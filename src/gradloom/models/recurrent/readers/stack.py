@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...files.onnx_file import RefusedNode
 from ..coding import Coding
 from ..lstm import LstmCell
-from .expressions import Coded, Expression, Result
+from .expressions import CodedForm, Expression, ResultForm
 from .parts import check_coding, core
 
 __all__ = ["Stack"]
@@ -71,7 +71,7 @@ class Stack:
     def _number(self, source: Expression) -> int:
         """Number of the layer that sees ``source``."""
         result, last = core(source), len(self.layers) - 1
-        if isinstance(result, Result):
+        if isinstance(result, ResultForm):
             if result.what != "all" or result.layer < last - 1:
                 raise RefusedNode("its input is not all hidden states of the recurrent node before it")
             return result.layer + 1
@@ -83,12 +83,12 @@ class Stack:
     def _check_below(cell: LstmCell, source: Expression, seen: Coding | None, below: _Layer) -> None:
         """A layer's input must be the hidden states of all directions below."""
         result, hidden = core(source), next(iter(below.cells.values())).hidden
-        assert isinstance(result, Result)
+        assert isinstance(result, ResultForm)
         if len(result.ways) != len(below.cells):
             raise RefusedNode("its input is one direction of the recurrent nodes before it: only both are supported")
         if cell.inputs != below.units:
             raise RefusedNode(f"it takes {cell.inputs} channels, the recurrent nodes before it give {below.units}")
-        while isinstance(source, Coded):
+        while isinstance(source, CodedForm):
             check_coding(source.coding, hidden, "hidden state of the layer before")
             source = source.source
         if seen is not None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...files.onnx_graph import OnnxGraph
 from ..host import FloatDense, Function
-from .expressions import Activated, Affine, Clipped, Coded, Expression, Rectified, Reduced, Result, Stacked
+from .expressions import Activated, AffineForm, Clipped, CodedForm, Expression, Rectified, Reduced, ResultForm, Stacked
 
 __all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "whole", "with_two_logits", "with_zero"]
 
@@ -15,14 +15,14 @@ __all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "wh
 _STATES = ("all", "end", "last", "first", "state", "states")
 
 
-def behind_results(value: Expression, where: str) -> tuple[Result | Stacked, list[Expression]]:
+def behind_results(value: Expression, where: str) -> tuple[ResultForm | Stacked, list[Expression]]:
     """Hidden states, and what follows them, each on the one before.
 
     ``where`` begins the refusal of anything else.
     """
     found: list[Expression] = []
-    while not isinstance(value, (Result, Stacked)):
-        if isinstance(value, Affine):
+    while not isinstance(value, (ResultForm, Stacked)):
+        if isinstance(value, AffineForm):
             if len(value.terms) != 1:
                 raise ValueError(f"node {value.name!r}: one dense layer on one source is supported")
             found.append(value)
@@ -31,9 +31,9 @@ def behind_results(value: Expression, where: str) -> tuple[Result | Stacked, lis
             found.append(value)
             value = value.source
         else:
-            coding = value.coding if isinstance(value, Coded) else value
+            coding = value.coding if isinstance(value, CodedForm) else value
             name = getattr(coding, "name", "")
-            what = "its quantiser" if isinstance(value, Coded) else "what it makes"
+            what = "its quantiser" if isinstance(value, CodedForm) else "what it makes"
             raise ValueError(
                 (f"node {name!r}: {what}" if name else where)
                 + " is not supported behind the recurrent nodes: only dense layers, Relu, Sigmoid, Tanh, Clip, "
@@ -42,19 +42,19 @@ def behind_results(value: Expression, where: str) -> tuple[Result | Stacked, lis
     return value, found[::-1]
 
 
-def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[Result | None, list[Expression]]:
+def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[ResultForm | None, list[Expression]]:
     """The answer of a graph: hidden states, and what follows them.
 
     None: its outputs are states alone. Two answers, and an output that is no answer, are refused.
     """
-    answers: dict[int, tuple[str, Result, list[Expression]]] = {}
+    answers: dict[int, tuple[str, ResultForm, list[Expression]]] = {}
     for name in graph.outputs:
         if name not in values:
             raise ValueError(f"output {name!r} is constant: it must depend on the input")
         source, steps = behind_results(values[name], f"output {name!r}: it")
         if steps and isinstance(source, Stacked):
             raise ValueError(f"output {name!r}: it mixes states of several layers")
-        if isinstance(source, Result) and (steps or source.what not in _STATES):
+        if isinstance(source, ResultForm) and (steps or source.what not in _STATES):
             answers[id(values[name])] = name, source, steps
     if len(answers) > 1:
         names = " and ".join(repr(name) for name, _, _ in answers.values())
@@ -65,23 +65,23 @@ def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[Result |
     return source, steps
 
 
-def whole(source: Result, steps: list[Expression], ways: int) -> tuple[Result, list[Expression]]:
+def whole(source: ResultForm, steps: list[Expression], ways: int) -> tuple[ResultForm, list[Expression]]:
     """One direction of two as both, with weights of 0 for the other."""
     if len(source.ways) == ways or ways != 2:
         return source, steps
     (way,), both = source.ways, replace(source, ways=(0, 1))
-    if steps and isinstance(first := steps[0], Affine):
+    if steps and isinstance(first := steps[0], AffineForm):
         _, codes, scale = first.terms[0]
         rest = steps[1:]
     else:
         codes, scale, rest = np.eye(source.units), np.ones(source.units), steps
-        first = Affine((), np.zeros(source.units), "direction")
+        first = AffineForm((), np.zeros(source.units), "direction")
     parts = [codes, np.zeros_like(codes)]
     wide = np.concatenate(parts if way == 0 else parts[::-1], axis=1)
     return both, [replace(first, terms=((both, wide, scale),)), *rest]
 
 
-def pick_of(source: Result, steps: list[Expression], ways: int) -> str:
+def pick_of(source: ResultForm, steps: list[Expression], ways: int) -> str:
     """Name of the hidden states that reach the answer.
 
     ``ways``: directions of the last layer.
@@ -103,7 +103,7 @@ def steps_of(expressions: Iterable[Expression]) -> list[FloatDense | Function]:
     """Steps of the host; dense layers right behind each other are one."""
     made: list[FloatDense | Function] = []
     for each in expressions:
-        if isinstance(each, Affine):
+        if isinstance(each, AffineForm):
             _, codes, scale = each.terms[0]
             weight, bias = codes * np.asarray(scale, np.float64)[:, None], each.bias
             if made and isinstance(before := made[-1], FloatDense):

@@ -12,11 +12,11 @@ Memories answer at once, except that the last one counts bytes at its ports.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .products import BLOCK, Product
+from .products import BLOCK, ShapedProduct
 
 __all__ = [
     "DATAFLOWS",
-    "Array",
+    "DataflowArray",
     "Riding",
     "exposed_blocks",
     "exposed_output",
@@ -32,7 +32,7 @@ _FORWARD, _BACKWARD = ("base", "h", "hB"), ("dX", "P", "PA", "dA", "dB")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Array:
+class DataflowArray:
     """An array, its shadow columns and its drain.
 
     A multiplier makes a product a cycle.
@@ -77,7 +77,7 @@ class Array:
         return self.load + self.rows + self.columns - 2
 
 
-def exposed_weight(product: Product, array: Array) -> int:
+def exposed_weight(product: ShapedProduct, array: DataflowArray) -> int:
     """Weight-stationary: load, stream, drain, a tile behind another.
 
     SCALE-Sim's law.
@@ -86,7 +86,7 @@ def exposed_weight(product: Product, array: Array) -> int:
     return product.times * (tiles * (2 * array.rows + array.columns + product.m - 2) - 1)
 
 
-def exposed_blocks(product: Product, array: Array) -> int:
+def exposed_blocks(product: ShapedProduct, array: DataflowArray) -> int:
     """The same where a command has no more than a block of rows.
 
     This is the product engine with the operand ``exposed``.
@@ -96,29 +96,29 @@ def exposed_blocks(product: Product, array: Array) -> int:
     return total + (exposed_weight(replace(product, m=rest), array) if rest else 0)
 
 
-def output_without_drain(product: Product, array: Array) -> int:
+def output_without_drain(product: ShapedProduct, array: DataflowArray) -> int:
     """Output-stationary by SCALE-Sim's law: sums leave in no time."""
     tiles = -(-product.m // array.rows) * -(-product.n // array.columns)
     return product.times * (tiles * (array.rows + array.columns + product.k - 2) - 1)
 
 
-def exposed_output(product: Product, array: Array) -> int:
+def exposed_output(product: ShapedProduct, array: DataflowArray) -> int:
     """Output-stationary: sums leave down the columns, a row a cycle."""
     tiles = -(-product.m // array.rows) * -(-product.n // array.columns)
     return output_without_drain(product, array) + product.times * tiles * array.rows
 
 
-def hybrid(product: Product, array: Array) -> int:
+def hybrid(product: ShapedProduct, array: DataflowArray) -> int:
     """The better of both exposed dataflows."""
     return min(exposed_weight(product, array), exposed_output(product, array))
 
 
-def _hidden(product: Product, array: Array) -> int:
+def _hidden(product: ShapedProduct, array: DataflowArray) -> int:
     return product.cycles(array.rows, array.columns)
 
 
 #: Dataflows that make every product on the array, by name.
-DATAFLOWS: Mapping[str, Callable[[Product, Array], int]] = {
+DATAFLOWS: Mapping[str, Callable[[ShapedProduct, DataflowArray], int]] = {
     "exposed WS": exposed_weight,
     "exposed OS": exposed_output,
     "exposed hybrid": hybrid,
@@ -141,17 +141,17 @@ class Riding:
     array: int
     bytes: int
 
-    def utilisation(self, array: Array) -> float:
+    def utilisation(self, array: DataflowArray) -> float:
         """Share of all multipliers' cycles that are multiplications."""
         return self.macs / (self.cycles * array.multipliers)
 
 
-def riding(products: Iterable[Product], array: Array) -> Riding:
+def riding(products: Iterable[ShapedProduct], array: DataflowArray) -> Riding:
     """All layers' products, adapters beside the base's.
 
     A layer without its product with the base has that product's result in memory.
     """
-    layers: dict[str, dict[str, Product]] = {}
+    layers: dict[str, dict[str, ShapedProduct]] = {}
     for each in products:
         layers.setdefault(each.layer, {})[each.part] = each
     macs = cycles = busy = moved = 0
@@ -169,7 +169,7 @@ def riding(products: Iterable[Product], array: Array) -> Riding:
     return Riding(macs, cycles, busy, moved)
 
 
-def _cycles(parts: Mapping[str, Product], array: Array) -> int:
+def _cycles(parts: Mapping[str, ShapedProduct], array: DataflowArray) -> int:
     """Cycles of a layer's products of one direction, loads hidden.
 
     The next layer waits for the results, so filling the array and draining the last sums count once.
@@ -187,12 +187,12 @@ def _cycles(parts: Mapping[str, Product], array: Array) -> int:
     return total
 
 
-def _streamed(product: Product, array: Array) -> int:
+def _streamed(product: ShapedProduct, array: DataflowArray) -> int:
     tiles = -(-product.k // array.rows) * -(-product.n // array.columns)
     return tiles * max(product.m, array.load)
 
 
-def _with_adapter(product: Product, adapted: bool, array: Array) -> int:
+def _with_adapter(product: ShapedProduct, adapted: bool, array: DataflowArray) -> int:
     """A product with the base; the adapter's beside it.
 
     A rank index takes a shadow column for the time of one column of tiles. Indices beyond them are a product of their
@@ -206,7 +206,7 @@ def _with_adapter(product: Product, adapted: bool, array: Array) -> int:
     return max(total, columns * -(-array.columns // array.outputs) * product.m)
 
 
-def _in_panels(tokens: int, features: int, array: Array) -> int:
+def _in_panels(tokens: int, features: int, array: DataflowArray) -> int:
     """A gradient of an adapter: tokens along the rows.
 
     The array is panels of ``rank`` columns; each has the same stationary operand and a share of the features.
@@ -215,7 +215,7 @@ def _in_panels(tokens: int, features: int, array: Array) -> int:
     return -(-tokens // array.rows) * max(-(-features // panels), array.load)
 
 
-def _bytes(parts: Mapping[str, Product], array: Array) -> int:
+def _bytes(parts: Mapping[str, ShapedProduct], array: DataflowArray) -> int:
     """Bytes of a layer's products of one direction.
 
     Codes of a byte; a prompt is resident, and so are adapters' words and what one direction has read. Weights come

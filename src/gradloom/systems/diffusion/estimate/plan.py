@@ -13,7 +13,7 @@ from gradloom.systems.driver import Progress
 from ..operations import Operation, adapted
 from ..requests import DiffusionPlan
 from ..unet import TARGETS, operations
-from .products import Product, backward, forward, narrow_tensors, of_prompt, parameters
+from .products import ShapedProduct, backward, forward, narrow_tensors, of_prompt, parameters
 
 __all__ = ["ARRAY", "memory", "plan", "planned"]
 
@@ -114,11 +114,11 @@ def planned(
     }
 
 
-def _wanted(product: Product, only: str) -> bool:
+def _wanted(product: ShapedProduct, only: str) -> bool:
     return only == "all" or (".attn2.to_" in product.layer)
 
 
-def _row(way: str, product: Product, array: tuple[int, int]) -> dict[str, Any]:
+def _row(way: str, product: ShapedProduct, array: tuple[int, int]) -> dict[str, Any]:
     return {
         "layer": product.layer,
         "way": way,

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from ..operations import Attention, Convolution, Linear, Operation, with_gradients
 from ..unet import PROMPT
 
-__all__ = ["BLOCK", "Product", "backward", "forward", "narrow_tensors", "of_prompt", "parameters"]
+__all__ = ["BLOCK", "ShapedProduct", "backward", "forward", "narrow_tensors", "of_prompt", "parameters"]
 
 #: Rows of a command's stream, as of a tile.
 BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Product:
+class ShapedProduct:
     """``[m, k] · [k, n]``, ``times`` over, for a ``layer``.
 
     ``part``: what it is of the layer. ``frozen``: its second operand is weights that never change. ``stored``: bytes of
@@ -70,7 +70,7 @@ def of_prompt(operation: Operation) -> bool:
     return isinstance(operation, Linear) and operation.i[0].name == PROMPT
 
 
-def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = False) -> Iterator[Product]:
+def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = False) -> Iterator[ShapedProduct]:
     """Products of the forward pass, adapters included, in order.
 
     A convolution is one product of nine times the channels. Attention counts each head of each image.
@@ -86,24 +86,24 @@ def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = Fa
                 inside = each.i[0].features
                 kept = known and of_prompt(each)
                 if not kept:
-                    yield Product(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
+                    yield ShapedProduct(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
                 if each.rank:
-                    yield Product(each.layer, "h", rows, each.rank, inside, stored=1)
+                    yield ShapedProduct(each.layer, "h", rows, each.rank, inside, stored=1)
                     # Two bytes of what it is added to are read, and the sum stored.
                     moved = 2 + stored if kept else 0
-                    yield Product(each.layer, "hB", rows, each.o.features, each.rank, stored=moved)
+                    yield ShapedProduct(each.layer, "hB", rows, each.o.features, each.rank, stored=moved)
             case Convolution():
-                yield Product(
+                yield ShapedProduct(
                     each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True, stored=stored
                 )
             case Attention():
                 q, k, _ = each.i
                 deep, times = q.features // each.heads, batch * each.heads
-                yield Product(each.o.name, "scores", q.rows, k.rows, deep, times)
-                yield Product(each.o.name, "mix", q.rows, deep, k.rows, times, stored=stored)
+                yield ShapedProduct(each.o.name, "scores", q.rows, k.rows, deep, times)
+                yield ShapedProduct(each.o.name, "mix", q.rows, deep, k.rows, times, stored=stored)
 
 
-def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Product]:
+def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[ShapedProduct]:
     """Products of the backward pass that an adapter needs, in order."""
     needed = with_gradients(operations)
     for each in reversed(operations):
@@ -114,32 +114,32 @@ def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Produc
             case Linear():
                 inside, outside = each.i[0].features, each.o.features
                 if wanted:
-                    yield Product(each.layer, "dX", rows, inside, outside, frozen=True)
+                    yield ShapedProduct(each.layer, "dX", rows, inside, outside, frozen=True)
                 if each.rank:
-                    yield Product(each.layer, "P", rows, each.rank, outside, stored=1)
+                    yield ShapedProduct(each.layer, "P", rows, each.rank, outside, stored=1)
                     if wanted:
-                        yield Product(each.layer, "PA", rows, inside, each.rank, stored=0)
+                        yield ShapedProduct(each.layer, "PA", rows, inside, each.rank, stored=0)
                     # Turned: the input streams and P is kept, which has the fewer columns.
-                    yield Product(each.layer, "dA", inside, each.rank, rows)
-                    yield Product(each.layer, "dB", outside, each.rank, rows)
+                    yield ShapedProduct(each.layer, "dA", inside, each.rank, rows)
+                    yield ShapedProduct(each.layer, "dB", outside, each.rank, rows)
             case Convolution() if wanted:
                 # Of stride 2 too: zeros between the rows are addresses, and no products.
-                yield Product(each.layer, "dX", rows, 9 * each.i[0].features, each.o.features, frozen=True)
+                yield ShapedProduct(each.layer, "dX", rows, 9 * each.i[0].features, each.o.features, frozen=True)
             case Attention():
                 yield from _attention(each, needed, batch * each.heads)
 
 
-def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[Product]:
+def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[ShapedProduct]:
     q, k, v = each.i
     deep, name = q.features // each.heads, each.o.name
     if v.name in needed:
-        yield Product(name, "dV", k.rows, deep, q.rows, times, stored=1)
+        yield ShapedProduct(name, "dV", k.rows, deep, q.rows, times, stored=1)
     if q.name in needed or k.name in needed:
-        yield Product(name, "dProbabilities", q.rows, k.rows, deep, times)
+        yield ShapedProduct(name, "dProbabilities", q.rows, k.rows, deep, times)
     if q.name in needed:
-        yield Product(name, "dQ", q.rows, deep, k.rows, times, stored=1)
+        yield ShapedProduct(name, "dQ", q.rows, deep, k.rows, times, stored=1)
     if k.name in needed:
-        yield Product(name, "dK", k.rows, deep, q.rows, times, stored=1)
+        yield ShapedProduct(name, "dK", k.rows, deep, q.rows, times, stored=1)
 
 
 def parameters(operations: Iterable[Operation]) -> Mapping[str, int]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from gradloom.rtl.formats.tile_records import BEAT
 
-from .jobs import Job
+from .jobs import TileJob
 from .layout import Tiled, Tiles
-from .order import Task
+from .order import OrderedTask
 from .pace import cycles
 
-__all__ = ["RESULTS", "Block", "Build", "Draft", "Hold", "Sketch", "Term", "Value"]
+__all__ = ["RESULTS", "Block", "Build", "Draft", "Hold", "Sketch", "Term", "DraftValue"]
 
 #: Result slots of an engine.
 RESULTS = 4
@@ -19,7 +19,7 @@ _CHAIN = -1
 
 
 @dataclass(eq=False)
-class Value(Tiled):
+class DraftValue(Tiled):
     """``count`` matrices, and where their codes lie by width."""
 
     name: str
@@ -57,9 +57,9 @@ class Term:
 
 
 #: First slot of a job's block at a port.
-Hold = Callable[[Job, str, Block], int]
+Hold = Callable[[TileJob, str, Block], int]
 #: Fills a job, given its first result slot.
-Build = Callable[[Job, int, Hold], None]
+Build = Callable[[TileJob, int, Hold], None]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Sketch:
     """
 
     draft: Draft
-    job: Job
+    job: TileJob
     blocks: list[tuple[str, Block]]
 
     @classmethod
@@ -87,15 +87,15 @@ class Sketch:
         """What a draft reads and writes, when widths are known."""
         blocks: dict[tuple[str, Block], None] = {}
 
-        def hold(job: Job, port: str, block: Block) -> int:
+        def hold(job: TileJob, port: str, block: Block) -> int:
             blocks[port, block] = None
             return 0
 
-        job = Job(draft.engine)
+        job = TileJob(draft.engine)
         draft.build(job, 0, hold)
         return cls(draft, job, list(blocks))
 
-    def task(self) -> Task:
+    def task(self) -> OrderedTask:
         """The same for the order of jobs."""
         job, reads = self.job, dict[tuple[str, int], int]()
         for port, block in self.blocks:
@@ -108,4 +108,4 @@ class Sketch:
         if job.chained:
             # As if each wrote a record of no beats.
             writes[_CHAIN] = 0
-        return Task(job.engine, reads, writes, work)
+        return OrderedTask(job.engine, reads, writes, work)

@@ -22,9 +22,9 @@ from typing import Any
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.formats.tile_records import BEAT, TileArgument
 
-from .pace import Command, cycles, paced
+from .pace import PacedCommand, cycles, paced
 
-__all__ = ["Job", "Load", "Store", "Token", "write"]
+__all__ = ["TileJob", "LoadJob", "StoreJob", "Token", "write"]
 
 
 class Token(IntEnum):
@@ -46,7 +46,7 @@ class Token(IntEnum):
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadJob:
     """``size`` bytes from ``offset`` on to a port.
 
     ``slots`` are filled, with a record each. ``after``: first bytes of the STOREs that it reads, where it has no slots.
@@ -68,7 +68,7 @@ class Load:
 
 
 @dataclass(eq=False)
-class Store:
+class StoreJob:
     """Bytes from a port to ``offset``; ``slot`` is the result slot.
 
     ``to``: engine and load port that take the record, with ``to_arg``; with ``only`` memory does not.
@@ -85,7 +85,7 @@ class Store:
 
 
 @dataclass
-class Job:
+class TileJob:
     """Work of one engine.
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
@@ -94,16 +94,16 @@ class Job:
     """
 
     engine: str
-    loads: list[Load] = field(default_factory=list)
+    loads: list[LoadJob] = field(default_factory=list)
     commands: list[tuple[int, dict[str, int]]] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
+    stores: list[StoreJob] = field(default_factory=list)
     uses: set[tuple[str, int]] = field(default_factory=set)
     streams: bool = False
     waits: bool = True
     chained: bool = False
 
 
-def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
+def write(program: PlacedProgram, jobs: Sequence[TileJob]) -> None:
     """Commands of jobs with their tokens."""
     commands = paced(_linked(program, jobs))
     waits, posts = _tokens(commands)
@@ -111,15 +111,15 @@ def write(program: PlacedProgram, jobs: Sequence[Job]) -> None:
         each.add(waits[each], posts[each])
 
 
-def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
+def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedCommand]:
     """Commands in the order of the jobs, and what each must wait for."""
-    made: list[Command] = []
+    made: list[PacedCommand] = []
     #: What wrote and read a record; what fills a slot, and has read it; what has emptied one of results.
-    written: dict[int, Command] = {}
-    read: dict[int, list[Command]] = defaultdict(list)
-    filled: dict[tuple[str, str, int], Command] = {}
-    used: dict[tuple[str, str, int], list[Command]] = defaultdict(list)
-    left: dict[tuple[str, int], list[Command]] = defaultdict(list)
+    written: dict[int, PacedCommand] = {}
+    read: dict[int, list[PacedCommand]] = defaultdict(list)
+    filled: dict[tuple[str, str, int], PacedCommand] = {}
+    used: dict[tuple[str, str, int], list[PacedCommand]] = defaultdict(list)
+    left: dict[tuple[str, int], list[PacedCommand]] = defaultdict(list)
     for job in jobs:
         loads = [_load(program, job.engine, each) for each in job.loads]
         commands = [_command(program, job.engine, *each) for each in job.commands]
@@ -156,14 +156,16 @@ def _linked(program: PlacedProgram, jobs: Sequence[Job]) -> list[Command]:
     return made
 
 
-def _tokens(commands: Sequence[Command]) -> tuple[dict[Command, list[Token]], dict[Command, list[Token]]]:
+def _tokens(
+    commands: Sequence[PacedCommand],
+) -> tuple[dict[PacedCommand, list[Token]], dict[PacedCommand, list[Token]]]:
     """What commands wait for, and what they post."""
     place = {each: n for n, each in enumerate(commands)}
-    waits: dict[Command, list[Token]] = {each: [] for each in commands}
-    posts: dict[Command, list[Token]] = {each: [] for each in commands}
+    waits: dict[PacedCommand, list[Token]] = {each: [] for each in commands}
+    posts: dict[PacedCommand, list[Token]] = {each: [] for each in commands}
     covered: dict[Token, int] = {}
     for each in commands:
-        last: dict[str, Command] = {}
+        last: dict[str, PacedCommand] = {}
         for other in each.after:
             if other.queue not in last or place[last[other.queue]] < place[other]:
                 last[other.queue] = other
@@ -176,27 +178,27 @@ def _tokens(commands: Sequence[Command]) -> tuple[dict[Command, list[Token]], di
     return waits, posts
 
 
-def _load(program: PlacedProgram, engine: str, load: Load) -> Command:
+def _load(program: PlacedProgram, engine: str, load: LoadJob) -> PacedCommand:
     place = Place(load.offset, (load.size // 4,))
 
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         program.load(place, engine, load.port, arg=load.arg, wait=wait, post=post)
 
-    return Command("load", load.size // BEAT, add)
+    return PacedCommand("load", load.size // BEAT, add)
 
 
-def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[str, int]) -> Command:
+def _command(program: PlacedProgram, engine: str, opcode: int, operands: dict[str, int]) -> PacedCommand:
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         program.do(engine, opcode, wait=wait, post=post, **operands)
 
-    return Command(engine, cycles(engine, opcode, operands), add)
+    return PacedCommand(engine, cycles(engine, opcode, operands), add)
 
 
-def _store(program: PlacedProgram, engine: str, store: Store) -> Command:
+def _store(program: PlacedProgram, engine: str, store: StoreJob) -> PacedCommand:
     place = Place(store.offset, (store.size // 4,))
 
     def add(wait: Sequence[int], post: Sequence[int]) -> None:
         more: dict[str, Any] = {"to": store.to, "to_arg": store.to_arg, "only": store.only}
         program.store(place, engine, store.port, arg=store.arg, wait=wait, post=post, **more)
 
-    return Command("store", store.size // BEAT, add)
+    return PacedCommand("store", store.size // BEAT, add)

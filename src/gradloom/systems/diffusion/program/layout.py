@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import EDGE, Coded
+from gradloom.rtl.formats.tile_codes import EDGE, TileCoded
 from gradloom.rtl.formats.tile_records import TileRecord
 
-__all__ = ["Tiled", "Tiles", "Words"]
+__all__ = ["Tiled", "Tiles", "LayoutWords"]
 
 
 class Tiled:
@@ -71,7 +71,7 @@ class Tiles(Tiled):
     def _parts(self) -> Iterator[tuple[int, int, int]]:
         return ((n, i, j) for n in range(self.count) for i in range(self.high) for j in range(self.wide))
 
-    def pack(self, x: Coded) -> bytes:
+    def pack(self, x: TileCoded) -> bytes:
         """Bytes of codes ``[rows, features]`` or ``[count, rows, features]``."""
         codes = x.codes.reshape(self.count, self.rows, self.features).astype(np.int64)
         exponents = x.exponents.reshape(self.count, self.high, self.wide)
@@ -80,7 +80,7 @@ class Tiles(Tiled):
             for n, i, j in self._parts()
         )
 
-    def unpack(self, content: bytes) -> Coded:
+    def unpack(self, content: bytes) -> TileCoded:
         """Codes ``[rows, features]``, or ``[count, rows, features]`` of several."""
         codes = np.zeros((self.count, self.rows, self.features))
         exponents = np.zeros((self.count, self.high, self.wide), np.int64)
@@ -88,11 +88,11 @@ class Tiles(Tiled):
         for number, (n, i, j) in enumerate(self._parts()):
             part, exponents[n, i, j] = self.record.unpack(content[number * size : (number + 1) * size])
             codes[n, EDGE * i : EDGE * (i + 1), EDGE * j : EDGE * (j + 1)] = part
-        return Coded(codes, exponents) if self.count > 1 else Coded(codes[0], exponents[0])
+        return TileCoded(codes, exponents) if self.count > 1 else TileCoded(codes[0], exponents[0])
 
 
 @dataclass(frozen=True)
-class Words:
+class LayoutWords:
     """Masters and moments of an adapter's matrix.
 
     They have the order of the codes of its gradient's records. ``words``, ``moments``: their first bytes. A row of a

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Task", "ordered"]
+__all__ = ["OrderedTask", "ordered"]
 
 #: Starts that count as the same; cycles by which LOAD is ahead of an engine; gaps that no record fits in.
 _SAME, _AHEAD, _LEAST = 50, 2000, 64
@@ -20,7 +20,7 @@ _LATENCY, _BESIDES = 40, 16
 
 
 @dataclass(frozen=True)
-class Task:
+class OrderedTask:
     """A job by what it reads and writes: beats of each record.
 
     ``reads``: by port and offset; ``writes``: by offset. ``work``: cycles of its engine.
@@ -32,7 +32,7 @@ class Task:
     work: int
 
 
-def ordered(tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> list[int]:
+def ordered(tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]]) -> list[int]:
     """Numbers of tasks in their order.
 
     A task stays behind those in front of it in ``tasks`` that write what it reads or writes, or read what it writes.
@@ -79,7 +79,7 @@ class _Unit:
 class _Schedule:
     """Tasks that are in order so far, and the cycles in which they end."""
 
-    def __init__(self, tasks: Sequence[Task], results: int, room: Mapping[str, Mapping[str, int]]) -> None:
+    def __init__(self, tasks: Sequence[OrderedTask], results: int, room: Mapping[str, Mapping[str, int]]) -> None:
         self.tasks, self.room = tasks, room
         before = _before(tasks)
         self.after: list[list[int]] = [[] for _ in tasks]
@@ -167,7 +167,7 @@ class _Schedule:
                 del held[next(iter(held))]
 
 
-def _before(tasks: Sequence[Task]) -> list[set[int]]:
+def _before(tasks: Sequence[OrderedTask]) -> list[set[int]]:
     """Of each task, those that must be in front of it."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}

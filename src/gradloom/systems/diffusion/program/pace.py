@@ -16,7 +16,7 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.product import ProductOpcode
 
-__all__ = ["Command", "cycles", "paced"]
+__all__ = ["PacedCommand", "cycles", "paced"]
 
 #: Cycles from a command's end to a start that waits for it.
 _LATENCY = 20
@@ -37,7 +37,7 @@ _READINGS: dict[tuple[str, int], int] = {
 
 
 @dataclass(eq=False)
-class Command:
+class PacedCommand:
     """A command of a program.
 
     ``queue``: ``load``, ``store`` or an engine. ``add`` writes it, with tokens that it takes and posts. ``after``: what
@@ -48,9 +48,9 @@ class Command:
     queue: str
     cycles: int
     add: Callable[[Sequence[int], Sequence[int]], None]
-    after: list["Command"] = field(default_factory=list)
-    beside: list["Command"] = field(default_factory=list)
-    then: list["Command"] = field(default_factory=list)
+    after: list["PacedCommand"] = field(default_factory=list)
+    beside: list["PacedCommand"] = field(default_factory=list)
+    then: list["PacedCommand"] = field(default_factory=list)
     start: int = -1
     done: int = -1
 
@@ -58,24 +58,24 @@ class Command:
 class _Queues:
     """Commands that have started, and those that may be next."""
 
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[PacedCommand]) -> None:
         #: Cycle from which each queue is free.
         self.free: dict[str, int] = dict.fromkeys((each.queue for each in commands), 0)
         taken = {id(other) for each in commands for other in (*each.beside, *each.then)}
-        self.left: dict[str, deque[Command]] = {name: deque() for name in self.free}
+        self.left: dict[str, deque[PacedCommand]] = {name: deque() for name in self.free}
         for each in commands:
             if id(each) not in taken:
                 self.left[each.queue].append(each)
-        self.made: list[Command] = []
+        self.made: list[PacedCommand] = []
 
-    def next(self) -> Command | None:
+    def next(self) -> PacedCommand | None:
         """The one that starts first."""
         found = [each for name in self.left if (each := self._first(name)) is not None]
         return min(found, default=(0, None), key=lambda each: each[0])[1]
 
-    def _first(self, name: str) -> tuple[int, Command] | None:
+    def _first(self, name: str) -> tuple[int, PacedCommand] | None:
         """The next of a queue, and its start."""
-        best: tuple[int, Command] | None = None
+        best: tuple[int, PacedCommand] | None = None
         for each in self._candidates(name):
             start = self.start(each)
             if start is not None and (best is None or start < best[0] - _SAME):
@@ -84,10 +84,10 @@ class _Queues:
                     break
         return best
 
-    def _candidates(self, name: str) -> Iterator[Command]:
+    def _candidates(self, name: str) -> Iterator[PacedCommand]:
         return islice(self.left[name], _WINDOWS.get(name, _AHEAD))
 
-    def start(self, each: Command) -> int | None:
+    def start(self, each: PacedCommand) -> int | None:
         """When it could; None where something must start before it."""
         start = 0
         for one in (each, *each.beside):
@@ -98,7 +98,7 @@ class _Queues:
                 start = max(start, other.done + _LATENCY)
         return start - _PATIENCE if each.beside else start
 
-    def take(self, each: Command) -> None:
+    def take(self, each: PacedCommand) -> None:
         """It is the next of its queue."""
         start = self.start(each)
         assert start is not None
@@ -117,7 +117,7 @@ class _Queues:
             self.made.append(one)
 
 
-def paced(commands: Sequence[Command]) -> list[Command]:
+def paced(commands: Sequence[PacedCommand]) -> list[PacedCommand]:
     """Commands by their starts; ``commands``: in the order of the jobs."""
     queues = _Queues(commands)
     while (each := queues.next()) is not None:

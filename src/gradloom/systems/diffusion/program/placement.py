@@ -14,7 +14,7 @@ from gradloom.rtl.formats.tile_records import tile_argument
 from gradloom.rtl.shell.engines import LoadPort
 
 from .drafts import RESULTS, Block, Sketch
-from .jobs import Job, Load, Store
+from .jobs import LoadJob, StoreJob, TileJob
 from .slots import Full, Slots
 
 __all__ = ["Placement"]
@@ -71,9 +71,9 @@ class Placement:
         self.turns.clear()
         self.results: Counter[str] = Counter()
         #: STOREs, as far as they are known, that fill a block of slots.
-        self.kept: dict[tuple[Port, tuple[int, ...]], list[Store]] = {}
+        self.kept: dict[tuple[Port, tuple[int, ...]], list[StoreJob]] = {}
 
-    def jobs(self, shown: Collection[int]) -> list[Job]:
+    def jobs(self, shown: Collection[int]) -> list[TileJob]:
         """All jobs; records ``shown`` go to memory in any case."""
         made = []
         for place, each in enumerate(self.sketches):
@@ -88,7 +88,7 @@ class Placement:
                 store.only = store.to is not None and store.offset not in loaded and store.offset not in shown
         return made
 
-    def _placed(self, sketch: Sketch) -> Job:
+    def _placed(self, sketch: Sketch) -> TileJob:
         """The job, with slots."""
         engine = sketch.draft.engine
         own = {name: slots for (of, name), slots in self.slots.items() if of == engine}
@@ -112,12 +112,12 @@ class Placement:
         self.turns[engine] += 1
         return job
 
-    def _built(self, sketch: Sketch) -> Job:
-        job = Job(sketch.draft.engine)
+    def _built(self, sketch: Sketch) -> TileJob:
+        job = TileJob(sketch.draft.engine)
         sketch.draft.build(job, self.results[job.engine], self._hold)
         return job
 
-    def _hold(self, job: Job, name: str, block: Block) -> int:
+    def _hold(self, job: TileJob, name: str, block: Block) -> int:
         """First slot of a block; what is not there is loaded."""
         port = (job.engine, name)
         slots = self.slots[port]
@@ -136,18 +136,18 @@ class Placement:
             for begin, number in _runs(block, there):
                 offset, size = block.offsets[begin], block.tiles.record.size * number
                 taken = tuple(range(first + begin, first + begin + number))
-                job.loads.append(Load(name, offset, size, tile_argument(taken[0], rows, features), taken))
+                job.loads.append(LoadJob(name, offset, size, tile_argument(taken[0], rows, features), taken))
         job.uses |= used
         return first
 
-    def _next(self, place: int, store: Store) -> int:
+    def _next(self, place: int, store: StoreJob) -> int:
         """The job that reads a record next."""
         readers = self.readers[store.offset]
         while readers and readers[0].place <= place:
             readers.popleft()
         return readers[0].place if readers else len(self.sketches)
 
-    def _forward(self, store: Store) -> None:
+    def _forward(self, store: StoreJob) -> None:
         """Sends a record to the slot of the job that reads it next."""
         readers = self.readers[store.offset]
         if not readers or readers[0].port not in self.takers:

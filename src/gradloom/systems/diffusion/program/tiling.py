@@ -1,6 +1,6 @@
 """Jobs that make tensors of tiles of other tensors.
 
-A tensor is a :class:`Value`: it is stored as codes of 8 bits, of 16, or both, as other jobs read it. So jobs are
+A tensor is a :class:`DraftValue`: it is stored as codes of 8 bits, of 16, or both, as other jobs read it. So jobs are
 collected first. When all are known they are put in order, and only then get slots and LOADs.
 """
 
@@ -15,8 +15,8 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import WIDE
 from gradloom.rtl.formats.tile_records import tile_argument
 
-from .drafts import RESULTS, Block, Build, Draft, Hold, Sketch, Term, Value
-from .jobs import Job, Store, write
+from .drafts import RESULTS, Block, Build, Draft, DraftValue, Hold, Sketch, Term
+from .jobs import StoreJob, TileJob, write
 from .layout import Tiles
 from .order import ordered
 from .placement import Placement
@@ -37,7 +37,7 @@ class Tiler:
         self.config = config
         self.program = PlacedProgram(config)
         self.drafts: list[Draft] = []
-        self.values: list[Value] = []
+        self.values: list[DraftValue] = []
         #: Records that the host reads.
         self.shown: set[int] = set()
         self.ports = {
@@ -63,14 +63,14 @@ class Tiler:
         made = Tiles(0, count, rows, features, bits)
         return replace(made, offset=self.room(made.size))
 
-    def value(self, name: str, rows: int, features: int, count: int = 1) -> Value:
+    def value(self, name: str, rows: int, features: int, count: int = 1) -> DraftValue:
         """A tensor that jobs will make, or the host."""
         Tiles.check(name, rows, features)
-        made = Value(name, count, rows, features)
+        made = DraftValue(name, count, rows, features)
         self.values.append(made)
         return made
 
-    def read(self, value: Value, bits: int) -> Tiles:
+    def read(self, value: DraftValue, bits: int) -> Tiles:
         """Codes of a tensor, in a width that it is stored in from now on."""
         if bits not in value.places:
             value.places[bits] = self.tiles(value.count, value.rows, value.features, bits)
@@ -86,20 +86,20 @@ class Tiler:
         """A job; ``results``: slots of them."""
         self.drafts.append(Draft(engine, build, results))
 
-    def _job(self, engine: str, build: Build, value: Value, at: Sequence[tuple[int, ...]]) -> None:
+    def _job(self, engine: str, build: Build, value: DraftValue, at: Sequence[tuple[int, ...]]) -> None:
         """A job that makes the tiles ``at`` of a tensor, a result slot each."""
 
-        def stored(job: Job, first: int, hold: Hold) -> None:
+        def stored(job: TileJob, first: int, hold: Hold) -> None:
             build(job, first, hold)
             for number, place in enumerate(at):
                 slot = (first + number) % RESULTS
                 for bits, tiles in sorted(value.places.items()):
                     arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
-                    job.stores.append(Store("o", tiles.at(*place), tiles.record.size, arg, slot))
+                    job.stores.append(StoreJob("o", tiles.at(*place), tiles.record.size, arg, slot))
 
         self.add(engine, stored, len(at))
 
-    def write(self) -> list[Job]:
+    def write(self) -> list[TileJob]:
         """The program of all jobs, which are returned in its order."""
         sketches = [Sketch.of(each) for each in self.drafts]
         # Not all slots: blocks that are held do not fit without gaps.
@@ -116,7 +116,7 @@ class Tiler:
 
     def product(
         self,
-        value: Value,
+        value: DraftValue,
         at: tuple[int, ...],
         terms: Sequence[Term],
         *,
@@ -130,7 +130,7 @@ class Tiler:
         rows, columns = value.tile
         whole = {"rows": rows - 1, "columns": columns - 1}
 
-        def build(job: Job, slot: int, hold: Hold) -> None:
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
             held = [
                 whole
                 | {
@@ -161,7 +161,7 @@ class Tiler:
 
     def element(
         self,
-        value: Value,
+        value: DraftValue,
         at: tuple[int, ...],
         opcode: ElementOpcode,
         blocks: dict[str, Block],
@@ -170,7 +170,7 @@ class Tiler:
         """A tile of an operation, in one command or several of some rows each."""
         rows, features = value.tile
 
-        def build(job: Job, slot: int, hold: Hold) -> None:
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
             held = {port: hold(job, port, block) for port, block in blocks.items()}
             for n, part in enumerate(parts):
                 given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": int(n == 0)} | held | part
@@ -182,7 +182,7 @@ class Tiler:
 
     def norm(
         self,
-        value: Value,
+        value: DraftValue,
         at: Sequence[tuple[int, ...]],
         blocks: dict[str, Block],
         commands: Callable[[dict[str, int], int], Iterable[tuple[NormOpcode, dict[str, int]]]],
@@ -193,7 +193,7 @@ class Tiler:
         the first result slot.
         """
 
-        def build(job: Job, slot: int, hold: Hold) -> None:
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
             ports = {"bias": "gain"}
             held = {name: hold(job, ports.get(name, name), block) for name, block in blocks.items()}
             job.commands += commands(held, slot)

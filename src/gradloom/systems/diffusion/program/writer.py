@@ -35,12 +35,12 @@ from ..operations import (
     with_gradients,
 )
 from ..unet import RESULT, inputs_of
-from .drafts import Block, Hold, Term, Value
-from .jobs import Job, Load, Store
-from .layout import Tiles, Words
+from .drafts import Block, DraftValue, Hold, Term
+from .jobs import LoadJob, StoreJob, TileJob
+from .layout import LayoutWords, Tiles
 from .tiling import Tiler
 
-__all__ = ["Adapted", "Step", "lower", "matrix"]
+__all__ = ["Adapted", "DiffusionStep", "lower", "matrix"]
 
 #: Codes have the upper bits of a gradient's word of 24.
 _GRADIENT = 24 - WIDE
@@ -55,12 +55,12 @@ class Adapted:
 
     codes: Tiles
     gradient: Tiles
-    words: Words
+    words: LayoutWords
     fraction: int
 
 
 @dataclass(frozen=True)
-class Step:
+class DiffusionStep:
     """A program of one step and its places.
 
     ``inputs``: of the host, by name: ``noise`` in 16 bits, others in 8. ``error``: predicted noise less noise, 16 bits.
@@ -72,7 +72,7 @@ class Step:
     inputs: dict[str, Tiles]
     error: Tiles
     adapted: dict[tuple[str, str], Adapted]
-    values: list[Value]
+    values: list[DraftValue]
     updates: list[tuple[int, int]]
     rule: AdamW
 
@@ -135,7 +135,7 @@ def lower(
     fractions: Mapping[tuple[str, str], int],
     rule: AdamW,
     whole: bool = False,
-) -> Step:
+) -> DiffusionStep:
     """The program of a step of ``images`` images.
 
     ``fractions``: fraction bits of masters by layer and part, ``a`` or ``b``. ``whole``: all tensors go to memory, so
@@ -159,12 +159,12 @@ class _Writer:
         self.tiler, self.operations, self.weights, self.images = tiler, operations, weights, images
         self.fractions, self.rule = fractions, rule
         self.needed = with_gradients(operations)
-        self.found: dict[str, Value] = {}
+        self.found: dict[str, DraftValue] = {}
         self.frozen: dict[str, Tiles] = {}
         self.adapted: dict[tuple[str, str], Adapted] = {}
         self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
 
-    def write(self, whole: bool) -> Step:
+    def write(self, whole: bool) -> DiffusionStep:
         """Everything."""
         self._place()
         inputs = self._inputs()
@@ -184,7 +184,7 @@ class _Writer:
             if each.opcode == UpdateOpcode.ADAMW_CODES and each.engine.name == "update"
         ]
         written = [fractions[job.stores[-1].offset] for job in jobs if job.engine == "update"]
-        return Step(
+        return DiffusionStep(
             program=self.tiler.program,
             inputs=inputs,
             error=made,
@@ -216,8 +216,8 @@ class _Writer:
             for part, shape in (("a", (each.rank, each.i[0].features)), ("b", (each.o.features, each.rank))):
                 gradient = self.tiler.value(f"{each.layer}.{part}.gradient", *shape)
                 tiles = self.tiler.read(gradient, WIDE)
-                sizes = Words(0, 0, tiles)
-                words = Words(self.tiler.room(sizes.size), self.tiler.room(2 * sizes.size), tiles)
+                sizes = LayoutWords(0, 0, tiles)
+                words = LayoutWords(self.tiler.room(sizes.size), self.tiler.room(2 * sizes.size), tiles)
                 codes = self.tiler.tiles(1, *shape, NARROW)
                 self.adapted[each.layer, part] = Adapted(codes, tiles, words, self.fractions[each.layer, part])
                 self.found[f"{each.layer}.{part}"] = gradient
@@ -231,7 +231,7 @@ class _Writer:
         noise = self.found["noise"] = self.tiler.value("noise", self.images * last.rows, last.features)
         return made | {"noise": self.tiler.read(noise, WIDE)}
 
-    def _made(self, each: Operation) -> Value:
+    def _made(self, each: Operation) -> DraftValue:
         value = self.tiler.value(each.o.name, self.images * each.o.rows, each.o.features)
         self.found[each.o.name] = value
         return value
@@ -267,7 +267,7 @@ class _Writer:
             case _:
                 raise TypeError(f"{type(each).__name__} has no jobs")
 
-    def _linear(self, each: Linear, x: Value) -> None:
+    def _linear(self, each: Linear, x: DraftValue) -> None:
         pairs = [(x, self.frozen[f"{each.layer}.weight"], False)]
         if each.rank:
             h = self.tiler.value(f"{each.layer}.hidden", x.rows, each.rank)
@@ -278,8 +278,8 @@ class _Writer:
 
     def _matrix(
         self,
-        made: Value,
-        pairs: Sequence[tuple[Value, Tiles, bool]],
+        made: DraftValue,
+        pairs: Sequence[tuple[DraftValue, Tiles, bool]],
         bias: Tiles | None = None,
         *,
         turned: bool = False,
@@ -293,7 +293,7 @@ class _Writer:
                 terms = [self._term(x, kept, i, j, turn, turned) for x, kept, turn in pairs]
                 self.tiler.product(made, (i, j), terms, bias=None if bias is None else Block.of(bias, [(0, j)]))
 
-    def _term(self, x: Value, kept: Tiles, i: int, j: int, turn: bool, turned: bool) -> Term:
+    def _term(self, x: DraftValue, kept: Tiles, i: int, j: int, turn: bool, turned: bool) -> Term:
         tiles = self.tiler.read(x, NARROW)
         inner, deep = (x.rows, x.high) if turned else (x.features, x.wide)
         return Term(
@@ -302,7 +302,7 @@ class _Writer:
             {"tiles": deep - 1, "k_to": (inner - 1) % EDGE, "w_turn": int(turn), "x_turn": int(turned)},
         )
 
-    def _convolution(self, each: Convolution, x: Value, made: Value, *, back: bool) -> None:
+    def _convolution(self, each: Convolution, x: DraftValue, made: DraftValue, *, back: bool) -> None:
         """Nine products by address, of the gradient if ``back``."""
         tiles, kept = self.tiler.read(x, NARROW), self.frozen[f"{each.layer}.weight"]
         bias = None if back else self.frozen.get(f"{each.layer}.bias")
@@ -354,23 +354,29 @@ class _Writer:
                 ]
                 self.tiler.product(made, (i, j), terms, bias=None if bias is None else Block.of(bias, [(0, j)]))
 
-    def _elements(self, made: Value, opcode: ElementOpcode, operands: Mapping[str, Value], **more: int) -> None:
+    def _elements(
+        self, made: DraftValue, opcode: ElementOpcode, operands: Mapping[str, DraftValue], **more: int
+    ) -> None:
         """An operation of tensors of one shape."""
         for i, j in _tiles(made):
             blocks = {port: self._wide(value, i, j) for port, value in operands.items()}
             self.tiler.element(made, (i, j), opcode, blocks, [more])
 
     def _gated(
-        self, made: Value, at: tuple[int, int], opcode: ElementOpcode, operands: Mapping[str, tuple[Value, int]]
+        self,
+        made: DraftValue,
+        at: tuple[int, int],
+        opcode: ElementOpcode,
+        operands: Mapping[str, tuple[DraftValue, int]],
     ) -> None:
         """A tile of a gated unit, from columns of its operands."""
         i = at[0]
         self.tiler.element(made, at, opcode, {port: self._wide(value, i, j) for port, (value, j) in operands.items()})
 
-    def _wide(self, value: Value, *at: int) -> Block:
+    def _wide(self, value: DraftValue, *at: int) -> Block:
         return Block.of(self.tiler.read(value, WIDE), [at])
 
-    def _shift(self, made: Value, x: Value, row: Value) -> None:
+    def _shift(self, made: DraftValue, x: DraftValue, row: DraftValue) -> None:
         rows = made.rows // self.images
         for i, j in _tiles(made):
             blocks = {"a": self._wide(x, i, j), "b": self._wide(row, 0, j)}
@@ -381,7 +387,7 @@ class _Writer:
             ]
             self.tiler.element(made, (i, j), ElementOpcode.ADD, blocks, parts)
 
-    def _join(self, made: Value, parts: Sequence[tuple[Value, int, int]]) -> None:
+    def _join(self, made: DraftValue, parts: Sequence[tuple[DraftValue, int, int]]) -> None:
         """Columns of tensors side by side: first column and count of each."""
         pieces = list(_pieces(made, parts))
         for i in range(made.high):
@@ -393,7 +399,7 @@ class _Writer:
                 self.tiler.element(made, (i, j), ElementOpcode.JOIN, blocks, [more])
 
     def _norm(
-        self, each: GroupNorm | LayerNorm, made: Value, operands: Mapping[str, Value], *opcodes: NormOpcode
+        self, each: GroupNorm | LayerNorm, made: DraftValue, operands: Mapping[str, DraftValue], *opcodes: NormOpcode
     ) -> None:
         """Statistics and results of ``a``; with ``b``, of its gradient."""
         mantissa, exponent = constant(each.eps, EPS)
@@ -430,7 +436,7 @@ class _Writer:
 
     def _normed(
         self,
-        made: Value,
+        made: DraftValue,
         at: Sequence[tuple[int, int]],
         blocks: dict[str, Block],
         whole: dict[str, int],
@@ -465,7 +471,7 @@ class _Writer:
 
     # -- attention -----------------------------------------------------------------------------------------------
 
-    def _attention(self, each: Attention, q: Value, k: Value, v: Value) -> None:
+    def _attention(self, each: Attention, q: DraftValue, k: DraftValue, v: DraftValue) -> None:
         scores = self._matrices(each, "scores", q, k)
         self._scored(each, scores, q, k)
         p = self.found[f"{each.o.name}.probabilities"] = self._matrices(each, "probabilities", q, k)
@@ -473,7 +479,7 @@ class _Writer:
         self._soft(p, {"a": scores}, NormOpcode.SOFTMAX, constant(factor * np.log2(np.e)))
         self._mixed(each, self._made(each), p, v, False)
 
-    def _matrices(self, each: Attention, name: str, q: Value, k: Value) -> Value:
+    def _matrices(self, each: Attention, name: str, q: DraftValue, k: DraftValue) -> DraftValue:
         return self.tiler.value(f"{each.o.name}.{name}", q.rows, k.rows // self.images, each.heads)
 
     def _images(self, i: int, rows: int) -> list[int]:
@@ -489,7 +495,7 @@ class _Writer:
                 raise ValueError(f"{each.o.name}: {t.rows} rows of an image must divide {EDGE}")
         return deep
 
-    def _scored(self, each: Attention, made: Value, x: Value, y: Value) -> None:
+    def _scored(self, each: Attention, made: DraftValue, x: DraftValue, y: DraftValue) -> None:
         """Products of rows with rows, of each image and head."""
         deep = self._check_heads(each)
         rows, keys = x.rows // self.images, y.rows // self.images
@@ -516,7 +522,7 @@ class _Writer:
                 ]
                 self.tiler.product(made, (i, 0, head), terms, apart=True)
 
-    def _mixed(self, each: Attention, made: Value, p: Value, y: Value, turned: bool) -> None:
+    def _mixed(self, each: Attention, made: DraftValue, p: DraftValue, y: DraftValue, turned: bool) -> None:
         """Products of matrices of heads with features of heads.
 
         ``turned``: of their columns, summed over their rows.
@@ -545,7 +551,9 @@ class _Writer:
                         terms.append(Term(x, Block.of(other, [(n * inner // EDGE, j)]), more))
                 self.tiler.product(made, (i, j), terms, apart=True)
 
-    def _soft(self, made: Value, operands: Mapping[str, Value], opcode: NormOpcode, factor: tuple[int, int]) -> None:
+    def _soft(
+        self, made: DraftValue, operands: Mapping[str, DraftValue], opcode: NormOpcode, factor: tuple[int, int]
+    ) -> None:
         rows, keys = made.tile
         given = {"rows": rows - 1, "features": keys - 1, "mantissa": factor[0], "exponent": factor[1], "fresh": 1}
         for head in range(made.count):
@@ -555,13 +563,13 @@ class _Writer:
 
     # -- loss ----------------------------------------------------------------------------------------------------
 
-    def _error(self) -> Value:
+    def _error(self) -> DraftValue:
         made = self.found[RESULT]
         error = self.tiler.value("error", made.rows, made.features)
         self._elements(error, ElementOpcode.ADD, {"a": made, "b": self.found["noise"]}, subtract=1)
         return error
 
-    def _falling(self, error: Value) -> Value:
+    def _falling(self, error: DraftValue) -> DraftValue:
         made = self.tiler.value("gradient", error.rows, error.features)
         mantissa, exponent = constant(2 / (error.rows * error.features))
         self._elements(made, ElementOpcode.SCALE, {"a": error}, mantissa=mantissa, exponent=exponent)
@@ -569,7 +577,7 @@ class _Writer:
 
     # -- backward ------------------------------------------------------------------------------------------------
 
-    def _backward(self, last: Value) -> None:
+    def _backward(self, last: DraftValue) -> None:
         gradients = {RESULT: last}
         for each in reversed(self.operations):
             if each.o.name not in self.needed:
@@ -587,10 +595,10 @@ class _Writer:
                 if dx is not None:
                     gradients[t.name] = dx
 
-    def _gradient(self, of: Value, name: str) -> Value:
+    def _gradient(self, of: DraftValue, name: str) -> DraftValue:
         return self.tiler.value(f"{name}.part", of.rows, of.features)
 
-    def _learnt(self, each: Linear, dy: Value) -> Value:
+    def _learnt(self, each: Linear, dy: DraftValue) -> DraftValue:
         """Gradients of A and B; what comes back through B."""
         x, h = self.found[each.i[0].name], self.found[f"{each.layer}.hidden"]
         back = self.tiler.value(f"{each.layer}.back", dy.rows, each.rank)
@@ -601,8 +609,8 @@ class _Writer:
         return back
 
     def _back(
-        self, each: Operation, dy: Value, wanted: Sequence[bool], through: Value | None
-    ) -> Sequence[Value | None]:
+        self, each: Operation, dy: DraftValue, wanted: Sequence[bool], through: DraftValue | None
+    ) -> Sequence[DraftValue | None]:
         """Gradients of an operation's tensors, where they are wanted."""
         given = [self.found[t.name] for t in each.i]
         match each:
@@ -656,8 +664,8 @@ class _Writer:
         return [made]
 
     def _attention_back(
-        self, each: Attention, given: Sequence[Value], dy: Value, wanted: Sequence[bool]
-    ) -> Iterator[Value | None]:
+        self, each: Attention, given: Sequence[DraftValue], dy: DraftValue, wanted: Sequence[bool]
+    ) -> Iterator[DraftValue | None]:
         q, k, v = given
         p = self.found[f"{each.o.name}.probabilities"]
         ds = None
@@ -697,7 +705,7 @@ class _Writer:
                     parts.append(own + 4 * words.lanes * row)
                     self._moved(each, each.gradient.at(*at), row, count, parts[-1], moments + 8 * words.lanes * row)
                     fractions[parts[-1]] = each.fraction
-                self._anew(each, at, Load("words", own, 4 * words.length, after=tuple(parts)))
+                self._anew(each, at, LoadJob("words", own, 4 * words.length, after=tuple(parts)))
         return fractions
 
     def _moved(self, each: Adapted, first: int, row: int, count: int, words: int, moments: int) -> None:
@@ -709,35 +717,35 @@ class _Writer:
         arg = gradient_argument(record.features, header=bool(header))
         given = {"beats": size // BEAT} | _descent(self.rule, 1, each.fraction)
 
-        def build(job: Job, slot: int, hold: Hold) -> None:
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
             # The engine keeps the exponent of a record's first rows.
             job.streams, job.waits, job.chained = True, False, True
             job.loads = [
-                Load("directions", begin, codes, arg, after=(first,)),
-                Load("words", words, size),
-                Load("moments", moments, 2 * size),
+                LoadJob("directions", begin, codes, arg, after=(first,)),
+                LoadJob("words", words, size),
+                LoadJob("moments", moments, 2 * size),
             ]
             job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
-            job.stores = [Store("moments", moments, 2 * size), Store("words", words, size)]
+            job.stores = [StoreJob("moments", moments, 2 * size), StoreJob("words", words, size)]
 
         self.tiler.add("update", build, results=0)
 
-    def _anew(self, each: Adapted, at: tuple[int, int], load: Load) -> None:
+    def _anew(self, each: Adapted, at: tuple[int, int], load: LoadJob) -> None:
         """A tile of codes from its masters."""
         codes, (rows, features) = each.codes, each.gradient.tile
 
-        def build(job: Job, slot: int, hold: Hold) -> None:
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
             job.streams = True
             job.loads = [load]
             given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
             job.commands = [(ElementOpcode.WORDS, given)]
             arg = tile_argument(slot, rows, features)
-            job.stores = [Store("o", codes.at(*at), codes.record.size, arg, slot)]
+            job.stores = [StoreJob("o", codes.at(*at), codes.record.size, arg, slot)]
 
         self.tiler.add("element", build)
 
 
-def _tiles(value: Value) -> Iterator[tuple[int, int]]:
+def _tiles(value: DraftValue) -> Iterator[tuple[int, int]]:
     return ((i, j) for i in range(value.high) for j in range(value.wide))
 
 
@@ -761,7 +769,9 @@ def _reach(rule: Mapping[str, int], i: int, rows: int, dy: int, dx: int) -> tupl
     return int(found.min()), int(found.max())
 
 
-def _pieces(made: Value, parts: Sequence[tuple[Value, int, int]]) -> Iterator[list[tuple[Value, int, int, int]]]:
+def _pieces(
+    made: DraftValue, parts: Sequence[tuple[DraftValue, int, int]]
+) -> Iterator[list[tuple[DraftValue, int, int, int]]]:
     """Of each tile's columns: tensor, tile, first beat, beats."""
     beat = 8
     columns = [(x, c) for x, first, count in parts for c in range(first, first + count, beat)]
@@ -769,7 +779,7 @@ def _pieces(made: Value, parts: Sequence[tuple[Value, int, int]]) -> Iterator[li
         if part[1] % beat or (part[2] % beat and len(parts) > 1):
             raise ValueError(f"{made.name}: columns of tensors side by side must be multiples of {beat}")
     for start in range(0, len(columns), EDGE // beat):
-        own: list[tuple[Value, int, int, int]] = []
+        own: list[tuple[DraftValue, int, int, int]] = []
         for x, c in columns[start : start + EDGE // beat]:
             tile, within = divmod(c, EDGE)
             if own and own[-1][0] is x and own[-1][1] == tile:

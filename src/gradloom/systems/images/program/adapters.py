@@ -12,8 +12,8 @@ from gradloom.rtl.shell.engines import LOAD, STORE
 
 from ..operations import Descent, Loss, Product, descents, judged
 from .lowered import Lowered
-from .schedule import Step
-from .tokens import Token
+from .schedule import ScheduledBatch
+from .tokens import ProgramToken
 
 __all__ = ["AdapterWriter"]
 
@@ -24,7 +24,7 @@ BOOK_NF4, BOOK_INT8 = 0, 2
 class AdapterWriter(Reading):
     """Writes a microbatch's part of a program from its operations."""
 
-    step: Step
+    step: ScheduledBatch
     half: int
 
     def __init__(self, lowered: Lowered, asm: Assembler) -> None:
@@ -52,7 +52,13 @@ class AdapterWriter(Reading):
         """
         low, asm = self.low, self.asm
         asm.add(
-            LOAD, 0, offset=labels, beats=2, dest=HEAD.load("labels"), arg=half, wait=(Token.HALF_FREE,) if free else ()
+            LOAD,
+            0,
+            offset=labels,
+            beats=2,
+            dest=HEAD.load("labels"),
+            arg=half,
+            wait=(ProgramToken.HALF_FREE,) if free else (),
         )
         for row, record in enumerate(where):
             arg = pack(
@@ -66,11 +72,11 @@ class AdapterWriter(Reading):
                 beats=low.record_beats,
                 dest=ARRAY.load("record"),
                 arg=arg,
-                post=(Token.RECORDS,) if row == len(where) - 1 else (),
+                post=(ProgramToken.RECORDS,) if row == len(where) - 1 else (),
             )
 
     def forward(
-        self, step: Step, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
+        self, step: ScheduledBatch, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
     ) -> None:
         """Adapters' forward and loss of a microbatch.
 
@@ -81,21 +87,27 @@ class AdapterWriter(Reading):
         if loss is not None:
             self.store(HEAD.store("losses"), loss, 1)
 
-    def backward(self, step: Step, half: int, final: bool) -> None:
+    def backward(self, step: ScheduledBatch, half: int, final: bool) -> None:
         """Gradients and update of a microbatch; ``final``: of the last one."""
-        self.step, self.half, self.learnt = step, half, Token.LEARNT if final else Token.HALF_FREE
+        self.step, self.half, self.learnt = step, half, ProgramToken.LEARNT if final else ProgramToken.HALF_FREE
         self.run(self.descents)
 
     def _product(self, operation: Product) -> None:
-        self._passes(ArrayOpcode.FORWARD, operation.tap, (Token.RECORDS, *self.after), Token.HIDDEN, phase="forward")
+        self._passes(
+            ArrayOpcode.FORWARD,
+            operation.tap,
+            (ProgramToken.RECORDS, *self.after),
+            ProgramToken.HIDDEN,
+            phase="forward",
+        )
 
     def _loss(self, operation: Loss) -> None:
         low, step = self.low, self.step
         self.asm.add(
             HEAD,
             HeadOpcode.STEP,
-            wait=(Token.HIDDEN,),
-            post=(Token.GRADIENT,),
+            wait=(ProgramToken.HIDDEN,),
+            post=(ProgramToken.GRADIENT,),
             samples=len(step.samples),
             k=low.k,
             classes=low.classes,
@@ -116,7 +128,7 @@ class AdapterWriter(Reading):
         self._passes(
             ArrayOpcode.GRADIENT,
             operation.tap,
-            (Token.GRADIENT,),
+            (ProgramToken.GRADIENT,),
             self.learnt,
             phase="gradient",
             q=step.q,

@@ -18,8 +18,8 @@ from gradloom.rtl.shell.signature import ControlOpcode
 
 from .lowered import BEAT, Lowered, parameters
 from .program import image_words, learning_scale
-from .schedule import Step
-from .tokens import Token, check_program
+from .schedule import ScheduledBatch
+from .tokens import ProgramToken, check_program
 from .writer import Writer
 
 __all__ = ["OnChip", "plan_onchip", "samples_of_block"]
@@ -53,7 +53,7 @@ class OnChip(PowerUp):
         """Samples of a block, which are those of a step."""
         return self.parts * self.rows
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ScheduledBatch]:
         """Microbatches of the training, in order."""
         return [
             step
@@ -63,10 +63,10 @@ class OnChip(PowerUp):
         ]
 
 
-def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Step]:
+def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[ScheduledBatch]:
     """Microbatches of a block whose samples begin at ``begin``."""
     return [
-        Step(
+        ScheduledBatch(
             samples=np.arange(begin + part * rows, begin + (part + 1) * rows),
             scale=scale[0],
             q=scale[1],
@@ -254,7 +254,7 @@ def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], hel
                     half,
                     losses if step.last else None,
                     apply=rates is not None,
-                    after=(Token.GRADIENT,) if half and not rates else (),
+                    after=(ProgramToken.GRADIENT,) if half and not rates else (),
                 )
                 if rates:
                     out.backward(step, half, step.last)

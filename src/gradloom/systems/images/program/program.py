@@ -12,14 +12,14 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
 from ..workload import LENET5
 from .lowered import BEAT, Lowered, parameters
-from .schedule import Step, batches, epoch_order
-from .tokens import Token, check_program
+from .schedule import ScheduledBatch, batches, epoch_order
+from .tokens import ProgramToken, check_program
 from .writer import Writer
 
 __all__ = [
     "PAGE",
     "Ahead",
-    "Plan",
+    "ImagePlanned",
     "Settings",
     "image_words",
     "kept_samples",
@@ -87,7 +87,7 @@ def learning_scale(rate: float, batch: int) -> tuple[int, int]:
     raise ValueError(f"lr={rate}: divided by the batch of {batch} it must be below 32")
 
 
-def plan_steps(settings: Settings, rows: int) -> list[Step]:
+def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
     """Microbatches in the order in which they are learnt from.
 
     Batches of more than ``rows`` come in parts.
@@ -95,7 +95,7 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
     mu = int(np.rint(settings.momentum * 65536))
     if mu >= 65536:
         raise ValueError(f"momentum={settings.momentum}: must be at most {65535 / 65536:.6f}")
-    steps: list[Step] = []
+    steps: list[ScheduledBatch] = []
     started = False
     for epoch in range(settings.epochs):
         order = epoch_order(settings.samples, epoch, settings.seed, shuffled=settings.shuffled)
@@ -105,7 +105,7 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
             for index, part in enumerate(parts):
                 v_mode = 1 if index else 2 if mu and started else 0
                 steps.append(
-                    Step(
+                    ScheduledBatch(
                         samples=part,
                         scale=scale,
                         q=q,
@@ -120,7 +120,7 @@ def plan_steps(settings: Settings, rows: int) -> list[Step]:
 
 
 @dataclass(kw_only=True, eq=False)
-class Plan:
+class ImagePlanned:
     """A program and its data.
 
     ``segments``: bytes to put at offsets of the window before the bell. ``images``: where to find those that the
@@ -130,7 +130,7 @@ class Plan:
 
     lowered: Lowered
     settings: Settings
-    steps: list[Step] = field(repr=False)
+    steps: list[ScheduledBatch] = field(repr=False)
     assembler: Assembler = field(repr=False)
     offset: int
     segments: list[tuple[int, bytes]] = field(repr=False)
@@ -234,7 +234,7 @@ def plan_finetune(
     *,
     window: int = 1 << 32,
     ahead: Ahead | None = None,
-) -> Plan:
+) -> ImagePlanned:
     """Plans a fine-tune.
 
     Parameters
@@ -270,7 +270,7 @@ def plan_finetune(
     asm.add(CONTROL, ControlOpcode.FENCE)
     _fill(out, offsets["records"], slots)
     _learn(out, steps, len(steps) // settings.epochs, offsets, slots)
-    out.keep(space.regions, wait=(Token.LEARNT,))
+    out.keep(space.regions, wait=(ProgramToken.LEARNT,))
     asm.add(CONTROL, ControlOpcode.END)
 
     check_program(asm, lowered.config)
@@ -279,7 +279,7 @@ def plan_finetune(
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
     names = ("weights", "biases", *(("images",) if made is None else ()), "labels", "lanes", "head")
     segments = [*((offsets[name], data[name]) for name in names), *(made or ())]
-    return Plan(
+    return ImagePlanned(
         lowered=lowered,
         settings=settings,
         steps=steps,
@@ -297,7 +297,7 @@ def plan_finetune(
     )
 
 
-def _label_rows(steps: Sequence[Step], labels: np.ndarray) -> bytes:
+def _label_rows(steps: Sequence[ScheduledBatch], labels: np.ndarray) -> bytes:
     """Two beats a microbatch, a byte a sample."""
     rows = np.zeros((len(steps), 2 * BEAT), np.uint8)
     for row, step in zip(rows, steps):
@@ -316,7 +316,14 @@ def _fill(out: Writer, records: int, slots: int) -> None:
     def mark(keep: int) -> None:
         while len(marks) > keep:
             first, number = marks.pop(0)
-            asm.add(CONTROL, ControlOpcode.MARK, slot=first, count=number, wait=(Token.STORED,), slots=(first, number))
+            asm.add(
+                CONTROL,
+                ControlOpcode.MARK,
+                slot=first,
+                count=number,
+                wait=(ProgramToken.STORED,),
+                slots=(first, number),
+            )
 
     for first in range(0, slots, rows):
         number = min(rows, slots - first)
@@ -330,7 +337,9 @@ def _fill(out: Writer, records: int, slots: int) -> None:
     asm.add(CONTROL, ControlOpcode.FENCE)
 
 
-def _learn(out: Writer, steps: Sequence[Step], steps_an_epoch: int, offsets: Mapping[str, int], slots: int) -> None:
+def _learn(
+    out: Writer, steps: Sequence[ScheduledBatch], steps_an_epoch: int, offsets: Mapping[str, int], slots: int
+) -> None:
     """Writes the training steps.
 
     The next step's records are requested before this step's gradients, so that they arrive while the array works.
@@ -350,7 +359,7 @@ def _learn(out: Writer, steps: Sequence[Step], steps_an_epoch: int, offsets: Map
             asm.add(CONTROL, ControlOpcode.LOOKUP, slot=slots, count=len(missing))
             out.base(missing, list(staged.values()), None)
             out.flush()
-            asm.add(CONTROL, ControlOpcode.FENCE, wait=(Token.STORED,))
+            asm.add(CONTROL, ControlOpcode.FENCE, wait=(ProgramToken.STORED,))
         where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
         out.fetch(where, offsets["labels"] + 2 * BEAT * index, half, index >= 2)
 

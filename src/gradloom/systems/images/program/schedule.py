@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Step", "epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
+__all__ = ["ScheduledBatch", "epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
 
 _ORDER, _ADAPTER = 0x0DE4, 0xADA7  # separate streams of random numbers under one seed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Step:
+class ScheduledBatch:
     """A microbatch.
 
     ``first``, ``last`` of its optimiser step; ``v_mode`` as the optimiser has it.

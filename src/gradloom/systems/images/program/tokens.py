@@ -10,10 +10,10 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.engines import STORE
 
-__all__ = ["IMAGE_STREAMS", "Token", "check_program"]
+__all__ = ["IMAGE_STREAMS", "ProgramToken", "check_program"]
 
 
-class Token:
+class ProgramToken:
     """Tokens for which commands wait."""
 
     (
@@ -77,6 +77,6 @@ def check_program(asm: Assembler, config: ImageConfig) -> None:
 
     The error is :class:`~gradloom.program.progress.StuckError`.
     """
-    names = {value: name for name, value in vars(Token).items() if isinstance(value, int)}
+    names = {value: name for name, value in vars(ProgramToken).items() if isinstance(value, int)}
     engines, depth = config.machine.engines, config.queue_depth
     check_progress(asm.instructions, engines, depth=depth, streams=IMAGE_STREAMS, names=names)

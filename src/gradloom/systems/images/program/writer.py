@@ -15,7 +15,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from ..operations import Convolve, Dense, Encode, Operation, Record, frozen
 from .adapters import AdapterWriter
 from .lowered import BEAT, Lowered, LoweredConv, LoweredDense
-from .tokens import Token
+from .tokens import ProgramToken
 
 __all__ = ["Writer"]
 
@@ -77,7 +77,7 @@ class Writer(AdapterWriter):
 
         Both halves of the image buffer are free, and all rows of dense activations.
         """
-        for token, credits in ((Token.IMAGE_FREE, 2), (Token.ROW_FREE, self.low.config.rows)):
+        for token, credits in ((ProgramToken.IMAGE_FREE, 2), (ProgramToken.ROW_FREE, self.low.config.rows)):
             for _ in range(credits):
                 self.asm.add(CONTROL, ControlOpcode.LOOKUP, post=(token,))
 
@@ -161,8 +161,8 @@ class Writer(AdapterWriter):
             beats=low.image_words // 4,
             dest=ARRAY.load("image"),
             arg=half * low.config.image_depth // 8,
-            wait=(Token.IMAGE_FREE,),
-            post=(Token.IMAGE,),
+            wait=(ProgramToken.IMAGE_FREE,),
+            post=(ProgramToken.IMAGE,),
             slots=self.at.slots,
         )
 
@@ -172,7 +172,7 @@ class Writer(AdapterWriter):
         if isinstance(layer, LoweredConv):
             return  # It encodes what it reads.
         # The logits of all rows are there when the last layer is done; rows after the first need not wait again.
-        wait = (Token.ROW,) if operation == self.entry else self._after_layers(operation)
+        wait = (ProgramToken.ROW,) if operation == self.entry else self._after_layers(operation)
         tap = low.taps[operation.tap]
         self.asm.add(
             ENCODE,
@@ -188,7 +188,7 @@ class Writer(AdapterWriter):
         self._store_tap(ENCODE.store("taps"), operation.tap)
 
     def _after_layers(self, operation: Operation) -> tuple[int, ...]:
-        return (Token.LOGITS,) if self.at.row == 0 and operation == self.behind[0] else ()
+        return (ProgramToken.LOGITS,) if self.at.row == 0 and operation == self.behind[0] else ()
 
     def _record(self, operation: Record) -> None:
         low, at = self.low, self.at
@@ -199,7 +199,7 @@ class Writer(AdapterWriter):
             row=at.row,
             from_=low.logits_at,
             wait=self._after_layers(operation),
-            post=(Token.ROW_FREE,),
+            post=(ProgramToken.ROW_FREE,),
             slots=at.slots,
         )
         self.store(
@@ -207,7 +207,7 @@ class Writer(AdapterWriter):
             at.record + BEAT * (low.record_scales + low.record_codes),
             low.record_logits,
             at.slots,
-            post=(Token.STORED,) if at.last else (),
+            post=(ProgramToken.STORED,) if at.last else (),
         )
 
     def _enter(self, operation: Enter) -> None:
@@ -232,14 +232,14 @@ class Writer(AdapterWriter):
         tiles = -(-conv.weight.shape[0] // config.columns)
         for tile in range(tiles):
             first, last = tile == 0, tile == tiles - 1
-            wait = [] if not first else [Token.MAPPED] if stage else [Token.IMAGE]
-            post = [Token.IMAGE_FREE] if last and stage == 0 else []
+            wait = [] if not first else [ProgramToken.MAPPED] if stage else [ProgramToken.IMAGE]
+            post = [ProgramToken.IMAGE_FREE] if last and stage == 0 else []
             if last_stage and first:
-                wait.append(Token.ROW_FREE)
+                wait.append(ProgramToken.ROW_FREE)
             if last:
-                post.append(Token.ROW if last_stage else Token.MAPPED)
+                post.append(ProgramToken.ROW if last_stage else ProgramToken.MAPPED)
                 if last_stage and self.at.last:
-                    post.append(Token.GROUP)
+                    post.append(ProgramToken.GROUP)
             self.asm.add(
                 ARRAY,
                 ArrayOpcode.CONVOLVE,
@@ -299,8 +299,8 @@ class Writer(AdapterWriter):
         tiles = -(-outputs // columns)
         # A layer's inputs are complete when the last tile of the layer before is written, for all rows. No other queue
         # waits for the same token, or it could take what is this one's.
-        begin = Token.GROUP if dense is self.low.denses[0] else Token.LAYER
-        end = Token.LOGITS if dense is self.low.denses[-1] else Token.LAYER
+        begin = ProgramToken.GROUP if dense is self.low.denses[0] else ProgramToken.LAYER
+        end = ProgramToken.LOGITS if dense is self.low.denses[-1] else ProgramToken.LAYER
         for tile in range(tiles):
             wait = (begin,) if tile == 0 else ()
             post = (end,) if tile == tiles - 1 else ()

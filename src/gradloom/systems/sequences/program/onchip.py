@@ -18,7 +18,7 @@ from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from .image import CellImage
 from .program import CellProgram, CellSetup
 
-__all__ = ["Answers", "answers_plan", "integer_biases", "shipped_answers"]
+__all__ = ["ChipAnswers", "answers_plan", "integer_biases", "shipped_answers"]
 
 #: Elements of the shipped network's hidden state; windows to label.
 HIDDEN, WINDOWS = 32, 20
@@ -26,7 +26,7 @@ _FOLD = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answers(PowerUp):
+class ChipAnswers(PowerUp):
     """Contents of the memory at power-up for answers.
 
     ``codes`` ``[n, steps, channels]`` are the sequences of ``network``, ``labels`` their classes.
@@ -37,7 +37,7 @@ class Answers(PowerUp):
     labels: np.ndarray = field(repr=False)
 
 
-def shipped_answers(config: RecurrentConfig, *, memory: int, pause: int | None = None) -> Answers:
+def shipped_answers(config: RecurrentConfig, *, memory: int, pause: int | None = None) -> ChipAnswers:
     """Memory of a board that labels shipped windows by the shipped network.
 
     ``memory``: bytes that there are; ``pause``: in cycles, else :func:`~..power_up.usual_pause`.
@@ -63,7 +63,7 @@ def answers_plan(
     *,
     memory: int,
     pause: int,
-) -> Answers:
+) -> ChipAnswers:
     """Plans answers to sequences, one a block.
 
     :class:`ValueError` says which part does not fit.
@@ -113,7 +113,7 @@ def answers_plan(
         pause=pause,
         biases=(bias_at, len(biases)),
     )
-    return Answers(
+    return ChipAnswers(
         stages=stages,
         image=content_bytes,
         pause=pause,
