@@ -17,11 +17,12 @@ from gradloom.rtl.engines.array.commands import ConvolveOperands, DenseOperands
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.asked import asked_for
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.program.lowered import BLOCK
 from gradloom.systems.images.program.lowering import FIRST_BLOCK, LEAST_POSITIONS, MAXIMA, SizeError, lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
-from gradloom.systems.images.sizes_for import SizesFor, choose
+from gradloom.systems.images.sizes_for import choose, sizes
 
 ROOT = Path(__file__).parents[2]
 LENET5 = Path(onnx_import.__file__).parent / "data" / "lenet5.onnx"
@@ -240,9 +241,8 @@ def test_slots_are_chosen_for_the_samples(tmp_path):
     assert choose(net, ImageConfig(cache_slots=64), rank=4, samples=200, fixed={"cache_slots"})[0].cache_slots == 64
     images = np.zeros((50, 28, 28), np.uint8)
     np.savez(tmp_path / "d.npz", x_train=images, y_train=np.arange(50) % 10, x_test=images, y_test=np.arange(50) % 10)
-    asked = SizesFor(model=LENET5, data=tmp_path / "d.npz")
-    preset = PRESETS["instantft-kv260"]
-    config, said = asked.choose(preset, preset.config.replace(cache_slots=64), ())
+    asked = asked_for("lenet5", verb="sizes")
+    config, said = sizes(asked, asked.preset.config.replace(cache_slots=64), (), data=tmp_path / "d.npz")
     assert said["samples"] == 50 and config.cache_slots == 75
 
 
