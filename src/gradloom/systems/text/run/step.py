@@ -15,6 +15,7 @@ from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.vectors import Vector
 from gradloom.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.models.pack import QuantizedLinear
+from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Written
@@ -188,7 +189,7 @@ class Training:
     ----------
     frozen : Frozen
     tokens : sequence of int
-        The text.
+        The text; of an :class:`~gradloom.models.texts.example.Example` some tokens alone are learnt.
     adapters : mapping
         By linear; vectors by module.
     layers, head : see :class:`~gradloom.systems.text.operations.transformer.Step`. Without a head, ``inputs`` has
@@ -238,7 +239,7 @@ class Training:
         self.frozen.load(self.operations)
         #: What is in memory before, and values.
         self.starts = {tensor.name: (tensor, np.asarray(values, np.float64)) for tensor, values in self._starting()}
-        self.targets = np.append(np.asarray(self.tokens)[1:], -1)
+        self.targets = targets_of(self.tokens)
 
     def _operations(self) -> list[Operation]:
         model = self.frozen.model
@@ -252,6 +253,7 @@ class Training:
             vectors=frozenset(self.vectors),
             texts=self.texts,
             made=frozenset(self.cores),
+            foretold=foretold(self.tokens),
         )
         scales = {name: each.scale for name, each in self.loras.items()}
         return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
@@ -326,7 +328,7 @@ class Training:
         return [name for name, module in names.items() if module not in self.vectors]
 
     def _norm(self, name: str) -> np.ndarray:
-        gains = last_gains(len(self.tokens), self.texts)
+        gains = last_gains(foretold(self.tokens), self.texts)
         if name in gains:
             return self.frozen.tensor(NORM).astype(np.float64) * gains[name]
         layer, which = name.split(".")
