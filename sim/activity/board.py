@@ -31,7 +31,7 @@ def board_request(
     options = preset.workload.options(preset.name, given).check()
     tell(0, 0, "preparing the program")
     job = Job(preset=chosen.preset, options=options, design=chosen, output=scratch, tell=tell)
-    task = preset.workload.function("prepare")(job)
+    task = preset.workload.function("finetune")(job)
     plan = getattr(task, "plan", None)
     if plan is None:
         raise ValueError(f"preset {preset.name!r}: is no single program that a board can repeat")

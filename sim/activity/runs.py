@@ -72,7 +72,7 @@ def finetune(request: Request) -> str:
     small |= {name: value for name in ("rank", "cache") if (value := getattr(request, name)) is not None}
     options = preset.workload.options(preset.name, small)
     job = Job(preset=preset, options=options.check(), design=request.design, output=request.scratch, tell=request.tell)
-    task: Task = preset.workload.function("prepare")(job)
+    task: Task = preset.workload.function("finetune")(job)
     task.forecast()
     task.compared(task.run("rtl"))
     return f"fine-tune of {request.samples} samples, {_EPOCHS} epochs, {task.steps} steps"

@@ -1,99 +1,56 @@
 """Generates FPGA accelerators that fine-tune neural networks.
 
-Each verb of the command line is a function, with ``_`` for ``-``: :func:`generate`, :func:`finetune`, :func:`infer`
-and so on; ``import``, a word of Python's, is :func:`import_model`, and the verb ``boards`` is
-:func:`gradloom.boards.all_boards`. Names are loaded on first use, so that
+Each verb of the command line is a function: :func:`generate`, :func:`finetune`, :func:`infer` and so on; ``import``, a
+word of Python's, is :func:`import_model`. The groups ``card`` and ``package`` are modules of functions, and ``list``
+has :func:`presets`, :func:`units` and :func:`gradloom.boards.all_boards`. Names are loaded on first use, so that
 ``import gradloom`` costs nothing.
 """
 
 import importlib
 from typing import Any
 
-#: Where each function is.
+#: Where each name is.
 _HOME = {
     name: f"gradloom.{module}"
     for module, names in {
-        "cli.aggregate": ("aggregate",),
-        "cli.choose": ("choose",),
-        "cli.collect": ("collect",),
-        "cli.delivery": ("apply", "delta", "keygen", "keys", "sign", "verify"),
-        "cli.lists": ("doctor", "presets", "units"),
-        "cli.diffusion": ("generate_images",),
+        "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
+        "cli.digits": ("compare", "fetch"),
         "cli.energy": ("energy",),
         "cli.generate": ("generate",),
-        "cli.install": ("install", "rollback"),
-        "cli.infer": ("compare", "fetch", "generate_text", "infer"),
-        "systems.request": ("finetune",),
-        "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
-        "cli.units": ("quantize", "run"),
-        "cli.language": ("load", "pack", "plan"),
-        "cli.recurrent": ("export", "import_model"),
+        "cli.lists": ("doctor", "presets", "units"),
         "cli.merge": ("merge",),
+        "cli.pack": ("pack",),
+        "cli.recurrent": ("export", "import_model"),
         "cli.sweep": ("sweep",),
+        "cli.units": ("quantize", "run"),
+        "systems.diffusion.requests": ("DiffusionPlan", "Pictures"),
         "systems.diffusion.workload": ("DiffusionOptions",),
+        "systems.images.requests": ("ImageAnswers", "ImageChoice", "ImagePlan"),
         "systems.images.workload": ("ImageOptions",),
+        "systems.request": ("choose", "finetune", "infer", "plan"),
+        "systems.sequences.requests": ("SequenceAnswers",),
         "systems.sequences.workload": ("SequenceOptions",),
-        "systems.text.workload": ("InstantTextOptions", "QLoraOptions"),
+        "systems.text.requests": ("BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"),
+        "systems.text.workload": ("CardOptions", "InstantTextOptions", "QLoraOptions"),
     }.items()
     for name in names
 }
 
+#: Modules whose functions are those of a group of verbs.
+_GROUPS = {"boards": "gradloom.boards", "card": "gradloom.cli.card", "package": "gradloom.cli.package"}
+
 __version__ = "0.1.0"
 
-__all__ = [
-    "DiffusionOptions",
-    "ImageOptions",
-    "InstantTextOptions",
-    "QLoraOptions",
-    "SequenceOptions",
-    "__version__",
-    "aggregate",
-    "apply",
-    "boards",
-    "build",
-    "choose",
-    "collect",
-    "compare",
-    "delta",
-    "doctor",
-    "energy",
-    "export",
-    "fetch",
-    "finetune",
-    "flash",
-    "generate",
-    "generate_images",
-    "generate_text",
-    "import_model",
-    "infer",
-    "install",
-    "keygen",
-    "keys",
-    "load",
-    "merge",
-    "monitor",
-    "pack",
-    "plan",
-    "presets",
-    "quantize",
-    "report",
-    "rollback",
-    "run",
-    "selftest",
-    "sign",
-    "sweep",
-    "units",
-    "verify",
-]
+__all__ = ["__version__", *_GROUPS, *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name == "boards":
-        return importlib.import_module("gradloom.boards")
+    if name in _GROUPS:
+        return importlib.import_module(_GROUPS[name])
     raise AttributeError(f"module 'gradloom' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_GROUPS, *_HOME])

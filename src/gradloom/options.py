@@ -1,4 +1,4 @@
-"""Options of a fine-tune: help text, bounds and default of each.
+"""Options of a request: help text, bounds and default of each.
 
 The command line, the checks, the Python function's signature and what ``metrics.json`` records follow from the fields.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, get_args, get_type_hints
 
-__all__ = ["Bounds", "Option", "Options", "check_request", "given", "option"]
+__all__ = ["Bounds", "Option", "Options", "TuneOptions", "check_request", "given", "option"]
 
 
 def check_request(
@@ -128,20 +128,11 @@ def option(text: str, default: Any = None, **more: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of every fine-tune. None means the workload's default.
+    """Options of a request. None means the workload's default.
 
     Values are converted to the fields' types; a value of another type is refused with :class:`ValueError`.
     Bounds are checked by :meth:`check`.
     """
-
-    lr: float | None = option("Learning rate.", bounds=Bounds(0, 16, open_low=True))
-    seed: int = option(
-        "Seed of the initial adapters; for images also of split and order.", 0, bounds=Bounds(0, 1 << 63)
-    )
-    engine: str = option("Engine of execution.", "rtl", choices=("rtl", "reference", "float"))
-    design: Path | str | None = option(
-        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
-    )
 
     def __post_init__(self) -> None:
         for name, kinds in self.types().items():
@@ -186,6 +177,20 @@ class Options:
             for name, known in self.known().items()
             if known.result
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneOptions(Options):
+    """Options of every fine-tune."""
+
+    lr: float | None = option("Learning rate.", bounds=Bounds(0, 16, open_low=True))
+    seed: int = option(
+        "Seed of the initial adapters; for images also of split and order.", 0, bounds=Bounds(0, 1 << 63)
+    )
+    engine: str = option("Engine of execution.", "rtl", choices=("rtl", "reference", "float"))
+    design: Path | str | None = option(
+        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
+    )
 
 
 def _plain(value: Any, path: bool) -> Any:

@@ -43,7 +43,7 @@ PRESETS: Homes[Preset] = Homes(
     }
 )
 
-#: Kinds of workloads that learn, in the order in which the options of a fine-tune are told.
+#: Kinds of workloads, in the order in which their options are told.
 KINDS: Homes[type[Workload]] = Homes(
     {
         "images-instantft": "gradloom.systems.images.workload:ImageWorkload",
@@ -51,6 +51,7 @@ KINDS: Homes[type[Workload]] = Homes(
         "text-instantft": "gradloom.systems.text.workload:InstantTextWorkload",
         "sequences-instantft": "gradloom.systems.sequences.workload:SequenceWorkload",
         "diffusion-lora": "gradloom.systems.diffusion.workload:DiffusionWorkload",
+        "sequences-answers": "gradloom.systems.sequences.answers_workload:AnswersWorkload",
     }
 )
 
@@ -66,7 +67,7 @@ def find_preset(name: str, *, verb: str | None = None) -> Preset:
     found = KNOWN.find(name)
     if verb is not None and not found.workload.can(verb):
         able = ", ".join(each.name for each in PRESETS.values() if each.workload.can(verb))
-        learns = found.workload.can("prepare")
+        learns = found.workload.can("finetune")
         what = f"fine-tunes {found.workload.title}, which has" if learns else "answers and does not learn, it has"
         raise ValueError(f"preset {name!r}: {what} no {verb.replace('_', '-')}; must be one of {able}")
     return found

@@ -25,14 +25,16 @@ class Workload:
         Name of the kind.
     title, label : str
         The kind in words, and what it fine-tunes. Kinds of one label share a panel of the help text.
-    takes : type
-        Options of a fine-tune.
+    takes : mapping
+        Options by verb: ``finetune``, and where the kind has them ``infer``, ``plan``, ``choose`` and ``card``.
     functions : mapping
-        ``module:function`` by verb. ``prepare`` makes a :class:`~gradloom.systems.driver.Task`. ``knows`` says what
-        the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind. Other
-        verbs that a kind may have: ``infer``, ``generate_text``, ``expectation`` (forecast of the preset's own
-        workload), ``measure`` (a point of a sweep), ``energy`` (a short run whose activity is recorded), ``sizes``
-        (``generate --for``), ``power_up`` (memory of a board that fine-tunes by itself).
+        ``module:function`` by verb. ``finetune`` makes a :class:`~gradloom.systems.driver.Task` of a
+        :class:`~gradloom.systems.driver.Job`, ``card`` one that writes a memory card. ``infer``, ``plan`` and
+        ``choose`` answer an :class:`~gradloom.systems.asked.Asked`, the verb's options and ``progress``. ``knows`` says
+        what the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind.
+        Others that a kind may have: ``expectation`` (forecast of the preset's own workload), ``measure`` (a point of a
+        sweep), ``energy`` (a short run whose activity is recorded), ``sizes`` (``generate`` for a model),
+        ``power_up`` (memory of a board that fine-tunes by itself).
     reads : str
         Models that can be named, in words.
     methods : tuple of str
@@ -45,8 +47,6 @@ class Workload:
         Whether a sweep can tell an accuracy.
     units : mapping
         Units of entries of ``metrics.json`` that are not those of other kinds.
-    streams : bool
-        Whether ``infer`` can keep the state from one sequence to the next.
     rank : int
         Of the adapters.
     """
@@ -54,7 +54,7 @@ class Workload:
     kind: ClassVar[str]
     title: ClassVar[str]
     label: ClassVar[str]
-    takes: ClassVar[type[Options]]
+    takes: ClassVar[Mapping[str, type[Options]]]
     functions: ClassVar[Mapping[str, str]]
     reads: ClassVar[str]
     methods: ClassVar[tuple[str, ...]] = ()
@@ -62,7 +62,6 @@ class Workload:
     usual_codes: ClassVar[str] = "nf4"
     has_accuracy: ClassVar[bool] = False
     units: ClassVar[Mapping[str, str]] = {}
-    streams: ClassVar[bool] = False
 
     rank: int = 1
 
@@ -71,22 +70,22 @@ class Workload:
         """Name of the model that a fine-tune takes unless another is given."""
         return None
 
-    def options(self, preset: str, given: Mapping[str, Any]) -> Options:
-        """Options by name, which must be those of this kind.
+    def options(self, preset: str, given: Mapping[str, Any], verb: str = "finetune") -> Options:
+        """Options of a verb by name, which must be those of this kind.
 
         The error names ``preset`` where one is not.
         """
-        own = self.takes.known()
+        own = self.takes[verb].known()
         for name, value in given.items():
             if name not in own:
-                raise ValueError(
-                    f"{name}={value}: must be left out, {preset} fine-tunes {self.title}; it takes {', '.join(own)}"
-                )
-        return self.takes(**given)
+                does = f"{preset} fine-tunes {self.title}; it" if verb == "finetune" else f"{verb} of {preset}"
+                raise ValueError(f"{name}={value}: must be left out, {does} takes {', '.join(own)}")
+        return self.takes[verb](**given)
 
-    def usual(self, name: str) -> str | None:
-        """Default of an option, in words; None where there is none."""
-        known, default = self.takes.known()[name], self.takes.__dataclass_fields__[name].default
+    def usual(self, name: str, verb: str = "finetune") -> str | None:
+        """Default of a verb's option, in words; None if there is none."""
+        takes = self.takes[verb]
+        known, default = takes.known()[name], takes.__dataclass_fields__[name].default
         if known.usual is not None:
             return known.usual
         if default is None:

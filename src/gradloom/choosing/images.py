@@ -6,7 +6,7 @@ images; the rest of them is held out. ``x_test`` is left for the fine-tune that 
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from gradloom import __version__, boards
+from gradloom import __version__
 from gradloom.json_file import json_text
 from gradloom.models.datasets import Dataset, load_npz
 from gradloom.models.network import Network
-from gradloom.output import grouped
-from gradloom.preset import PRESETS, Preset, find_workload
+from gradloom.output import claimed, grouped
+from gradloom.preset import Preset
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 from gradloom.systems.images.mathematics import Cache, adapter_logits, cross_entropy, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.program.sizes import SizeError
+from gradloom.systems.images.requests import ImageChoice
 from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
 from gradloom.words import some
@@ -35,8 +38,6 @@ from .finalists import ranked
 from .state import State
 
 __all__ = ["choose_images"]
-
-Progress = Callable[[int, int, str], None]
 
 _RANKS = (1, 2, 4, 8)
 #: Formats of the forward cache, the one that is kept in the least memory first.
@@ -113,25 +114,17 @@ class _Request:
         )
 
 
-def choose_images(
-    model: str,
-    *,
-    board: str,
-    data: Path | str,
-    time: str | None = None,
-    memory: str | None = None,
-    update: str | None = None,
-    seed: int = 0,
-    output: Path | str = "choose",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Chooses, and writes ``choose.json`` and ``pareto.png``.
+def choose_images(asked: Asked, options: ImageChoice, tell: Progress) -> dict[str, Any]:
+    """Chooses, and writes ``choose.json`` and ``pareto.png`` to ``output``.
 
-    Returns what ``choose.json`` holds.
+    Returns what ``choose.json`` holds. What an interrupted choice left there is gone on from.
     """
-    tell = progress or (lambda done, total, text: None)
-    asked = _request(model, board, data, time, memory, update, seed)
-    state = State(Path(output), _identity(asked))
+    with claimed(str(options.output), verb="choose"):
+        return _choose(_request(asked, options), Path(options.output), tell)
+
+
+def _choose(asked: _Request, output: Path, tell: Progress) -> dict[str, Any]:
+    state = State(output, _identity(asked))
     offers = _offers(asked, tell)
     within = [each for each in offers if not shortfalls(each, asked.budget)]
     if not within:
@@ -139,30 +132,21 @@ def choose_images(
     result = _result(asked, offers, within, _runs(asked, _finalists(within), state, tell))
     from .picture import plot_choice
 
-    with grouped(Path(output), last="choose.json") as stage:
+    with grouped(output, last="choose.json") as stage:
         plot_choice(stage / "pareto.png", result)
         (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
     state.remove()
     return result
 
 
-def _request(
-    model: str, board: str, data: Path | str, time: str | None, memory: str | None, update: str | None, seed: int
-) -> _Request:
+def _request(asked: Asked, options: ImageChoice) -> _Request:
     """Refuses what can be refused at once."""
-    budget = Budget.of(time, memory, update)
-    preset = find_workload(boards.find(board).name, ImageWorkload.kind)
-    if preset is None:
-        able = sorted({each.board for each in PRESETS.values() if each.workload.kind == ImageWorkload.kind})
-        raise ValueError(f"board={board}: no preset fine-tunes images on it; must be one of {', '.join(able)}")
-    workload = preset.workload
+    budget = Budget.of(options.time, options.memory, options.update)
+    workload = asked.preset.workload
     assert isinstance(workload, ImageWorkload)
-    if model != workload.network and not Path(model).is_file():
-        raise ValueError(f"model={model}: no such file; must be {workload.network} or an .onnx file")
-    network = network_of(None if model == workload.network else model, workload)
-    if not Path(data).is_file():
-        raise ValueError(f"data={data}: no such file")
-    dataset = load_npz(Path(data), classes=network.classes)
+    network = network_of(None if options.model is None else Path(options.model), workload)
+    data = Path(str(options.data))
+    dataset = load_npz(data, classes=network.classes)
     check_shape("x_train", dataset.x_train, network)
     if len(dataset.x_train) < _LEAST:
         raise ValueError(
@@ -170,14 +154,14 @@ def _request(
             f"a part out"
         )
     return _Request(
-        model=model,
-        data=Path(data),
-        preset=preset,
+        model=workload.network if options.model is None else str(options.model),
+        data=data,
+        preset=asked.preset,
         workload=workload,
         network=network,
         dataset=dataset,
         budget=budget,
-        seed=seed,
+        seed=options.seed,
     )
 
 
@@ -395,9 +379,7 @@ def _result(
 
 def _command(asked: _Request, each: ImageOffer) -> str:
     """The line that runs it."""
-    words = [f"gradloom finetune {asked.preset.name}"]
-    if asked.model != asked.workload.network:
-        words.append(f"--model {asked.model}")
+    words = [f"gradloom finetune {asked.model} --board {asked.preset.board}"]
     words += [f"--data {asked.data}", f"--rank {each.rank}"]
     if each.cache != "nf4":
         words.append(f"--cache {each.cache}")

@@ -36,7 +36,7 @@ def split(text: Path, tokenizer: Tokenizer, seq: int) -> Split:
         most = len(tokens) // 2
         shorter = f", or give --seq {most}" if most >= 2 else ""
         raise ValueError(
-            f"text={text}: has {some(len(tokens), 'token')}, seq={seq} needs at least {2 * seq}, a window to "
+            f"data={text}: has {some(len(tokens), 'token')}, seq={seq} needs at least {2 * seq}, a window to "
             f"learn from and "
             f"one that is held out; give a longer text{shorter}"
         )

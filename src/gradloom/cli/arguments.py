@@ -6,9 +6,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
-    "Asked",
     "Bits",
-    "Board",
     "BITS",
     "Baud",
     "HEAD",
@@ -24,11 +22,7 @@ __all__ = [
 
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a parameter; repeatable.")]
-Asked = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A preset, a shipped model, a file or a folder; see gradloom presets.")
-]
-Board = Annotated[str | None, typer.Option(metavar="BOARD", help="Board, where several have a preset for the model.")]
-PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")]
+PresetName = Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom list presets.")]
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .gguf or .safetensors file, or a folder in Hugging Face's format.")
 ]

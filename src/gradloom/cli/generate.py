@@ -19,6 +19,7 @@ import typer
 
 from gradloom import __version__
 from gradloom.json_file import json_text, read_json
+from gradloom.options import check_request, given
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
 from gradloom.rtl.shell import registers
@@ -29,7 +30,7 @@ from .arguments import Json, Settings, TrustedKey, usual_option
 from .output import print_json, say, working
 
 if TYPE_CHECKING:
-    from gradloom.systems.images.sizes_for import SizesFor
+    from gradloom.systems.asked import Asked
 
 __all__ = ["REPORT", "configured", "generate"]
 
@@ -42,48 +43,59 @@ def generate(
     target: str,
     directory: Path | str,
     *,
+    board: str | None = None,
     settings: Mapping[str, object] | None = None,
-    model: Path | str | None = None,
     rank: int | None = None,
     data: Path | str | None = None,
     samples: int | None = None,
     trust: Path | str | None = None,
 ) -> dict[str, Any]:
-    """Writes preset or unit ``target`` to ``directory``.
+    """Writes a preset's, a model's or a unit's Verilog to ``directory``.
 
     Returns the content of ``report.json``.
 
-    ``settings`` changes parameters by name. Nothing is written if anything is wrong.
-
-    ``model``, an .onnx file, has a preset's sizes chosen for it: none is below the preset's, and those in ``settings``
+    A model is as in :func:`gradloom.finetune`, with ``board``: its preset's design has sizes chosen for it where the
+    system chooses sizes, and must take it elsewhere. No size is below the preset's, and parameters in ``settings``
     stay. ``rank``: of its adapters; ``samples``: to learn from, or those of ``data``. Unless given, both are the
     preset's.
 
-    ``trust``: the public key of ``gradloom keygen`` that signs what the board's firmware installs.
+    ``settings`` changes parameters by name. Nothing is written if anything is wrong. ``trust``: the public key of
+    :func:`gradloom.package.keys` that signs what the board's firmware installs.
     """
     from gradloom.output import staged
 
     root = None if trust is None else _public(trust)
-    asked = _asked(target, model, rank, data, samples)
-
+    wanted = {"rank": rank, "data": data, "samples": samples}
     if target in UNITS:
-        make: Callable[..., dict[str, Any]] = _generate_unit
-        kind = "unit"
+        check_request(f"with {target}, a unit", needless={"board": board, **wanted})
+        make: Callable[..., dict[str, Any]] = functools.partial(_generate_unit, target)
+        kind, name = "unit", target
     else:
         from gradloom.preset import KNOWN
+        from gradloom.systems.asked import asked_for
 
-        make, kind = functools.partial(_generate_preset, asked=asked), "preset"
-        if target not in KNOWN:
+        if target not in KNOWN and not Path(target).exists() and target not in _shipped():
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
+        asked = asked_for(target, board=board, verb="sizes" if target not in KNOWN else None)
+        make, kind, name = functools.partial(_generate_preset, asked, wanted=wanted), "preset", asked.preset.name
     _check_kept(directory, kind)
     with staged(directory, verb="generate", needs=_NEEDS) as stage:
-        summary = {"gradloom": __version__, kind: target} | make(target, dict(settings or {}), stage)
+        summary = {"gradloom": __version__, kind: name} | make(dict(settings or {}), stage)
         if root is not None:
             from gradloom.boards.trusted import trust as put_key
 
             summary["trust"] = put_key(stage, root)
         (stage / REPORT).write_text(json_text(summary), encoding="utf-8", newline="\n")
     return summary
+
+
+def _shipped() -> set[str]:
+    """Names of models that presets ship."""
+    from gradloom.models.language import BUILT_IN
+    from gradloom.models.onnx_import import shipped_networks
+    from gradloom.preset import KNOWN
+
+    return {*BUILT_IN, *shipped_networks(), *(str(each.workload.ships) for each in KNOWN.values())}
 
 
 def _check_kept(directory: Path | str, kind: str) -> None:
@@ -95,23 +107,6 @@ def _check_kept(directory: Path | str, kind: str) -> None:
     for other in ("preset", "unit"):
         if isinstance(held, dict) and other in held and other != kind:
             raise ValueError(f"output={directory}: holds the {other} {held[other]}, not a {kind}: name another folder")
-
-
-def _asked(
-    target: str, model: Path | str | None, rank: int | None, data: Path | str | None, samples: int | None
-) -> "SizesFor | None":
-    """The network that sizes are chosen for, if there is one."""
-    from gradloom.preset import KNOWN
-    from gradloom.systems.images.sizes_for import SizesFor
-
-    if model is None:
-        for name, value in (("rank", rank), ("data", data), ("samples", samples)):
-            if value is not None:
-                raise ValueError(f"{name}={value}: needs --for, which names a network")
-        return None
-    if target in UNITS or (target in KNOWN and not KNOWN[target].workload.can("sizes")):
-        raise ValueError(f"for={model}: sizes are chosen for presets that fine-tune images, not for {target}")
-    return SizesFor(model=Path(model), rank=rank, data=None if data is None else Path(data), samples=samples)
 
 
 def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
@@ -142,11 +137,10 @@ def _unit_bench(
 
 
 def _generate_preset(
-    target: str, settings: dict[str, object], stage: Path, *, asked: "SizesFor | None"
+    asked: "Asked", settings: dict[str, object], stage: Path, *, wanted: Mapping[str, Any]
 ) -> dict[str, Any]:
     from gradloom import boards
     from gradloom.boards.clocks import reached
-    from gradloom.preset import find_preset
     from gradloom.rtl.emit.verilog import convert
     from gradloom.rtl.machines.accelerator import Accelerator
     from gradloom.rtl.machines.fit import check_fit
@@ -154,14 +148,17 @@ def _generate_preset(
     from gradloom.rtl.shell.registers.regtable import REGISTERS
     from gradloom.rtl.shell.table import machine_table
 
-    preset = find_preset(target)
+    preset = asked.preset
     board = boards.find(preset.board)
     sizes: dict[str, Any] | None = None
     workload: dict[str, Any] = {}
     config = configured(preset.config, settings)
-    if asked is not None:
-        config, sizes = asked.choose(preset, config, settings)
-        workload = {"model": asked.model, "rank": sizes["rank"], "samples": sizes["samples"]}
+    if asked.model is not None or given(wanted):
+        if not preset.workload.can("sizes"):
+            name, value = next(iter(given(wanted).items()))
+            raise ValueError(f"{name}={value}: must be left out, no sizes are chosen for {preset.name}")
+        config, sizes = preset.workload.function("sizes")(asked, config, settings, **wanted)
+        workload = sizes.pop("expects", {})
     # What is wrong with the request is said before the long part.
     try:
         counted = check_fit(config, board)
@@ -174,8 +171,7 @@ def _generate_preset(
         emission.write(stage)
     described = _described(emission)
     summary = (
-        {"preset": target}
-        | described
+        described
         | {
             "board": board.name,
             "parameters": dataclasses.asdict(config),
@@ -188,7 +184,7 @@ def _generate_preset(
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))
     )
-    if (clock := reached(target, config.clock_mhz)) is not None:
+    if (clock := reached(preset.name, config.clock_mhz)) is not None:
         summary["clock"] = clock
     summary["testbench"] = _machine_bench(config, summary, stage)
     if sizes is not None:
@@ -339,39 +335,41 @@ def _described(emission: Any) -> dict[str, Any]:
 @app.command(
     "generate",
     epilog="Example: gradloom generate instantft-kv260 -o design\n\n"
-    "Example: gradloom generate instantft-kv260 --for mine.onnx --rank 8 -o design\n\n"
+    "Example: gradloom generate mine.onnx --board kv260 --rank 8 -o design\n\n"
     "Example: gradloom generate mesh --set rows=32 --set cols=32 -o mesh",
 )
 def _generate_verb(
-    target: Annotated[str, typer.Argument(metavar="PRESET|UNIT", help="A preset (gradloom presets) or a unit.")],
+    target: Annotated[
+        str, typer.Argument(metavar="MODEL|UNIT", help="A preset, a shipped model, a file or a folder; or a unit.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
-    settings: Settings = [],  # noqa: B006
-    model: Annotated[
-        Path | None,
-        typer.Option("--for", metavar="M.onnx", help="Choose sizes for this network; --set takes precedence."),
+    board: Annotated[
+        str | None, typer.Option(metavar="BOARD", help="Board, where several have a preset for the model.")
     ] = None,
+    settings: Settings = [],  # noqa: B006
     rank: Annotated[
-        int | None, usual_option(min=1, max=16, help="Rank of the adapters, with --for.", usual="the preset's")
+        int | None, usual_option(min=1, max=16, help="Rank of the adapters that sizes are for.", usual="the preset's")
     ] = None,
     data: Annotated[
-        Path | None, usual_option(metavar="D.npz", help="Data set, with --for.", usual="as many as the preset's")
+        Path | None, usual_option(metavar="D.npz", help="Data set that sizes are for.", usual="as many as the preset's")
     ] = None,
     samples: Annotated[
-        int | None, usual_option(min=1, help="Number of training images, with --for.", usual="the preset's")
+        int | None, usual_option(min=1, help="Number of training images that sizes are for.", usual="the preset's")
     ] = None,
     trust: TrustedKey = None,
     as_json: Json = False,
 ) -> None:
-    """Write the Verilog of a preset or of one unit.
+    """Write the Verilog for a model on a board, or of one unit.
 
-    A preset has a register map, board project and report too.
+    A design has a register map, board project and report too. Its sizes are chosen for a network of images, --set takes
+    precedence.
     """
     from gradloom.rtl.catalog import parse_settings
     from gradloom.rtl.hierarchy import uncollected
 
     with uncollected(), working(f"generating {target}", as_json):
         asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust}
-        report = generate(target, output, settings=parse_settings(settings), model=model, **asked)
+        report = generate(target, output, board=board, settings=parse_settings(settings), **asked)
     if as_json:
         print_json(report)
         return
@@ -382,7 +380,7 @@ def _generate_verb(
     if "sizes" in report:
         sizes, chosen = report["sizes"], report["sizes"]["chosen"]
         say(
-            f"sizes for {sizes['network']} at rank {sizes['rank']}, {some(sizes['samples'], 'image')}: "
+            f"sizes for {sizes['network']}{sizes.get('at', '')}: "
             + (
                 ", ".join(
                     f"{name}={each['value']} ({each['for']}; preset: {each['preset']})" for name, each in chosen.items()
@@ -393,14 +391,14 @@ def _generate_verb(
     if "counted" in report:
         from gradloom.boards import find
 
-        board, counted = find(report["board"]), report["counted"]
+        chip, counted = find(report["board"]), report["counted"]
         slices, bits = (sum(counted[key].values()) for key in ("dsp", "memory_bits"))
         say(
-            f"by count: {slices} DSP slices ({100 * slices / board.dsp:.1f} % of {board.name}), "
-            f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / board.memory_bits:.1f} %); "
+            f"by count: {slices} DSP slices ({100 * slices / chip.dsp:.1f} % of {chip.name}), "
+            f"{bits / 1e6:.1f} Mbit of memory ({100 * bits / chip.memory_bits:.1f} %); "
             + (
-                f"gradloom build {board.name} {output} places it"
-                if board.family == "ecp5" and "project" not in report
+                f"gradloom build {chip.name} {output} places it"
+                if chip.family == "ecp5" and "project" not in report
                 else f"gradloom report {output} synthesises it"
             )
         )

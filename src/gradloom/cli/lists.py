@@ -1,4 +1,4 @@
-"""The verbs that list presets, boards, units and tools."""
+"""The group of verbs ``list``, and doctor, which lists tools."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,9 @@ from .arguments import Json, designed, usual_option
 from .output import table
 
 __all__ = ["doctor", "presets", "units"]
+
+lists = typer.Typer(name="list", no_args_is_help=True, help="List presets, boards and units.")
+app.add_typer(lists)
 
 
 def presets() -> list[dict[str, str]]:
@@ -82,13 +85,13 @@ def doctor(
     return [each.as_dict() for each in boards.checkup(boards.find(board), place)]
 
 
-@app.command("presets", epilog="Example: gradloom presets --json")
+@lists.command("presets", epilog="Example: gradloom list presets --json")
 def _presets_verb(as_json: Json = False) -> None:
     """List the presets: a machine, a board and what it is for."""
     table(presets(), ("name", "board", "summary", "origin"), as_json)
 
 
-@app.command("boards", epilog="Example: gradloom boards")
+@lists.command("boards", epilog="Example: gradloom list boards")
 def _boards_verb(as_json: Json = False) -> None:
     """List the boards and what their chips have."""
     from gradloom.boards import all_boards
@@ -128,7 +131,7 @@ def _doctor_verb(
         raise ValueError(f"{len(wrong)} of {len(rows)} checks failed: {', '.join(wrong)}")
 
 
-@app.command("units", epilog="Example: gradloom units")
+@lists.command("units", epilog="Example: gradloom list units")
 def _units_verb(as_json: Json = False) -> None:
     """List the units that can be generated alone.
 

@@ -20,19 +20,19 @@ from gradloom.__main__ import say_version
 from gradloom.output import is_full
 
 from . import (
-    aggregate,
+    card,
     choose,
-    collect,
-    delivery,
     designs,
-    diffusion,
+    digits,
     energy,
+    faces,
     generate,
     infer,
-    install,
-    language,
     lists,
     merge,
+    pack,
+    package,
+    plan,
     recurrent,
     sweep,
     tune,
@@ -41,27 +41,12 @@ from . import (
 from .app import app
 from .usage import one_line
 
-__all__ = ["VERBS", "app", "main"]
+__all__ = ["app", "main"]
 
 #: Modules that have added their verbs.
-VERBS = (
-    lists,
-    generate,
-    tune,
-    infer,
-    diffusion,
-    designs,
-    energy,
-    units,
-    language,
-    recurrent,
-    collect,
-    delivery,
-    install,
-    aggregate,
-    merge,
-    sweep,
-    choose,
+_VERBS = (
+    *(tune, plan, choose, infer, generate, designs, energy, units, sweep),
+    *(recurrent, merge, pack, digits, card, package, lists),
 )
 
 
@@ -116,8 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.filterwarnings("ignore", message=".*created but never used")
     try:
         with _terminable():
-            if given[:1] == ["finetune"]:
-                tune.take_plugins(given)
+            faces.take(_completed() or given)
             code = app(given, prog_name="gradloom", standalone_mode=False)
             sys.stdout.flush()
     except typer.Exit as done:
@@ -159,6 +143,11 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader has gone, as with `| head`: nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _completed() -> list[str]:
+    """Words of a command line that a shell asks to complete."""
+    return os.environ.get("COMP_WORDS", "").split()[1:] if "_GRADLOOM_COMPLETE" in os.environ else []
 
 
 def _message(error: BaseException) -> str:

@@ -9,19 +9,21 @@ from types import NoneType
 from typing import get_args
 
 import gradloom
-from gradloom.systems.request import keywords
+from gradloom.systems import request
 
 __all__ = ["PATH", "stub"]
 
 PATH = Path(gradloom.__file__).with_suffix(".pyi")
+#: Functions that have the options of all kinds of workloads.
+_ASKS = ("choose", "finetune", "infer", "plan")
 
 
 def stub() -> str:
     """The text of the stub.
 
-    Each function is as in its module, and ``finetune`` has the options of all kinds of workloads.
+    Each function is as in its module, and those of models have the options of all kinds of workloads.
     """
-    homes = vars(gradloom)["_HOME"].items()
+    homes, groups = vars(gradloom)["_HOME"].items(), vars(gradloom)["_GROUPS"].items()
     lines = [
         "# ruff: noqa",
         '"""Made by gradloom.cli.stub; do not edit."""',
@@ -29,24 +31,24 @@ def stub() -> str:
         "from pathlib import Path",
         "from typing import Any",
         "",
-        "from gradloom import boards as boards",
     ]
-    lines += [f"from {home} import {name} as {name}" for name, home in homes if name != "finetune"]
-    lines += [
-        "from gradloom.options import Options",
-        "",
-        "__version__: str",
-        "",
-        "def finetune(",
-        "    preset: str,",
-        "    request: Options | None = None,",
-        "    *,",
-        "    board: str | None = None,",
-        '    output: Path | str = "finetune",',
-        "    progress: Callable[[int, int, str], None] | None = None,",
-    ]
-    lines += [f"    {each.name}: {_text(each)} = None," for each in keywords()]
-    return "\n".join([*lines, ") -> dict[str, Any]: ...", ""])
+    lines += [f"from {home.rpartition('.')[0]} import {name} as {name}" for name, home in groups]
+    lines += [f"from {home} import {name} as {name}" for name, home in homes if name not in _ASKS]
+    lines += ["from gradloom.options import Options", "", "__version__: str"]
+    for name in _ASKS:
+        lines += [
+            "",
+            f"def {name}(",
+            "    model: str,",
+            "    request: Options | None = None,",
+            "    *,",
+            "    board: str | None = None,",
+            *(['    output: Path | str = "finetune",'] if name == "finetune" else []),
+            "    progress: Callable[[int, int, str], None] | None = None,",
+            *(f"    {each.name}: {_text(each)} = None," for each in request.keywords(name)),
+            ") -> dict[str, Any]: ...",
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _text(parameter: inspect.Parameter) -> str:

@@ -293,8 +293,8 @@ def _toggled(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     from gradloom.sim.activity.driver import record
 
     taken = {"rank": point["rank"], "cache": point["codes"]}
-    learns = preset.workload.can("prepare")
-    known = preset.workload.takes.known() if learns else {}
+    learns = preset.workload.can("finetune")
+    known = preset.workload.takes["finetune"].known() if learns else {}
     result = record(preset, None, **{name: value for name, value in taken.items() if name in known})
     return {name: result[name] for name in ("toggles", "toggles_a_cycle")}
 

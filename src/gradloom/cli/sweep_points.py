@@ -65,7 +65,7 @@ def plan_points(
     points = []
     for preset in found:
         workload = preset.workload
-        judged, learns = accuracy and workload.has_accuracy, workload.can("prepare")
+        judged, learns = accuracy and workload.has_accuracy, workload.can("finetune")
         for name in _parts("codes", codes):
             workload.check_codes(name, preset.name)
         _check_kind(preset, rank=rank, epochs=epochs, model=model, data=data)
@@ -102,7 +102,7 @@ def plan_points(
 
 def _check_kind(preset: Preset, **given: Any) -> None:
     """Refuses options that a preset's kind does not have."""
-    learns = preset.workload.can("prepare")
+    learns = preset.workload.can("finetune")
     for name in ("model", "data") if learns else ("rank", "epochs"):
         if given[name] is not None:
             why = "sweeps the shipped fine-tune" if learns else "answers and does not learn"

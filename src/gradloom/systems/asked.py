@@ -8,12 +8,22 @@ from gradloom.models.files.kinds import what_is
 from gradloom.preset import KNOWN, Preset
 from gradloom.workload import Workload
 
-__all__ = ["Asked", "asked_for"]
+__all__ = ["DOES", "Asked", "asked_for"]
+
+#: What a preset does for a verb, in words that a model's name follows.
+DOES = {
+    "finetune": "fine-tunes",
+    "card": "writes a memory card for",
+    "infer": "answers by",
+    "plan": "plans for",
+    "choose": "chooses for",
+    "sizes": "is sized for",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is fine-tuned, and where.
+    """What is asked, and of which preset.
 
     Parameters
     ----------
@@ -24,71 +34,112 @@ class Asked:
         Model to name in the options; None: the preset's own.
     why : str, optional
         How the preset was found; None where it was named.
+    board : str
+        Name of the board; ``elsewhere``: no preset is for it, and ``preset`` is another board's.
     """
 
     name: str
     preset: Preset
     model: str | None = None
     why: str | None = None
+    board: str = ""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the board is another than the preset's."""
+        return self.board not in ("", self.preset.board)
 
 
-def asked_for(model: str, *, board: str | None = None, method: str | None = None) -> Asked:
+def asked_for(
+    model: str,
+    *,
+    board: str | None = None,
+    method: str | None = None,
+    verb: str | None = "finetune",
+    any_board: bool = False,
+) -> Asked:
     """The preset of a model.
 
     ``model`` is a preset's name, a shipped model's, a file or a folder.
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
-    the model. ``method`` parts presets of one board; the first is meant where it is left out.
+    the model; an answer that needs no board takes the first. ``method`` parts presets of one board; the first is meant
+    where it is left out. ``verb``: None asks for any preset by its name. ``any_board``: a board without a preset is
+    another's.
 
     Raises
     ------
     ValueError
-        ``model`` is none of these; no preset on ``board`` fine-tunes it; several boards have one.
+        ``model`` is none of these; no preset on ``board`` has the verb for it; several boards have one.
     """
     if model in KNOWN:
-        preset = KNOWN.find(model)
-        if board not in (None, preset.board):
-            raise ValueError(f"board={board}: must be left out or {preset.board}, which preset {model} is for")
-        return Asked(name=model, preset=preset)
-    learning = [preset for preset in KNOWN.values() if preset.workload.can("prepare")]
-    shipping = [preset for preset in learning if preset.workload.ships == model]
-    asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(learning)}
+        return _named(model, board, verb)
+    verb = verb or "finetune"
+    able = [preset for preset in KNOWN.values() if preset.workload.can(verb)]
+    shipping = [preset for preset in able if preset.workload.ships == model]
+    asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(able)}
     kinds = {name: named for name, named in asked.items() if named is not None}
-    others = [preset for preset in learning if preset.workload.kind in kinds and preset not in shipping]
+    others = [preset for preset in able if preset.workload.kind in kinds and preset not in shipping]
     found = shipping if shipping and board is None else [*shipping, *others]
     if not found:
-        raise ValueError(_unknown(model, learning))
-    preset = _on(board, method, found, model)
-    why = "" if board else ", whose model it is" if preset in shipping else ", no other board does"
+        raise ValueError(_unknown(model, able, verb))
+    preset = _on(board, method, found, model, verb, any_board)
+    if board:
+        why = ""
+    elif preset in shipping:
+        why = ", whose model it is"
+    else:
+        why = ", the first of several" if len({each.board for each in found}) > 1 else ", no other board does"
     return Asked(
         name=model,
         preset=preset,
         model=None if preset in shipping else kinds[preset.workload.kind],
-        why=f"{model}: preset {preset.name} fine-tunes {preset.workload.title} on {preset.board}{why}",
+        why=f"{model}: preset {preset.name} fine-tunes {preset.workload.title} on {preset.board}{why}"
+        if preset.workload.can("finetune")
+        else f"{model}: preset {preset.name} answers on {preset.board}{why}",
+        board=board or preset.board,
     )
 
 
-def _kinds(learning: Sequence[Preset]) -> list[type[Workload]]:
+def _named(model: str, board: str | None, verb: str | None) -> Asked:
+    """The preset of a name."""
+    preset = KNOWN.find(model)
+    workload = preset.workload
+    if board not in (None, preset.board):
+        raise ValueError(f"board={board}: must be left out or {preset.board}, which preset {model} is for")
+    if verb is not None and not workload.can(verb):
+        if verb == "finetune":
+            raise ValueError(f"preset={model}: answers and does not learn; gradloom infer {model} runs it")
+        able = ", ".join(each.name for each in KNOWN.values() if each.workload.can(verb))
+        raise ValueError(f"preset={model}: nothing there {DOES[verb]} {workload.label}; must be one of {able}")
+    return Asked(name=model, preset=preset, board=preset.board)
+
+
+def _kinds(able: Sequence[Preset]) -> list[type[Workload]]:
     """Kinds of workloads that know a model when they see it."""
-    return [kind for kind in dict.fromkeys(type(preset.workload) for preset in learning) if kind.can("knows")]
+    return [kind for kind in dict.fromkeys(type(preset.workload) for preset in able) if kind.can("knows")]
 
 
-def _on(board: str | None, method: str | None, found: Sequence[Preset], model: str) -> Preset:
+def _on(
+    board: str | None, method: str | None, found: Sequence[Preset], model: str, verb: str, any_board: bool
+) -> Preset:
     """The first preset on a board, by a method where one is given."""
     boards = list(dict.fromkeys(preset.board for preset in found))
     if board is not None and board not in boards:
-        raise ValueError(f"board={board}: no preset fine-tunes {model} on it; must be one of {', '.join(boards)}")
-    if board is None and len(boards) > 1:
-        raise ValueError(f"board: must be given, presets of {', '.join(boards)} fine-tune {model}")
+        if any_board:
+            return found[0]
+        raise ValueError(f"board={board}: no preset {DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
+    if board is None and len(boards) > 1 and verb != "infer":
+        raise ValueError(f"board: must be given, {', '.join(boards)} have presets for {model}")
     here = [preset for preset in found if preset.board == (board or boards[0])]
     return next((preset for preset in here if method in preset.workload.methods), here[0])
 
 
-def _unknown(model: str, learning: Sequence[Preset]) -> str:
-    shipped = ", ".join(sorted({name for preset in learning if (name := preset.workload.ships) is not None}))
-    takes = "; ".join(dict.fromkeys(kind.reads for kind in _kinds(learning)))
+def _unknown(model: str, able: Sequence[Preset], verb: str) -> str:
+    shipped = ", ".join(sorted({name for preset in able if (name := preset.workload.ships) is not None}))
+    takes = "; ".join(dict.fromkeys(kind.reads for kind in _kinds(able)))
     path = Path(model)
     if not path.exists():
-        return f"model={model}: is no file, none of the presets {', '.join(KNOWN)} and no shipped model ({shipped})"
+        return f"model={model}: is no file, none of the presets {KNOWN} and no shipped model ({shipped})"
     is_a = what_is(path) or ("a folder" if path.is_dir() else "a file of a kind that is not known")
-    return f"model={model}: is {is_a}, which no preset fine-tunes; must be one of: {takes}"
+    return f"model={model}: is {is_a}, which no preset {DOES[verb]}; must be one of: {takes}"

@@ -156,25 +156,31 @@ class Task(Protocol):
 
 
 def finetune(
-    preset: Preset, options: Options, *, output: Path | str = "finetune", progress: Progress | None = None
+    preset: Preset,
+    options: Options,
+    *,
+    output: Path | str = "finetune",
+    verb: str = "finetune",
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes and writes the results to ``output``.
 
     They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
 
-    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.systems.metrics`.
+    ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.systems.metrics`. The verb ``card`` writes
+    a memory card in place of a run.
     """
-    with claimed(output, verb="finetune"):
-        return _finetune(preset, options, Path(output), progress or _silent)
+    with claimed(output, verb=verb):
+        return _finetune(preset, options, Path(output), verb, progress or _silent)
 
 
-def _finetune(preset: Preset, options: Options, output: Path, tell: Progress) -> dict[str, Any]:
+def _finetune(preset: Preset, options: Any, output: Path, verb: str, tell: Progress) -> dict[str, Any]:
     options.check()
     design = Design(preset, options.design)
     if options.engine == "rtl":
         design.check()
     job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell)
-    task: Task = preset.workload.function("prepare")(job)
+    task: Task = preset.workload.function(verb)(job)
     packaged = task.package()
     if packaged is not None:
         return packaged

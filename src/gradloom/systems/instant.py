@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, Options, TuneOptions, option
 from gradloom.workload import Workload
 
 __all__ = ["InstantOptions", "InstantWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstantOptions(Options):
+class InstantOptions(TuneOptions):
     """Options of every fine-tune by InstantFT."""
 
     model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.options import Options
+from gradloom.options import TuneOptions
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine
@@ -30,7 +30,7 @@ class ProgramTask:
     Parameters
     ----------
     job : Job
-    options : Options
+    options : TuneOptions
         With effective values.
     steps : int
         Steps in all, which are one epoch.
@@ -41,7 +41,7 @@ class ProgramTask:
     files: Mapping[str, Path] = {}
     counts = None
 
-    def __init__(self, job: Job, options: Options, *, steps: int) -> None:
+    def __init__(self, job: Job, options: TuneOptions, *, steps: int) -> None:
         self.job, self.options, self.steps, self.epoch = job, options, steps, steps
 
     def reference(self) -> tuple[Results, int]:

@@ -1,4 +1,4 @@
-"""A fine-tune as Python asks for it."""
+"""What Python asks of a model and a board."""
 
 import functools
 import inspect
@@ -13,42 +13,51 @@ from gradloom.workload import Workload
 
 from .asked import Asked, asked_for
 
-__all__ = ["by_option", "finetune", "keywords", "tuned"]
+__all__ = ["answered", "by_option", "choose", "finetune", "infer", "keywords", "plan", "tuned"]
 
 Progress = Callable[[int, int, str], None]
 
 
-def by_option(kinds: Sequence[type[Workload]]) -> dict[str, list[type[Workload]]]:
-    """Kinds that have an option, by its name; those of all kinds first."""
+def by_option(kinds: Sequence[type[Workload]], verb: str) -> dict[str, list[type[Workload]]]:
+    """Kinds that have an option, by its name; those of all kinds first.
+
+    All but ``model``, which the request itself names.
+    """
     found: dict[str, list[type[Workload]]] = {}
-    for kind in kinds:
-        for name in kind.takes.known():
-            found.setdefault(name, []).append(kind)
-    return dict(sorted(found.items(), key=lambda each: len(each[1]) < len(kinds)))
+    able = [kind for kind in kinds if kind.can(verb)]
+    for kind in able:
+        for name in kind.takes[verb].known():
+            if name != "model":
+                found.setdefault(name, []).append(kind)
+    return dict(sorted(found.items(), key=lambda each: len(each[1]) < len(able)))
 
 
-def keywords() -> Iterator[inspect.Parameter]:
-    """Parameters by keyword, with types, None unless given."""
-    for name, kinds in by_option(list(KINDS.values())).items():
-        types = kinds[0].takes.types()[name]
+def keywords(verb: str) -> Iterator[inspect.Parameter]:
+    """A verb's parameters by keyword, with types, None unless given."""
+    for name, kinds in by_option(list(KINDS.values()), verb).items():
+        types = list(dict.fromkeys(each for kind in kinds for each in kind.takes[verb].types()[name]))
         union = functools.reduce(operator.or_, (*types[1:], type(None)), types[0])
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=union)
 
 
-def _keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+def _keywords(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a function that ends in keywords a full signature.
 
     It is the one that the kinds of workloads have.
     """
-    own = inspect.signature(function)
-    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    function.__signature__ = own.replace(parameters=[*kept, *keywords()])  # type: ignore[attr-defined]
-    return function
+
+    def full(function: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(function)
+        kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = own.replace(parameters=[*kept, *keywords(verb)])  # type: ignore[attr-defined]
+        return function
+
+    return full
 
 
-@_keywords
+@_keywords("finetune")
 def finetune(
-    preset: str,
+    model: str,
     request: Options | None = None,
     *,
     board: str | None = None,
@@ -62,7 +71,7 @@ def finetune(
 
     Parameters
     ----------
-    preset : str
+    model : str
         A preset's name; or a shipped model's, a file or a folder, whose preset is found:
         :func:`~gradloom.systems.asked.asked_for`.
     request : Options, optional
@@ -89,8 +98,92 @@ def finetune(
         Simulated RTL differs from its reference.
     """
     method = getattr(request, "method", options.get("method"))
-    asked = asked_for(preset, board=board, method=method)
+    asked = asked_for(model, board=board, method=method)
     return tuned(asked, request, output=output, progress=progress, **options)
+
+
+@_keywords("infer")
+def infer(
+    model: str,
+    request: Options | None = None,
+    *,
+    board: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Answers of a model: labels, a text, or pictures.
+
+    ``model``, ``request``, ``board`` and ``progress`` are as in :func:`finetune`; a model that several boards have a
+    preset for is answered by the first.
+
+    Returns
+    -------
+    dict
+        Of images and sequences ``labels``, and ``accuracy`` (a share) where labels are given; of a recurrent network
+        also what :func:`gradloom.systems.sequences.answers.infer` tells. Of a language model ``text`` and ``tokens``
+        (their numbers); of a board that answers also ``waited`` and ``cycles``, the most cycles of a token. Of a
+        diffusion model what was asked, its pictures are in ``output``.
+    """
+    return answered("infer", asked_for(model, board=board, verb="infer"), request, progress=progress, **options)
+
+
+@_keywords("plan")
+def plan(
+    model: str,
+    request: Options | None = None,
+    *,
+    board: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Memory, traffic and time of a fine-tune on a board.
+
+    ``model``, ``request`` and ``board`` are as in :func:`finetune`; a language model is planned for a board without a
+    preset, too. What the result holds is told where it is made: :func:`gradloom.systems.text.plan.plan`,
+    :func:`gradloom.systems.diffusion.estimate.plan.plan`, :func:`gradloom.systems.images.expectation.plan`.
+    """
+    asked = asked_for(model, board=board, verb="plan", any_board=True)
+    return answered("plan", asked, request, progress=progress, **options)
+
+
+@_keywords("choose")
+def choose(
+    model: str,
+    request: Options | None = None,
+    *,
+    board: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Chooses what learns, within budgets of time, memory and update.
+
+    A candidate on text has layers, targets, rank, stored format, windows and accumulation, and costs of all candidates
+    are composed of forecasts of small programs. One on images has a rank, a forward cache and epochs, and costs are
+    forecasts of whole programs. What at most five of them learn comes from short runs in floating point on the user's
+    own data, of which a fifth is held out. ``model``, ``request`` and ``board`` are as in :func:`finetune`.
+
+    Returns
+    -------
+    dict
+        ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token, or
+        after ``short_epochs``, nats an image), ``held_out_before``, and ``offers``: what each candidate costs.
+
+    Raises
+    ------
+    ValueError
+        The request: field, value, bound; or a budget that no candidate meets, with the nearest that does.
+    """
+    return answered("choose", asked_for(model, board=board, verb="choose"), request, progress=progress, **options)
+
+
+def answered(
+    verb: str, asked: Asked, request: Options | None = None, *, progress: Progress | None = None, **options: Any
+) -> dict[str, Any]:
+    """What a kind of workload answers to a verb, of a preset that is found."""
+    made = _options(verb, asked, request, options)
+    made.check()
+    result: dict[str, Any] = asked.preset.workload.function(verb)(asked, made, progress or _silent)
+    return result
 
 
 def tuned(
@@ -98,29 +191,41 @@ def tuned(
     request: Options | None = None,
     *,
     output: Path | str,
+    verb: str = "finetune",
     progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """As :func:`finetune`, with a preset that is found."""
-    known = given(options)
-    name, workload = asked.preset.name, asked.preset.workload
-    if not workload.can("prepare"):
-        raise ValueError(f"preset={name}: answers and does not learn; gradloom infer {name} runs it")
-    if asked.why is not None:
-        if "model" in known:
-            raise ValueError(f"model={known['model']}: must be left out, {asked.name} is the model")
-        # It has told the preset and is no option of it.
-        if "method" not in workload.takes.known() and known.get("method") in workload.methods:
-            del known["method"]
-        if asked.model is not None:
-            known["model"] = asked.model
-    if request is None:
-        request = workload.options(name, known)
-    elif not isinstance(request, workload.takes):
-        raise ValueError(f"request={type(request).__name__}: must be {workload.takes.__name__} for {name}")
-    elif known:
-        raise ValueError(f"{next(iter(known))}: must be within request, which is given")
+    """As :func:`finetune`, with a preset that is found.
+
+    The verb ``card`` writes a memory card.
+    """
+    made = _options(verb, asked, request, options)
     from .driver import finetune as run
 
-    result: dict[str, Any] = run(asked.preset, request, output=output, progress=progress)
+    result: dict[str, Any] = run(asked.preset, made, output=output, verb=verb, progress=progress)
     return result
+
+
+def _options(verb: str, asked: Asked, request: Options | None, options: dict[str, Any]) -> Options:
+    """The options of a request, with the model that is asked for."""
+    known, name, workload = given(options), asked.preset.name, asked.preset.workload
+    takes = workload.takes[verb]
+    if asked.why is not None:
+        # It has told the preset and is no option of it.
+        if "method" not in takes.known() and known.get("method") in workload.methods:
+            del known["method"]
+        if asked.model is not None:
+            if "model" not in takes.known():
+                raise ValueError(f"model={asked.name}: must be {workload.ships}, {name} fine-tunes no other")
+            known["model"] = asked.model
+    if request is None:
+        return workload.options(name, known, verb)
+    if not isinstance(request, takes):
+        raise ValueError(f"request={type(request).__name__}: must be {takes.__name__} for {name}")
+    if known:
+        raise ValueError(f"{next(iter(known))}: must be within request, which is given")
+    return request
+
+
+def _silent(done: int, total: int, text: str) -> None:
+    pass

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, TuneOptions, option
 from gradloom.workload import Workload
+
+from .requests import DiffusionPlan, Pictures
 
 __all__ = ["DiffusionOptions", "DiffusionWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionOptions(Options):
+class DiffusionOptions(TuneOptions):
     """Options of a fine-tune of a diffusion model."""
 
     engine: str = option(
@@ -65,11 +67,12 @@ class DiffusionWorkload(Workload):
     title: ClassVar = "diffusion models by LoRA"
     reads: ClassVar = "digits-unet, the shipped UNet"
     label: ClassVar = "diffusion"
-    takes: ClassVar = DiffusionOptions
+    takes: ClassVar = {"finetune": DiffusionOptions, "infer": Pictures, "plan": DiffusionPlan}
     functions: ClassVar = {
         "knows": "gradloom.systems.diffusion.known:known",
-        "prepare": "gradloom.systems.diffusion.task:prepare",
-        "generate_images": "gradloom.systems.diffusion.answer:generate_images",
+        "finetune": "gradloom.systems.diffusion.task:prepare",
+        "infer": "gradloom.systems.diffusion.answer:infer",
+        "plan": "gradloom.systems.diffusion.estimate.plan:plan",
         "energy": "gradloom.sim.activity.runs:diffusion_step",
         "measure": "gradloom.sweeping.points:of_diffusion",
     }

@@ -10,71 +10,58 @@ from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.datasets import load_images, rotated
 from gradloom.models.network import Network
 from gradloom.output import check_file, staged_file
-from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.designs import Design
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 
 from .integers import fill_cache, logits
 from .program.lowering import lower
+from .requests import ImageAnswers
 from .task import check_shape, held_by, network_of, shipped
 from .workload import ImageWorkload
 
 __all__ = ["infer", "reference_logits"]
 
 
-def infer(
-    preset: Preset,
-    *,
-    data: Path | None = None,
-    model: Path | None = None,
-    adapter: Path | None = None,
-    angle: float | None = None,
-    limit: int | None = None,
-    engine: str = "reference",
-    design: Path | None = None,
-    output: Path | None = None,
-) -> dict[str, Any]:
+def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]:
     """Labels images by the base network and an adapter.
 
-    It does so in the integers of the hardware or in float. ``design``: the hardware is the design of an earlier
-    ``generate``.
-
-    ``data``: a file with ``x_test`` or ``x``, by default the shipped images to judge by. Returns ``labels``, and where
-    there are labels to compare with, ``accuracy``; ``one_logit`` of a network with one. ``output`` gets ``labels`` and
-    ``logits``.
+    It does so in the integers of the hardware or in float. Returns ``labels``, and where there are labels to compare
+    with, ``accuracy``; ``one_logit``, true, of a network with one, which labels images 1 where it is above 0.
+    ``output`` gets ``labels`` and ``logits``.
 
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
     """
+    data, output, limit = options.data, options.output, options.limit
     if output is not None:
         check_file(output, suffix=".npz", inputs=(data,))
-    preset = Design(preset, design).preset
+    preset = Design(asked.preset, options.design).preset
     assert isinstance(preset.workload, ImageWorkload)
-    network = network_of(model, preset.workload)
+    network = network_of(options.model, preset.workload)
     given: np.ndarray | None
     if data is None:
-        own = shipped(preset.workload if model else held_by(preset), network, 0, angle)
+        own = shipped(preset.workload if options.model else held_by(preset), network, 0, options.angle)
         images, given = own.x_test, own.y_test
     else:
         images, given = load_images(data, classes=network.classes)
-        images = rotated(images, angle) if angle else images
+        images = rotated(images, options.angle) if options.angle else images
     check_shape("x_test" if data is None else f"data={data}:", images, network)
     if limit is not None:
-        if not 1 <= limit <= len(images):
+        if limit > len(images):
             raise ValueError(f"limit={limit}: must be from 1 to {len(images)}, the images that there are")
         images = images[:limit]
-    adapters, codes = load_adapters(Path(adapter), network) if adapter is not None else (None, "nf4")
-    if engine == "float":
+    adapters, codes = load_adapters(Path(options.adapter), network) if options.adapter is not None else (None, "nf4")
+    if options.engine == "float":
         from .mathematics import Cache as FloatCache
         from .mathematics import adapter_logits
 
         kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
-    elif engine == "reference":
+    else:
         words = network.pixel_map.words(images, preset.config.activation)
         z = reference_logits(network, preset.config, words, adapters, codes)
-    else:
-        raise ValueError(f"engine={engine}: must be reference or float")
     labels = z.argmax(axis=1)
     if output is not None:
         with staged_file(output) as file:

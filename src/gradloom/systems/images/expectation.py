@@ -19,15 +19,18 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 from gradloom.words import some
 
 from .program.digits import digits_plan
 from .program.lowered import Lowered
 from .program.lowering import lower
 from .program.program import PAGE, Plan, Settings, memory_map, plan_finetune
+from .requests import ImagePlan
 from .workload import DIGITS, LENET5, ImageWorkload
 
-__all__ = ["ON_CHIP", "SAMPLES", "expectation"]
+__all__ = ["ON_CHIP", "SAMPLES", "expectation", "plan"]
 
 #: Images that are learnt from.
 SAMPLES = LENET5.samples
@@ -66,6 +69,21 @@ def expectation(
         momentum=workload.momentum,
     )
     return _in_memory(network, settings, config, rank, wide)
+
+
+def plan(asked: Asked, options: ImagePlan, tell: Progress) -> dict[str, Any]:
+    """Forecast and memory map of a fine-tune on the preset's design.
+
+    As :func:`expectation`, with ``preset`` and ``board``.
+    """
+    if asked.elsewhere:
+        raise ValueError(f"board={asked.board}: no preset fine-tunes images on it; must be {asked.preset.board}")
+    preset = asked.preset
+    assert isinstance(preset.workload, ImageWorkload)
+    found = expectation(preset.config, preset.workload, rank=options.rank, model=options.model, samples=options.samples)
+    if found["forecast"] is None:
+        raise ValueError(f"model={asked.name}: {preset.name} does not fine-tune it: {found['reason']}")
+    return {"preset": preset.name, "board": preset.board, **found}
 
 
 def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:

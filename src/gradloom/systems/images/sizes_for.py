@@ -1,21 +1,21 @@
 """Chooses the smallest sizes of a design that hold a network."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradloom.models.datasets import load_npz
 from gradloom.models.network import Network
-from gradloom.models.onnx_import import load_onnx
-from gradloom.preset import Preset
+from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
+from gradloom.systems.asked import Asked
+from gradloom.words import some
 
 from .program.lowering import MAX_RANK, lower
 from .program.sizes import SizeError
 from .workload import ImageWorkload
 
-__all__ = ["MAX_SAMPLES", "SizesFor", "choose"]
+__all__ = ["MAX_SAMPLES", "choose", "sizes"]
 
 MAX_SAMPLES = 1 << 20
 
@@ -57,55 +57,43 @@ def choose(
         why |= {field: unit for field, (_, unit) in changes.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SizesFor:
-    """The fine-tune that a design is generated for.
+def sizes(
+    asked: Asked,
+    config: ImageConfig,
+    fixed: Collection[str],
+    *,
+    rank: int | None = None,
+    data: Path | str | None = None,
+    samples: int | None = None,
+) -> tuple[ImageConfig, dict[str, Any]]:
+    """The configuration for a network, at least ``config``, and its report.
 
-    Parameters
-    ----------
-    model : Path
-        An .onnx file.
-    rank : int, optional
-        Else the preset's.
-    data : Path, optional
-        An .npz file with the images that it learns from.
-    samples : int, optional
-        How many those are, without ``data``; else as many as the preset's.
+    ``rank``: of its adapters, else the preset's. ``data``: an .npz file with the images that it learns from;
+    ``samples``: how many those are, without ``data``; else as many as the preset's.
+
+    The report's ``expects`` is what the design's own forecast is of.
     """
-
-    model: Path
-    rank: int | None = None
-    data: Path | None = None
-    samples: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("rank", self.rank, MAX_RANK), ("samples", self.samples, MAX_SAMPLES)):
-            if value is not None and not 1 <= value <= most:
-                raise ValueError(f"{name}={value}: must be from 1 to {most}")
-        if not self.model.is_file():
-            raise ValueError(f"for={self.model}: no such file")
-        if self.data is not None and self.samples is not None:
-            raise ValueError(f"samples={self.samples}: {self.data} says how many there are, give one of the two")
-
-    def choose(self, preset: Preset, config: ImageConfig, fixed: Collection[str]) -> tuple[ImageConfig, dict[str, Any]]:
-        """The configuration, at least ``config``, and its entry in the report.
-
-        The entry is for ``report.json``; it describes the choice.
-        """
-        network = load_onnx(self.model)
-        workload = preset.workload
-        assert isinstance(workload, ImageWorkload)
-        rank = workload.rank if self.rank is None else self.rank
-        samples = workload.samples if self.samples is None else self.samples
-        if self.data is not None:
-            samples = len(load_npz(self.data, classes=network.classes).x_train)
-        chosen, why = choose(network, config, rank=rank, samples=samples, fixed=fixed)
-        return chosen, {
-            "network": network.name,
-            "rank": rank,
-            "samples": samples,
-            "chosen": {
-                field: {"value": getattr(chosen, field), "preset": getattr(preset.config, field), "for": unit}
-                for field, unit in why.items()
-            },
-        }
+    workload = asked.preset.workload
+    assert isinstance(workload, ImageWorkload)
+    for name, value, most in (("rank", rank, MAX_RANK), ("samples", samples, MAX_SAMPLES)):
+        if value is not None and not 1 <= value <= most:
+            raise ValueError(f"{name}={value}: must be from 1 to {most}")
+    if data is not None and samples is not None:
+        raise ValueError(f"samples={samples}: {data} says how many there are, give one of the two")
+    network = load_pretrained(workload.network) if asked.model is None else load_onnx(Path(asked.model))
+    rank = workload.rank if rank is None else rank
+    samples = workload.samples if samples is None else samples
+    if data is not None:
+        samples = len(load_npz(Path(data), classes=network.classes).x_train)
+    chosen, why = choose(network, config, rank=rank, samples=samples, fixed=fixed)
+    return chosen, {
+        "network": network.name,
+        "rank": rank,
+        "samples": samples,
+        "at": f" at rank {rank}, {some(samples, 'image')}",
+        "chosen": {
+            field: {"value": getattr(chosen, field), "preset": getattr(asked.preset.config, field), "for": unit}
+            for field, unit in why.items()
+        },
+        "expects": {"model": asked.model, "rank": rank, "samples": samples},
+    }

@@ -7,6 +7,8 @@ from typing import ClassVar
 from gradloom.options import Bounds, option
 from gradloom.systems.instant import InstantOptions, InstantWorkload
 
+from .requests import ImageAnswers, ImageChoice, ImagePlan
+
 __all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
 
 
@@ -53,15 +55,17 @@ class ImageWorkload(InstantWorkload):
     title: ClassVar = "images by InstantFT"
     label: ClassVar = "images"
     reads: ClassVar = "an ONNX file of a convolutional network"
-    takes: ClassVar = ImageOptions
+    takes: ClassVar = {"finetune": ImageOptions, "infer": ImageAnswers, "plan": ImagePlan, "choose": ImageChoice}
     functions: ClassVar = {
-        "prepare": "gradloom.systems.images.task:prepare",
+        "finetune": "gradloom.systems.images.task:prepare",
         "knows": "gradloom.systems.images.known:known",
         "infer": "gradloom.systems.images.answer:infer",
+        "plan": "gradloom.systems.images.expectation:plan",
+        "choose": "gradloom.choosing.images:choose_images",
         "expectation": "gradloom.systems.images.expectation:expectation",
         "measure": "gradloom.sweeping.points:of_images",
         "energy": "gradloom.sim.activity.runs:finetune",
-        "sizes": "gradloom.systems.images.sizes_for:SizesFor",
+        "sizes": "gradloom.systems.images.sizes_for:sizes",
         "power_up": "gradloom.systems.images.program.digits:digits_plan",
     }
 

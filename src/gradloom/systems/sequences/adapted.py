@@ -16,32 +16,26 @@ from gradloom.systems.images.answer import reference_logits
 from gradloom.systems.images.mathematics import Cache, adapter_logits, cached_value
 
 from .answer import check_fits, sequences_of
+from .requests import SequenceAnswers
 from .taps import tap_sums, tap_words
 from .task import check_steps, real_taps, steps_behind
 
 __all__ = ["infer_adapted"]
 
 
-def infer_adapted(
-    config: Any,
-    *,
-    adapter: Path,
-    data: Path | None,
-    model: Path | None,
-    limit: int | None,
-    engine: str,
-    output: Path | None,
-) -> dict[str, Any]:
+def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     """Labels of sequences by a network and its adapter.
 
     ``adapter``: output folder of a fine-tune, whose metrics.json has the scales of the taps. ``model`` and ``data`` may
     be left out where it learnt on a shipped network: then they are that network, and the person's windows to judge by.
     ``engine``: ``reference`` or ``float``. Returns as :func:`~.answer.infer_sequences` does.
     """
+    data, model, limit, engine, output = options.data, options.model, options.limit, options.engine, options.output
+    adapter = Path(str(options.adapter))
     if output is not None:
         check_file(output, suffix=".npz", inputs=(data, adapter))
-    if engine not in ("reference", "float"):
-        raise ValueError(f"engine={engine}: must be reference or float with an adapter")
+    if engine == "rtl":
+        raise ValueError("engine=rtl: must be reference or float with an adapter")
     shifts, person, learnt_on = _told(adapter)
     for name, value, own in (("model", model, learnt_on), ("data", data, None if person else "data of its own")):
         if value is None and own is not None:
@@ -50,12 +44,12 @@ def infer_adapted(
     y: np.ndarray | None
     if data is None:
         own_person = spar_person(person or 1)
-        if limit is not None and not 1 <= limit <= len(own_person.x_test):
+        if limit is not None and limit > len(own_person.x_test):
             raise ValueError(f"limit={limit}: must be from 1 to {len(own_person.x_test)}, the sequences that there are")
         x, y = own_person.x_test[:limit], own_person.y_test[:limit]
         check_sequences("x", x, network.channels, network.tokens)
     else:
-        x, y = sequences_of(data, network, limit)
+        x, y = sequences_of(Path(data), network, limit)
     name = f"person={person}" if data is None else f"data={data}"
     beyond = check_fits(network, x, name)
     check_steps(network, x, name)

@@ -1,6 +1,6 @@
 """Answers of a quantised LSTM in simulated RTL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,69 +8,72 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.recurrent.network import RecurrentNetwork
+from gradloom.models.recurrent.stored import load_network
 from gradloom.options import check_request
-from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 
 from .answer import CellRun, infer_sequences
 from .program.image import CellImage
 from .program.program import CellConfig, CellProgram, CellSetup
+from .requests import SequenceAnswers
 
-__all__ = ["infer", "run_cell"]
+__all__ = ["infer", "run_cell", "sizes"]
 
 
-def infer(
-    preset: Preset,
-    *,
-    data: Path | None,
-    model: Path | None,
-    adapter: Path | None,
-    angle: float | None,
-    limit: int | None,
-    engine: str,
-    design: Path | None,
-    output: Path | None,
-    stream: bool,
-    progress: Callable[[int, int, str], object] | None = None,
-) -> dict[str, Any]:
-    """See :func:`gradloom.infer`.
+def infer(asked: Asked, options: SequenceAnswers, tell: Progress) -> dict[str, Any]:
+    """Answers of a recurrent network: :func:`~.answer.infer_sequences`.
 
-    With ``rtl``, all convolutions in front but the last are computed by the reference.
+    With ``rtl``, all convolutions in front but the last are computed by the reference, and the result has ``cycles``,
+    ``forecast``, ``cycles_a_step`` and ``setup_cycles`` too, and of a stream ``cycles_an_answer``, the most.
     """
-    check_request(f"with {preset.name}", needless={"angle": angle})
-    chosen = Design(preset, design)
+    preset = asked.preset
+    chosen = Design(preset, options.design)
     config = chosen.preset.config
-    if adapter is not None:
+    data, model = options.data, options.model
+    if options.adapter is not None:
         from .adapted import infer_adapted
 
-        if not preset.workload.can("prepare"):
-            raise ValueError(f"adapter={adapter}: must be left out, {preset.name} answers and does not learn")
-        check_request("with --adapter, which sees whole sequences", needless={"stream": stream})
-        return infer_adapted(
-            config, adapter=Path(adapter), data=data, model=model, limit=limit, engine=engine, output=output
-        )
-    check_request(f"with {preset.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
+        if not preset.workload.can("finetune"):
+            raise ValueError(f"adapter={options.adapter}: must be left out, {preset.name} answers and does not learn")
+        check_request("with --adapter, which sees whole sequences", needless={"stream": options.stream})
+        return infer_adapted(config, options)
+    check_request(f"with {asked.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
     assert model is not None and data is not None
     assert isinstance(config, CellConfig)
-    if engine == "rtl":
+    if options.engine == "rtl":
         chosen.check()
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
-        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=progress)
+        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=tell)
 
     return infer_sequences(
         Path(model),
         data=Path(data),
-        limit=limit,
-        engine=engine,
-        stream=stream,
-        output=None if output is None else Path(output),
+        limit=options.limit,
+        engine=options.engine,
+        stream=options.stream,
+        output=None if options.output is None else Path(options.output),
         ran=ran,
     )
+
+
+def sizes(asked: Asked, config: Any, fixed: Collection[str], **other: Any) -> tuple[Any, dict[str, Any]]:
+    """``config`` as it is, where it holds the network.
+
+    :class:`ValueError` names the parameter that is too small, and its value.
+    """
+    check_request("of a recurrent network, whose design has no such size", needless=other)
+    if asked.model is None:
+        return config, {"network": asked.preset.workload.ships, "chosen": {}}
+    network = load_network(asked.model)
+    CellImage(network, config).check()
+    return config, {"network": network.name, "chosen": {}}
 
 
 def run_cell(

@@ -3,25 +3,28 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gradloom.options import Options
 from gradloom.workload import Workload
 
-__all__ = ["SequenceAnswers"]
+from .requests import SequenceAnswers
+
+__all__ = ["AnswersWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceAnswers(Workload):
+class AnswersWorkload(Workload):
     """Answers of a quantised recurrent network to sequences; no fine-tune."""
 
     kind: ClassVar = "sequences-answers"
     title: ClassVar = "nothing"
     label: ClassVar = "answers"
-    takes: ClassVar = Options
-    streams: ClassVar = True
+    reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
+    takes: ClassVar = {"infer": SequenceAnswers}
     usual_codes: ClassVar = "W8A6C8"
     has_accuracy: ClassVar = True
     functions: ClassVar = {
+        "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
+        "sizes": "gradloom.systems.sequences.answers:sizes",
         "widths": "gradloom.models.recurrent.calibrate:Bits",
         "measure": "gradloom.systems.sequences.widths:of_widths",
         "energy": "gradloom.sim.activity.runs:labels",

@@ -4,7 +4,7 @@ from gradloom.preset import Preset
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.machines.configs.sequence import SequenceConfig
 
-from .answers_workload import SequenceAnswers
+from .answers_workload import AnswersWorkload
 from .workload import SequenceWorkload
 
 __all__ = ["LSTM_KV260", "LSTM_ULX3S", "LSTM_ZCU104"]
@@ -31,7 +31,7 @@ LSTM_KV260 = Preset(
 LSTM_ZCU104 = Preset(
     name="lstm-zcu104",
     board="zcu104",
-    workload=SequenceAnswers(),
+    workload=AnswersWorkload(),
     summary="quantised LSTM: weights beside their slices, two products a slice, answers exact to the code",
     config=RecurrentConfig(),
 )
@@ -39,7 +39,7 @@ LSTM_ZCU104 = Preset(
 LSTM_ULX3S = Preset(
     name="lstm-ulx3s",
     board="ulx3s",
-    workload=SequenceAnswers(),
+    workload=AnswersWorkload(),
     summary="quantised LSTM of 32 elements: at power-up it labels windows that lie on the chip",
     config=RecurrentConfig(
         hidden=32,

@@ -7,6 +7,8 @@ from typing import ClassVar
 from gradloom.options import Bounds, option
 from gradloom.systems.instant import InstantOptions, InstantWorkload
 
+from .requests import SequenceAnswers
+
 __all__ = ["SequenceOptions", "SequenceWorkload"]
 
 
@@ -57,12 +59,12 @@ class SequenceWorkload(InstantWorkload):
     title: ClassVar = "recurrent networks by InstantFT"
     label: ClassVar = "sequences"
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
-    takes: ClassVar = SequenceOptions
-    streams: ClassVar = True
+    takes: ClassVar = {"finetune": SequenceOptions, "infer": SequenceAnswers}
     functions: ClassVar = {
-        "prepare": "gradloom.systems.sequences.task:prepare",
+        "finetune": "gradloom.systems.sequences.task:prepare",
         "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
+        "sizes": "gradloom.systems.sequences.answers:sizes",
         "energy": "gradloom.sim.activity.runs:finetune",
     }
 

@@ -10,15 +10,16 @@ from gradloom.models.adapters.instant import holds_instant, load_instant
 from gradloom.models.adapters.learnt import load_learnt
 from gradloom.models.adapters.lora import Learnt
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.preset import Preset
+from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
 
 from . import task as language
 from .instant_text import InstantLlama
 from .mathematics import Cache, Llama
-from .task import Quantized, silent
+from .requests import BoardAnswers, TextAnswers
+from .task import Quantized
 
-__all__ = ["generate_text", "greedy", "learnt_of"]
+__all__ = ["greedy", "infer", "learnt_of"]
 
 
 def greedy(
@@ -47,25 +48,30 @@ def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
     return load_learnt(folder, checkpoint.model, checkpoint.tensor)
 
 
-def generate_text(
-    preset: Preset,
-    *,
-    prompt: str,
-    model: Path | str = "smollm2-135m",
-    adapter: Path | None = None,
-    tokens: int = 40,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Continues ``prompt`` with a model and an adapter.
+def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:
+    """Continues a prompt with a model and an adapter, or asks a board.
 
-    Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text`` and ``tokens``.
+    Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text``, ``tokens`` (their
+    numbers) and what was asked; of a board as :func:`~.card.prompts.ask_board` does.
     """
-    tell = progress or silent
-    if tokens < 1:
-        raise ValueError(f"tokens={tokens}: must be at least 1")
-    checkpoint = Quantized(open_checkpoint(find_weights(model)))
-    blocks = load_instant(adapter, checkpoint.model) if adapter is not None and holds_instant(adapter) else None
-    adapters = None if adapter is None or blocks is not None else learnt_of(adapter, checkpoint)
+    prompt, tokens = str(options.prompt), options.tokens
+    if isinstance(options, BoardAnswers) and options.port is not None:
+        from .card.prompts import BAUD, ask_board
+
+        adapter = str(options.adapter or "kept")
+        return ask_board(
+            options.port,
+            prompt,
+            adapter=adapter,
+            model=options.model,
+            tokens=tokens,
+            progress=tell,
+            baud=options.baud or BAUD,
+        )
+    learnt = None if options.adapter is None else Path(options.adapter)
+    checkpoint = Quantized(open_checkpoint(find_weights(options.model or str(asked.preset.workload.ships))))
+    blocks = load_instant(learnt, checkpoint.model) if learnt is not None and holds_instant(learnt) else None
+    adapters = None if learnt is None or blocks is not None else learnt_of(learnt, checkpoint)
     tokenizer = language.open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
     given = tokenizer.encode(prompt)
     if not given:
@@ -76,7 +82,7 @@ def generate_text(
             f"{checkpoint.model.context} (the model's context)"
         )
     if blocks is not None and len(blocks) != checkpoint.model.layers:
-        raise ValueError(f"adapter={adapter}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
+        raise ValueError(f"adapter={learnt}: is from {len(blocks)} of {checkpoint.model.layers} blocks")
     tell(0, 0, "reading the weights")
     llama = (
         Llama(checkpoint.model, checkpoint.tensor)
@@ -88,7 +94,7 @@ def generate_text(
         said.append(token)
         tell(len(said), tokens, "decoding")
     return {
-        "preset": preset.name,
+        "preset": asked.preset.name,
         "engine": "float",
         "model": checkpoint.model.name,
         "prompt": prompt,

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gradloom import boards
-from gradloom.firmware.soc import Limits
 from gradloom.models.adapters.lora import (
     Adapter,
     Learnt,
@@ -28,13 +26,11 @@ from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
-from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.driver import Job, Outcome, Progress
 
 from .budget import check_from_layer, memory, parse_targets
 from .card.deployed import MergedLinears, rounded
-from .card.job import board_job, write_card_image
 from .card.layout import planner
 from .mathematics import Llama
 from .program.packed import STORES
@@ -52,7 +48,7 @@ from .task import (
     turns,
     windows_of,
 )
-from .workload import QLoraOptions
+from .workload import CardOptions, QLoraOptions
 
 __all__ = ["QLoraTask", "prepare"]
 
@@ -65,7 +61,7 @@ class QLoraTask(TextTask):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self.asked: QLoraOptions = job.options
+        self.asked: QLoraOptions | CardOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
         #: Losses of what is deployed, and of the text to judge by.
         self.further: dict[str, float | None] = {}
@@ -108,50 +104,6 @@ class QLoraTask(TextTask):
                 f"packing=0; or generate it with --set packing=1"
             )
         return dataclasses.replace(config, packing=1)
-
-    def package(self) -> dict[str, Any] | None:
-        """A memory card, if it is asked for."""
-        if not self.asked.card:
-            return None
-        each = self.asked
-        adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
-        board = boards.find(self.job.preset.board)
-        clock_hz = self.job.config.clock_mhz * 1_000_000
-        made = board_job(
-            self.frozen(),
-            self.windows,
-            adapters,
-            range(self.layers),
-            self.rule,
-            each.steps,
-            self.job.config,
-            self.job.tell,
-            every=each.card_steps,
-            cycles=round(each.card_seconds * clock_hz),
-            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
-            answer=each.answer,
-            held_out=self.judged[0] if self.judged else None,
-        )
-        first = next(iter(adapters.values()))
-        facts = {
-            "preset": self.job.preset.name,
-            "model": self.shapes.name,
-            "shapes": dataclasses.asdict(self.shapes),
-            "layers": self.layers,
-            "text": self.text.name,
-            "texts": len(self.windows),
-            "tokens": len(self.windows[0]),
-            "rank": first.rank,
-            "alpha": first.scale * first.rank,
-            "optimizer": each.optimizer,
-            "lr": self.lr,
-            "steps": each.steps,
-            "answer": each.answer,
-            "held_out": None if each.held_out is None else Path(each.held_out).name,
-        }
-        if isinstance(self.rule, AdamW):
-            facts["moment_scales"] = self.rule.moment_scales
-        return write_card_image(made, self.job.output, facts, memory_bytes=board.memory_bytes)
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""

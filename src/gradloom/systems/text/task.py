@@ -188,14 +188,14 @@ class TextTask:
 
     def __init__(self, job: Job) -> None:
         asked: TextOptions = job.options
-        assert isinstance(job.preset.workload, TextWorkload) and asked.text is not None
+        assert isinstance(job.preset.workload, TextWorkload) and asked.data is not None
         self.job = job
         #: The planner's name of the workload, and what it does.
         self.kind = self.method = job.preset.workload.method
         weights = find_weights(asked.model)
         self.checkpoint = Quantized(open_checkpoint(weights))
-        self.text = Path(asked.text)
-        self.files = {"model": weights, "text": self.text} | (
+        self.text = Path(asked.data)
+        self.files = {"model": weights, "data": self.text} | (
             {} if asked.adapter is None else {"adapter": Path(asked.adapter)}
         )
         self.shapes = self.checkpoint.model
@@ -310,7 +310,7 @@ class TextTask:
             room = cached_texts(laid_out(), board)
         if not self.exact and used > room:
             raise ValueError(
-                f"text={self.text}: {some(self.steps, 'step')} learn from {some(used, 'window')}, the forward "
+                f"data={self.text}: {some(self.steps, 'step')} learn from {some(used, 'window')}, the forward "
                 f"cache has "
                 f"room for {room} in the {board.memory_bytes} bytes of {board.name}; give a shorter "
                 f"text" + (f", or give --steps {room // each}" if room >= each else "")
@@ -473,7 +473,7 @@ def _counted(found: Sequence[StepResult]) -> dict[str, Any]:
     }
 
 
-def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "text") -> tuple[list[list[int]], int]:
+def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "data") -> tuple[list[list[int]], int]:
     """Windows of ``seq`` tokens of a text, and its number of tokens.
 
     ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one

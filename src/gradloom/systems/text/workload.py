@@ -4,16 +4,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, Options, TuneOptions, option
 from gradloom.workload import Workload
+
+from .requests import BoardAnswers, TextAnswers, TextChoice, TextPlan
 
 __all__ = [
     "METHODS",
+    "CardOptions",
     "InstantTextOptions",
     "InstantTextWorkload",
     "QLoraOptions",
     "QLoraWorkload",
     "TextOptions",
+    "TextRequest",
     "TextWorkload",
 ]
 
@@ -24,20 +28,31 @@ RANKED = ("lora", "lora-xs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(Options):
-    """Options of a fine-tune of a language model."""
+class TextRequest(Options):
+    """Options of what a language model learns, wherever it does."""
 
     model: Path | str = option("Language model: smollm2-135m, a file or a folder.", "smollm2-135m", metavar="M")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
     lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
-    engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
-    text: Path | str | None = option(
+    seed: int = option("Seed of the initial adapters.", 0, bounds=Bounds(0, 1 << 63))
+    data: Path | str | None = option(
         "Text to learn from.", metavar="FILE", needed="a text file to learn from", file=True
     )
     adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
     optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
     steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
     seq: int = option("Tokens of a window of the text; tokens after the last whole window are not used.", 64)
+    layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
+    design: Path | str | None = option(
+        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(TextRequest, TuneOptions):
+    """Options of a fine-tune of a language model."""
+
+    engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
     keep: int = option(
         "Steps between checkpoints in the output folder; 0: none.",
         1,
@@ -46,7 +61,6 @@ class TextOptions(Options):
         bounds=Bounds(0, 100_000),
     )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
-    layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +89,61 @@ class QLoraOptions(TextOptions):
         "none",
         choices=("none", "int8", "nf4", "q8_0"),
     )
-    held_out: Path | str | None = option(
-        "Text to judge by, which is not learnt; with --card a board tries adapters on it that are installed.",
-        metavar="FILE",
-        file=True,
+    held_out: Path | str | None = option("Text to judge by, which is not learnt.", metavar="FILE", file=True)
+
+    def check(self) -> Self:
+        """Checks bounds, and combinations of options."""
+        super().check()
+        if self.store != "words" and (self.engine == "float" or self.accumulate > 1):
+            raise ValueError(f"store={self.store}: must be words with --engine float or --accumulate")
+        if self.method != METHODS[0]:
+            for name, usual in (("rank", None), ("store", "words")):
+                if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
+                    raise ValueError(
+                        f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
+                        f"or give --method {METHODS[0]}"
+                    )
+        for name, usual in (("deploy", "none"), ("held_out", None)):
+            if getattr(self, name) != usual and self.engine != "float":
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; give --engine float"
+                )
+        if self.deploy != "none" and self.method not in RANKED:
+            raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardOptions(TextRequest):
+    """Options of a memory card with which a board runs QLoRA by itself.
+
+    What a fine-tune on this machine may choose beside them is fixed.
+    """
+
+    engine: ClassVar = "reference"
+    method: ClassVar = METHODS[0]
+    accumulate: ClassVar = 1
+    store: ClassVar = "words"
+    deploy: ClassVar = "none"
+    keep: ClassVar = 0
+    resume: ClassVar = False
+
+    targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
+    from_layer: int | None = option(
+        "First layer with adapters, counted from 0; the input of this layer is kept for each text.",
+        metavar="K",
+        usual="0",
     )
-    card: bool = option("Write a memory card with which the board runs the fine-tune without a host.", False)
-    card_steps: int = option(
+    held_out: Path | str | None = option(
+        "Text that is not learnt, on which a board tries adapters that are installed.", metavar="FILE", file=True
+    )
+    store_steps: int = option(
         "Steps after which a board stores on its card what it has learnt; 0: time alone.",
         0,
         metavar="N",
         bounds=Bounds(0, 100_000),
     )
-    card_seconds: float = option(
+    store_seconds: float = option(
         "Seconds after which it does; 0: steps alone.", 60.0, metavar="S", bounds=Bounds(0, 1_000_000)
     )
     stop_steps: int = option(
@@ -96,43 +152,21 @@ class QLoraOptions(TextOptions):
     stop_seconds: float = option(
         "Seconds after power-up, then it does; 0: no limit.", 0.0, metavar="S", bounds=Bounds(0, 1_000_000)
     )
-
     pause_celsius: float = option(
         "Degrees of the chip above which a board stores and pauses, until it is 5 cooler; 0: no limit.",
         0.0,
         metavar="C",
         bounds=Bounds(0, 125),
     )
-    answer: bool = option("With --card: the board answers prompts by its UART meanwhile.", False)
+    answer: bool = option("The board answers prompts by its UART meanwhile.", False)
 
     def check(self) -> Self:
-        """Checks bounds, and combinations of options."""
+        """Checks bounds, and that a board stores what it learns."""
         super().check()
-        if self.answer and not self.card:
-            raise ValueError("answer=True: must be left out, or give --card: a board answers prompts of its card's job")
-        if self.store != "words" and (self.engine == "float" or self.accumulate > 1 or self.card):
-            raise ValueError(f"store={self.store}: must be words with --engine float, --accumulate or --card")
-        if self.method != METHODS[0]:
-            for name, usual in (("rank", None), ("store", "words"), ("card", False)):
-                if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
-                    raise ValueError(
-                        f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
-                        f"or give --method {METHODS[0]}"
-                    )
-        for name, usual, more in (("deploy", "none", ""), ("held_out", None, " or --card")):
-            if getattr(self, name) != usual and self.engine != "float" and not (more and self.card):
-                raise ValueError(
-                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; "
-                    f"give --engine float{more}"
-                )
-        if self.deploy != "none" and self.method not in RANKED:
-            raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
-        if self.card and not self.card_steps and not self.card_seconds:
+        if not self.store_steps and not self.store_seconds:
             raise ValueError(
-                "card_seconds=0.0: must be above 0, or give --card-steps: a board must store what it learns"
+                "store_seconds=0.0: must be above 0, or give --store-steps: a board must store what it learns"
             )
-        if self.card and self.accumulate != 1:
-            raise ValueError(f"accumulate={self.accumulate}: must be 1 with --card")
         return self
 
 
@@ -179,11 +213,21 @@ class QLoraWorkload(TextWorkload):
     kind: ClassVar = "text-qlora"
     title: ClassVar = "text by QLoRA"
     method: ClassVar = "qlora"
-    takes: ClassVar = QLoraOptions
+    takes: ClassVar = {
+        "finetune": QLoraOptions,
+        "card": CardOptions,
+        "infer": BoardAnswers,
+        "plan": TextPlan,
+        "choose": TextChoice,
+    }
     functions: ClassVar = {
-        "prepare": "gradloom.systems.text.qlora:prepare",
+        "finetune": "gradloom.systems.text.qlora:prepare",
+        "card": "gradloom.systems.text.card.task:prepare",
         "knows": "gradloom.systems.text.known:known",
-        "generate_text": "gradloom.systems.text.answer:generate_text",
+        "infer": "gradloom.systems.text.answer:infer",
+        "plan": "gradloom.systems.text.plan:plan",
+        "sizes": "gradloom.systems.text.plan:sizes",
+        "choose": "gradloom.choosing.text:choose_text",
         "measure": "gradloom.sweeping.points:of_qlora",
         "energy": "gradloom.sim.activity.runs:training_step",
     }
@@ -196,12 +240,14 @@ class InstantTextWorkload(TextWorkload):
     kind: ClassVar = "text-instantft"
     title: ClassVar = "text by InstantFT"
     method: ClassVar = "instantft"
-    takes: ClassVar = InstantTextOptions
+    takes: ClassVar = {"finetune": InstantTextOptions, "infer": TextAnswers, "plan": TextPlan}
     methods: ClassVar = ("instantft",)
     functions: ClassVar = {
-        "prepare": "gradloom.systems.text.instant_text:prepare",
+        "finetune": "gradloom.systems.text.instant_text:prepare",
         "knows": "gradloom.systems.text.known:known",
-        "generate_text": "gradloom.systems.text.answer:generate_text",
+        "infer": "gradloom.systems.text.answer:infer",
+        "plan": "gradloom.systems.text.plan:plan",
+        "sizes": "gradloom.systems.text.plan:sizes",
         "measure": "gradloom.sweeping.points:of_instant_text",
         "energy": "gradloom.sim.activity.runs:instant_step",
     }

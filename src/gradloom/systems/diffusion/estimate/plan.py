@@ -1,18 +1,59 @@
 """Memory, traffic and products of fine-tuning a UNet."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from gradloom.models.files.unet import UNet
+from gradloom.models.digits_unet import shipped_unet
+from gradloom.models.files.unet import UNet, find_unet
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 
 from ..operations import Operation, adapted
+from ..requests import DiffusionPlan
 from ..unet import TARGETS, operations
 from .products import Product, backward, forward, narrow_tensors, of_prompt, parameters
 
-__all__ = ["ARRAY", "memory", "planned"]
+__all__ = ["ARRAY", "memory", "plan", "planned"]
 
 #: Rows and columns of the array that products are counted on, unless asked otherwise: those of ``cdm-qta-kv260``.
 ARRAY = (64, 32)
+
+
+def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]:
+    """Products, memory and cycles of a LoRA step of a UNet.
+
+    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.systems.diffusion.estimate.step`.
+    """
+    from .step import step_bounds, summed
+
+    if asked.elsewhere:
+        raise ValueError(
+            f"board={asked.board}: no preset fine-tunes diffusion models on it; must be {asked.preset.board}"
+        )
+    net = shipped_unet()[0] if options.model is None else find_unet(options.model)
+    config = asked.preset.config
+    size = ARRAY if options.array is None else _array(options.array)
+    rank, targets, batch, known = options.rank, options.targets, options.batch, options.known_prompt
+    result = planned(
+        net,
+        only=options.only,
+        rank=rank,
+        targets=targets,
+        text=options.seq,
+        batch=batch,
+        array=size,
+        known_prompt=known,
+    )
+    learnt = operations(net, text=options.seq, rank=rank, targets=TARGETS[targets])
+    return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known_prompt=known))}
+
+
+def _array(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,4})[x×](\d{1,4})", text)
+    if not found:
+        raise ValueError(f"array={text}: must be rows and columns from 1 to 256, as 64x32")
+    return int(found[1]), int(found[2])
 
 
 def planned(

@@ -13,7 +13,10 @@ from gradloom.words import some
 
 from .answers import CONTEXT, RESIDENT
 
-__all__ = ["ask_board"]
+__all__ = ["BAUD", "ask_board"]
+
+#: Bits a second of a board's UART.
+BAUD = 115_200
 
 Progress = Callable[[int, int, str], None]
 
@@ -22,7 +25,7 @@ def ask_board(
     port: str,
     prompt: str | Sequence[int],
     *,
-    baud: int = 115_200,
+    baud: int = BAUD,
     tokens: int = 32,
     adapter: str = "kept",
     model: Path | str | None = None,
@@ -70,10 +73,10 @@ def _about(card: SerialCard) -> dict[str, Any]:
     sections, _ = read_header(card.read(BLOCK) or b"")
     note = section_of(sections, NOTE)
     if note is None:
-        raise ValueError("the card has no fine-tune: write one with gradloom finetune --card --answer")
+        raise ValueError("the card has no fine-tune: write one with gradloom card write --answer")
     about: dict[str, Any] = json.loads(read_section(cast(BinaryIO, card), note).rstrip(b"\0"))
     if not about.get("answer"):
-        raise ValueError("the card's job answers no prompts: write it again with gradloom finetune --card --answer")
+        raise ValueError("the card's job answers no prompts: write it again with gradloom card write --answer")
     return about
 
 

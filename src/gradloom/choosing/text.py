@@ -4,26 +4,30 @@ Nothing is known beforehand of what a candidate learns: no table is stored, the 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from gradloom import __version__, boards
+from gradloom import __version__
 from gradloom.firmware.steps import MAX_STEPS
 from gradloom.json_file import json_text
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import LanguageModel
-from gradloom.output import grouped
-from gradloom.preset import PRESETS, Preset, find_workload
+from gradloom.output import claimed, grouped
+from gradloom.preset import Preset
 from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
+from gradloom.sweeping.run import cores
+from gradloom.systems.asked import Asked
+from gradloom.systems.driver import Progress
 from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.fit import DoesNotFit, machine_misfits, refuse
 from gradloom.systems.text.mathematics import FloatModel
+from gradloom.systems.text.requests import TextChoice
 from gradloom.systems.text.task import Quantized, build_quickest
 from gradloom.words import some
 
@@ -36,9 +40,7 @@ from .runs import short_runs
 from .state import State
 from .texts import Split, split
 
-__all__ = ["choose"]
-
-Progress = Callable[[int, int, str], None]
+__all__ = ["choose_text"]
 
 #: Tokens of a window to choose from, unless they are given.
 _SEQS = (64, 32)
@@ -55,7 +57,7 @@ class Request:
     """What is asked, checked."""
 
     model: str
-    text: Path
+    data: Path
     preset: Preset
     budget: Budget
     steps: int | None
@@ -64,32 +66,21 @@ class Request:
     output: Path
 
 
-def choose(
-    model: str,
-    *,
-    board: str,
-    text: Path | str,
-    time: str | None = None,
-    memory: str | None = None,
-    update: str | None = None,
-    steps: int | None = None,
-    seq: Sequence[int] | None = None,
-    seed: int = 0,
-    jobs: int = 2,
-    output: Path | str = "choose",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Chooses, and writes ``choose.json`` and ``pareto.png``.
+def choose_text(asked: Asked, options: TextChoice, tell: Progress) -> dict[str, Any]:
+    """Chooses, and writes ``choose.json`` and ``pareto.png`` to ``output``.
 
-    Returns what ``choose.json`` holds.
+    Returns what ``choose.json`` holds. What an interrupted choice left there is gone on from.
     """
-    tell = progress or (lambda done, total, text: None)
-    asked = _request(model, board, text, time, memory, update, steps, seq, seed, output)
-    weights = find_weights(model)
+    with claimed(str(options.output), verb="choose"):
+        return _choose(_request(asked, options), options.jobs or cores(), tell)
+
+
+def _choose(asked: Request, jobs: int, tell: Progress) -> dict[str, Any]:
+    weights = find_weights(asked.model)
     checkpoint = Quantized(open_checkpoint(weights))
     shapes = checkpoint.model
     seqs = _seqs(asked, shapes)
-    parts = split(asked.text, open_tokenizer(weights, model_size=checkpoint.model.vocab), seqs[0])
+    parts = split(asked.data, open_tokenizer(weights, model_size=checkpoint.model.vocab), seqs[0])
     found, left = candidates(shapes, asked.preset.config, seqs)
     if not found:
         raise DoesNotFit(list(dict.fromkeys(map(str, left))))
@@ -114,38 +105,28 @@ def choose(
     return result
 
 
-def _request(
-    model: str,
-    board: str,
-    text: Path | str,
-    time: str | None,
-    memory: str | None,
-    update: str | None,
-    steps: int | None,
-    seq: Sequence[int] | None,
-    seed: int,
-    output: Path | str,
-) -> Request:
+def _request(asked: Asked, options: TextChoice) -> Request:
     """Refuses what can be refused at once."""
-    budget = Budget.of(time, memory, update)
-    preset = find_workload(boards.find(board).name, "text-qlora")
-    if preset is None:
-        able = sorted({each.board for each in PRESETS.values() if each.workload.kind == "text-qlora"})
-        raise ValueError(f"board={board}: no preset fine-tunes text on it; must be one of {', '.join(able)}")
-    if not Path(text).is_file():
-        raise ValueError(f"text={text}: no such file")
-    if steps is not None and not 1 <= steps <= MAX_STEPS:
-        raise ValueError(f"steps={steps}: must be from 1 to {MAX_STEPS}")
+    budget = Budget.of(options.time, options.memory, options.update)
+    if options.steps is not None and not 1 <= options.steps <= MAX_STEPS:
+        raise ValueError(f"steps={options.steps}: must be from 1 to {MAX_STEPS}")
     return Request(
-        model=model,
-        text=Path(text),
-        preset=preset,
+        model=str(options.model or asked.preset.workload.ships),
+        data=Path(str(options.data)),
+        preset=asked.preset,
         budget=budget,
-        steps=steps,
-        seqs=tuple(seq or ()),
-        seed=seed,
-        output=Path(output),
+        steps=options.steps,
+        seqs=_numbers(options.seq),
+        seed=options.seed,
+        output=Path(options.output),
     )
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(int(each) for each in text.split(","))
+    except ValueError:
+        raise ValueError(f"seq={text}: must be integers between commas") from None
 
 
 def _seqs(asked: Request, model: LanguageModel) -> list[int]:
@@ -166,7 +147,7 @@ def _identity(asked: Request, weights: Path, seqs: Sequence[int]) -> dict[str, A
         "gradloom": __version__,
         "preset": asked.preset.name,
         "model": [file.name, file.stat().st_size],
-        "text": sha256(asked.text.read_bytes()).hexdigest(),
+        "data": sha256(asked.data.read_bytes()).hexdigest(),
         "budget": asdict(asked.budget),
         "steps": asked.steps,
         "seqs": list(seqs),
@@ -309,7 +290,7 @@ def _result(
         "preset": asked.preset.name,
         "board": asked.preset.board,
         "model": model.name,
-        "text": asked.text.name,
+        "data": asked.data.name,
         "tokens": {"learnt": len(parts.learnt), "judged": sum(map(len, parts.judged))},
         "budget": asdict(asked.budget),
         "candidates": len(offers),
@@ -328,9 +309,9 @@ def _command(asked: Request, each: Offer) -> str:
     options = {name: value for name, value in each.candidate.options().items() if usual.get(name) != value}
     words = [
         "gradloom finetune",
-        asked.preset.name,
-        f"--model {asked.model}",
-        f"--text {asked.text}",
+        asked.model,
+        f"--board {asked.preset.board}",
+        f"--data {asked.data}",
         *(f"--{name} {value}" for name, value in options.items()),
         f"--steps {each.steps}",
     ]

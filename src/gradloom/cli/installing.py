@@ -1,15 +1,10 @@
-"""The verbs that install a signed adapter on a board, or take it back."""
+"""Requests to a board by its memory card's inbox."""
 
 import secrets
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
-import typer
-
-from .app import app
-from .arguments import Baud, Json
 from .cards import Tell, any_card, name_of
-from .output import print_json, progress_bar, say
 
 __all__ = ["install", "rollback"]
 
@@ -130,43 +125,3 @@ def _number(state: Any) -> int:
     while (number := secrets.randbits(32)) in (0, state.request):
         pass
     return number
-
-
-Card = Annotated[Path | None, typer.Option(metavar="CARD", help="The board's memory card: its device, or its image.")]
-Port = Annotated[str | None, typer.Option(metavar="TTY", help="Serial port of the board, with its card in it.")]
-
-
-@app.command("install", epilog="Example: gradloom install run.pkg --port /dev/ttyUSB0")
-def _install_verb(
-    package: Annotated[Path, typer.Argument(metavar="FILE.pkg", help="A package of gradloom sign --card.")],
-    card: Card = None,
-    port: Port = None,
-    baud: Baud = None,
-    as_json: Json = False,
-) -> None:
-    """Put a signed package onto a board's memory card."""
-    with progress_bar(as_json) as tell:
-        result = install(package, card=card, port=port, baud=baud, tell=tell)
-    if as_json:
-        print_json(result)
-        return
-    if result["said"]:
-        say(f"{result['card']}: {result['said']}")
-        return
-    say(
-        f"{result['card']}: version {result['version']} waits in the inbox, base {result['base'][:16]}, installed is "
-        f"{'version ' + str(result['installed']) if result['installed'] else 'none'}; the board checks it at its start"
-    )
-
-
-@app.command("rollback", epilog="Example: gradloom rollback --card /dev/sdb")
-def _rollback_verb(card: Card = None, port: Port = None, baud: Baud = None, as_json: Json = False) -> None:
-    """Bring back the adapter before the installed one."""
-    result = rollback(card=card, port=port, baud=baud)
-    if as_json:
-        print_json(result)
-        return
-    if result["said"]:
-        say(f"{result['card']}: {result['said']}")
-        return
-    say(f"{result['card']}: the board brings back version {result['version']} for {result['installed']} at its start")

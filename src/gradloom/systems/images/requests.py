@@ -1,0 +1,58 @@
+"""Options of what is asked of images beside a fine-tune."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradloom.options import Bounds, Options, option
+from gradloom.systems.choice import ChoiceOptions
+
+__all__ = ["ImageAnswers", "ImageChoice", "ImagePlan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageAnswers(Options):
+    """Options of labels of images."""
+
+    data: Path | str | None = option(
+        "uint8 images x or x_test, [n, height, width] or [n, channels, height, width]; labels y or y_test if there are "
+        "any.",
+        metavar="D.npz",
+        usual="shipped images",
+        file=True,
+    )
+    adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="no adapter")
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    angle: float | None = option("Degrees by which images are turned.", metavar="DEG", bounds=Bounds())
+    limit: int | None = option("Number of images.", usual="all", bounds=Bounds(1))
+    engine: str = option(
+        "Engine of execution: reference, the integers of the hardware, or float.",
+        "reference",
+        choices=("reference", "float"),
+    )
+    design: Path | str | None = option(
+        "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
+    )
+    output: Path | str | None = option("Write labels and logits.", metavar="OUT.npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePlan(Options):
+    """Options of a forecast of a fine-tune on images."""
+
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
+    samples: int | None = option("Number of training images.", bounds=Bounds(1, 1 << 20))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageChoice(ChoiceOptions):
+    """Options of a choice of rank and forward cache."""
+
+    model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
+    data: Path | str | None = option(
+        "uint8 images x_train, x_test and labels y_train, y_test; a fifth of x_train is held out, and x_test is not "
+        "looked at.",
+        metavar="D.npz",
+        needed="the images to learn from",
+        file=True,
+    )

@@ -1,0 +1,83 @@
+"""Options of what is asked of language models beside a fine-tune."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradloom.options import Bounds, Options, check_request, option
+from gradloom.systems.choice import ChoiceOptions
+
+__all__ = ["BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"]
+
+_MODEL = "Language model: smollm2-135m, a file or a folder."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAnswers(Options):
+    """Options of a text that a language model continues."""
+
+    prompt: str | None = option("Start of the text.", needed="the text to continue")
+    model: Path | str | None = option(_MODEL, metavar="M", usual="smollm2-135m")
+    adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="no adapter")
+    tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardAnswers(TextAnswers):
+    """The same, where a board may answer in place of this machine."""
+
+    adapter: Path | str | None = option(
+        "Output folder of a fine-tune; of a board start, with which its job began, kept, what it has stored last, or "
+        "base, none.",
+        metavar="DIR",
+        usual="no adapter; of a board kept",
+    )
+    port: str | None = option("Serial port of a board that answers.", metavar="TTY")
+    baud: int | None = option("Bits a second of the port.", metavar="N", usual="115200", bounds=Bounds(1))
+
+    def check(self) -> "BoardAnswers":
+        """Checks bounds, and that a speed is a port's."""
+        super().check()
+        if self.port is None:
+            check_request("without --port, the serial port of a board", needless={"baud": self.baud})
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPlan(Options):
+    """Options of a plan of memory, traffic and time."""
+
+    model: Path | str | None = option(_MODEL, metavar="M", usual="smollm2-135m")
+    method: str | None = option(
+        "What learns: qlora, adapters beside linear layers; lora-xs, a small matrix in each; layernorm, norms; ia3, "
+        "factors of linear layers; instantft, adapters to the head.",
+        usual="qlora",
+    )
+    rank: int | None = option("Rank of the adapters.", usual="8")
+    targets: str | None = option(
+        "Linear layers with an adapter: q,v or all or a list; or norms of layernorm.", usual="q,v, or all of a method"
+    )
+    seq: int = option("Tokens of a window of the text.", 64)
+    bits: int = option("Bits of a frozen weight's code: 4, 3 or 2.", 4)
+    optimizer: str = option("Optimiser of the adapters: sgd or adamw.", "adamw")
+    store: str = option("Format of stored adapters and moments: words, int8 or nf4.", "words")
+    head: str = option("Format of the head: float16, or nf like the linear layers.", "float16")
+    axi_bits: int | None = option("Bits of the memory port.", usual="the board's")
+    from_layer: int = option("First layer with adapters, counted from 0.", 0, metavar="K")
+    texts: int = option("Texts in memory, at most one a step.", 1)
+    steps: int = option("Updates of the job.", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextChoice(ChoiceOptions):
+    """Options of a choice of layers, targets, rank, format and windows."""
+
+    model: Path | str | None = option(_MODEL, metavar="M", usual="smollm2-135m")
+    data: Path | str | None = option(
+        "Text to learn from; a fifth of it is held out.", metavar="FILE", needed="a text file to learn from", file=True
+    )
+    steps: int | None = option(
+        "Updates from a longest window each; others get as many as take the same number of tokens.",
+        usual="3 times through the text, at most 100",
+    )
+    seq: str | None = option("Tokens of a window to choose from.", metavar="N,N,...", usual="64,32")
+    jobs: int | None = option("Processes.", usual="as many as there are cores", bounds=Bounds(1))
