@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.adamw import BETA, BIAS, EPS
 
-__all__ = ["AdamW", "command", "learning_rate", "scaled"]
+__all__ = ["AdamW", "at_rate", "command", "learning_rate", "scaled"]
 
 
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
@@ -14,6 +14,8 @@ def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int,
 
     ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits.
     """
+    if not rate:
+        return 0, 0
     mantissa, exponent = math.frexp(rate)
     word = round(mantissa * (1 << 16))
     shift = 16 - exponent + gradient_frac - word_frac
@@ -117,6 +119,11 @@ def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
     if isinstance(rule, AdamW):
         return replace(rule, lr=rule.lr * factor, eps=rule.eps / factor, weight_decay=rule.weight_decay / factor)
     return rule * factor**2
+
+
+def at_rate(rule: float | AdamW, factor: float) -> float | AdamW:
+    """A rule with its learning rate times ``factor``."""
+    return replace(rule, lr=rule.lr * factor) if isinstance(rule, AdamW) else rule * factor
 
 
 def command(

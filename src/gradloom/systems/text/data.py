@@ -1,22 +1,22 @@
 """What a fine-tune learns and is judged by, and the turns of its texts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gradloom.models.files.texts import read_text
-from gradloom.models.files.tokenizer import Tokenizer, open_tokenizer
-from gradloom.models.language import Checkpoint
+from gradloom.models.files.tokenizer import Tokenizer
 from gradloom.models.texts.reader import Counts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
 from gradloom.systems.driver import Progress
 from gradloom.words import some
 
 from .fit import MIN_SEQ
+from .workload import share_of
 
-__all__ = ["Data", "Turns", "read_data", "share_of", "windows_of"]
+__all__ = ["Data", "Turns", "read_data", "windows_of"]
 
 Windows = Sequence[Sequence[int]]
 
@@ -42,31 +42,20 @@ class Data:
     counts: Counts | None = None
 
 
-def share_of(held_out: Path | str | None) -> float | None:
-    """The share that an option ``held_out`` names; None where it names a file."""
-    try:
-        return None if held_out is None else float(str(held_out))
-    except ValueError:
-        return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Reader:
     """Reads windows of texts for a model."""
 
-    checkpoint: Checkpoint
+    path: Path
+    tokenizer: Callable[[], Tokenizer]
     seq: int
     seed: int
     skip_bad: bool
     tell: Progress
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return open_tokenizer(self.checkpoint.path, model_size=self.checkpoint.model.vocab)
-
     def flat(self, path: Path, option: str, share: float | None) -> Data:
         """Of a text, whose last windows are judged."""
-        found, tokens = windows_of(self.checkpoint, path, self.seq, option)
+        found, tokens = windows_of(path, self.tokenizer, self.seq, option)
         held = _held(len(found), share, "window")
         learnt = found[: len(found) - held]
         return Data(
@@ -80,8 +69,8 @@ class _Reader:
         """Of records, some of which are judged, drawn by the seed."""
         read: Texts = read_records(
             path,
-            self.tokenizer,
-            open_texts(self.checkpoint.path),
+            self.tokenizer(),
+            open_texts(self.path),
             self.seq,
             option=option,
             skip_bad=self.skip_bad,
@@ -105,8 +94,9 @@ class _Reader:
 
 
 def read_data(
-    checkpoint: Checkpoint,
     path: Path,
+    model: Path,
+    tokenizer: Callable[[], Tokenizer],
     seq: int,
     *,
     held_out: Path | str | None = None,
@@ -116,10 +106,11 @@ def read_data(
 ) -> Data:
     """What to learn from ``path``: flat text, records, or a folder of both.
 
+    ``model``: its file or folder, which has the chat template; ``tokenizer``: opens its own, of a text that can be read.
     ``held_out``: a share of its examples, of a flat text of its last windows; or another file or folder. Refusals
     name the options ``data`` and ``held_out``.
     """
-    reader = _Reader(checkpoint=checkpoint, seq=seq, seed=seed, skip_bad=skip_bad, tell=tell)
+    reader = _Reader(path=model, tokenizer=tokenizer, seq=seq, seed=seed, skip_bad=skip_bad, tell=tell)
     share = share_of(held_out)
     found = reader.read(path, "data", share)
     if held_out is None or share is not None:
@@ -179,14 +170,16 @@ class Turns:
         return self._last[1]
 
 
-def windows_of(checkpoint: Checkpoint, text: Path, seq: int, option: str = "data") -> tuple[list[list[int]], int]:
+def windows_of(
+    text: Path, tokenizer: Callable[[], Tokenizer], seq: int, option: str = "data"
+) -> tuple[list[list[int]], int]:
     """Windows of ``seq`` tokens of a flat text, and its number of tokens.
 
     ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one
     window is refused.
     """
     words = read_text(text, option)
-    tokens = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab).encode(words)
+    tokens = tokenizer().encode(words)
     if len(tokens) < seq:
         shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
         raise ValueError(

@@ -13,8 +13,11 @@ Arrays = Mapping[str, np.ndarray]
 class Optimizer(Protocol):
     """Changes parameters in place."""
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
-        """One update; both have the same names and shapes, from call to call."""
+    def step(self, parameters: Arrays, gradients: Arrays, factor: float = 1.0) -> None:
+        """One update; both have the same names and shapes, from call to call.
+
+        ``factor``: of the learning rate, in this update.
+        """
 
 
 class Sgd:
@@ -23,10 +26,10 @@ class Sgd:
     def __init__(self, *, lr: float) -> None:
         self.lr = lr
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+    def step(self, parameters: Arrays, gradients: Arrays, factor: float = 1.0) -> None:
         """See :class:`Optimizer`."""
         for name, w in parameters.items():
-            w -= w.dtype.type(self.lr) * gradients[name]
+            w -= w.dtype.type(self.lr * factor) * gradients[name]
 
 
 class AdamW:
@@ -49,12 +52,13 @@ class AdamW:
         self.first: dict[str, np.ndarray] = {}
         self.second: dict[str, np.ndarray] = {}
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+    def step(self, parameters: Arrays, gradients: Arrays, factor: float = 1.0) -> None:
         """See :class:`Optimizer`."""
+        lr = self.lr * factor
         self.steps += 1
         short, long = self.betas
         # Both moments begin at zero; dividing by these makes them means of what there was.
-        size, root = self.lr / (1 - short**self.steps), (1 - long**self.steps) ** 0.5
+        size, root = lr / (1 - short**self.steps), (1 - long**self.steps) ** 0.5
         for name, w in parameters.items():
             of, g = w.dtype.type, gradients[name]
             m = self.first.setdefault(name, np.zeros_like(w))
@@ -62,5 +66,5 @@ class AdamW:
             m += of(1 - short) * (g - m)
             v *= of(long)
             v += of(1 - long) * np.square(g)
-            w *= of(1 - self.lr * self.weight_decay)
+            w *= of(1 - lr * self.weight_decay)
             w -= of(size) * m / (np.sqrt(v) / of(root) + of(self.eps))

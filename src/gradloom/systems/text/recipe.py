@@ -2,11 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gradloom.program.descent import AdamW
-
-__all__ = ["SCHEDULES", "Schedule", "at_rate"]
+__all__ = ["CONSTANT", "SCHEDULES", "Schedule"]
 
 #: Factor of the rate behind the warm-up, by the share of the steps there that were made.
 _SHAPES: Mapping[str, Callable[[float], float]] = {
@@ -58,6 +56,5 @@ class Schedule:
         return _SHAPES[self.shape]((made - self.warmup) / max(1, self.steps - self.warmup))
 
 
-def at_rate(rule: float | AdamW, factor: float) -> float | AdamW:
-    """A rule with its learning rate times ``factor``."""
-    return replace(rule, lr=rule.lr * factor) if isinstance(rule, AdamW) else rule * factor
+#: The rate as it is.
+CONSTANT = Schedule()

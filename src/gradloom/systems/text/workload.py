@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from gradloom.options import Bounds, Options, TuneOptions, option
 from gradloom.workload import Workload
 
+from .recipe import SCHEDULES
 from .requests import BoardAnswers, TextAnswers, TextChoice, TextPlan
 
 __all__ = [
@@ -19,12 +20,21 @@ __all__ = [
     "TextOptions",
     "TextRequest",
     "TextWorkload",
+    "share_of",
 ]
 
 #: Methods of QLoRA's presets: the names of ``METHODS`` of models/adapters/methods.py, which is not quick to import.
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+
+
+def share_of(held_out: Path | str | None) -> float | None:
+    """The share that an option ``held_out`` names; None where it names a file."""
+    try:
+        return None if held_out is None else float(str(held_out))
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +46,47 @@ class TextRequest(Options):
     lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
     seed: int = option("Seed of the initial adapters.", 0, bounds=Bounds(0, 1 << 63))
     data: Path | str | None = option(
-        "Text to learn from.", metavar="FILE", needed="a text file to learn from", file=True
+        "What to learn from: a text; .jsonl with text, prompt and completion, or messages, of which answers are "
+        "learnt; or a folder of both.",
+        metavar="FILE",
+        needed="a file or folder to learn from",
+        file=True,
+        folder=True,
     )
+    skip_bad: bool = option("Leave out lines of .jsonl that are not understood, and count them.", False)
+    shuffle: bool = option("Take texts in another order in each epoch, drawn by the seed.", False)
     adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
     optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
-    steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
-    seq: int = option("Tokens of a window of the text; tokens after the last whole window are not used.", 64)
+    steps: int | None = option("Updates of the adapters.", usual="8, or of --epochs", bounds=Bounds(1, 100_000))
+    epochs: float | None = option(
+        "Times through all texts, in place of steps.", metavar="N", bounds=Bounds(0, 100_000, open_low=True)
+    )
+    schedule: str = option("Learning rate behind the warm-up.", SCHEDULES[0], choices=SCHEDULES)
+    warmup: float = option(
+        "Steps in which the learning rate rises from 0, below 1 a share of all.",
+        0.0,
+        metavar="N",
+        bounds=Bounds(0, 100_000),
+    )
+    decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
+    seq: int = option(
+        "Tokens of a window. Of a text, tokens after the last whole window are not used; a shorter example is padded, "
+        "a longer one has several windows.",
+        64,
+    )
     layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
     design: Path | str | None = option(
         "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
     )
+
+    def check(self) -> Self:
+        """Checks bounds, and combinations of options."""
+        super().check()
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(f"epochs={self.epochs:g}: must be left out with --steps {self.steps}; give one of them")
+        if self.decay and self.optimizer != "adamw":
+            raise ValueError(f"decay={self.decay:g}: must be 0 with --optimizer {self.optimizer}; or give adamw")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +102,35 @@ class TextOptions(TextRequest, TuneOptions):
         bounds=Bounds(0, 100_000),
     )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
+    held_out: Path | str | None = option(
+        "What to judge by, which is not learnt: a share below 1 of the examples, or a file or folder.",
+        metavar="SHARE|FILE",
+    )
+    judge_steps: int = option(
+        "Steps between losses of what is held out; 0: an epoch.", 0, metavar="N", bounds=Bounds(0, 100_000)
+    )
+    patience: int = option(
+        "Such losses in a row without a lowest one after which it stops, and the adapters of the lowest are kept; 0: "
+        "all steps are made.",
+        0,
+        metavar="N",
+        bounds=Bounds(0, 100_000),
+    )
+
+    def check(self) -> Self:
+        """Checks bounds, and combinations of options."""
+        super().check()
+        if self.held_out is None:
+            for name in ("judge_steps", "patience"):
+                if getattr(self, name):
+                    raise ValueError(f"{name}={getattr(self, name)}: must be 0, or give --held-out")
+            return self
+        share, path = share_of(self.held_out), Path(self.held_out)
+        if share is None and not path.exists():
+            raise ValueError(f"held_out={path}: no such file or folder; or give a share above 0 and below 1")
+        if share is not None and not 0 < share < 1:
+            raise ValueError(f"held_out={path}: must be above 0 and below 1, or a file")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +159,6 @@ class QLoraOptions(TextOptions):
         "none",
         choices=("none", "int8", "nf4", "q8_0"),
     )
-    held_out: Path | str | None = option("Text to judge by, which is not learnt.", metavar="FILE", file=True)
 
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
@@ -103,11 +172,8 @@ class QLoraOptions(TextOptions):
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"
                     )
-        for name, usual in (("deploy", "none"), ("held_out", None)):
-            if getattr(self, name) != usual and self.engine != "float":
-                raise ValueError(
-                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; give --engine float"
-                )
+        if self.deploy != "none" and self.engine != "float":
+            raise ValueError(f"deploy={self.deploy}: must be left out with --engine {self.engine}; give --engine float")
         if self.deploy != "none" and self.method not in RANKED:
             raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
         return self

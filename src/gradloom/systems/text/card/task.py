@@ -33,14 +33,14 @@ class CardTask(QLoraTask):
             adapters,
             range(self.layers),
             self.rule,
-            each.steps,
+            self.steps,
             self.job.config,
             self.job.tell,
             every=each.store_steps,
             cycles=round(each.store_seconds * clock_hz),
             limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
             answer=each.answer,
-            held_out=self.judged[0] if self.judged else None,
+            held_out=self.data.judged[0] if self.data.judged else None,
         )
         first = next(iter(adapters.values()))
         facts = {
@@ -55,7 +55,7 @@ class CardTask(QLoraTask):
             "alpha": first.scale * first.rank,
             "optimizer": each.optimizer,
             "lr": self.lr,
-            "steps": each.steps,
+            "steps": self.steps,
             "answer": each.answer,
             "held_out": None if each.held_out is None else Path(each.held_out).name,
         }

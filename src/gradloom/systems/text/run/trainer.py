@@ -10,7 +10,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
-from gradloom.program.descent import AdamW
+from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
@@ -18,6 +18,7 @@ from ..operations.base import SPARE, Loss, Pack, Tensor
 from ..operations.exponents import HEADROOM
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes, words_made
+from ..recipe import CONSTANT, Schedule
 from ..stored import unpacked_words
 from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved
@@ -78,14 +79,15 @@ def as_far_as_formats(
     steps: int,
     progress: Callable[[int, int, str], None],
     begun: Sequence[StepResult] = (),
-    after: Callable[[list[StepResult]], None] | None = None,
+    after: Callable[[list[StepResult]], bool] = lambda found: False,
 ) -> tuple[list[StepResult], str | None]:
     """Runs ``steps`` while the formats have room for the values.
 
     Returns the results, and why it stopped, if it did.
 
     A refusal of the first step is raised: it is the request's fault, and nothing was learnt. ``begun``: results of
-    steps that were made already; ``after`` gets all results after each step.
+    steps that were made already; ``after`` gets all results after each step, and says
+    whether it was the last.
     """
     found = list(begun)
     for number in range(len(found), steps):
@@ -98,8 +100,8 @@ def as_far_as_formats(
             if not found:
                 raise
             return found, str(error)
-        if after is not None:
-            after(found)
+        if after(found):
+            break
     return found, None
 
 
@@ -184,6 +186,8 @@ class Trainer:
         Where steps run; without, by the reference.
     texts : int
         Whose gradients an update is made of.
+    schedule : Schedule
+        Of the rate.
     wide : bool, optional
         Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
     """
@@ -202,6 +206,7 @@ class Trainer:
     sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
     packed: dict[str, Kept] = field(default_factory=dict)
+    schedule: Schedule = CONSTANT
     #: What enters the lowest layer that learns, of each text, and where it lies in the machine's memory.
     cache: dict[Text, forward_cache.Kept] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
@@ -254,7 +259,7 @@ class Trainer:
 
     def training(self, tokens: Sequence[int]) -> Training:
         """The next step on a text."""
-        rule = self.rule if self.taken == self.texts - 1 else None
+        rule = at_rate(self.rule, self.schedule.factor(self.number + 1)) if self.taken == self.texts - 1 else None
         kept = self.cache.get(tuple(tokens), {})
         return Training(
             self.frozen,
