@@ -9,6 +9,10 @@ from gradloom.rtl.formats.adamw import BETA, BIAS, EPS
 __all__ = ["AdamW", "at_rate", "command", "learning_rate", "scaled"]
 
 
+#: Exponent without a rate, of words without fraction: every step is shifted to nothing.
+_NOTHING = 896
+
+
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
     """Learning rate as ``(word, shift)``.
 
@@ -98,8 +102,7 @@ class AdamW:
             "beta1": first,
             "beta2": second,
             "rate": rate_word,
-            # Without a rate, the largest exponent: every step is shifted to nothing.
-            "exponent": _fitting("exponent", BIAS + BETA - rate_exponent - word_frac, 11) if rate else 1023,
+            "exponent": _fitting("exponent", (BIAS + BETA - rate_exponent if rate else _NOTHING) - word_frac, 11),
             "eps": eps_word,
             "eps_exponent": _fitting("eps", eps_exponent, 10) if eps_word else -512,
             "gradient": _fitting("gradient_frac", BIAS - gradient_frac, 10),

@@ -106,9 +106,9 @@ def read_data(
 ) -> Data:
     """What to learn from ``path``: flat text, records, or a folder of both.
 
-    ``model``: its file or folder, which has the chat template; ``tokenizer``: opens its own, of a text that can be read.
-    ``held_out``: a share of its examples, of a flat text of its last windows; or another file or folder. Refusals
-    name the options ``data`` and ``held_out``.
+    ``model``: its file or folder, which has the chat template; ``tokenizer``: opens its tokenizer. ``held_out``: a
+    share of the examples, of a flat text of its last windows; or another file or folder. Refusals name the options
+    ``data`` and ``held_out``.
     """
     reader = _Reader(path=model, tokenizer=tokenizer, seq=seq, seed=seed, skip_bad=skip_bad, tell=tell)
     share = share_of(held_out)
@@ -159,6 +159,12 @@ class Turns:
         """All texts of the first steps, each once, in their order."""
         places = dict.fromkeys(map(self._place, range(min(steps * self.count, len(self.texts)))))
         return [self.texts[place] for place in places]
+
+    def numbers(self, steps: int) -> list[int]:
+        """Of each step of one text, which of :meth:`used` it is."""
+        places = [self._place(step) for step in range(steps)]
+        number = {place: at for at, place in enumerate(dict.fromkeys(places))}
+        return [number[place] for place in places]
 
     def _place(self, number: int) -> int:
         epoch, place = divmod(number, len(self.texts))

@@ -48,6 +48,11 @@ class Schedule:
             raise ValueError(f"warmup={warmup:g}: must be a share below 1, or a number of steps")
         return cls(shape=shape, steps=steps, warmup=math.ceil(steps * warmup) if warmup < 1 else int(warmup))
 
+    @property
+    def varies(self) -> bool:
+        """Whether the rate is not the same in all steps."""
+        return self.shape != "constant" or self.warmup > 0
+
     def factor(self, number: int) -> float:
         """Of update ``number``, from 1 on."""
         made = number - 1
