@@ -21,6 +21,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE, Operation, Tensor
+from ..operations.exponents import of_any_text
 from ..operations.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import Layout
@@ -114,7 +115,7 @@ def rehearsed(trainings: Sequence[Training]) -> tuple[dict[str, int], Rechosen]:
     # The text whose embeddings reach furthest has the fewest fraction bits.
     entry = first.step.input.name
     widest = max(trainings, key=lambda each: float(np.abs(each.starts[entry][1]).max()))
-    frac = replace(widest, adapters=later).fracs(reached, headroom=_HEADROOM)
+    frac = replace(widest, adapters=later).fracs(of_any_text(reached), headroom=_HEADROOM)
     found = constants(first.operations, frac)
     given = {name: found[name] for name in first.loras}
     keys = [f"{name}.{which}" for name in given for which in FRACS]

@@ -45,6 +45,7 @@ from ..operations.base import (
     Gradient,
     Halves,
     Narrow,
+    NormBackward,
     Operation,
     Pack,
     Product,
@@ -278,6 +279,26 @@ class Training:
         for total in (add.y.tensor for add in self._sums()):
             words, frac = self.sums.get(total.name, (np.zeros((total.rows, total.features)), 0))
             yield total, words * 2.0**-frac
+
+    @cached_property
+    def averaged(self) -> Mapping[str, float]:
+        """Tensors that are means over the tokens that are learnt, and the share of all tokens that these are.
+
+        Such a tensor is larger by the inverse of its share than where all are learnt.
+        """
+        share = foretold(self.tokens) / (len(self.tokens) - 1)
+        means, found = False, dict[str, float]()
+        for operation in self.operations:
+            means |= isinstance(operation, NormBackward) and operation.weight == "norm.back"
+            if not means:
+                continue
+            names = [part.name for part in results(operation) if not part.name.endswith(".turned_p")]
+            if isinstance(operation, Product) and operation.adapter is not None:
+                names.append(operation.hidden)
+            if isinstance(operation, Gradient):
+                names += [f"{operation.adapter.name}.{which}" for which in operation.sources]
+            found |= dict.fromkeys(names, share)
+        return found
 
     @property
     def known(self) -> Mapping[str, int]:

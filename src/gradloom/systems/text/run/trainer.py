@@ -15,7 +15,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
 from ..operations.base import SPARE, Loss, Pack, Tensor
-from ..operations.exponents import HEADROOM
+from ..operations.exponents import HEADROOM, of_any_text
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes, words_made
 from ..recipe import CONSTANT, Schedule
@@ -110,14 +110,16 @@ def foretold(
 ) -> dict[str, int]:
     """Chooses a step's fraction bits from earlier values of its tensors.
 
-    Unknown values come from a step in floating point.
+    Unknown values come from a step in floating point. ``reached`` are values as if all tokens were learnt.
     """
+    shares = training.averaged
     if not reached or not all(reached.values()):
         if tell is not None:
             tell("a step in floating point")
         for name, most in largest(training.exact()).items():
-            reached[name] = reached.get(name, 0.0) or most
-    return training.fracs(reached, headroom=HEADROOM)
+            reached[name] = reached.get(name, 0.0) or most * shares.get(name, 1.0)
+    here = {name: most / shares.get(name, 1.0) for name, most in reached.items()}
+    return training.fracs(of_any_text(here), headroom=HEADROOM)
 
 
 def execute(
@@ -129,7 +131,7 @@ def execute(
 ) -> tuple[StepResult, dict[str, float]]:
     """A step by the reference or on a machine, and its tensors' values.
 
-    Returns also what its tensors reached. On a machine, the reference makes the step, too, and all is compared:
+    Returns also what its tensors reached, as if all tokens were learnt. On a machine, the reference makes the step, too, and all is compared:
     :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
     """
     told: dict[str, Mapping[str, int]] = {}
@@ -145,7 +147,8 @@ def execute(
         told["cycles"] = run.counters.metrics()["cycles"]
         if run.ran.forecast is not None:
             told["forecast"] = {"total": run.ran.forecast.total} | run.ran.forecast.phases
-    reached = {name: words * 2.0 ** -frac[name] for name, words in most.items() if name in frac}
+    shares = training.averaged
+    reached = {name: words * 2.0 ** -frac[name] * shares.get(name, 1.0) for name, words in most.items() if name in frac}
     return StepResult(
         loss=loss,
         saturated=saturated,
