@@ -131,8 +131,8 @@ def execute(
 ) -> tuple[StepResult, dict[str, float]]:
     """A step by the reference or on a machine, and its tensors' values.
 
-    Returns also what its tensors reached, as if all tokens were learnt. On a machine, the reference makes the step, too, and all is compared:
-    :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
+    Returns also what its tensors reached, as if all tokens were learnt. On a machine, the reference makes the step,
+    too, and all is compared: :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
     """
     told: dict[str, Mapping[str, int]] = {}
     if machine is None:
