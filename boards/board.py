@@ -16,7 +16,7 @@ class Board:
     name : :class:`str`
         What a user types. Lower case.
     summary : :class:`str`
-        One line for ``gradloom boards``.
+        One line for ``gradloom list boards``.
     part : :class:`str`
         The vendor's full part number.
     family : :class:`str`

@@ -29,7 +29,7 @@ class PresetDesign(Elaboratable):
     Parameters
     ----------
     preset : :class:`str`
-        As ``gradloom presets`` lists them.
+        As ``gradloom list presets`` lists them.
     settings : mapping
         Changed parameters by name, as ``gradloom generate --set`` takes them.
     """

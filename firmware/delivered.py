@@ -79,7 +79,7 @@ class Area:
         entries, image = read_header(file.read(BLOCK))
         entry = section_of(entries, DELIVERY)
         if entry is None:
-            raise CardError("the card has no room for signed adapters: write one with gradloom finetune --card")
+            raise CardError("the card has no room for signed adapters: write one with gradloom card write")
         return cls(entry=entry, image=image)
 
     @property

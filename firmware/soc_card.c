@@ -172,7 +172,7 @@ void card_load(void)
     if (!why)
         why = sd_read(0, SD_BLOCK_WORDS, words, &sum);
     if (!why && header.magic != MAGIC)
-        why = "gradloom load did not write it";
+        why = "gradloom card write did not write it";
     if (!why && (header.layout != LAYOUT || header.sections > MAX_SECTIONS))
         why = "its header is of another layout";
     sum = GL_SUM_START;

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--outstanding", type=int, default=16, help="reads that LOAD asks for, 1 to 16 (default: 16)")
     limit = parser.add_mutually_exclusive_group()
     limit.add_argument("--port-reads", type=int, help="reads that the memory's port keeps in flight (default: all)")
-    limit.add_argument("--board", help="the port of this board, gradloom boards lists them")
+    limit.add_argument("--board", help="the port of this board, gradloom list boards lists them")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     for name, value in ("latency", asked.latency), ("port-reads", asked.port_reads):

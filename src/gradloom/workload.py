@@ -79,7 +79,8 @@ class Workload:
         for name, value in given.items():
             if name not in own:
                 does = f"{preset} fine-tunes {self.title}; it" if verb == "finetune" else f"{verb} of {preset}"
-                raise ValueError(f"{name}={value}: must be left out, {does} takes {', '.join(own)}")
+                takes = ", ".join(each for each in own if each != "model")
+                raise ValueError(f"{name}={value}: must be left out, {does} takes {takes}")
         return self.takes[verb](**given)
 
     def usual(self, name: str, verb: str = "finetune") -> str | None:

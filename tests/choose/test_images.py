@@ -9,6 +9,8 @@ from safetensors.numpy import load_file
 import gradloom
 from gradloom.choosing import images
 from gradloom.models.datasets import default_split
+from gradloom.systems.asked import asked_for
+from gradloom.systems.images.requests import ImageChoice
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,8 @@ def test_a_budget_of_time_decides_the_epochs(chosen, turned):
     assert all(row["seconds"] <= 1200e-6 for row in result["offers"] if row["within"])
     row = next(row for row in result["offers"] if row["within"] and 1 < row["epochs"] < 10)
     for cycles, epochs in ((row["cycles"], row["epochs"]), (row["cycles"] - 1, row["epochs"] - 1)):
-        asked = images._request("lenet5", "kv260", turned, f"{cycles * 5e-3 + 2e-3:.3f}us", None, None, 0)
+        wanted = ImageChoice(data=turned, time=f"{cycles * 5e-3 + 2e-3:.3f}us")
+        asked = images._request(asked_for("lenet5", verb="choose"), wanted)
         assert images._offer(asked, row["rank"], row["cache"]).epochs == epochs
 
 
@@ -71,7 +74,7 @@ def test_the_chosen_one_learns_and_is_the_cheapest_of_the_best(chosen):
     for row in others:
         if result["held_out_before"] - row["held_out"] >= 0.97 * best:
             assert row["seconds"] >= first["seconds"]
-    assert result["command"].startswith("gradloom finetune instantft-kv260 --data ")
+    assert result["command"].startswith("gradloom finetune lenet5 --board kv260 --data ")
     assert f"--rank {first['rank']}" in result["command"]
     assert json.loads((folder / "choose.json").read_text()) == result
     assert sorted(each.name for each in folder.iterdir()) == ["choose.json", "pareto.png"]
@@ -96,11 +99,10 @@ def test_images_to_judge_by_are_not_looked_at(chosen, turned, tmp_path):
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"text": "a.txt"}, "text, data: one of both must be given"),
-        ({"steps": 3}, "steps=3: must be left out with data"),
+        ({"steps": 3}, "steps=3: must be left out, choose of instantft-kv260 takes time, memory"),
         ({"time": "10"}, "time=10"),
         ({"memory": "5kB"}, "memory=5000 B: no candidate of 12 meets it; the nearest (rank 1, "),
-        ({"board": "genesys2"}, "board=genesys2: no preset fine-tunes images on it; must be one of kv260, ulx3s"),
+        ({"board": "genesys2"}, "board=genesys2: no preset chooses for lenet5 on it; must be one of kv260, ulx3s"),
     ],
 )
 def test_refusals(turned, tmp_path, options, said):
@@ -118,5 +120,5 @@ def test_too_few_images_to_hold_a_part_out(tmp_path):
 
 
 def test_no_such_model(turned, tmp_path):
-    with pytest.raises(ValueError, match="model=none.onnx: no such file; must be lenet5 or an .onnx file"):
+    with pytest.raises(ValueError, match="model=none.onnx: is no file, none of the presets"):
         gradloom.choose("none.onnx", data=turned, output=tmp_path / "out")

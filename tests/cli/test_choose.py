@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from gradloom.choosing import driver, finalists, points, quality, runs
+from gradloom.choosing import finalists, points, quality, runs
+from gradloom.choosing import text as driver
 from gradloom.choosing.candidates import Candidate
 from gradloom.choosing.texts import split
 from gradloom.models.adapters.methods import METHODS
@@ -33,7 +34,7 @@ def cloth(here, monkeypatch):  # noqa: F811
     return here
 
 
-COMMON = ("choose", "small", "--text", "text.txt", "--jobs", "1", "--seq", "32", "--json")
+COMMON = ("choose", "small", "--data", "text.txt", "--jobs", "1", "--seq", "32", "--json")
 
 
 def chosen(run, *options, output="chosen"):
@@ -169,8 +170,8 @@ def test_less_time_means_fewer_steps(run, cloth):
             "time=1e-06 s: no candidate of 64 can meet it; the products of the fewest updates take 1 ms",
         ),
         "a short text": (
-            ("--seq", "64", "--text", "short.txt"),
-            "text=short.txt: has 84 tokens, seq=64 needs at least 128, a window to learn from and one that is held "
+            ("--seq", "64", "--data", "short.txt"),
+            "data=short.txt: has 84 tokens, seq=64 needs at least 128, a window to learn from and one that is held "
             "out; give a longer text, or give --seq 42",
         ),
         "a long window": (
@@ -178,13 +179,12 @@ def test_less_time_means_fewer_steps(run, cloth):
             "seq=65: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
         ),
         "no window": (("--seq", "x"), "seq=x: must be integers between commas"),
-        "energy": (("--energy", "50J"), "energy=50J: cannot be a budget, no power of these designs has been measured"),
-        "no text": (("--text", "none.txt"), "text=none.txt: no such file"),
+        "no text": (("--data", "none.txt"), "data=none.txt: no such file"),
         "another board": (
             ("--board", "kv260"),
-            "board=kv260: no preset fine-tunes text on it; must be one of genesys2",
+            "board=kv260: no preset chooses for small on it; must be one of genesys2",
         ),
-        "no model": ((), "other: no such file or folder"),
+        "no model": ((), "model=other: is no file, none of the presets"),
     }.values(),
     ids=lambda value: None if isinstance(value, tuple) else value.split(":")[0],
 )

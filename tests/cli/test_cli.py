@@ -9,23 +9,37 @@ import numpy as np
 import pytest
 import typer
 
+from gradloom.cli.app import PANELS
 from gradloom.cli.main import app, main
+from gradloom.preset import KINDS
 from gradloom.rtl.catalog import UNITS
 from gradloom.sim.units.run import ADAPTERS
 
-VERBS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+ROOT = typer.main.get_command(app)
+#: Every verb, with its group.
+VERBS = sorted(
+    (name, *rest)
+    for name, command in ROOT.commands.items()
+    for rest in ([(inner,) for inner in command.commands] if hasattr(command, "commands") else [()])
+)
+
+
+def command(verb):
+    found = ROOT
+    for word in verb:
+        found = found.commands[word]
+    return found
 
 
 def test_the_verbs_are_those_of_the_manual():
-    assert VERBS == [
-        "aggregate",
-        "apply",
-        "boards",
+    assert [" ".join(verb) for verb in VERBS] == [
         "build",
+        "card collect",
+        "card install",
+        "card rollback",
+        "card write",
         "choose",
-        "collect",
         "compare",
-        "delta",
         "doctor",
         "energy",
         "export",
@@ -33,67 +47,95 @@ def test_the_verbs_are_those_of_the_manual():
         "finetune",
         "flash",
         "generate",
-        "generate-images",
-        "generate-text",
         "import",
         "infer",
-        "install",
-        "keygen",
-        "keys",
-        "load",
+        "list boards",
+        "list presets",
+        "list units",
         "merge",
         "monitor",
         "pack",
+        "package apply",
+        "package average",
+        "package keys",
+        "package sign",
         "plan",
-        "presets",
         "quantize",
         "report",
-        "rollback",
         "run",
         "selftest",
-        "sign",
         "sweep",
-        "units",
-        "verify",
     ]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_stands_in_a_panel(run):
+    """Help has the verbs by what they are for, the most used first."""
+    assert {verb[0] for verb in VERBS} == {name for names in PANELS.values() for name in names}
+    _, out, _ = run("--help")
+    places = [out.index(f"─ {title} ─") for title in PANELS]
+    assert places == sorted(places) and out.index(" finetune ") < out.index(" plan ") < out.index(" infer ")
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_has_help_with_an_example(run, verb):
-    code, out, _ = run(verb, "--help")
-    assert code == 0 and "Example: gradloom " + verb in " ".join(out.split())
+    code, out, _ = run(*verb, "--help")
+    assert code == 0 and "Example: gradloom " + " ".join(verb) in " ".join(out.split())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_help_loses_no_word_to_marks_of_style(verb):
     """rich reads square brackets as marks, and leaves them out."""
-    for option in typer.main.get_command(app).commands[verb].params:
+    for option in command(verb).params:
         assert not {"[", "]"} & set(option.help or ""), option.name
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_of_workloads_lose_no_word_either(kind):
+    for takes in KINDS[kind].takes.values():
+        for name, option in takes.known().items():
+            assert not {"[", "]"} & set(option.help), name
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_help_breaks_its_lines_between_sentences_only(verb):
     """A paragraph of two lines would be broken at the end of the docstring's line, too."""
-    whole = typer.main.get_command(app).commands[verb].help
-    for line in inspect.cleandoc(whole).splitlines():
+    for line in inspect.cleandoc(command(verb).help).splitlines():
         assert not line or line.endswith((".", ":")), line
 
 
-@pytest.mark.parametrize("verb", ["presets", "boards", "units", "doctor"])
+@pytest.mark.parametrize(
+    "verb, model, has, lacks",
+    [
+        ("finetune", None, ("--lr", "--data", "--rank"), ("--epochs", "--seq", "Or:")),
+        ("finetune", "lenet5", ("--epochs", "--angle"), ("--seq", "Or:")),
+        ("finetune", "smollm2-135m", ("--seq", "--targets"), ("--angle", "--store-steps", "Or:")),
+        ("infer", "spar-lstm", ("--stream",), ("--angle",)),
+        ("infer", "smollm2-135m", ("--prompt", "--port"), ("--stream",)),
+        ("infer", "digits-unet", ("--count",), ("--tokens",)),
+        ("plan", "tinyllama-1.1b", ("--axi-bits",), ("--known-prompt",)),
+        ("choose", "lenet5", ("--memory",), ("--seq",)),
+    ],
+)
+def test_help_of_a_model_has_the_options_of_its_system(run, verb, model, has, lacks):
+    _, out, _ = run(verb, *([model] if model else []), "--help")
+    assert all(each in out for each in has) and not any(each in out for each in lacks)
+
+
+@pytest.mark.parametrize("verb", ["list presets", "list boards", "list units", "doctor"])
 def test_lists_are_json(run, verb):
-    code, out, _ = run(verb, "--json")
+    code, out, _ = run(*verb.split(), "--json")
     listed = json.loads(out)
     assert code == 0 and isinstance(listed, list) and listed
 
 
 def test_presets_have_name_board_and_summary(run):
-    _, out, _ = run("presets", "--json")
+    _, out, _ = run("list", "presets", "--json")
     assert all(set(each) == {"name", "board", "summary", "origin"} for each in json.loads(out))
 
 
 def test_tables_show_what_json_says(run):
-    assert "kv260" in run("boards")[1]
-    assert "instantft-kv260" in run("presets")[1]
+    assert "kv260" in run("list", "boards")[1]
+    assert "instantft-kv260" in run("list", "presets")[1]
 
 
 def test_doctor_says_how_to_get_what_is_missing(run, monkeypatch):
@@ -107,7 +149,7 @@ def test_doctor_says_how_to_get_what_is_missing(run, monkeypatch):
 
 BAD = {
     "an unknown verb": (("dance",), "dance"),
-    "an unknown option": (("presets", "--colour"), "--colour"),
+    "an unknown option": (("list", "presets", "--colour"), "--colour"),
     "an unknown preset": (("generate", "instantft-moon", "-o", "out"), "instantft-moon"),
     "an unknown key of a preset": (("generate", "instantft-kv260", "-o", "out", "--set", "rowz=3"), "rowz"),
     "a word for a number": (("generate", "instantft-kv260", "-o", "out", "--set", "rows=x"), "rows=x"),
@@ -128,7 +170,7 @@ BAD = {
     "an angle without end": (("finetune", "instantft-kv260", "--angle", "inf"), "angle=inf"),
     "no epochs": (("finetune", "instantft-kv260", "--epochs", "0"), "epochs=0: must be from 1 to 10000"),
     "a rank above all": (("finetune", "instantft-kv260", "--rank", "99"), "rank=99: must be from 1 to 16"),
-    "a model that is not there": (("finetune", "instantft-kv260", "--model", "m.onnx"), "m.onnx"),
+    "a model that is not there": (("finetune", "m.onnx", "--board", "kv260"), "m.onnx"),
     "a design that is not there": (
         ("finetune", "instantft-kv260", "--engine", "float", "--design", "d"),
         "design=d: has no report.json",
@@ -149,24 +191,29 @@ BAD = {
     "an option below its bound": (("sweep", "p", "-o", "out", "--limit", "0"), "limit=0: must be at least 1"),
     "an option among others": (("run", "mesh", "--simulator", "q"), "q: must be one of verilator, icarus, amaranth"),
     "an option without a value": (("finetune", "digits-ulx3s", "--lr"), "--lr: needs a value"),
-    "an option that takes no value": (("presets", "--json=3"), "--json: takes no value"),
+    "an option that takes no value": (("list", "presets", "--json=3"), "--json: takes no value"),
     "an option that must be given": (("generate", "mesh"), "output: must be given; see gradloom generate --help"),
     "an argument that must be given": (("report",), "DIR: must be given; see gradloom report --help"),
-    "an option that is almost right": (("presets", "--jsn"), "no such option of gradloom presets, there is --json"),
+    "an option that is almost right": (
+        ("list", "presets", "--jsn"),
+        "no such option of gradloom list presets, there is --json",
+    ),
     "a memory port of 3 bits": (("plan", "smollm2-135m", "--axi-bits", "3"), "axi_bits=3: must be one of 32, 64"),
     "a report of nothing": (("report", "nowhere"), "report.json"),
     "a share of nothing": (("report", "nowhere", "--max-share", "slices=3"), "RESOURCE=PERCENT"),
     "a share that is none": (("report", "nowhere", "--max-share", "dsp=most"), "RESOURCE=PERCENT"),
     "an unknown board": (("build", "zx81", "."), "zx81"),
     "a build of nothing": (("build", "kv260", "nowhere"), "nowhere"),
-    "a card of nothing": (("load", "nowhere", "-o", "card.img"), "nowhere/manifest.json: no such file"),
-    "a card outside memory": (("load", "d", "-o", "card.img", "--offset", "100"), "offset=100: must be a multiple"),
+    "a card of nothing": (("card", "write", "nowhere", "-o", "card.img"), "model=nowhere: is no file"),
     "a port that is not there": (("monitor", "--port", "no-port"), "port=no-port: no such port"),
     "a port that is a directory": (("monitor", "--port", "."), "port=.: "),
     "a monitor at no rate": (("monitor", "--port", "p", "--baud", "0"), "baud=0: must be from 300 to 4000000"),
     "repeats without a board": (("energy", "instantft-kv260", "--repeats", "100"), "repeats=100: must be left out"),
-    "a rate without a port": (("rollback", "--card", "c.img", "--baud", "9600"), "baud=9600: must be left out"),
-    "a rate of a file": (("collect", "--card", "c", "--baud", "115200", "-o", "d"), "baud=115200: must be left out"),
+    "a rate without a port": (("card", "rollback", "--card", "c.img", "--baud", "9600"), "baud=9600: must be left out"),
+    "a rate of a file": (
+        ("card", "collect", "--card", "c", "--baud", "115200", "-o", "d"),
+        "baud=115200: must be left out",
+    ),
     "a run that only describes": (
         ("run", "mesh", "--describe", "--simulator", "verilator"),
         "simulator=verilator: must be left out with --describe",
@@ -207,10 +254,10 @@ def test_a_fault_of_ours_is_a_line_and_a_trace_on_request(run, monkeypatch):
     import gradloom.cli.lists as verbs
 
     monkeypatch.setattr(verbs, "presets", lambda: 1 / 0)
-    code, _, err = run("presets")
+    code, _, err = run("list", "presets")
     assert code == 1 and "internal error: ZeroDivisionError" in err and err.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
-        main(["presets", "--traceback"])
+        main(["list", "presets", "--traceback"])
 
 
 def test_an_interrupt_is_no_fault(run, monkeypatch):
@@ -220,7 +267,7 @@ def test_an_interrupt_is_no_fault(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(verbs, "presets", interrupted)
-    code, out, err = run("presets")
+    code, out, err = run("list", "presets")
     assert (code, out, err) == (130, "", "interrupted\n")
 
 
@@ -359,20 +406,26 @@ def test_a_truncated_file_is_refused(run, tmp_path):
 
 def test_the_installed_command_answers():
     done = subprocess.run(
-        [sys.executable, "-m", "gradloom", "boards", "--json"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "gradloom", "list", "boards", "--json"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)[0]["name"]
 
 
 def test_a_reader_that_leaves_is_no_fault():
     done = subprocess.run(
-        f"{sys.executable} -m gradloom units --json | head -1", shell=True, capture_output=True, text=True, check=True
+        f"{sys.executable} -m gradloom list units --json | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stderr == ""
 
 
 @pytest.mark.parametrize("width", [80, 60])
-@pytest.mark.parametrize("verb", [("presets",), ("boards",), ("doctor",), ("run", "mesh", "--describe")], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb", [("list", "presets"), ("list", "boards"), ("doctor",), ("run", "mesh", "--describe")], ids=" ".join
+)
 def test_tables_break_no_word(run, monkeypatch, verb, width):
     monkeypatch.setenv("COLUMNS", str(width))
     _, out, _ = run(*verb)
@@ -448,7 +501,6 @@ def test_no_silence_is_long(monkeypatch, capsys):
         ("report", "d"),
         ("compare", "--limit", "20"),
         ("run", "mesh", "--input", "i.npz", "--output", "o.npz"),
-        ("infer", "instantft-kv260"),
         ("plan", "smollm2-135m"),
     ],
     ids=lambda verb: verb[0],
@@ -457,7 +509,7 @@ def test_verbs_that_may_take_long_say_that_they_work(run, monkeypatch, tmp_path,
     """Whatever the verb then says: its part of the work is inside."""
     import contextlib
 
-    from gradloom.cli.main import VERBS as MODULES
+    from gradloom.cli.main import _VERBS as MODULES
 
     class Entered(ValueError):
         pass
@@ -494,43 +546,37 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.splitlines()[-1] == "[]"
 
 
-#: Verbs whose name is a package, where the function is, or a word of Python's.
-ELSEWHERE = {"boards": "boards.all_boards", "import": "import_model"}
-
-
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_is_a_function_with_types_and_a_contract(verb):
-    import inspect
     import operator
 
     import gradloom
 
-    function = operator.attrgetter(ELSEWHERE.get(verb, verb.replace("-", "_")))(gradloom)
+    elsewhere = {("list", "boards"): "boards.all_boards", ("import",): "import_model"}
+    words = verb[1:] if verb[0] == "list" else verb
+    function = operator.attrgetter(elsewhere.get(verb, ".".join(words)))(gradloom)
     signature = inspect.signature(function)
     assert function.__doc__ and signature.return_annotation is not inspect.Signature.empty
     for name, parameter in signature.parameters.items():
         assert parameter.annotation is not inspect.Parameter.empty, name
         assert parameter.kind is not inspect.Parameter.VAR_KEYWORD, name
-    assert verb in ELSEWHERE or verb.replace("-", "_") in gradloom.__all__
+    assert verb in elsewhere or words[0] in gradloom.__all__
 
 
-def test_a_fine_tunes_options_stand_once():
+@pytest.mark.parametrize("verb", ["finetune", "infer", "plan", "choose"])
+def test_options_of_workloads_stand_once(verb):
     """Command line and Python function have those of the kinds of workloads, and nothing beside them."""
-    import inspect
-
     import gradloom
-    from gradloom.preset import PRESETS
+    from gradloom.cli.faces import take
 
-    takes = set().union(*(preset.workload.takes.known() for preset in PRESETS.values()))
-    assert set(inspect.signature(gradloom.finetune).parameters) == takes | {
-        "preset",
-        "request",
-        "board",
-        "output",
-        "progress",
-    }
-    (verb,) = (each for each in app.registered_commands if each.name == "finetune")
-    assert set(inspect.signature(verb.callback).parameters) == takes | {"preset", "board", "output", "as_json"}
+    takes = set().union(*(kind.takes[verb].known() for kind in KINDS.values() if kind.can(verb))) - {"model"}
+    own = {"output"} if verb == "finetune" else set()
+    assert set(inspect.signature(getattr(gradloom, verb)).parameters) == (
+        takes | own | {"model", "request", "board", "progress"}
+    )
+    take([verb, "lenet5"])
+    (found,) = (each for each in app.registered_commands if each.name == verb)
+    assert set(inspect.signature(found.callback).parameters) == takes | own | {"model_name", "board", "as_json"}
 
 
 def test_options_are_a_dataclass_from_python(tmp_path):

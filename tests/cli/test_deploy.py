@@ -93,9 +93,9 @@ def test_gradients_pass_the_rounding():
         (("--held-out", "short.txt", "--engine", "float"), "held_out=short.txt: has 3 tokens"),
         (
             ("--held-out", "text.txt"),
-            "held_out=text.txt: must be left out with --engine reference; give --engine float or --card",
+            "held_out=text.txt: must be left out with --engine reference; give --engine float",
         ),
-        (("--answer",), "answer=True: must be left out, or give --card"),
+        (("--answer",), "--answer: no such option of gradloom finetune"),
     ],
 )
 def test_one_line_says_what_is_wrong(run, here, more, named):  # noqa: F811

@@ -15,6 +15,8 @@ from gradloom.systems.metrics import UNITS, units_table, verdict
 from .test_language_verbs import MODEL, here  # noqa: F401
 
 KV260, QLORA, INSTANT = "instantft-kv260", "edge-qlora-genesys2", "instantft-llm-genesys2"
+#: The method that asks for each preset.
+METHOD = {QLORA: "lora", INSTANT: "instantft"}
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,10 @@ def test_language_models(run, here, preset, engine):  # noqa: F811
         run,
         here / "out",
         "finetune",
-        preset,
-        "--model",
         "small",
-        "--text",
+        "--method",
+        METHOD[preset],
+        "--data",
         "text.txt",
         "--engine",
         engine,
@@ -141,10 +143,10 @@ def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, m
 
     asked = (
         "finetune",
-        preset,
-        "--model",
         "small",
-        "--text",
+        "--method",
+        METHOD[preset],
+        "--data",
         "text.txt",
         "--engine",
         "float",
@@ -204,14 +206,14 @@ def _unit(told, path):
     "arguments",
     [
         ("finetune", KV260, "--engine", "reference", "--epochs", "1"),
-        ("finetune", QLORA, "--steps", "1"),
-        ("finetune", INSTANT, "--steps", "1"),
-        ("finetune", QLORA, "--steps", "1", "--engine", "float"),
+        ("finetune", "small", "--steps", "1"),
+        ("finetune", "small", "--method", "instantft", "--steps", "1"),
+        ("finetune", "small", "--steps", "1", "--engine", "float"),
     ],
     ids=str,
 )
 def test_every_number_has_a_unit(run, here, digits, arguments):  # noqa: F811
-    more = ("--data", digits) if KV260 in arguments else ("--model", "small", "--text", "text.txt")
+    more = ("--data", digits if KV260 in arguments else "text.txt")
     told = json.loads(run(*arguments, *more, "--json", "-o", "out")[1])
     assert [path for path in leaves(told) if path not in PLAIN and _unit(told["units"], path) is None] == []
     assert set(told["units"]) <= set(UNITS)

@@ -20,7 +20,9 @@ PRESET = "instantft-llm-genesys2"
 
 
 def learnt(run, *options, output="out"):
-    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json", *options)
+    code, out, err = run(
+        "finetune", "small", "--method", "instantft", "--data", "text.txt", "-o", output, "--json", *options
+    )
     assert (code, err) == (0, ""), err
     return json.loads(out)
 
@@ -57,12 +59,12 @@ def test_its_adapter_says_what_it_is(run, here):  # noqa: F811
 
 def test_text_with_its_adapter(run, here):  # noqa: F811
     learnt(run, "--engine", "float", "--steps", "150", "--lr", "0.01", "--rank", "16")
-    said = gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12, adapter=here / "out")
+    said = gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12, adapter=here / "out")
     assert TEXT[20:].startswith(said["text"]) and len(said["tokens"]) == 12
-    assert said["text"] != gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12)["text"]
+    assert said["text"] != gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12)["text"]
 
 
-TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
+TUNE = ("finetune", "small", "--method", "instantft", "--data", "text.txt", "-o", "out")
 BAD = {
     "targets": ((*TUNE, "--targets", "q"), "targets=q: must be left out, instantft-llm-genesys2"),
     "several texts an update": ((*TUNE, "--accumulate", "2"), "accumulate=2: must be left out, instantft-llm"),
@@ -70,7 +72,7 @@ BAD = {
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "2 to 64 (tokens of the preset's machine)"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
-    "no text": (TUNE[:4], "text: is needed"),
+    "no text": (TUNE[:4], "data: is needed"),
     "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, instantft-llm-genesys2"),
 }
 
@@ -96,7 +98,7 @@ def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  #
     code, out, err = run(*TUNE, "--seq", "28")
     assert code == 2 and out == "" and not (here / "out").exists()
     assert (
-        "text=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err
+        "data=text.txt: 8 steps learn from 3 windows, the forward cache has room for 2" in err
         and "give --steps 2" in err
     )
     assert learnt(run, "--seq", "28", "--steps", "2")["cached_texts"] == 2
@@ -112,7 +114,7 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
     ):
         code, out, err = run(*TUNE, *options)
         assert code == 2 and out == "" and named in " ".join(err.split()), err
-    code, _, err = run("generate-text", PRESET, "--model", "small", "--prompt", "the", "--adapter", "one")
+    code, _, err = run("infer", "small", "--prompt", "the", "--adapter", "one")
     assert code == 2 and "is from 1 of 2 blocks" in err
 
 
@@ -139,7 +141,7 @@ def test_the_preset_is_the_same_machine(run):
     """And its cache is what a step of its size says."""
     from gradloom.preset import PRESETS
 
-    listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
+    listed = {each["name"]: each for each in json.loads(run("list", "presets", "--json")[1])}
     assert listed[PRESET]["board"] == "genesys2" and "forward cache" in listed[PRESET]["summary"]
     assert PRESETS[PRESET].config == PRESETS["edge-qlora-genesys2"].config
     assert InstantStep(MODEL, 64, 8, range(2)).cache_bytes == 3 * 4 * 64 * 128
@@ -179,10 +181,10 @@ def test_rtl_learns_what_the_reference_learns(run, here, monkeypatch, small_desi
     def asked(engine, folder):
         return (
             "finetune",
-            preset,
-            "--model",
             "small",
-            "--text",
+            "--method",
+            "instantft" if preset == PRESET else "lora",
+            "--data",
             "text.txt",
             "--design",
             "design",

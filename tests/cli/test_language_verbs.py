@@ -82,7 +82,7 @@ def here(tmp_path, monkeypatch):
 
 
 def tuned(run, *options, output="out"):
-    code, out, err = run("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", output, "--json", *options)
+    code, out, err = run("finetune", "small", "--data", "text.txt", "-o", output, "--json", *options)
     assert (code, err) == (0, ""), err
     return json.loads(out)
 
@@ -126,7 +126,10 @@ def test_gradients_of_several_texts_make_an_update(run, here):
 
 def test_a_card_has_all_that_a_board_needs(run, here):
     """What the board does with it: ``tests/workloads/test_board_job.py``."""
-    said = tuned(run, "--card", "--steps", "3", "--seq", "42", "--rank", "4")
+    options = ("--steps", "3", "--seq", "42", "--rank", "4")
+    code, out, err = run("card", "write", "small", "--data", "text.txt", "-o", "out", "--json", *options)
+    assert (code, err) == (0, ""), err
+    said = json.loads(out)
     assert sorted(path.name for path in (here / "out").iterdir()) == ["card.img", "job.json"]
     assert said == json.loads((here / "out" / "job.json").read_text())
     image = (here / "out" / "card.img").read_bytes()
@@ -157,7 +160,7 @@ def test_a_card_has_all_that_a_board_needs(run, here):
         found = int.from_bytes(sections[0].parts[0][each["exponent"] :][:4], "little", signed=True)
         assert found + 14 == each["frac"]
     assert (said["kept"]["every"], said["kept"]["cycles"]) == (0, 60 * 200_000_000)
-    code, _, err = run("collect", "--card", here / "out" / "card.img", "-o", here / "adapter")
+    code, _, err = run("card", "collect", "--card", here / "out" / "card.img", "-o", here / "adapter")
     assert code == 2 and "the board has stored nothing yet" in err
     found = load_lora_words(sections[0].parts[0], said["adapters"])
     expected = fresh_lora(MODEL, rank=4, targets=("q_proj", "v_proj"))
@@ -210,7 +213,7 @@ def test_a_window_has_the_length_that_was_asked_for(run, here):
         code, out, err = run(*TUNE[:-1], "short", "--engine", engine)
         assert code == 2 and out == "" and not (here / "short").exists()
         assert (
-            "text=text.txt: has 63 tokens, a window of seq=64 needs at least 64; give a longer text, or give --seq 63"
+            "data=text.txt: has 63 tokens, a window of seq=64 needs at least 64; give a longer text, or give --seq 63"
         ) in " ".join(err.split())
 
 
@@ -307,33 +310,30 @@ def test_text_before_and_after_a_fine_tune(run, here):
         run, "--engine", "float", "--steps", "150", "--lr", "0.003", "--targets", "all", "--seq", "84", "--rank", "16"
     )
     assert json.loads((here / "out" / "metrics.json").read_text())["loss_after"] < 0.5
-    words = ("generate-text", PRESET, "--model", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
+    words = ("infer", "small", "--prompt", TEXT[:20], "--tokens", "12", "--json")
     before, after = (json.loads(run(*words, *more)[1]) for more in ((), ("--adapter", "out")))
     assert before["engine"] == after["engine"] == "float" and before["text"] != after["text"]
     assert TEXT[20:].startswith(after["text"]) and len(after["tokens"]) == 12
     assert Letters().decode(after["tokens"]) == after["text"]
     code, out, err = run(*words[:-1], "--adapter", "out")
-    assert code == 0 and out == TEXT[:20] + after["text"] + "\n" and "float reference" in err
-    assert gradloom.generate_text(PRESET, prompt=TEXT[:20], model=here / "small", tokens=12) == before
+    assert code == 0 and out == TEXT[:20] + after["text"] + "\n" and "12 tokens in floating point" in err
+    assert gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12) == before
 
 
-TUNE = ("finetune", PRESET, "--model", "small", "--text", "text.txt", "-o", "out")
-SAY = ("generate-text", PRESET, "--model", "small", "--prompt", "the")
+TUNE = ("finetune", "small", "--data", "text.txt", "-o", "out")
+SAY = ("infer", "small", "--prompt", "the")
 BAD = {
     "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: must be left out, edge-qlora-genesys2"),
     "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, edge-qlora-genesys2 fine-tunes text by QLoRA"),
     "an option of language models": (
-        ("finetune", "instantft-kv260", "--text", "text.txt"),
-        "text=text.txt: must be left out, instantft-kv260",
+        ("finetune", "instantft-kv260", "--data", "text.txt"),
+        "text.txt: not a readable .npz file",
     ),
     "steps on images": (("finetune", "instantft-kv260", "--steps", "3"), "steps=3: must be left out"),
-    "no text": (TUNE[:4], "text: is needed"),
-    "a text that is not there": ((*TUNE[:4], "--text", "no.txt"), "text=no.txt: no such file"),
-    "a model that is not there": (("finetune", PRESET, "--text", "text.txt", "--model", "no"), "no: no such file"),
-    "a model by its shapes": (
-        ("finetune", PRESET, "--text", "text.txt", "--model", "tinyllama-1.1b"),
-        "known by its shapes only",
-    ),
+    "no text": (TUNE[:2], "data: is needed"),
+    "a text that is not there": ((*TUNE[:2], "--data", "no.txt"), "data=no.txt: no such file"),
+    "a model that is not there": (("finetune", "no", "--data", "text.txt"), "model=no: is no file"),
+    "a model by its shapes": (("finetune", "tinyllama-1.1b", "--data", "text.txt"), "known by its shapes only"),
     "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
     "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
@@ -343,7 +343,6 @@ BAD = {
         "rank=4: must be left out with --method layernorm; or give --method lora",
     ),
     "norms as codes": ((*TUNE, "--method", "layernorm", "--store", "int8"), "store=int8: must be left out"),
-    "a card of factors": ((*TUNE, "--method", "ia3", "--card"), "card=True: must be left out with --method ia3"),
     "targets of another method": (
         (*TUNE, "--method", "ia3", "--targets", "q"),
         "targets=q: must be all, or some of k, v, down between commas for ia3",
@@ -359,9 +358,11 @@ BAD = {
     "no steps": ((*TUNE, "--steps", "0"), "steps=0: must be from 1 to"),
     "an update of no texts": ((*TUNE, "--accumulate", "0"), "accumulate=0: must be from 1 to 256"),
     "texts of images": (("finetune", "instantft-kv260", "--accumulate", "2"), "accumulate=2: must be left out"),
-    "a card of too many steps": ((*TUNE, "--card", "--steps", "100001"), "steps=100001: must be from 1 to 100000"),
-    "a card of summed texts": ((*TUNE, "--card", "--accumulate", "2"), "accumulate=2: must be 1 with --card"),
-    "a card for a network": (("finetune", "instantft-kv260", "--card"), "card=True: must be left out"),
+    "a card of too many steps": (
+        ("card", "write", *TUNE[1:], "--steps", "100001"),
+        "steps=100001: must be from 1 to 100000",
+    ),
+    "a card for a network": (("card", "write", "instantft-kv260", "--data", "d"), "nothing there writes a memory card"),
     "windows too short": ((*TUNE, "--seq", "1"), "seq=1: must be from 2 to 64"),
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "windows longer than the context": (
@@ -384,7 +385,7 @@ BAD = {
     ),
     "a layer that is no number": ((*TUNE, "--from-layer", "last"), "from_layer=last: must be an integer"),
     "a layer of InstantFT": (
-        ("finetune", "instantft-llm-genesys2", "--text", "text.txt", "--from-layer", "1"),
+        ("finetune", "small", "--method", "instantft", "--data", "text.txt", "--from-layer", "1"),
         "must be left out",
     ),
     "a plan of a layer that is not there": (
@@ -393,9 +394,12 @@ BAD = {
     ),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "results to a file": ((*TUNE[:-1], "text.txt"), "output=text.txt: is a file"),
-    "labels of a language model": (("infer", PRESET), "fine-tunes text by QLoRA, which has no"),
-    "text of a network": (("generate-text", "instantft-kv260", "--prompt", "a"), "which has no generate-text"),
-    "no prompt": (SAY[:4], "prompt: must be given"),
+    "an angle of a language model": ((*SAY, "--angle", "3"), "angle=3.0: must be left out, infer of edge-qlora"),
+    "text of a network": (
+        ("infer", "instantft-kv260", "--prompt", "a"),
+        "prompt=a: must be left out, infer of instantft-kv260 takes data",
+    ),
+    "no prompt": (SAY[:2], "prompt: is needed: the text to continue"),
     "an empty prompt": ((*SAY[:-1], ""), "prompt: has no tokens"),
     "no tokens": ((*SAY, "--tokens", "0"), "tokens=0: must be at least 1"),
     "more tokens than the context": ((*SAY, "--tokens", "126"), "tokens=126: with the prompt's 3 there are more"),
@@ -439,7 +443,7 @@ def test_an_adapter_that_does_not_fit_is_refused(run, here):
 def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
     (here / "text.txt").write_bytes(content)
     code, _, err = run(*TUNE)
-    assert code == 2 and f"text=text.txt: {named}" in err.replace("is not", "not") and not (here / "out").exists()
+    assert code == 2 and f"data=text.txt: {named}" in err.replace("is not", "not") and not (here / "out").exists()
 
 
 def test_shapes_that_the_machine_cannot_take_are_named(run, here):
@@ -479,7 +483,7 @@ def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):
 
 
 def test_presets_are_listed(run):
-    listed = {each["name"]: each for each in json.loads(run("presets", "--json")[1])}
+    listed = {each["name"]: each for each in json.loads(run("list", "presets", "--json")[1])}
     assert listed[PRESET]["board"] == "genesys2" and "NF4 linears" in listed[PRESET]["summary"]
 
 

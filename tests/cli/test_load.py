@@ -1,4 +1,4 @@
-"""``gradloom load``: a packed model and adapters become an image for a memory card, or nothing does."""
+"""``gradloom card write``: a packed model and adapters become an image for a memory card, or nothing does."""
 
 import json
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import gradloom
 from gradloom.firmware.card import BLOCK, read_card
 from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
 from gradloom.models.adapters.words import pack_adapters, unpack_adapters
@@ -68,10 +69,8 @@ def here(tmp_path, monkeypatch, run):
     return tmp_path
 
 
-def test_an_image_holds_weights_and_adapters(run, here):
-    code, out, err = run("load", "packed", "-o", "card.img", "--adapter", "first", "--adapter", "second", "--json")
-    assert (code, err) == (0, "")
-    said = json.loads(out)
+def test_an_image_holds_weights_and_adapters(here):
+    said = gradloom.card.load("packed", "card.img", adapters=["first", "second"])
     image = (here / "card.img").read_bytes()
     assert said["bytes"] == len(image) and len(image) % BLOCK == 0
     weights, *stores = read_card(image)
@@ -91,13 +90,13 @@ def test_an_image_holds_weights_and_adapters(run, here):
 
 def test_the_same_request_gives_the_same_bytes(run, here):
     for name in ("one.img", "two.img"):
-        assert run("load", "packed", "-o", name, "--adapter", "first")[0] == 0
+        assert run("card", "write", "packed", "-o", name, "--adapter", "first")[0] == 0
     assert (here / "one.img").read_bytes() == (here / "two.img").read_bytes()
 
 
 def test_people_are_told_how_to_write_it(run, here):
-    code, out, _ = run("load", "packed", "-o", "card.img", "--offset", "8192")
-    assert code == 0 and "8,192" in out and "dd if=card.img" in out
+    code, out, _ = run("card", "write", "packed", "-o", "card.img")
+    assert code == 0 and "1,048,576" in out and "dd if=card.img" in out
 
 
 def spoil_weights(here):
@@ -144,9 +143,7 @@ CONFIG_OTHER = {
         (cut_weights, (), "its manifest says"),
         (other_adapter, ("--adapter", "first"), "first: "),
         (None, ("--adapter", "third"), "third/adapter_config.json: no such file"),
-        (None, ("--offset", str(1 << 30)), f"offset={1 << 30}: must be a multiple of 4096 below 1073741824"),
-        (None, ("--offset", str((1 << 30) - 4096)), "weights ends at byte"),
-        (None, ("--adapter", "first") * 12, "adapter: at most 11, not 12"),
+        (None, ("--steps", "3"), "steps=3: must be left out with packed, packed weights without a fine-tune"),
     ],
 )
 def test_a_wrong_request_leaves_the_earlier_image(run, here, spoil, options, said):
@@ -154,13 +151,28 @@ def test_a_wrong_request_leaves_the_earlier_image(run, here, spoil, options, sai
     if spoil is not None:
         spoil(here)
     before = sorted(here.iterdir())
-    code, out, err = run("load", "packed", "-o", "card.img", "--json", *options)
+    code, out, err = run("card", "write", "packed", "-o", "card.img", "--json", *options)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
     assert (here / "card.img").read_text() == "earlier" and sorted(here.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"offset": 1 << 30}, f"offset={1 << 30}: must be a multiple of 4096 below 1073741824"),
+        ({"offset": 100}, "offset=100: must be a multiple of 4096"),
+        ({"offset": (1 << 30) - 4096}, "weights ends at byte"),
+        ({"adapters": ["first"] * 12}, "adapter: at most 11, not 12"),
+    ],
+)
+def test_what_does_not_fit_the_card_is_refused(here, options, said):
+    with pytest.raises(ValueError, match=said):
+        gradloom.card.load("packed", "card.img", **options)
+    assert not (here / "card.img").exists()
+
+
 def test_what_is_no_file_is_not_replaced(run, here):
-    code, _, err = run("load", "packed", "-o", "small", "--json")
+    code, _, err = run("card", "write", "packed", "-o", "small", "--json")
     assert (code, err) == (2, "gradloom: output=small: is a directory, a file is needed: name another one\n")
     assert (here / "small").is_dir()
 

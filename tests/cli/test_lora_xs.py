@@ -43,7 +43,7 @@ def test_averages_are_exact(run, here):  # noqa: F811
         (here / "text.txt").write_text(text.join(["the warp is strung ", " once and stays; the weft"]) * 2)
         tuned(run, *XS, "--engine", "float", "--steps", "3", "--seed", str(seed), output=text)
     for end in ("", "/core"):
-        code, out, err = run("aggregate", f"a{end}", f"b{end}", "-o", f"mean{end}", "--json")
+        code, out, err = run("package", "average", f"a{end}", f"b{end}", "-o", f"mean{end}", "--json")
         assert code == 0 and json.loads(out)["exact"], err
     parts = [read_peft(here / each / "core")[1] for each in ("a", "b", "mean")]
     for name in parts[0]:
@@ -59,7 +59,7 @@ def test_averages_are_exact(run, here):  # noqa: F811
         (("b",), "b: has peft_type=LORA, a/core has LORA_XS: clients must be of one base and rank"),
         (("b/core", "--rank", "2"), "rank=2: must be left out"),
     ):
-        code, out, err = run("aggregate", "a/core", *more, "-o", "none")
+        code, out, err = run("package", "average", "a/core", *more, "-o", "none")
         assert code == 2 and named in " ".join(err.split()) and not (here / "none").exists(), err
 
 
@@ -67,14 +67,14 @@ def test_a_package_has_the_matrices_alone(run, here):  # noqa: F811
     pytest.importorskip("monocypher")
     tuned(run, *XS, "--engine", "float", "--steps", "2")
     (here / "base").write_bytes(b"base")
-    assert run("keygen", "-o", "key")[0] == 0
+    assert run("package", "keys", "-o", "key")[0] == 0
     signed = ("--base", "base", "--key", "key", "--version", "1", "--json")
     sizes = [
-        json.loads(run("sign", each, *signed, "-o", f"{name}.pkg", "--bits", "32")[1])["bytes"]
+        json.loads(run("package", "sign", each, *signed, "-o", f"{name}.pkg", "--bits", "32")[1])["bytes"]
         for each, name in (("out", "plain"), ("out/core", "core"))
     ]
     assert sizes[1] < sizes[0] / 3 and sizes[1] < 4 * 4 * 16 + 512 + 512
-    code, _, err = run("apply", "core.pkg", "--trust", "key.pub", "--base", "base", "-o", "there")
+    code, _, err = run("package", "apply", "core.pkg", "--trust", "key.pub", "--base", "base", "-o", "there")
     assert code == 0, err
     for name, array in read_peft(here / "out" / "core")[1].items():
         np.testing.assert_array_equal(read_peft(here / "there")[1][name], array)
@@ -104,7 +104,6 @@ def test_a_plan(run, monkeypatch):
         ((*TUNE, *XS[:4], "--engine", "float", "--rank", "64", "--layers", "2"), None),
         ((*TUNE, *XS[:4], "--engine", "float", "--rank", "65"), "rank=65: must be from 1 to 64"),
         ((*TUNE, *XS, "--store", "int8"), "store=int8: must be left out with --method lora-xs; or give --method lora"),
-        ((*TUNE, *XS, "--card"), "card=True: must be left out with --method lora-xs; or give --method lora"),
         ((*TUNE, *XS[:4], "--rank", "3"), "rank=3: "),
         ((*TUNE, *XS[:2], "--targets", "norm"), "targets=norm: must be all, or some of q, k, v, o, gate, up, down"),
     ],

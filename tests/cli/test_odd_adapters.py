@@ -12,7 +12,7 @@ from gradloom.systems.text.task import Quantized
 
 from .test_language_verbs import MODEL, PRESET, here  # noqa: F401
 
-MODEL_FILE, TEXT = ("--model", "small"), ("--text", "text.txt")
+TEXT = ("--data", "text.txt")
 Q, V = (f"model.layers.{{}}.self_attn.{each}_proj" for each in "qv")
 EVERY = [each.format(n) for n in (0, 1) for each in (Q, V)]
 
@@ -31,21 +31,21 @@ def write(folder, names=EVERY, ranks=None, **fields):
 def test_ranks_and_scales_of_their_own_are_merged_and_not_fine_tuned(run, here):  # noqa: F811
     patterns = {"rank_pattern": {Q.format(1): 3}, "alpha_pattern": {"layers.0.*": 1}, "use_rslora": True}
     write("odd", ranks={Q.format(1): 3}, **patterns)
-    assert run("merge", "odd", *MODEL_FILE, "-o", "merged")[0] == 0
+    assert run("merge", "odd", "--model", "small", "-o", "merged")[0] == 0
     base, found = Quantized(open_checkpoint("small")), open_checkpoint("merged")
     scales = dict(zip(EVERY, (2**-0.5, 2**-0.5, 4 * 3**-0.5, 4 * 2**-0.5), strict=True))
     for name, each in load_lora("odd", MODEL).items():
         expected = base.tensor(f"{name}.weight") + scales[name] * (each.b @ each.a)
         np.testing.assert_allclose(found.tensor(f"{name}.weight"), expected, rtol=1e-5, atol=1e-6)
-    code, _, err = run("finetune", PRESET, *MODEL_FILE, *TEXT, "--adapter", "odd", "-o", "out")
+    code, _, err = run("finetune", "small", *TEXT, "--adapter", "odd", "-o", "out")
     assert code == 2 and "different ranks or scales (2 with 0.707107, 2 with 2.82843, 3 with 2.3094)" in err
 
 
 def test_rslora_is_fine_tuned_at_its_scale(run, here):  # noqa: F811
     write("odd", use_rslora=True)
     write("plain", lora_alpha=4 * 2**0.5)
-    options = (*MODEL_FILE, *TEXT, "--steps", "1", "--seq", "30", "--engine", "float", "--json")
-    told = [run("finetune", PRESET, *options, "--adapter", each, "-o", f"{each}-out")[1] for each in ("odd", "plain")]
+    options = (*TEXT, "--steps", "1", "--seq", "30", "--engine", "float", "--json")
+    told = [run("finetune", "small", *options, "--adapter", each, "-o", f"{each}-out")[1] for each in ("odd", "plain")]
     first, second = (json.loads(each)["loss"] for each in told)
     assert first == second
     assert all(each.scale == pytest.approx(8**0.5) for each in load_lora("odd-out", MODEL).values())
@@ -53,7 +53,7 @@ def test_rslora_is_fine_tuned_at_its_scale(run, here):  # noqa: F811
 
 def test_linears_that_differ_by_layer_are_refused_before_the_work(run, here):  # noqa: F811
     write("odd", EVERY[:3])
-    code, _, err = run("finetune", PRESET, *MODEL_FILE, *TEXT, "--adapter", "odd", "-o", "out")
+    code, _, err = run("finetune", "small", *TEXT, "--adapter", "odd", "-o", "out")
     assert code == 2 and "odd: adapters has 3 linears: q_proj, v_proj in 2 layers are 4" in " ".join(err.split())
 
 
@@ -61,7 +61,7 @@ def test_values_that_float32_cannot_hold_are_not_merged(run, here):  # noqa: F81
     write("odd")
     config, tensors = read_peft("odd")
     write_peft("odd", {name: np.full(each.shape, 1e20) for name, each in tensors.items()}, config)
-    code, _, err = run("merge", "odd", *MODEL_FILE, "-o", "merged")
+    code, _, err = run("merge", "odd", "--model", "small", "-o", "merged")
     assert code == 2 and "is beyond float32 with the adapter merged" in err and not (here / "merged").exists()
 
 
@@ -73,20 +73,35 @@ def test_every_verb_says_the_same_of_a_wrong_value(run, here, key, value):  # no
     write("odd", **{key: value})
     write("right")
     (here / "base.bin").write_bytes(b"base")
-    assert run("keygen", "-o", "root.key")[0] == 0
+    assert run("package", "keys", "-o", "root.key")[0] == 0
     said = set()
     for words in (
-        ("merge", "odd", *MODEL_FILE, "-o", "out"),
-        ("finetune", PRESET, *MODEL_FILE, *TEXT, "--adapter", "odd", "-o", "out"),
-        ("generate-text", PRESET, *MODEL_FILE, "--prompt", "the", "--adapter", "odd", "--tokens", "1"),
+        ("merge", "odd", "--model", "small", "-o", "out"),
+        ("finetune", "small", *TEXT, "--adapter", "odd", "-o", "out"),
+        ("infer", "small", "--prompt", "the", "--adapter", "odd", "--tokens", "1"),
         ("infer", "instantft-kv260", "--adapter", "odd", "-o", "out.npz"),
-        ("sign", "odd", "--base", "base.bin", "--key", "root.key", "--version", "1", "-o", "out"),
-        ("delta", "odd", "odd", "--base", "base.bin", "--key", "root.key", "--version", "1", "-o", "out"),
-        ("aggregate", "odd", "right", "-o", "out"),
+        ("package", "sign", "odd", "--base", "base.bin", "--key", "root.key", "--version", "1", "-o", "out"),
+        (
+            "package",
+            "sign",
+            "odd",
+            "--parent",
+            "odd",
+            "--base",
+            "base.bin",
+            "--key",
+            "root.key",
+            "--version",
+            "1",
+            "-o",
+            "out",
+        ),
+        ("package", "average", "odd", "right", "-o", "out"),
     ):
         code, out, err = run(*words)
         assert (code, out) == (2, ""), (words, out, err)
         said.add(" ".join(err.split()))
+    assert len(said) == 1, said
     (line,) = said
     assert line.startswith(f"gradloom: odd/adapter_config.json: {key}=")
     assert not (here / "out").exists()

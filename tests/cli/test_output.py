@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,24 +19,24 @@ from gradloom.output import OutputError, check_file, check_folder, claimed, grou
 
 from ..models.conftest import TINY
 
+RECURRENT = Path(__file__).parents[1] / "golden" / "recurrent" / "spar_convlstm64_W8A6C8IO6.onnx"
 #: Verbs that write a folder or a file, each with something that is found wrong only after the output was looked at.
 FOLDERS = {
     "generate": ("generate", "optimizer", "--set", "lanes=0"),
     "generate preset": ("generate", "instantft-kv260", "--set", "rowz=3"),
     "finetune": ("finetune", "instantft-kv260", "--limit", "99999"),
-    "finetune text": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt"),
-    "finetune card": ("finetune", "edge-qlora-genesys2", "--text", "nowhere.txt", "--card"),
+    "finetune text": ("finetune", "edge-qlora-genesys2", "--data", "nowhere.txt"),
+    "finetune card": ("card", "write", "smollm2-135m", "--data", "nowhere.txt"),
     "pack": ("pack", "nowhere.gguf"),
     "import": ("import", "nowhere.onnx"),
     "sweep": ("sweep", "digits-ulx3s", "--scheduler", "nowhere:1"),
 }
 FILES = {
     "infer": ("infer", "instantft-kv260", "--limit", "99999"),
-    "infer sequences": ("infer", "--model", "nowhere.onnx", "--data", "nowhere.npz"),
+    "infer sequences": ("infer", RECURRENT, "--data", RECURRENT),
     "export": ("export", "nowhere.onnx"),
     "run": ("run", "optimizer", "--input", "nowhere.npz"),
     "quantize": ("quantize", "nowhere.npz"),
-    "load": ("load", "nowhere"),
     "fetch": ("fetch",),
 }
 VERBS = FOLDERS | FILES
@@ -311,7 +312,7 @@ def test_a_disk_that_fills_is_named_by_the_output_that_a_user_gave(tmp_path):
 def test_a_key_that_finds_no_room_is_not_there(run, tmp_path, monkeypatch):
     pytest.importorskip("monocypher")
     monkeypatch.setattr("pathlib.Path.write_text", _full)
-    code, out, err = run("keygen", "-o", tmp_path / "k")
+    code, out, err = run("package", "keys", "-o", tmp_path / "k")
     assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(f"gradloom: output={tmp_path / 'k'}: no room")
     assert list(tmp_path.iterdir()) == []
 
@@ -352,11 +353,14 @@ def test_a_write_that_finds_no_room_elsewhere_says_where_to_make_some(run, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("gradloom.boards.all_boards", full)
-    code, _, err = run("boards")
+    code, _, err = run("list", "boards")
     assert (code, err.count("\n")) == (2, 1) and err.startswith("gradloom: no room to write (No space left on device)")
 
 
-@pytest.mark.parametrize("verb", [("presets",), ("presets", "--json"), ("units",), ("boards",), ("generate", "--help")])
+@pytest.mark.parametrize(
+    "verb",
+    [("list", "presets"), ("list", "presets", "--json"), ("list", "units"), ("list", "boards"), ("generate", "--help")],
+)
 def test_a_reader_who_leaves_ends_it_quietly(verb):
     # The reader's end is closed before the first word.
     reader, writer = os.pipe()

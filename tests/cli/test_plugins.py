@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.preset import Preset
-from gradloom.options import Options, option
+from gradloom.options import TuneOptions, option
 from gradloom.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
-class Theirs(Options):
+class Theirs(TuneOptions):
     warmth: int = option("Of the yarn.", 3)
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class Knitting(Workload):
     kind: ClassVar = "knitting"
     title: ClassVar = "yarn"
     label: ClassVar = "yarn"
-    takes: ClassVar = Theirs
-    functions: ClassVar = {"prepare": "yarn:prepare"}
+    takes: ClassVar = {"finetune": Theirs}
+    functions: ClassVar = {"finetune": "yarn:prepare"}
     codes: ClassVar = ()
     rank: int = 4
 
@@ -80,10 +80,11 @@ def install(tmp_path, monkeypatch):
 
 def test_a_preset_is_found_and_its_workload_has_options(run, install):
     install("knitter", {"presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET)
-    listed = {each["name"]: each["origin"] for each in json.loads(run("presets", "--json")[1])}
+    listed = {each["name"]: each["origin"] for each in json.loads(run("list", "presets", "--json")[1])}
     assert listed == dict.fromkeys(PRESETS, "gradloom") | {"theirs": "knitter 1.2"}
     assert run("finetune", "theirs", "--warmth", "7")[::2] == (2, "gradloom: warmth=7: is what was asked\n")
-    assert "--warmth" in run("finetune", "--help")[1]
+    assert "--warmth" in run("finetune", "theirs", "--help")[1]
+    assert "--warmth" not in run("finetune", "lenet5", "--help")[1]
     # Presets of the house have the options that they had.
     code, _, err = run("finetune", "digits-ulx3s", "--warmth", "7")
     assert code == 2 and "--warmth: no such option of gradloom finetune" in err
@@ -92,7 +93,7 @@ def test_a_preset_is_found_and_its_workload_has_options(run, install):
 
 def test_a_unit_is_generated_and_run(run, install, tmp_path):
     install("knitter", {"units": {"knit": "needle:UNIT"}}, needle=UNIT)
-    (row,) = (each for each in json.loads(run("units", "--json")[1]) if each["name"] == "knit")
+    (row,) = (each for each in json.loads(run("list", "units", "--json")[1]) if each["name"] == "knit")
     assert row["origin"] == "knitter 1.2" and row["run"]
     assert run("generate", "knit", "-o", tmp_path / "out")[0] == 0 and (tmp_path / "out/rtl/knit.v").is_file()
     assert json.loads(run("run", "knit", "--describe", "--json")[1])["summary"] == "yarn"
@@ -123,7 +124,7 @@ def test_a_budget_may_have_one_bound_for_all_other_modules(install):
     assert _budget(summary) == found and _budget(summary | {"parameters": {}}) is None
 
 
-@pytest.mark.parametrize("verb", ["presets", "generate"])
+@pytest.mark.parametrize("verb", [("list", "presets"), ("generate",)], ids=" ".join)
 def test_two_plugins_of_one_name_are_refused(run, install, tmp_path, verb):
     for name in ("knitter", "weaver"):
         install(name, {"presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET)
@@ -155,7 +156,7 @@ def test_a_name_of_the_house_is_refused(run, install):
 )
 def test_a_plugin_that_does_not_load_is_one_line(run, install, text, said):
     install("knitter", {"presets": {"theirs": "yarn:PRESET"}}, yarn=text)
-    for arguments in (("presets",), ("finetune", "theirs"), ("finetune", "--help")):
+    for arguments in (("list", "presets"), ("finetune", "theirs"), ("finetune", "--help")):
         assert run(*arguments) == (2, "", f"gradloom: preset theirs: plug-in knitter 1.2, yarn:PRESET: {said}\n")
     # Nothing else needs it.
     assert find_preset("digits-ulx3s").name == "digits-ulx3s"

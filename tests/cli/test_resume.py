@@ -9,15 +9,17 @@ from gradloom.systems.text.run.checkpoint import ResumePoint
 from .test_language_verbs import here  # noqa: F401
 
 QLORA, INSTANT = "edge-qlora-genesys2", "instantft-llm-genesys2"
+#: The method that asks for each preset.
+METHOD = {QLORA: "lora", INSTANT: "instantft"}
 
 
 def asked(preset, engine, *more):
     return (
         "finetune",
-        preset,
-        "--model",
         "small",
-        "--text",
+        "--method",
+        METHOD[preset],
+        "--data",
         "text.txt",
         "--engine",
         engine,
@@ -100,7 +102,7 @@ def test_another_request_is_refused_by_its_field(run, here, monkeypatch, change,
     assert (code, out) == (2, "") and named in err and err.count("\n") == 1
     (here / "text.txt").write_text((here / "text.txt").read_text() + "more")
     code, _, err = run(*asked(QLORA, "float", "-o", "out"), "--resume")
-    assert code == 2 and "sha256 of text" in err and files(here / "out") == before
+    assert code == 2 and "sha256 of data" in err and files(here / "out") == before
 
 
 def test_what_cannot_be_resumed_is_refused(run, here):  # noqa: F811
@@ -119,9 +121,10 @@ def test_metrics_say_what_repeats_the_run(run, here):  # noqa: F811
     told = json.loads(out)
     request = {name: value for name, value in told["request"].items() if value not in (None, False)}
     assert request["rank"] == 8 and request["lr"] == 0.001 and request["targets"] == "q_proj,v_proj"
-    assert set(told["files"]) == {"model", "text"} and len(told["files"]["text"]["text.txt"]) == 64
+    assert set(told["files"]) == {"model", "data"} and len(told["files"]["data"]["text.txt"]) == 64
     assert "/" not in json.dumps(told["request"]) and told["parameters"]["edge"] == 64 and told["gradloom"]
+    model = request.pop("model")
     words = [word for name, value in request.items() for word in ("--" + name.replace("_", "-"), value)]
-    code, out, err = run("finetune", told["preset"], *words, "-o", "two", "--json")
+    code, out, err = run("finetune", model, *words, "-o", "two", "--json")
     assert code == 0, err
     assert json.loads(out) == told

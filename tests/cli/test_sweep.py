@@ -7,7 +7,6 @@ import os
 import pytest
 
 import gradloom
-from gradloom.cli.diffusion import plan_unet
 from gradloom.cli.main import main
 from gradloom.cli.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sweeping.picture import plot_pareto
@@ -77,7 +76,7 @@ def test_a_preset_without_a_measure_is_not_swept(tmp_path, capsys):
 
 
 def test_a_diffusion_models_points_are_bounds_of_a_whole_step():
-    plan = plan_unet("sd-v1.5")
+    plan = gradloom.plan("sd-v1.5")
     narrow, wide = (measure(point) for point in points("cdm-qta-kv260", mesh="64x16,64x32"))
     assert (wide["cycles"], wide["units"]) == (plan["step"]["cycles"], 1) and narrow["cycles"] > wide["cycles"]
     assert wide["memory_bytes"] == sum(plan["memory"].values())

@@ -34,10 +34,10 @@ def place(tmp_path_factory):
         (folder / name / "weights.bin").write_bytes(name.encode() * 100)
         (folder / name / "a.json").write_text("{}")
     for name in ("root", "other"):
-        gradloom.keygen(folder / name)
+        gradloom.package.keys(folder / name)
     common = {"base": folder / "base", "key": folder / "root"}
-    gradloom.sign(folder / "one", folder / "one.pkg", version=3, least=2, **common)
+    gradloom.package.sign(folder / "one", folder / "one.pkg", version=3, least=2, **common)
     trust = {"trust": folder / "root.pub", "base": folder / "base"}
-    gradloom.apply(folder / "one.pkg", folder / "installed", **trust)
-    gradloom.delta(folder / "installed", folder / "two", folder / "two.pkg", version=4, **common)
+    gradloom.package.apply(folder / "one.pkg", folder / "installed", **trust)
+    gradloom.package.sign(folder / "two", folder / "two.pkg", parent=folder / "installed", version=4, **common)
     return folder

@@ -51,7 +51,7 @@ def changes(folder):
 @pytest.mark.parametrize("shared", ["A", "B"])
 def test_clients_that_share_a_matrix_have_an_exact_average(client, tmp_path, shared):
     clients = [client(f"c{n}", n, shared=shared) for n in range(3)]
-    result = gradloom.aggregate(clients, tmp_path / "out", weights=(1, 1, 2))
+    result = gradloom.package.average(clients, tmp_path / "out", weights=(1, 1, 2))
     assert result["exact"] and result["largest_error"] == 0
     for found, *theirs in zip(changes(tmp_path / "out"), *map(changes, clients), strict=True):
         assert np.allclose(found, (theirs[0] + theirs[1] + 2 * theirs[2]) / 4, atol=1e-5)
@@ -60,11 +60,11 @@ def test_clients_that_share_a_matrix_have_an_exact_average(client, tmp_path, sha
 def test_the_rank_of_all_together_is_exact_and_less_is_the_nearest(client, tmp_path):
     clients = [client(f"c{n}", n) for n in range(3)]
     wanted = [np.mean(each, axis=0) for each in zip(*map(changes, clients), strict=True)]
-    whole = gradloom.aggregate(clients, tmp_path / "whole", rank=6)
+    whole = gradloom.package.average(clients, tmp_path / "whole", rank=6)
     assert whole["exact"] and read_peft(tmp_path / "whole")[0]["lora_alpha"] == 12
     for found, mean in zip(changes(tmp_path / "whole"), wanted, strict=True):
         assert np.allclose(found, mean, atol=1e-5)
-    less = gradloom.aggregate(clients, tmp_path / "less")
+    less = gradloom.package.average(clients, tmp_path / "less")
     assert not less["exact"]
     for name, found, mean in zip(less["errors"], changes(tmp_path / "less"), wanted, strict=True):
         values = np.linalg.svd(mean)[1]
@@ -74,12 +74,12 @@ def test_the_rank_of_all_together_is_exact_and_less_is_the_nearest(client, tmp_p
 
 def test_the_verb_says_which(client, tmp_path, run):
     clients = [client(f"c{n}", n, shared="A") for n in range(2)]
-    code, out, _ = run("aggregate", *clients, "-o", tmp_path / "out")
+    code, out, _ = run("package", "average", *clients, "-o", tmp_path / "out")
     assert code == 0 and " ".join(out.split()).endswith("average of 2 clients, exact")
     clients = [client(f"d{n}", n) for n in range(2)]
-    code, out, _ = run("aggregate", *clients, "-o", tmp_path / "out")
+    code, out, _ = run("package", "average", *clients, "-o", tmp_path / "out")
     assert code == 0 and "by singular values: at most " in " ".join(out.split())
-    assert json.loads(run("aggregate", *clients, "-o", tmp_path / "out", "--json")[1])["clients"] == 2
+    assert json.loads(run("package", "average", *clients, "-o", tmp_path / "out", "--json")[1])["clients"] == 2
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_verb_says_which(client, tmp_path, run):
 )
 def test_clients_that_do_not_fit_are_one_line(client, tmp_path, run, other, more, said):
     clients = [client("a", 1)] + ([] if other is None else [client("b", 2, **other)])
-    code, out, err = run("aggregate", *clients, "-o", tmp_path / "out", *more)
+    code, out, err = run("package", "average", *clients, "-o", tmp_path / "out", *more)
     assert code == 2 and not out and said in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
@@ -109,7 +109,7 @@ def test_adapters_to_the_head_are_averaged_as_products(tmp_path):
         made = {0: Adapter(*(random.normal(0, 1, size).astype(np.float32) for size in ((2, 576), (576, 2))), 2.0)}
         save_instant(tmp_path / f"c{n}", model, made)
         parts[n] = made[0].b.astype(float) @ made[0].a
-    gradloom.aggregate([tmp_path / "c0", tmp_path / "c1"], tmp_path / "out", rank=4)
+    gradloom.package.average([tmp_path / "c0", tmp_path / "c1"], tmp_path / "out", rank=4)
     found = load_instant(tmp_path / "out", model)[0]
     assert np.allclose(found.b.astype(float) @ found.a, (parts[0] + parts[1]) / 2, atol=1e-4)
 
@@ -117,11 +117,11 @@ def test_adapters_to_the_head_are_averaged_as_products(tmp_path):
 @pytest.mark.parametrize("ends", [".default.weight", ".mine.weight"])
 def test_names_with_an_adapter_s_name_are_averaged_as_products(client, tmp_path, ends):
     clients = [client(f"c{n}", n) for n in range(2)]
-    gradloom.aggregate(clients, tmp_path / "plain")
+    gradloom.package.average(clients, tmp_path / "plain")
     for each in clients:
         file = each / "adapter_model.safetensors"
         save_file({name.replace(".weight", ends): array for name, array in load_file(file).items()}, file)
-    gradloom.aggregate(clients, tmp_path / "out")
+    gradloom.package.average(clients, tmp_path / "out")
     for one, other in zip(changes(tmp_path / "plain"), changes(tmp_path / "out"), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -129,13 +129,13 @@ def test_names_with_an_adapter_s_name_are_averaged_as_products(client, tmp_path,
 def test_ranks_of_patterns_are_kept(client, tmp_path):
     config = {"r": 5, "rank_pattern": {"q_proj": 2}}
     clients = [client(f"c{n}", n, config=config) for n in range(2)]
-    gradloom.aggregate(clients, tmp_path / "out")
+    gradloom.package.average(clients, tmp_path / "out")
     assert all(min(each.shape) == 2 for each in read_peft(tmp_path / "out")[1].values())
     with pytest.raises(ValueError, match="rank=4: must be left out"):
-        gradloom.aggregate(clients, tmp_path / "more", rank=4)
+        gradloom.package.average(clients, tmp_path / "more", rank=4)
     other = client("c3", 3, config=config | {"alpha_pattern": {"q_proj": 1}})
     with pytest.raises(ValueError, match="has alpha_pattern="):
-        gradloom.aggregate([clients[0], other], tmp_path / "more")
+        gradloom.package.average([clients[0], other], tmp_path / "more")
 
 
 def test_a_value_that_is_not_finite_is_refused(client, tmp_path):
@@ -145,4 +145,4 @@ def test_a_value_that_is_not_finite_is_refused(client, tmp_path):
     tensors[f"{NAMES[1]}.lora_B.weight"][3, 0] = np.nan
     save_file(tensors, file)
     with pytest.raises(ValueError, match="c1/.*has 1 values that are NaN or infinite"):
-        gradloom.aggregate(clients, tmp_path / "out")
+        gradloom.package.average(clients, tmp_path / "out")

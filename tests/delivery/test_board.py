@@ -26,7 +26,7 @@ def learnt(adapters, tmp_path):  # noqa: F811
     for name, factor in (("one", 1.0), ("two", 1.01)):
         moved = {each: replace(of, a=of.a * factor, b=of.b * factor) for each, of in adapters.items()}
         save_lora(tmp_path / name, MODEL, moved)
-    gradloom.keygen(tmp_path / "root")
+    gradloom.package.keys(tmp_path / "root")
     return tmp_path
 
 
@@ -45,33 +45,35 @@ def test_signed_adapters_reach_the_board(card, learnt, run):  # noqa: F811
         return np.frombuffer(board.memory.read_bytes()[4096:][: len(job.words)], "<i4")
 
     assert start(1).tobytes() == job.words
-    told = gradloom.sign(learnt / "one", learnt / "one.pkg", card=image, version=1, bits=32, **common)
-    code, out, _ = run("install", learnt / "one.pkg", "--card", board.card)
+    told = gradloom.package.sign(learnt / "one", learnt / "one.pkg", card=image, version=1, bits=32, **common)
+    code, out, _ = run("card", "install", learnt / "one.pkg", "--card", board.card)
     assert code == 0 and "version 1 waits in the inbox" in " ".join(out.split())
     first = start(2)
     assert np.array_equal(first, job.of(learnt / "one")) and told["largest_error"] == 0
     # Exponents are those that the job begins with.
     assert first[job.exact :].tobytes() == job.words[4 * job.exact :] and first[: job.exact].any()
-    gradloom.delta(learnt / "one.pkg", learnt / "two", learnt / "two.pkg", card=image, version=2, **common)
+    gradloom.package.sign(
+        learnt / "two", learnt / "two.pkg", parent=learnt / "one.pkg", card=image, version=2, **common
+    )
     assert (learnt / "two.pkg").stat().st_size < (learnt / "one.pkg").stat().st_size / 4
-    gradloom.install(learnt / "two.pkg", card=board.card)
+    gradloom.card.install(learnt / "two.pkg", card=board.card)
     second = start(3)
     wanted = job.of(learnt / "two")
     assert np.abs(second - wanted).max() < np.abs(first - wanted).max() / 5
-    code, _, err = run("collect", "--card", board.card, "-o", learnt / "out")
+    code, _, err = run("card", "collect", "--card", board.card, "-o", learnt / "out")
     assert code == 2 and "the board has stored nothing yet" in err
-    code, out, _ = run("rollback", "--card", board.card)
+    code, out, _ = run("card", "rollback", "--card", board.card)
     assert code == 0 and "brings back version 1 for 2" in " ".join(out.split())
     assert np.array_equal(start(4), first)
 
 
 def test_what_a_board_would_refuse_is_one_line(card, learnt, run, monkeypatch):  # noqa: F811
     image, common = card[0], {"key": learnt / "root", "version": 1}
-    gradloom.sign(learnt / "one", learnt / "one.pkg", card=image, **common)
+    gradloom.package.sign(learnt / "one", learnt / "one.pkg", card=image, **common)
     whole = (learnt / "one.pkg").read_bytes()
     before = image.read_bytes()
     (learnt / "base").write_bytes(b"base")
-    gradloom.sign(learnt / "one", learnt / "host.pkg", base=learnt / "base", **common)
+    gradloom.package.sign(learnt / "one", learnt / "host.pkg", base=learnt / "base", **common)
     cases = [(whole[:500], "has 500 bytes"), (whole[:-1], f"has {len(whole) - 1} bytes"), (b"x" * 600, "GRADLOOM")]
     cases += [((learnt / "host.pkg").read_bytes(), "is not for boards; sign it with --card")]
     other = bytearray(whole)
@@ -79,24 +81,36 @@ def test_what_a_board_would_refuse_is_one_line(card, learnt, run, monkeypatch): 
     cases += [(bytes(other), "name the card it was made for")]
     for content, why in cases:
         (learnt / "bad.pkg").write_bytes(content)
-        code, _, err = run("install", learnt / "bad.pkg", "--card", image)
+        code, _, err = run("card", "install", learnt / "bad.pkg", "--card", image)
         assert code == 2 and why in " ".join(err.split()) and image.read_bytes() == before, why
-    code, _, err = run("rollback", "--card", image)
+    code, _, err = run("card", "rollback", "--card", image)
     assert code == 2 and "has no older adapter" in err and image.read_bytes() == before
-    code, _, err = run("install", learnt / "one.pkg", "--card", learnt / "none")
+    code, _, err = run("card", "install", learnt / "one.pkg", "--card", learnt / "none")
     assert code == 2 and "No such file" in err
-    code, _, err = run("verify", learnt / "one.pkg", "--trust", learnt / "root.pub")
+    code, _, err = run("package", "apply", learnt / "one.pkg", "--check", "--trust", learnt / "root.pub")
     assert code == 0
     code, _, err = run(
-        "apply", learnt / "one.pkg", "--trust", learnt / "root.pub", "--base", learnt / "base", "-o", learnt / "out"
+        "package",
+        "apply",
+        learnt / "one.pkg",
+        "--trust",
+        learnt / "root.pub",
+        "--base",
+        learnt / "base",
+        "-o",
+        learnt / "out",
     )
     assert code == 2 and not (learnt / "out").exists()
-    code, _, err = run("sign", learnt / "one", "--key", learnt / "root", "--version", "1", "-o", learnt / "x.pkg")
+    code, _, err = run(
+        "package", "sign", learnt / "one", "--key", learnt / "root", "--version", "1", "-o", learnt / "x.pkg"
+    )
     assert code == 2 and "base, card: give one of them" in err
     code, _, err = run(
-        "delta",
-        learnt / "host.pkg",
+        "package",
+        "sign",
         learnt / "two",
+        "--parent",
+        learnt / "host.pkg",
         "--card",
         image,
         "--key",
@@ -106,4 +120,4 @@ def test_what_a_board_would_refuse_is_one_line(card, learnt, run, monkeypatch): 
         "-o",
         learnt / "x.pkg",
     )
-    assert code == 2 and "must be a package of gradloom sign --card" in " ".join(err.split())
+    assert code == 2 and "must be a package of gradloom package sign --card" in " ".join(err.split())

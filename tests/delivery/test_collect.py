@@ -76,7 +76,7 @@ def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
     old = Copy(sequence=1, identity=0, runs=1, words=bytes(len(words)), log=log[:1])
     new = Copy(sequence=2, identity=0, runs=2, words=words, log=log, reason=Reason.RUNS)
     put(path, (new, old))
-    found = gradloom.collect(tmp_path / "out", card=path)
+    found = gradloom.card.collect(tmp_path / "out", card=path)
     assert (found["steps"], found["of"], found["reason"], found["saturated"]) == (2, 3, "runs", [0, 1])
     assert found["loss"] == [pytest.approx(5 / 8 * np.log(2))] * 2
     loaded = load_lora(tmp_path / "out", MODEL)
@@ -92,7 +92,7 @@ def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
         assert np.allclose(moments[f"{at}.exp_avg"], m.T * scales[0] * each.scale, rtol=1e-5)
         assert np.allclose(moments[f"{at}.exp_avg_sq"], v.T * scales[1] * each.scale**2, rtol=1e-5)
         assert moments[f"{at}.exp_avg"].shape == each.b.shape
-    code, out, _ = run("collect", "--card", path, "-o", tmp_path / "again")
+    code, out, _ = run("card", "collect", "--card", path, "-o", tmp_path / "again")
     assert code == 0 and "small after 2 of 3 steps" in " ".join(out.split())
 
 
@@ -103,13 +103,13 @@ def test_of_two_copies_the_newest_whole_one_counts(card, tmp_path, damage):
     first = Copy(sequence=0xFFFFFFFF, identity=0, runs=1, words=bytes(size))
     second = Copy(sequence=0, identity=0, runs=2, words=bytes(size))
     put(path, (first, second))
-    assert gradloom.collect(tmp_path / "out", card=path)["steps"] == 2
+    assert gradloom.card.collect(tmp_path / "out", card=path)["steps"] == 2
     image = bytearray(path.read_bytes())
     area = next(each for each in read_header(bytes(image[:512]))[0] if each.kind == KEPT)
     # Zeros behind the words of a copy's block are not read.
     image[area.start + area.size // 2 + (damage if damage != 100 else 8)] ^= 1
     path.write_bytes(image)
-    assert gradloom.collect(tmp_path / "out", card=path)["steps"] == 1
+    assert gradloom.card.collect(tmp_path / "out", card=path)["steps"] == 1
 
 
 def test_a_card_without_a_result_is_one_line(card, tmp_path, run):
@@ -128,7 +128,7 @@ def test_a_card_without_a_result_is_one_line(card, tmp_path, run):
         path.write_bytes(image)
         if change is not None:
             change(image)
-        code, out, err = run("collect", "--card", path, "-o", tmp_path / "out")
+        code, out, err = run("card", "collect", "--card", path, "-o", tmp_path / "out")
         assert code == 2 and not out and said in err and err.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
@@ -143,8 +143,8 @@ def test_a_card_in_another_machine_is_read_over_ssh(card, tmp_path, run, monkeyp
     monkeypatch.setenv("PATH", f"{ssh.parent}:/usr/bin:/bin")
     odd = path.with_name("the card's image")
     odd.write_bytes(path.read_bytes())
-    found = gradloom.collect(tmp_path / "far", card=odd, host="me@desk")
-    near = gradloom.collect(tmp_path / "near", card=path)
+    found = gradloom.card.collect(tmp_path / "far", card=odd, host="me@desk")
+    near = gradloom.card.collect(tmp_path / "near", card=path)
     assert found == {**near, "output": str(tmp_path / "far")}
     name = "adapter_model.safetensors"
     assert (tmp_path / "far" / name).read_bytes() == (tmp_path / "near" / name).read_bytes()
@@ -158,7 +158,7 @@ def test_a_card_in_another_machine_is_read_over_ssh(card, tmp_path, run, monkeyp
         (("--port", "/dev/ttyUSB0", "--card", path), "give one of them"),
     ]
     for options, said in cases:
-        code, out, err = run("collect", *options, "-o", tmp_path / "out")
+        code, out, err = run("card", "collect", *options, "-o", tmp_path / "out")
         assert code == 2 and not out and said in err and err.count("\n") == 1, err
         assert not (tmp_path / "out").exists()
 
@@ -166,7 +166,7 @@ def test_a_card_in_another_machine_is_read_over_ssh(card, tmp_path, run, monkeyp
 def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
     path, made = card
     put(path, (Copy(sequence=1, identity=0, runs=1, words=bytes(made.job.kept.bytes)), None))
-    gradloom.collect(tmp_path / "out", card=path)
+    gradloom.card.collect(tmp_path / "out", card=path)
     before = (tmp_path / "out" / "log.json").read_text()
 
     def interrupted(*_):
@@ -175,7 +175,7 @@ def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
     monkeypatch.setattr("gradloom.systems.text.card.collected.Collected.moments", interrupted)
     put(path, (None, Copy(sequence=2, identity=0, runs=2, words=bytes(made.job.kept.bytes))))
     with pytest.raises(KeyboardInterrupt):
-        gradloom.collect(tmp_path / "out", card=path)
+        gradloom.card.collect(tmp_path / "out", card=path)
     assert (tmp_path / "out" / "log.json").read_text() == before
     assert json.loads(before)["steps"] == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "run"]

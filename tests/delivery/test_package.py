@@ -40,8 +40,8 @@ def files(folder):
 
 
 def test_a_package_of_32_bits_is_the_adapter(place, trust, signing, tmp_path):
-    gradloom.sign(place / "one", tmp_path / "a.pkg", version=1, bits=32, **signing)
-    gradloom.apply(tmp_path / "a.pkg", tmp_path / "out", **trust)
+    gradloom.package.sign(place / "one", tmp_path / "a.pkg", version=1, bits=32, **signing)
+    gradloom.package.apply(tmp_path / "a.pkg", tmp_path / "out", **trust)
     ours, given = load_file(tmp_path / "out" / WEIGHTS), load_file(place / "one" / WEIGHTS)
     assert set(ours) == set(given) and all(np.array_equal(ours[name], given[name]) for name in given)
     read = [json.loads((each / "adapter_config.json").read_text()) for each in (tmp_path / "out", place / "one")]
@@ -50,8 +50,10 @@ def test_a_package_of_32_bits_is_the_adapter(place, trust, signing, tmp_path):
 
 @pytest.mark.parametrize("bits, share", [(8, 0.01), (4, 0.12), (3, 0.25), (2, 0.6)])
 def test_a_delta_brings_its_parent_near_the_new_adapter(place, trust, signing, tmp_path, bits, share):
-    gradloom.delta(place / "installed", place / "two", tmp_path / "d.pkg", version=4, bits=bits, **signing)
-    gradloom.apply(tmp_path / "d.pkg", tmp_path / "out", parent=place / "installed", **trust)
+    gradloom.package.sign(
+        place / "two", tmp_path / "d.pkg", parent=place / "installed", version=4, bits=bits, **signing
+    )
+    gradloom.package.apply(tmp_path / "d.pkg", tmp_path / "out", parent=place / "installed", **trust)
     before, wanted, got = (load_file(each / WEIGHTS) for each in (place / "installed", place / "two", tmp_path / "out"))
     change = np.concatenate([(wanted[name] - before[name]).ravel() for name in wanted])
     error = np.concatenate([(wanted[name] - got[name]).ravel() for name in wanted])
@@ -59,15 +61,15 @@ def test_a_delta_brings_its_parent_near_the_new_adapter(place, trust, signing, t
 
 
 def test_a_delta_changes_what_is_in_the_output_folder(place, trust, tmp_path):
-    gradloom.apply(place / "one.pkg", tmp_path / "out", **trust)
-    told = gradloom.apply(place / "two.pkg", tmp_path / "out", **trust)
+    gradloom.package.apply(place / "one.pkg", tmp_path / "out", **trust)
+    told = gradloom.package.apply(place / "two.pkg", tmp_path / "out", **trust)
     assert told["version"] == 4
-    assert gradloom.verify(place / "two.pkg", **trust)["result"] == told["result"]
+    assert gradloom.package.verify(place / "two.pkg", **trust)["result"] == told["result"]
     assert sorted(files(tmp_path / "out")) == ["adapter_config.json", WEIGHTS, "gradloom_delivery.json"]
 
 
 def test_the_manifest_says_what_the_adapter_is(place, trust):
-    told = gradloom.verify(place / "one.pkg", **trust)
+    told = gradloom.package.verify(place / "one.pkg", **trust)
     assert (told["kind"], told["version"], told["least"], told["bits"]) == ("full", 3, 2, 8)
     assert (told["rank"], told["layers"], told["tensors"], told["scale"], told["block"]) == (2, 2, 4, 2.0, 64)
     peak = max(np.abs(each).max() for each in load_file(place / "installed" / WEIGHTS).values())
@@ -122,13 +124,13 @@ def test_what_does_not_hold_is_one_line_and_leaves_what_was_there(place, tmp_pat
     trusted = ["--trust", place / "root.pub"]
     base = ["--base", place / "base"]
     kept = tmp_path / "kept"
-    gradloom.apply(place / "one.pkg", kept, trust=place / "root.pub", base=place / "base")
+    gradloom.package.apply(place / "one.pkg", kept, trust=place / "root.pub", base=place / "base")
     before = files(kept)
     flipped = bytearray((place / "two.pkg").read_bytes())
     flipped[600] ^= 4
     (tmp_path / "flipped.pkg").write_bytes(flipped)
     (tmp_path / "cut.pkg").write_bytes(flipped[:600])
-    gradloom.delta(place / "one", place / "two", tmp_path / "parent.pkg", version=9, **signing)
+    gradloom.package.sign(place / "two", tmp_path / "parent.pkg", parent=place / "one", version=9, **signing)
     for package, options, words in (
         ("one.pkg", [*trusted, *base], "version=3: must be above 3"),
         ("two.pkg", [*trusted, "--base", place / "base2"], "base="),
@@ -140,21 +142,21 @@ def test_what_does_not_hold_is_one_line_and_leaves_what_was_there(place, tmp_pat
         (tmp_path / "parent.pkg", [*trusted, *base], "parent="),
         ("missing.pkg", [*trusted, *base], "No such file"),
     ):
-        assert words in refused(capsys, "apply", place / package, "-o", kept, *options)
+        assert words in refused(capsys, "package", "apply", place / package, "-o", kept, *options)
         assert files(kept) == before
     assert "a delta needs the adapter" in refused(
-        capsys, "apply", place / "two.pkg", "-o", tmp_path / "new", *trusted, *base
+        capsys, "package", "apply", place / "two.pkg", "-o", tmp_path / "new", *trusted, *base
     )
     assert not (tmp_path / "new").exists()
 
 
 def test_an_installed_adapter_whose_bit_flips_is_refused(place, trust, tmp_path, capsys):
-    gradloom.apply(place / "one.pkg", tmp_path / "out", **trust)
+    gradloom.package.apply(place / "one.pkg", tmp_path / "out", **trust)
     weights = bytearray((tmp_path / "out" / WEIGHTS).read_bytes())
     weights[-1] ^= 1
     (tmp_path / "out" / WEIGHTS).write_bytes(weights)
     with pytest.raises(ValueError, match="its SHA-256 is not the one"):
-        gradloom.apply(place / "two.pkg", tmp_path / "out", **trust)
+        gradloom.package.apply(place / "two.pkg", tmp_path / "out", **trust)
 
 
 def test_parameters_of_a_package_have_bounds(place, tmp_path, capsys):
@@ -165,7 +167,7 @@ def test_parameters_of_a_package_have_bounds(place, tmp_path, capsys):
         (["--version", 2, "--bits", 5], "bits=5: must be one of"),
         (["--version", 2, "--bound", "nan"], "bound=nan"),
     ):
-        assert words in refused(capsys, "sign", place / "one", *common, *options)
+        assert words in refused(capsys, "package", "sign", place / "one", *common, *options)
     assert not (tmp_path / "a.pkg").exists()
 
 
@@ -192,11 +194,11 @@ def test_an_adapter_of_another_model_than_its_base_is_refused(place, tmp_path, c
     common = ["--base", base, "--key", place / "root", "--version", 1, "-o", tmp_path / "a.pkg"]
     wrong = {place / "one": "has no ", tmp_path / "wide": "has shape [2, 65]", tmp_path / "fewer": "has no "}
     for name, said in wrong.items():
-        assert said in refused(capsys, "sign", name, *common)
-        assert said in refused(capsys, "delta", name, name, *common)
+        assert said in refused(capsys, "package", "sign", name, *common)
+        assert said in refused(capsys, "package", "sign", name, "--parent", name, *common)
         assert not (tmp_path / "a.pkg").exists()
     for name in ("good", "cores"):
-        main_ends(["sign", tmp_path / name, *common])
+        main_ends(["package", "sign", tmp_path / name, *common])
 
 
 def signed(place, config, scale=2.0):
@@ -230,10 +232,10 @@ def test_a_signed_adapter_that_no_reader_takes_is_refused(place, tmp_path, capsy
     config, _ = read_peft(place / "one")
     (tmp_path / "a.pkg").write_bytes(signed(place, config))
     more = ["--trust", place / "root.pub", "--base", place / "base"]
-    main_ends(["verify", tmp_path / "a.pkg", *more])
+    main_ends(["package", "apply", tmp_path / "a.pkg", "--check", *more])
     (tmp_path / "a.pkg").write_bytes(signed(place, {**config, key: value}))
-    for words in (["verify", tmp_path / "a.pkg"], ["apply", tmp_path / "a.pkg", "-o", tmp_path / "out"]):
-        assert said in refused(capsys, *words, *more)
+    for words in (["--check"], ["-o", tmp_path / "out"]):
+        assert said in refused(capsys, "package", "apply", tmp_path / "a.pkg", *words, *more)
     assert not (tmp_path / "out").exists()
 
 
@@ -246,4 +248,6 @@ def main_ends(words):
 def test_a_manifest_has_finite_numbers(place, tmp_path, capsys):
     config, _ = read_peft(place / "one")
     (tmp_path / "a.pkg").write_bytes(signed(place, config, scale=float("nan")))
-    assert "scale=nan" in refused(capsys, "verify", tmp_path / "a.pkg", "--trust", place / "root.pub")
+    assert "scale=nan" in refused(
+        capsys, "package", "apply", tmp_path / "a.pkg", "--check", "--trust", place / "root.pub"
+    )

@@ -32,20 +32,7 @@ VERBS = {
     ),
     "network of a fine-tune": (
         ".onnx",
-        (
-            "finetune",
-            "instantft-kv260",
-            "--engine",
-            "float",
-            "--model",
-            "FILE",
-            "--epochs",
-            "1",
-            "--limit",
-            "8",
-            "-o",
-            "OUT",
-        ),
+        ("finetune", "FILE", "--board", "kv260", "--engine", "float", "--epochs", "1", "--limit", "8", "-o", "OUT"),
     ),
     "vectors of a unit": (
         ".npz",
@@ -55,7 +42,7 @@ VERBS = {
     "arrays to quantise": (".npz", ("quantize", "FILE", "-o", "OUT.safetensors")),
     "a language model": (".gguf", ("pack", "FILE", "-o", "OUT")),
     "a recurrent network": (".onnx", ("import", "FILE", "-o", "OUT")),
-    "sequences to label": (".npz", ("infer", "--model", RECURRENT, "--data", "FILE", "-o", "OUT.npz")),
+    "sequences to label": (".npz", ("infer", RECURRENT, "--data", "FILE", "-o", "OUT.npz")),
     "images to label": (".npz", ("infer", "instantft-kv260", "--data", "FILE", "-o", "OUT.npz")),
 }
 

@@ -100,8 +100,8 @@ _DEEP = "[" * 100_000 + "]" * 100_000
         ("adapter_config.json", ("infer", "instantft-kv260", "--adapter", "DIR")),
         ("network.json", ("import", "DIR")),
         ("config.json", ("pack", "DIR", "-o", "packed")),
-        ("tokenizer.json", ("generate-text", "edge-qlora-genesys2", "--model", "DIR", "--prompt", "a")),
-        ("manifest.json", ("load", "DIR", "-o", "card.img")),
+        ("tokenizer.json", ("infer", "DIR", "--prompt", "a")),
+        ("manifest.json", ("card", "write", "DIR", "-o", "card.img")),
         ("board/settings.json", ("build", "ulx3s", "DIR", "--dry-run")),
     ],
 )

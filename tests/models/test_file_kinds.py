@@ -64,13 +64,13 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n"
 READERS = {
     "a model": ("m.safetensors", ("plan", "FILE")),
     "a configuration": ("config.json", ("plan", ".")),
-    "a pack": ("manifest.json", ("load", ".", "-o", "out.img")),
-    "a network": ("network.json", ("infer", "--model", ".", "--data", "d.npz")),
+    "a pack": ("manifest.json", ("card", "write", ".", "-o", "out.img")),
+    "a network": ("network.json", ("infer", ".", "--data", "d.npz")),
     "a report": ("report.json", ("report", ".")),
     "a public key": ("k.pub", ("generate", "mesh", "--trust", "FILE", "-o", "out")),
-    "a secret key": ("k", ("keys", "--key", "FILE", "--version", "1", "-o", "out")),
-    "a package": ("a.pkg", ("install", "FILE", "--card", "c.img")),
-    "a card": ("c.img", ("rollback", "--card", "FILE")),
+    "a secret key": ("k", ("package", "keys", "--key", "FILE", "--version", "1", "-o", "out")),
+    "a package": ("a.pkg", ("card", "install", "FILE", "--card", "c.img")),
+    "a card": ("c.img", ("card", "rollback", "--card", "FILE")),
 }
 
 

@@ -102,7 +102,11 @@ def test_sizes_of_a_refusal_hold_together_and_none_is_larger_than_it_must_be(see
         lower(net, SMALL, rank)
     message, changes = str(refused.value), refused.value.changes
     if changes is None:
-        assert "beyond the maxima of every design" in message and "at most" in message and "--for" not in message
+        assert (
+            "beyond the maxima of every design" in message
+            and "at most" in message
+            and "gradloom generate" not in message
+        )
         return
     sizes = {field: value for field, (value, _) in changes.items()}
     assert set(re.findall(r"--set (\w+=\d+)", message)) == {f"{field}={value}" for field, value in sizes.items()}
@@ -125,7 +129,7 @@ def test_several_are_named_at_once_and_legal(run, tmp_path):
     assert code == 2 and not out and err.count("\n") == 1 and not (tmp_path / "run").exists()
     assert "taps=12 (12 adapters of rank 2, this design has 8)" in err
     assert "adapter_depth=512 (448 adapter words a column, this design has 256)" in err
-    assert "--for MODEL.onnx --rank 8" in err and "--set taps=12 --set adapter_depth=512" in err
+    assert "gradloom generate MODEL --rank 8" in err and "--set taps=12 --set adapter_depth=512" in err
 
 
 def test_maxima_are_said_and_nothing_is_advised():
@@ -135,7 +139,7 @@ def test_maxima_are_said_and_nothing_is_advised():
     message = str(refused.value)
     for said in ("20 classes (at most 16)", "7 kernel rows or columns (at most 5)", "300 input channels (at most 255)"):
         assert said in message, message
-    assert "--set" not in message and "--for" not in message and refused.value.changes is None
+    assert "--set" not in message and "gradloom generate" not in message and refused.value.changes is None
 
 
 def test_another_array_is_advised_where_it_takes_more_ranks():
@@ -260,7 +264,7 @@ def test_a_forecast_of_few_samples_is_the_whole_one():
 def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
     """The smallest preset for a rank that it does not hold."""
     out = tmp_path / "design"
-    code, said, err = run("generate", "digits-ulx3s", "--for", DIGITS, "--rank", 8, "--samples", 40, "-o", out)
+    code, said, err = run("generate", DIGITS, "--board", "ulx3s", "--rank", 8, "--samples", 40, "-o", out)
     assert code == 0, err
     report = json.loads((out / "report.json").read_text())
     sizes = report["sizes"]
@@ -281,25 +285,22 @@ def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
 @pytest.mark.parametrize(
     "arguments, named",
     [
-        (("instantft-kv260", "--rank", "8"), "rank=8: needs --for, which names a network"),
-        (("instantft-kv260", "--samples", "8"), "samples=8: needs --for"),
-        (("mesh", "--for", LENET5), "not for mesh"),
-        (("edge-qlora-genesys2", "--for", LENET5), "not for edge-qlora-genesys2"),
-        (("instantft-kv260", "--for", "nowhere.onnx"), "nowhere.onnx"),
-        (("instantft-kv260", "--for", LENET5, "--data", "d.npz", "--samples", "3"), "samples=3: d.npz says how many"),
-        (("instantft-kv260", "--for", LENET5, "--rank", "16"), "20 adapters of rank 4 (at most 16"),
+        (("mesh", "--rank", "8"), "rank=8: must be left out with mesh, a unit"),
+        (("cdm-qta-kv260", "--samples", "8"), "samples=8: must be left out, no sizes are chosen for cdm-qta-kv260"),
+        (("edge-qlora-genesys2", "--samples", "8"), "samples=8: must be left out of a language model"),
+        ((LENET5, "--board", "genesys2"), "board=genesys2: no preset is sized for"),
+        (("nowhere.onnx", "--board", "kv260"), "nowhere.onnx"),
+        ((LENET5, "--board", "kv260", "--data", "d.npz", "--samples", "3"), "samples=3: d.npz says how many"),
+        ((LENET5, "--board", "kv260", "--rank", "16"), "20 adapters of rank 4 (at most 16"),
         (
-            ("instantft-kv260", "--for", LENET5, "--set", "blocks=16", "--set", "adapter_depth=512"),
+            (LENET5, "--board", "kv260", "--set", "blocks=16", "--set", "adapter_depth=512"),
             "blocks=16: lenet5 at rank 4 needs 64 (49 blocks of 64 cached activations); "
             "adapter_depth=512: lenet5 at rank 4 needs 1024 (737 adapter words a column)",
         ),
         # 25 rows in place of 4, and all that LeNet-5 needs.
-        (("digits-ulx3s", "--for", LENET5), "ulx3s has 156 DSP slices, this design needs 172 (100 for array)"),
-        (
-            ("digits-ulx3s", "--for", LENET5),
-            "of block RAM and URAM, this design needs 5,199,872 (2,097,152 for weights)",
-        ),
-        (("digits-ulx3s", "--for", LENET5), "lenet5 at rank 4 needs rows=25, image_depth=2048, kernel=5, "),
+        ((LENET5, "--board", "ulx3s"), "ulx3s has 156 DSP slices, this design needs 172 (100 for array)"),
+        ((LENET5, "--board", "ulx3s"), "of block RAM and URAM, this design needs 5,199,872 (2,097,152 for weights)"),
+        ((LENET5, "--board", "ulx3s"), "lenet5 at rank 4 needs rows=25, image_depth=2048, kernel=5, "),
     ],
 )
 def test_a_choice_that_cannot_be_is_one_message(run, tmp_path, monkeypatch, arguments, named):

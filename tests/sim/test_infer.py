@@ -103,14 +103,14 @@ def test_one_logit_labels_images_and_learns(run, tmp_path):
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     onnx.save(model, tmp_path / "m.onnx")
     for verb in ("infer", "finetune"):  # not by digits of ten classes
-        code, _, said = run(verb, PRESET.name, "--model", tmp_path / "m.onnx", "--engine", "reference", "-o", "o.npz")
+        code, _, said = run(verb, tmp_path / "m.onnx", "--board", "kv260", "--engine", "reference", "-o", "o.npz")
         assert code == 2 and "data: must be given, the shipped images have 10 classes and m has 2" in said
     data = default_split()
     few = {part: getattr(data, f"y_{part}") < 2 for part in ("train", "test")}
     arrays = {f"{x}_{part}": getattr(data, f"{x}_{part}")[few[part]][:60] for x in "xy" for part in few}
     np.savez(tmp_path / "same.npz", **arrays)
     np.savez(tmp_path / "swapped.npz", **arrays | {name: 1 - arrays[name] for name in ("y_train", "y_test")})
-    code, said, _ = run("infer", PRESET.name, "--model", tmp_path / "m.onnx", "--data", tmp_path / "same.npz")
+    code, said, _ = run("infer", tmp_path / "m.onnx", "--data", tmp_path / "same.npz")
     assert code == 0 and said.startswith("one logit: class 1 where it is above 0\n60 images labelled")
     told = infer(PRESET, data=tmp_path / "same.npz", model=tmp_path / "m.onnx")
     assert told["one_logit"] and told["accuracy"] > 0.95 and set(told["labels"]) == {0, 1}

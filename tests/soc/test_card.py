@@ -195,7 +195,7 @@ def test_a_card_that_never_starts_is_told(program, impatient):
 @pytest.mark.parametrize(
     "byte, said",
     [
-        (0, ["card: error: gradloom load did not write it"]),
+        (0, ["card: error: gradloom card write did not write it"]),
         (4, ["card: error: its header is of another layout"]),
         (8, ["card: error: its header's sum is wrong"]),
         (40, ["card: error: its header's sum is wrong"]),

@@ -48,7 +48,7 @@ def test_a_package_comes_into_the_inbox_and_is_checked(program, package, monkeyp
         monkeypatch.setattr(serial, "Serial", lambda *_, **how: line)
         told = []
         with pytest.raises(ValueError, match="port=/dev/ttyUSB0: the board refuses: no key is in the firmware"):
-            gradloom.install(package[0], port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
+            gradloom.card.install(package[0], port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
         after = soc.content()
     finally:
         soc.close()
@@ -78,15 +78,15 @@ def test_a_package_is_installed_and_brought_back(program, package, tmp_path, mon
     image.write_text(trusting(memory_text(), package[1].public))
     soc = started(program, image)
     monkeypatch.setattr(serial, "Serial", lambda *_, **how: Line(soc, gap=300))
-    monkeypatch.setattr("gradloom.cli.install._CHECKED", 200)
+    monkeypatch.setattr("gradloom.cli.installing._CHECKED", 200)
     try:
-        done = gradloom.install(package[0], port="/dev/ttyUSB0")
+        done = gradloom.card.install(package[0], port="/dev/ttyUSB0")
         assert done["said"].startswith("install: version 2, base ") and done["installed"] == 0
         while (line := soc.hear(1 << 24)) != "card: the installed adapter goes on":
             assert line.startswith("card: words")
         with pytest.raises(ValueError, match="has no older adapter"):
-            gradloom.rollback(port="/dev/ttyUSB0")
+            gradloom.card.rollback(port="/dev/ttyUSB0")
         with pytest.raises(ValueError, match="version=2: must be above 2"):
-            gradloom.install(package[0], port="/dev/ttyUSB0")
+            gradloom.card.install(package[0], port="/dev/ttyUSB0")
     finally:
         soc.close()

@@ -84,13 +84,13 @@ def soc(program, image):
 def test_an_adapter_comes_off_a_board_by_a_bad_line(soc, image, tmp_path, monkeypatch):
     content, folder = image
     (folder / "card.img").write_bytes(content)
-    expected = gradloom.collect(tmp_path / "expected", card=folder / "card.img")
+    expected = gradloom.card.collect(tmp_path / "expected", card=folder / "card.img")
     while not soc.hear(1 << 22).startswith("ready"):
         pass
     line = Line(soc, every=4000)
     monkeypatch.setattr(serial, "Serial", lambda *_, **how: line)
     told = []
-    found = gradloom.collect(tmp_path / "out", port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
+    found = gradloom.card.collect(tmp_path / "out", port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
     assert {**found, "output": ""} == {**expected, "output": ""} and found["steps"] == 2
     assert line.hurt > 5 and told[-1][2] == "reading the card"
     for name, each in load_lora(tmp_path / "expected", MODEL).items():
@@ -108,7 +108,7 @@ def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how
     if "deaf" in how:
         monkeypatch.setattr("gradloom.boards.lines.SILENT_TRIES", 2)
     monkeypatch.setattr(serial, "Serial", lambda *_, **other: Line(soc, **how))
-    code, _, err = run("collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
+    code, _, err = run("card", "collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
     assert code == 2 and said in err and err.strip().splitlines()[-1].startswith("gradloom: port=/dev/ttyUSB0: ")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["log.json"]
     assert (tmp_path / "out" / "log.json").read_text() == "before"
@@ -165,7 +165,7 @@ def test_a_card_whose_job_answers_no_prompts_is_told(soc, monkeypatch):
         (("instantft-kv260", "--port", "/dev/none", "--prompt", "a"), "preset=instantft-kv260: must be left out"),
         (("--port", "/dev/none", "--prompt", "a", "--engine", "reference"), "engine=reference: must be left out with"),
         (("--port", "/dev/none", "--prompt", "a", "--stream"), "stream=True: must be left out with --port"),
-        (("instantft-kv260", "--prompt", "a"), "or continue a text by gradloom generate-text"),
+        (("instantft-kv260", "--prompt", "a"), "or continue a text by gradloom infer"),
         (("instantft-kv260", "--tokens", "32"), "tokens=32: must be left out without --port"),
         (("lstm-kv260", "--baud", "115200"), "baud=115200: must be left out without --port"),
     ],

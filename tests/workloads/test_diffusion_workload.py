@@ -64,7 +64,7 @@ def test_both_engines_learn_and_an_adapter_goes_on(data, tmp_path, monkeypatch):
     assert once["loss_before"] == pytest.approx(real["loss_after"], rel=1e-6)
     assert (tmp_path / "more1" / FILE).read_bytes() == (tmp_path / "more2" / FILE).read_bytes()
     assert once == twice
-    told = gradloom.generate_images(
+    told = gradloom.infer(
         PRESET, prompt="a sks * .", adapter=tmp_path / "float", output=tmp_path / "grid.png", count=3, steps=1
     )
     assert told["count"] == 3 and (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
@@ -223,7 +223,7 @@ def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
 )
 def test_bad_pictures_are_one_line(run, tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("generate-images", PRESET, "--prompt", "a sks 3 .", "-o", "grid.png", *arguments)
+    code, _, err = run("infer", PRESET, "--prompt", "a sks 3 .", "-o", "grid.png", *arguments)
     assert code == 2 and says in err and err.count("\n") == 1, err
     assert not list(tmp_path.iterdir())
 

@@ -131,8 +131,8 @@ def test_a_users_network_and_data(cache, run, tmp_path):
         y_test=data.y_test[::4],
     )
     np.savez(tmp_path / "b.npz", x=spar_person(1).x_train[::7])
-    asked = ["finetune", PRESET, "--engine", "reference", "--epochs", 3, "--json", "--cache", cache]
-    model = ["--model", spar_model(2), "--data", tmp_path / "d.npz"]
+    asked = ["finetune", spar_model(2), "--engine", "reference", "--epochs", 3, "--json", "--cache", cache]
+    model = ["--data", tmp_path / "d.npz"]
     code, out, err = run(*asked, *model, "--base", tmp_path / "b.npz", "-o", tmp_path / "o")
     told = json.loads(out)
     assert code == 0, err
@@ -153,11 +153,11 @@ WILD = {name: value + 9 if name[0] == "x" else value for name, value in SHORT.it
     "x_train": np.full((2, 30, 6), 9.0),
     "x_test": np.full((2, 30, 6), 9.0),
 }
-MODEL = ("--model", spar_model(0))
+MODEL = (spar_model(0),)
 BAD = {
     "a person too many": (("--person", "11"), None, "person=11: must be from 1 to 10"),
     "a person beside data": ((*MODEL, "--person", "1", "--data", "d.npz"), SHORT, "person=1: must be left out"),
-    "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a model of its own"),
+    "data without a network": (("--data", "d.npz"), SHORT, "data=d.npz: needs a network of its own"),
     "a base without a network": (("--base", "d.npz"), SHORT, "base=d.npz: must be left out"),
     "too few steps": (
         (*MODEL, "--data", "d.npz"),
@@ -166,13 +166,13 @@ BAD = {
     ),
     "saturated": ((*MODEL, "--data", "d.npz"), WILD, "data=d.npz: 100.0 % of x saturate"),
     "too many to learn from": (("--limit", "141"), None, "limit=141: there are 140 training sequences"),
-    "no dense layer": (("--model", BREVITAS), None, "has no dense layer behind its recurrent node"),
+    "no dense layer": ((BREVITAS,), None, "has no dense layer behind its recurrent node"),
     "other channels": (
         (*MODEL, "--data", "d.npz"),
         {**SHORT, "x_train": np.zeros((2, 3, 5))},
         "x_train has 5 channels",
     ),
-    "no such network": (("--model", "m.onnx"), None, "m.onnx: no such file"),
+    "no such network": (("m.onnx",), None, "m.onnx: is no file"),
     "an option of images": (("--angle", "3"), None, "angle=3.0: must be left out, lstm-kv260 fine-tunes"),
     "momentum of 1": (("--momentum", "1"), None, "momentum=1.0: must be from 0 to below 1"),
 }
@@ -185,7 +185,8 @@ def test_a_wrong_request_is_one_line_and_leaves_nothing(case, run, tmp_path, mon
     if data is not None:
         np.savez("d.npz", **data)
     before = sorted(tmp_path.iterdir())
-    code, out, err = run("finetune", PRESET, "--engine", "reference", *asked, "-o", "out")
+    asked = asked if not str(asked[0]).startswith("--") else (PRESET, *asked)
+    code, out, err = run("finetune", *asked, "--engine", "reference", "-o", "out")
     assert (code, out, err.count("\n")) == (2, "", 1) and said in err, err
     assert sorted(tmp_path.iterdir()) == before
 
@@ -202,8 +203,8 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
     for number, more in enumerate(({"person": 2}, own)):
         folder = tmp_path / str(number)
         told = finetune(PRESET, output=folder, engine=engine, epochs=4, cache=cache, **more)
-        asked = () if number == 0 else ("--model", spar_model(0), "--data", tmp_path / "test.npz")
-        words = ("infer", PRESET, "--adapter", folder, "--engine", engine, *asked, "-o", tmp_path / "o.npz", "--json")
+        asked = (PRESET,) if number == 0 else (spar_model(0), "--data", tmp_path / "test.npz")
+        words = ("infer", *asked, "--adapter", folder, "--engine", engine, "-o", tmp_path / "o.npz", "--json")
         code, out, err = run(*words)
         assert code == 0, err
         assert json.loads(out)["accuracy"] == told["accuracy_after"]

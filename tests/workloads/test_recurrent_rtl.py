@@ -46,10 +46,8 @@ def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, off_by_one)
     changes = [word for name, value in SIZES.items() for word in ("--set", f"{name}={value}")]
     code, _, err = run("generate", "lstm-kv260", *changes, "-o", tmp_path / "design")
     assert code == 0, err
-    asked = ["--design", tmp_path / "design", "--model", tmp_path / "net", "--data", tmp_path / "d.npz"]
-    code, out, err = run(
-        "finetune", "lstm-kv260", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "--json", "-o", tmp_path / "run"
-    )
+    asked = [tmp_path / "net", "--design", tmp_path / "design", "--data", tmp_path / "d.npz"]
+    code, out, err = run("finetune", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "--json", "-o", tmp_path / "run")
     assert code == 0, err
     told = json.loads(out)
     # Five images of 32 words: three parts of 8, four sums of four channels, zeros.
@@ -57,8 +55,6 @@ def test_taps_are_made_and_learnt_from_in_one_program(run, tmp_path, off_by_one)
     assert told["cycles"] == told["forecast"] and told["cycles"]["cell"] > 0
     assert told["equal_to_reference"]["commands"] > 100
     with off_by_one("head.FIFO"):
-        code, _, err = run(
-            "finetune", "lstm-kv260", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "-o", tmp_path / "other"
-        )
+        code, _, err = run("finetune", *asked, "--epochs", 2, "--batch", 3, "--rank", 2, "-o", tmp_path / "other")
     assert code == 3 and re.search(r"^gradloom: RTL and forecast differ: [^\n]*\n?\Z", err, re.MULTILINE)
     assert not (tmp_path / "other").exists()

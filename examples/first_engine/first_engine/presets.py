@@ -5,7 +5,7 @@ gradloom finds them there. They import no Amaranth.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, TuneOptions, option
 from gradloom.preset import Preset
 from gradloom.rtl.catalog import Unit
 from gradloom.workload import Workload
@@ -14,7 +14,7 @@ from .parameters import ScaleConfig, ScaleLanguageConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class GainOptions(Options):
+class GainOptions(TuneOptions):
     """Options of a recalibration."""
 
     lr: float = option("Learning rate.", 0.5, choices=(1.0, 0.5, 0.25, 0.125, 0.0625))
@@ -28,8 +28,8 @@ class GainWorkload(Workload):
     kind: ClassVar = "features-gain"
     title: ClassVar = "gains of features"
     label: ClassVar = "features"
-    takes: ClassVar = GainOptions
-    functions: ClassVar = {"prepare": "first_engine.task:GainTask"}
+    takes: ClassVar = {"finetune": GainOptions}
+    functions: ClassVar = {"finetune": "first_engine.task:GainTask"}
     units: ClassVar = {name: "half the mean squared error" for name in ("loss", "loss_before", "loss_after")}
 
 

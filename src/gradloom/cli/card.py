@@ -8,7 +8,7 @@ import typer
 
 from gradloom.options import check_request
 from gradloom.systems.asked import asked_for
-from gradloom.systems.request import tuned
+from gradloom.systems.request import keyworded, tuned
 from gradloom.words import some
 
 from .app import app
@@ -62,6 +62,7 @@ def load(
     return {"model": packed.model.name, "bytes": size, "memory_end": sections[-1].end, "sections": rows}
 
 
+@keyworded("card")
 def write(
     model: str, output: Path | str, *, board: str | None = None, progress: Tell = None, **options: Any
 ) -> dict[str, Any]:
@@ -126,8 +127,9 @@ Port = Annotated[str | None, typer.Option(metavar="TTY", help="Serial port of th
 def _write_verb(model_name: str, *, board: str | None, output: Path, as_json: bool, **options: Any) -> None:
     """Write the image of a card with which a board works by itself.
 
-    It has a whole fine-tune. Of a folder of gradloom pack it has weights and an adapter alone, and the output is a
-    file.
+    It has a whole fine-tune.
+
+    Of a folder of gradloom pack it has weights and an adapter alone, and the output is a file.
     """
     packed = (Path(model_name) / "manifest.json").is_file()
     if packed:

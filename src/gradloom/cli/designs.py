@@ -232,7 +232,7 @@ def _show_report(result: dict[str, Any]) -> None:
 
 @app.command("selftest", epilog="Example: gradloom selftest instantft-kv260 --design design")
 def _selftest_verb(
-    preset: Annotated[str, typer.Argument(help="A preset: see gradloom presets.")],
+    preset: Annotated[str, typer.Argument(help="A preset: see gradloom list presets.")],
     design: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier gradloom generate.")
     ] = None,
@@ -251,7 +251,7 @@ def _selftest_verb(
 
 @app.command("build", epilog="Example: gradloom build kv260 design --dry-run")
 def _build_verb(
-    board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
+    board: Annotated[str, typer.Argument(help="A board: see gradloom list boards.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder of gradloom generate.")],
     saif: Annotated[
         Path | None, typer.Option(metavar="OUT.saif", help="Estimate power from this result of gradloom energy.")
@@ -276,7 +276,7 @@ def _build_verb(
 
 @app.command("flash", epilog="Example: gradloom flash kv260 design --host ubuntu@kria --dry-run")
 def _flash_verb(
-    board: Annotated[str, typer.Argument(help="A board: see gradloom boards.")],
+    board: Annotated[str, typer.Argument(help="A board: see gradloom list boards.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Design folder after gradloom build.")],
     host: Annotated[
         str | None, typer.Option(metavar="USER@HOST", help="User and host name of the board for ssh.")

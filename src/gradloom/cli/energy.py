@@ -142,7 +142,7 @@ def _show_measured(result: Mapping[str, Any]) -> None:
 
 @app.command("energy", epilog="Example: gradloom energy instantft-kv260 --saif activity.saif")
 def _energy_verb(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom presets.")],
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset: see gradloom list presets.")],
     saif: Annotated[
         Path | None, typer.Option(metavar="OUT.saif", help="Write a SAIF file for gradloom build --saif.")
     ] = None,

@@ -361,8 +361,8 @@ def _generate_verb(
 ) -> None:
     """Write the Verilog for a model on a board, or of one unit.
 
-    A design has a register map, board project and report too. Its sizes are chosen for a network of images, --set takes
-    precedence.
+    A design has a register map, board project and report too.
+    Its sizes are chosen for a network of images; --set takes precedence.
     """
     from gradloom.rtl.catalog import parse_settings
     from gradloom.rtl.hierarchy import uncollected

@@ -27,13 +27,11 @@ __all__: list[str] = []
 def _infer_verb(model_name: str, *, board: str | None, as_json: bool, **options: Any) -> None:
     """Label images or sequences, continue a text, or make pictures.
 
-    An adapter of a fine-tune may take part. Language and diffusion models answer in floating point, or a board does by
-    its serial port.
+    An adapter of a fine-tune may take part.
+    Language and diffusion models answer in floating point; a board answers by its serial port.
     """
     asked = asked_for(model_name, board=board, verb="infer")
-    if asked.why is not None and not as_json:
-        print(asked.why, file=sys.stderr)
-    with progress_bar(as_json) as progress:
+    with progress_bar(as_json, asked.why) as progress:
         result = answered("infer", asked, progress=progress, **options)
     if as_json:
         print_json(result)
@@ -48,7 +46,9 @@ def _infer_verb(model_name: str, *, board: str | None, as_json: bool, **options:
 def _say_text(result: dict[str, Any], prompt: str) -> None:
     """Prints a continued text; what a board needed goes to stderr."""
     print(f"{prompt}{result['text']}")
-    if "waited" in result:
+    if "waited" not in result:
+        print(f"({some(len(result['tokens']), 'token')} in floating point)", file=sys.stderr)
+    else:
         print(
             f"({some(len(result['tokens']), 'token')} by the board, adapter {result['adapter']}; of a token, at most "
             f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",

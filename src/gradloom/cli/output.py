@@ -130,14 +130,33 @@ def _shrunk(widths: dict[str, int], least: dict[str, int], room: int) -> dict[st
 
 
 @contextlib.contextmanager
-def progress_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+def progress_bar(quiet: bool, first: str | None = None) -> Iterator[Callable[[int, int, str], None] | None]:
     """``progress(done, total, text)`` on the error stream.
 
     It is a bar on a terminal, a line a tenth elsewhere, and dots where nothing is reported for some seconds. Both
-    estimate the time that is left from the time of what is done.
+    estimate the time that is left from the time of what is done. ``first`` is a line that stands before the first of
+    them: a request that is refused has none.
 
     A ``total`` of 0: nobody knows.
     """
+    if quiet or first is None:
+        with _progress(quiet) as tell:
+            yield tell
+        return
+    lines = [first]
+    with _progress(quiet) as tell:
+
+        def told(done: int, total: int, text: str) -> None:
+            while lines:
+                print(lines.pop(), file=sys.stderr, flush=True)
+            if tell is not None:
+                tell(done, total, text)
+
+        yield told
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
     if quiet:
         yield None
         return

@@ -168,7 +168,7 @@ def _make_for_board(
     with card_file(card) as file:
         board = read_board(file)
     if asked["bound"] and not board.about.get("held_out"):
-        raise ValueError("bound: the card has no held-out text; write it with gradloom finetune --card --held-out FILE")
+        raise ValueError("bound: the card has no held-out text; write it with gradloom card write --held-out FILE")
     words = board.of(adapter)
     before = None if parent is None else read_parent(parent, len(words))
     base = hashlib.sha256(board.block).digest()

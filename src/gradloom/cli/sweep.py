@@ -56,7 +56,7 @@ class Area(enum.Enum):
     "Example: gradloom sweep instantft-kv260 --rank 2,4,8 --codes nf4,int8 --area synthesis -o sweep",
 )
 def _sweep_verb(
-    presets: Annotated[list[str], typer.Argument(metavar="PRESET...", help="Presets: see gradloom presets.")],
+    presets: Annotated[list[str], typer.Argument(metavar="PRESET...", help="Presets: see gradloom list presets.")],
     output: Annotated[
         Path,
         typer.Option(

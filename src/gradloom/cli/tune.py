@@ -32,9 +32,7 @@ def _finetune_verb(model_name: str, *, board: str | None, output: Path, as_json:
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
     asked = asked_for(model_name, board=board, method=options.get("method"))
-    if asked.why is not None and not as_json:
-        say(asked.why)
-    with progress_bar(as_json) as progress:
+    with progress_bar(as_json, asked.why) as progress:
         metrics = tuned(asked, output=output, progress=progress, **options)
     if as_json:
         print_json(metrics)

@@ -58,7 +58,7 @@ def quantize(source: Path | str, output: Path | str, *, double: bool = False, bl
     "Example: gradloom run nf4-encode --input in.npz --output out.npz --simulator amaranth",
 )
 def _run_verb(
-    unit: Annotated[str, typer.Argument(help="A unit: see gradloom units.")],
+    unit: Annotated[str, typer.Argument(help="A unit: see gradloom list units.")],
     source: Annotated[Path | None, typer.Option("--input", metavar="IN.npz", help="Arrays to feed.")] = None,
     output: Annotated[Path | None, typer.Option("--output", metavar="OUT.npz", help="Results of the unit.")] = None,
     settings: Settings = [],  # noqa: B006

@@ -63,7 +63,7 @@ def read_parent(path: Path | str, count: int) -> np.ndarray:
     content = Path(path).read_bytes()
     manifest = Manifest.read(content[:SIGNED]) if len(content) > SIZE else None
     if manifest is None or manifest.kind != WORDS or any(manifest.parent):
-        raise ValueError(f"parent={path}: must be a package of gradloom sign --card, no change of another one")
+        raise ValueError(f"parent={path}: must be a package of gradloom package sign --card, no change of another one")
     found = coding.decode(content[SIZE:], count)
     if _hash(found) != manifest.result:
         raise ValueError(f"parent={path}: is damaged; get it again")

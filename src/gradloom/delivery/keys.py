@@ -112,13 +112,13 @@ def _read_hex(path: Path, content: bytes, prefix: str, size: int) -> bytes:
         which, end = ("secret", "the name without .pub") if prefix == _SECRET else ("public", "the name with .pub")
         raise ValueError(
             f"key={path}: is a {other.split()[1]} key, a {which} one is needed: name that, {end} where gradloom "
-            f"keygen made both"
+            f"package keys made both"
         )
     if kind := what_is(path):
         raise ValueError(f"key={path}: is {kind}")
     if not text.startswith(prefix) or len(digits) != 2 * size or set(digits) - set("0123456789abcdef"):
         raise ValueError(
-            f"key={path}: must be '{prefix}' and {2 * size} hexadecimal digits, one line; see gradloom keygen"
+            f"key={path}: must be '{prefix}' and {2 * size} hexadecimal digits, one line; see gradloom package keys"
         )
     return bytes.fromhex(digits)
 

@@ -38,7 +38,7 @@ class Package:
         if manifest.kind == KEYS:
             raise ValueError("package: is a key list, an adapter is needed; give it by --keys")
         if manifest.kind == WORDS:
-            raise ValueError("package: is for a board; gradloom install puts it onto the board's card")
+            raise ValueError("package: is for a board; gradloom card install puts it onto the board's card")
         config, shapes, at = self._table()
         if manifest.kind == DELTA:
             parent = self._parent(parent, config, shapes)

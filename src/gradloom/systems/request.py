@@ -13,7 +13,7 @@ from gradloom.workload import Workload
 
 from .asked import Asked, asked_for
 
-__all__ = ["answered", "by_option", "choose", "finetune", "infer", "keywords", "plan", "tuned"]
+__all__ = ["answered", "by_option", "choose", "finetune", "infer", "keyworded", "keywords", "plan", "tuned"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -40,7 +40,7 @@ def keywords(verb: str) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=union)
 
 
-def _keywords(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def keyworded(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a function that ends in keywords a full signature.
 
     It is the one that the kinds of workloads have.
@@ -55,7 +55,7 @@ def _keywords(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return full
 
 
-@_keywords("finetune")
+@keyworded("finetune")
 def finetune(
     model: str,
     request: Options | None = None,
@@ -102,7 +102,7 @@ def finetune(
     return tuned(asked, request, output=output, progress=progress, **options)
 
 
-@_keywords("infer")
+@keyworded("infer")
 def infer(
     model: str,
     request: Options | None = None,
@@ -127,7 +127,7 @@ def infer(
     return answered("infer", asked_for(model, board=board, verb="infer"), request, progress=progress, **options)
 
 
-@_keywords("plan")
+@keyworded("plan")
 def plan(
     model: str,
     request: Options | None = None,
@@ -146,7 +146,7 @@ def plan(
     return answered("plan", asked, request, progress=progress, **options)
 
 
-@_keywords("choose")
+@keyworded("choose")
 def choose(
     model: str,
     request: Options | None = None,

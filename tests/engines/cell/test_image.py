@@ -113,9 +113,9 @@ def test_from_the_command_line_it_is_one_line(run, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 3, 8)))
     code, out, err = run(
         "infer",
-        "lstm-zcu104",
-        "--model",
         tmp_path / "net",
+        "--board",
+        "zcu104",
         "--data",
         tmp_path / "x.npz",
         "--engine",

@@ -122,13 +122,13 @@ def test_from_the_command_line(run, tmp_path):
     assert run("import", path, "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "net")[0] == 0
     code, out, _ = run("import", tmp_path / "net")
     assert code == 0 and "has 4 recurrent cells" in " ".join(out.split())
-    asked = ["--model", tmp_path / "net", "--data", tmp_path / "x.npz"]
+    asked = [tmp_path / "net", "--data", tmp_path / "x.npz"]
     for engine in ("reference", "float"):
         assert run("infer", *asked, "--engine", engine)[0] == 0
     for words, said in (
         (["infer", *asked, "--stream"], "stream: must be left out, a direction"),
         (
-            ["infer", "lstm-kv260", *asked, "--engine", "rtl"],
+            ["infer", *asked, "--board", "kv260", "--engine", "rtl"],
             "two directions: must be one LSTM; gradloom infer --engine reference runs it",
         ),
     ):

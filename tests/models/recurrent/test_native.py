@@ -120,9 +120,7 @@ def test_from_the_command_line_and_back(kind, run, tmp_path):
     trace = reference.run(network, network.input.codes(MANY))
     labels = reference.logits(network, trace).argmax(axis=1).tolist()
     for engine in ("reference", "float"):
-        code, out, err = run(
-            "infer", "--model", tmp_path / "net", "--data", tmp_path / "x.npz", "--engine", engine, "--json"
-        )
+        code, out, err = run("infer", tmp_path / "net", "--data", tmp_path / "x.npz", "--engine", engine, "--json")
         assert code == 0, err
         assert engine == "float" or json.loads(out)["labels"] == labels
     code, _, err = run("export", tmp_path / "net", "-o", tmp_path / "back.onnx")

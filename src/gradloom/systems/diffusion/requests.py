@@ -41,4 +41,4 @@ class DiffusionPlan(Options):
     known_prompt: bool = option("Products with frozen weights of the prompt are kept.", False)
     rank: int = option("Rank of the adapters.", 8)
     targets: str = option("Layers with an adapter: cross-attention, attention or all.", "cross-attention")
-    seq: int = option("Tokens of the prompt.", 77)
+    seq: int | None = option("Tokens of the prompt.", usual="77; of the shipped UNet its own")

@@ -53,6 +53,7 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]
             raise ValueError(f"limit={limit}: must be from 1 to {len(images)}, the images that there are")
         images = images[:limit]
     adapters, codes = load_adapters(Path(options.adapter), network) if options.adapter is not None else (None, "nf4")
+    tell(0, 0, "labelling")
     if options.engine == "float":
         from .mathematics import Cache as FloatCache
         from .mathematics import adapter_logits

@@ -14,7 +14,7 @@ class ImageAnswers(Options):
     """Options of labels of images."""
 
     data: Path | str | None = option(
-        "uint8 images x or x_test, [n, height, width] or [n, channels, height, width]; labels y or y_test if there are "
+        "uint8 images x or x_test, (n, height, width) or (n, channels, height, width); labels y or y_test if there are "
         "any.",
         metavar="D.npz",
         usual="shipped images",

@@ -13,7 +13,7 @@ class SequenceAnswers(Options):
     """Options of answers of a recurrent network."""
 
     data: Path | str | None = option(
-        "Sequences x, [n, steps, channels], or tokens [n, steps]; classes y if there are any.",
+        "Sequences x (n, steps, channels), or tokens (n, steps); classes y if there are any.",
         metavar="D.npz",
         usual="with an adapter that learnt on shipped recordings, those to judge by",
         file=True,

@@ -152,7 +152,7 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
     if asked.data is not None and asked.person is not None:
         raise ValueError(f"person={asked.person}: must be left out, the data are in {asked.data}")
     if asked.data is not None and asked.model is None:
-        raise ValueError(f"data={asked.data}: needs a model of its own; give --model")
+        raise ValueError(f"data={asked.data}: needs a network of its own: name its file in place of the preset")
     if asked.base is not None and asked.model is None:
         raise ValueError(f"base={asked.base}: must be left out, the shipped network's scales are known")
     person = asked.person or 1

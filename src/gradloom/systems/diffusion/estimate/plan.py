@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from gradloom.models.digits_unet import shipped_unet
+from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet, find_unet
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
@@ -31,7 +32,13 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
         raise ValueError(
             f"board={asked.board}: no preset fine-tunes diffusion models on it; must be {asked.preset.board}"
         )
-    net = shipped_unet()[0] if options.model is None else find_unet(options.model)
+    text = options.seq
+    if options.model is None:
+        net = replace(shipped_unet()[0], name=str(asked.preset.workload.ships))
+        text = len(shipped_prompts().places) if text is None else text
+    else:
+        net = find_unet(options.model)
+    text = 77 if text is None else text
     config = asked.preset.config
     size = ARRAY if options.array is None else _array(options.array)
     rank, targets, batch, known = options.rank, options.targets, options.batch, options.known_prompt
@@ -40,12 +47,12 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
         only=options.only,
         rank=rank,
         targets=targets,
-        text=options.seq,
+        text=text,
         batch=batch,
         array=size,
         known_prompt=known,
     )
-    learnt = operations(net, text=options.seq, rank=rank, targets=TARGETS[targets])
+    learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
     return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known_prompt=known))}
 
 

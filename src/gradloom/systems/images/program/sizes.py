@@ -89,8 +89,8 @@ class Needs:
             for field, (least, why) in changes.items()
         )
         raise SizeError(
-            f"{self.what} needs {each}: generate a design with --for MODEL.onnx --rank {self.rank}, "
-            f"which chooses them, or with "
+            f"{self.what} needs {each}: gradloom generate MODEL --rank {self.rank} makes a design "
+            f"with them, or give "
             f"{' '.join(f'--set {field}={least}' for field, (least, _) in changes.items())}",
             changes,
         )

@@ -107,7 +107,7 @@ def read_collected(file: BinaryIO) -> Collected:
     sections, identity = read_header(file.read(BLOCK))
     note, area = (section_of(sections, kind) for kind in (NOTE, KEPT))
     if area is None or note is None:
-        raise CardError("the card has no fine-tune: write one with gradloom finetune --card")
+        raise CardError("the card has no fine-tune: write one with gradloom card write")
     text = read_section(file, note)
     room = area.size // 2
     if section_of(sections, DELIVERY) is not None:

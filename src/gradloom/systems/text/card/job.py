@@ -305,7 +305,7 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
     Both have ``facts`` of the fine-tune and the places of the words of each adapter among the kept words, tiles of 64
     features of ``[rank, features]``: ``frac`` is the number of their fraction bits on the card, ``exponent`` the place
     among the kept words of that number less 14, on the board. ``job.json`` also has the places of sections in the
-    board's memory. ``gradloom collect`` reads the card's.
+    board's memory. ``gradloom card collect`` reads the card's.
     """
     about = _about(job, facts)
     note = Section(name="about", parts=(json.dumps(about, separators=(",", ":")).encode(),), offset=0, kind=NOTE)

@@ -67,8 +67,8 @@ def read_board(file: BinaryIO) -> BoardWords:
     sections, _ = read_header(block)
     note, first = (section_of(sections, kind) for kind in (NOTE, PLAIN))
     if note is None or first is None:
-        raise CardError("the card has no fine-tune: write one with gradloom finetune --card")
+        raise CardError("the card has no fine-tune: write one with gradloom card write")
     about = json.loads(read_section(file, note).rstrip(b"\0"))
     if "words" not in about:
-        raise CardError("the card has no room for signed adapters: write it again with gradloom finetune --card")
+        raise CardError("the card has no room for signed adapters: write it again with gradloom card write")
     return BoardWords(about, block, read_section(file, first)[: about["words"]])
