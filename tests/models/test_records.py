@@ -1,6 +1,7 @@
 """Records become windows of tokens of which the answers are learnt; what is not understood is refused by its line."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from .test_tokenizer import CONTROL, own_file
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs it")
+GOLDEN = Path(__file__).parents[1] / "golden" / "qlora_chat"
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'judge' %}{{ raise_exception('Only user and assistant') }}{% endif %}"
     "{% if m.role != 'ghost' %}<{{ m.role }}>{{ m.content }}<|end|>{% endif %}{% endfor %}"
@@ -188,3 +190,12 @@ def test_windows_are_read_when_they_are_asked_for(read):
     chosen = windows.chosen(np.array([5, 2]))
     assert list(chosen) == [windows[5], windows[2]] and list(windows[3:5]) == [windows[3], windows[4]]
     assert len(windows) == len(found.records) and found.records[-1] == 299
+
+
+def test_tokens_and_answers_are_those_of_transformers(smollm2):
+    golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
+    found = read_records(GOLDEN / "chat.jsonl", open_tokenizer(smollm2), open_texts(smollm2), 64)
+    assert len(found.windows) == len(golden["tokens"]) == 40
+    for example, tokens, labels in zip(found.windows, golden["tokens"], golden["labels"]):
+        assert list(example.tokens[: len(tokens)]) == tokens
+        assert (np.flatnonzero(targets_of(example) >= 0) + 1).tolist() == labels

