@@ -101,6 +101,8 @@ def finetune(
     accumulate: int | None = None,
     targets: str | None = None,
     from_layer: int | None = None,
+    rslora: bool | None = None,
+    plus: float | None = None,
     store: str | None = None,
     deploy: str | None = None,
     person: int | None = None,

@@ -82,5 +82,8 @@ def test_sgd_follows_a_schedule_and_a_rate_of_0_moves_nothing():
     held = {"w": np.array([1.0])}
     Sgd(lr=0.5).step(held, {"w": np.array([2.0])}, 0.25)
     assert held["w"] == 0.75
+    held = {"x.a": np.array([1.0]), "x.b": np.array([1.0])}
+    Sgd(lr=0.5).step(held, dict.fromkeys(held, np.array([0.5])), {"x.a": 1.0, "x.b": 4.0})
+    assert (held["x.a"], held["x.b"]) == (0.75, 0.0)
     again = adamw(words, g, np.zeros((1, 2), int), np.zeros((1, 2), int), **MachineAdamW(lr=0.0).operands(1, 12, 20))
     assert again[0].tolist() == words.tolist()

@@ -82,7 +82,8 @@ def tuned(small, preset=QLORA, takes=QLoraOptions, *, output="out", **options):
     return finetune(preset, takes(**{**usual, **options}), output=small / output)
 
 
-RECIPE = {"epochs": 3, "held_out": "0.2", "schedule": "cosine", "warmup": 0.1, "decay": 0.1, "shuffle": True}
+OF_ALL = {"epochs": 3, "held_out": "0.2", "schedule": "cosine", "warmup": 0.1, "decay": 0.1, "shuffle": True}
+RECIPE = OF_ALL | {"plus": 2.0, "lr": 0.005}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,8 @@ RECIPE = {"epochs": 3, "held_out": "0.2", "schedule": "cosine", "warmup": 0.1, "
 def test_integers_learn_answers_as_floating_point_does(small, preset, takes):
     """With every part of a recipe; what is held out gets likelier, since it is of the same kind."""
     exact, integers = (
-        tuned(small, preset, takes, engine=engine, output=engine, **RECIPE) for engine in ("float", "reference")
+        tuned(small, preset, takes, engine=engine, output=engine, **(RECIPE if takes is QLoraOptions else OF_ALL))
+        for engine in ("float", "reference")
     )
     assert exact["steps"] == len(exact["loss"]) == 24 and exact["windows"] == 8 and exact["held_out_windows"] == 2
     assert exact["warmup_steps"] == 3 and exact["diverged"] == integers["diverged"] == []
@@ -112,9 +114,12 @@ def test_a_recipe_is_each_of_its_parts(small):
         tuned(small, output=f"out{place}", **usual, **more)["loss"]
         for place, more in enumerate(
             ({}, {}, {"schedule": "cosine"}, {"schedule": "linear"}, {"warmup": 3}, {"decay": 0.9}, {"shuffle": True})
+            + ({"plus": 2.0}, {"rslora": True})
         )
     ]
-    assert losses[0] == losses[1] and len({tuple(each) for each in losses}) == 6
+    assert losses[0] == losses[1] and len({tuple(each) for each in losses}) == 8
+    scales = [next(iter(load_lora(small / name, MODEL).values())).scale for name in ("out0", "out8")]
+    assert scales == [2, 8 / 4**0.5]
 
 
 @pytest.mark.parametrize("engine", ["float", "reference"])
@@ -162,6 +167,7 @@ BAD = [
     ({"patience": 2}, "patience=2: must be 0, or give --held-out"),
     ({"accumulate": 16}, r"has 10 windows to learn from, a step learns from 16; .* --accumulate 10"),
     ({"steps": 3, "epochs": 1}, "epochs=1: must be left out with --steps 3"),
+    ({"plus": 2.0, "method": "layernorm", "rank": None}, r"plus=2\.0: must be left out with --method layernorm"),
     ({"decay": 0.1, "optimizer": "sgd"}, r"decay=0\.1: must be 0 with --optimizer sgd"),
     ({"warmup": 9, "steps": 4}, "warmup=9: must be from 0 to the 4 steps"),
     ({"data": "nothing"}, "data=nothing: no such file"),
@@ -202,7 +208,7 @@ def test_a_schedule_decay_and_masked_texts_in_rtl(frozen, adapters, fresh, monke
 
     def trainer():
         copies = {name: dataclasses.replace(each, a=each.a.copy(), b=each.b.copy()) for name, each in last.items()}
-        return Trainer(frozen, copies, [0, 1], AdamW(lr=2e-2, weight_decay=0.5), schedule=schedule)
+        return Trainer(frozen, copies, [0, 1], AdamW(lr=2e-2, weight_decay=0.5), schedule=schedule, plus=2.0)
 
     integers, machine = trainer(), trainer()
     trainer_machine(machine, texts, CONFIG)

@@ -114,6 +114,7 @@ class QLoraTask(TextTask):
             texts=self.texts_a_step,
             wide=STORES[self.store],
             schedule=self.schedule,
+            plus=self.asked.plus,
         )
         tell, first = self.job.tell, self.windows[0]
         judging = self.judging(self._held_out_loss())
@@ -202,6 +203,7 @@ class QLoraTask(TextTask):
             seen=lambda adapters: rounded(adapters, grid),
             schedule=self.schedule,
             seed=self.turns.seed,
+            plus=self.asked.plus,
         )
         self.adapters = self.kept(judging, len(losses), self.adapters)
         if grid != "none":
@@ -286,6 +288,7 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
             targets=wanted or parse_targets("q,v"),
             layers=range(asked.from_layer or 0, layers),
             seed=asked.seed,
+            rslora=asked.rslora,
         )
     found = load_lora(folder, model, rank=asked.rank)
     with about(folder):

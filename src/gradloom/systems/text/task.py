@@ -121,12 +121,13 @@ def fine_tune(
     seen: Callable[[Mapping[str, Learnt]], Mapping[str, Learnt]] = lambda adapters: adapters,
     schedule: Schedule = CONSTANT,
     seed: int | None = None,
+    plus: float = 1.0,
 ) -> list[float]:
     """Makes ``steps`` updates of the adapters, in place.
 
     Each is by the mean gradient of ``accumulate`` of ``texts`` in turn, with ``seed`` in another order in each epoch,
-    and with the rate that ``schedule`` gives it; returns the mean loss before each. A loss or an
-    adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
+    and with the rate that ``schedule`` gives it, ``plus`` times that for B; returns the mean loss before each. A loss
+    or an adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
     ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them, which says
     whether a step was the last. ``seen``: the adapters that losses and gradients are computed with.
     """
@@ -158,7 +159,8 @@ def fine_tune(
             for name, each in adapters.items()
             for place, which in enumerate(each.parts)
         }
-        optimizer.step(parameters, mean, schedule.factor(step + 1))
+        factor = schedule.factor(step + 1)
+        optimizer.step(parameters, mean, {name: factor * (plus if name.endswith(".b") else 1.0) for name in parameters})
         if not finite(adapters):
             _restore(parameters, kept)
             break

@@ -152,6 +152,10 @@ class QLoraOptions(TextOptions):
         metavar="K",
         usual="0",
     )
+    rslora: bool = option("Scale new adapters of LoRA by alpha / sqrt(rank), in place of alpha / rank.", False)
+    plus: float = option(
+        "LoRA+: factor of the learning rate of B, the adapters' second matrix.", 1.0, bounds=Bounds(0, 1024, True)
+    )
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     deploy: str = option(
         "Grid towards which the adapter is trained: int8 or nf4, as packages of 8 and 4 bits have it, or q8_0, merged "
@@ -165,8 +169,10 @@ class QLoraOptions(TextOptions):
         super().check()
         if self.store != "words" and (self.engine == "float" or self.accumulate > 1):
             raise ValueError(f"store={self.store}: must be words with --engine float or --accumulate")
+        if self.rslora and self.adapter is not None:
+            raise ValueError(f"rslora=True: must be left out with --adapter {self.adapter}, which has its own scale")
         if self.method != METHODS[0]:
-            for name, usual in (("rank", None), ("store", "words")):
+            for name, usual in (("rank", None), ("store", "words"), ("rslora", False), ("plus", 1.0)):
                 if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
                     raise ValueError(
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
@@ -191,6 +197,8 @@ class CardOptions(TextRequest):
     accumulate: ClassVar = 1
     store: ClassVar = "words"
     deploy: ClassVar = "none"
+    rslora: ClassVar = False
+    plus: ClassVar = 1.0
     keep: ClassVar = 0
     resume: ClassVar = False
 

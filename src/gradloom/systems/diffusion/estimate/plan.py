@@ -43,14 +43,7 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
     size = ARRAY if options.array is None else _array(options.array)
     rank, targets, batch, known = options.rank, options.targets, options.batch, options.known_prompt
     result = planned(
-        net,
-        only=options.only,
-        rank=rank,
-        targets=targets,
-        text=text,
-        batch=batch,
-        array=size,
-        known_prompt=known,
+        net, only=options.only, rank=rank, targets=targets, text=text, batch=batch, array=size, known_prompt=known
     )
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
     return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known_prompt=known))}

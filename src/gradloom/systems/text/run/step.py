@@ -210,6 +210,8 @@ class Training:
         Of the texts before, words and fraction bits by ``NAME.sa``, ``NAME.sb`` and ``NAME.sw``; zeros unless given.
     wide : bool, optional
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
+    plus : float
+        Factor of the rate of B.
     packed : mapping
         What is stored by its name; made of ``adapters``, and of moments of 0, unless given.
     kept : mapping
@@ -229,6 +231,7 @@ class Training:
     texts: int = 1
     sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
+    plus: float = 1.0
     packed: Mapping[str, Kept] = field(default_factory=dict)
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
@@ -257,7 +260,9 @@ class Training:
             foretold=foretold(self.tokens),
         )
         scales = {name: each.scale for name, each in self.loras.items()}
-        return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
+        return training_operations(
+            self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide, plus=self.plus
+        )
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
         ids, entry = np.asarray(self.tokens), self.step.input

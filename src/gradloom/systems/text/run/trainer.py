@@ -191,6 +191,8 @@ class Trainer:
         Whose gradients an update is made of.
     schedule : Schedule
         Of the rate.
+    plus : float
+        Factor of the rate of B.
     wide : bool, optional
         Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
     """
@@ -210,6 +212,7 @@ class Trainer:
     wide: bool | None = None
     packed: dict[str, Kept] = field(default_factory=dict)
     schedule: Schedule = CONSTANT
+    plus: float = 1.0
     #: What enters the lowest layer that learns, of each text, and where it lies in the machine's memory.
     cache: dict[Text, forward_cache.Kept] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
@@ -275,6 +278,7 @@ class Trainer:
             texts=self.texts,
             sums=self.sums,
             wide=self.wide,
+            plus=self.plus,
             packed=self.packed,
             kept=kept,
         )
