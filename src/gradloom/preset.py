@@ -43,7 +43,8 @@ PRESETS: Homes[Preset] = Homes(
     }
 )
 
-#: Kinds of workloads, in the order in which their options are told.
+#: Kinds of workloads that learn, in the order in which their options are told. Those that only answer have no options
+#: of their own.
 KINDS: Homes[type[Workload]] = Homes(
     {
         "images-instantft": "gradloom.systems.images.workload:ImageWorkload",
@@ -51,7 +52,6 @@ KINDS: Homes[type[Workload]] = Homes(
         "text-instantft": "gradloom.systems.text.workload:InstantTextWorkload",
         "sequences-instantft": "gradloom.systems.sequences.workload:SequenceWorkload",
         "diffusion-lora": "gradloom.systems.diffusion.workload:DiffusionWorkload",
-        "sequences-answers": "gradloom.systems.sequences.answers_workload:AnswersWorkload",
     }
 )
 

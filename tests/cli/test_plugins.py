@@ -128,7 +128,7 @@ def test_a_budget_may_have_one_bound_for_all_other_modules(install):
 def test_two_plugins_of_one_name_are_refused(run, install, tmp_path, verb):
     for name in ("knitter", "weaver"):
         install(name, {"presets": {"theirs": "yarn:PRESET"}}, yarn=PRESET)
-    code, out, err = run(verb, *(["theirs", "-o", tmp_path / "out"] if verb == "generate" else []))
+    code, out, err = run(*verb, *(["theirs", "-o", tmp_path / "out"] if verb == ("generate",) else []))
     assert (code, out) == (2, "") and not (tmp_path / "out").exists()
     assert err == (
         "gradloom: preset theirs: weaver 1.2 and knitter 1.2 both have one; remove one of the two packages\n"

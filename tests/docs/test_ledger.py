@@ -61,12 +61,16 @@ def fault(command):
         words.pop(0)
     start, rest = words[0], words[1:]
     if start == "gradloom":
+        from gradloom.cli import faces
         from gradloom.cli.main import app
 
-        verbs = typer.main.get_command(app).commands
-        if not rest or rest[0] not in verbs:
-            return f"no such verb: {command}"
-        options = {each for parameter in verbs[rest[0]].params for each in parameter.opts}
+        faces.take(rest)
+        verb = typer.main.get_command(app)
+        while hasattr(verb, "commands"):
+            if not rest or rest[0] not in verb.commands:
+                return f"no such verb: {command}"
+            verb, rest = verb.commands[rest[0]], rest[1:]
+        options = {each for parameter in verb.params for each in parameter.opts}
         strange = {word for word in rest if word.startswith("-")} - options
         return f"no such option: {strange}" if strange else None
     if start == "make":

@@ -75,7 +75,7 @@ def test_what_the_page_runs_does_what_it_says(installed, text):
         for line in re.findall(r"^\$ (.*)", block, re.MULTILINE)
     ]
     verbs = [words[1:] for words in commands if words[0] == "gradloom"]
-    assert [words[0] for words in verbs] == ["presets", "units", "generate", "selftest", "finetune"]
+    assert [words[0] for words in verbs] == ["list", "list", "generate", "selftest", "finetune"]
     (pip, tests) = [words for words in commands if words[0] != "gradloom"]
     assert pip[:2] == ["pip", "install"] and pip[-1] + "/" == EXAMPLE  # the fixture did
     said = [installed.verb(*words) for words in verbs]

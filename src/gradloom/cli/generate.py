@@ -171,7 +171,8 @@ def _generate_preset(
         emission.write(stage)
     described = _described(emission)
     summary = (
-        described
+        {"preset": preset.name}
+        | described
         | {
             "board": board.name,
             "parameters": dataclasses.asdict(config),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradloom.boards import find as find_board
 from gradloom.models.files.kinds import what_is
 from gradloom.preset import KNOWN, Preset
 from gradloom.workload import Workload
@@ -127,6 +126,8 @@ def _on(
     """The first preset on a board, by a method where one is given."""
     boards = list(dict.fromkeys(preset.board for preset in found))
     if board is not None:
+        from gradloom.boards import find as find_board
+
         find_board(board)
     if board is not None and board not in boards:
         if any_board:

@@ -13,7 +13,7 @@ from gradloom.workload import Workload
 
 from .asked import Asked, asked_for
 
-__all__ = ["answered", "by_option", "choose", "finetune", "infer", "keyworded", "keywords", "plan", "tuned"]
+__all__ = ["answered", "by_option", "finetune", "keyworded", "keywords", "tuned"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -100,80 +100,6 @@ def finetune(
     method = getattr(request, "method", options.get("method"))
     asked = asked_for(model, board=board, method=method)
     return tuned(asked, request, output=output, progress=progress, **options)
-
-
-@keyworded("infer")
-def infer(
-    model: str,
-    request: Options | None = None,
-    *,
-    board: str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Answers of a model: labels, a text, or pictures.
-
-    ``model``, ``request``, ``board`` and ``progress`` are as in :func:`finetune`; a model that several boards have a
-    preset for is answered by the first.
-
-    Returns
-    -------
-    dict
-        Of images and sequences ``labels``, and ``accuracy`` (a share) where labels are given; of a recurrent network
-        also what :func:`gradloom.systems.sequences.answers.infer` tells. Of a language model ``text`` and ``tokens``
-        (their numbers); of a board that answers also ``waited`` and ``cycles``, the most cycles of a token. Of a
-        diffusion model what was asked, its pictures are in ``output``.
-    """
-    return answered("infer", asked_for(model, board=board, verb="infer"), request, progress=progress, **options)
-
-
-@keyworded("plan")
-def plan(
-    model: str,
-    request: Options | None = None,
-    *,
-    board: str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Memory, traffic and time of a fine-tune on a board.
-
-    ``model``, ``request`` and ``board`` are as in :func:`finetune`; a language model is planned for a board without a
-    preset, too. What the result holds is told where it is made: :func:`gradloom.systems.text.plan.plan`,
-    :func:`gradloom.systems.diffusion.estimate.plan.plan`, :func:`gradloom.systems.images.expectation.plan`.
-    """
-    asked = asked_for(model, board=board, verb="plan", any_board=True)
-    return answered("plan", asked, request, progress=progress, **options)
-
-
-@keyworded("choose")
-def choose(
-    model: str,
-    request: Options | None = None,
-    *,
-    board: str | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Chooses what learns, within budgets of time, memory and update.
-
-    A candidate on text has layers, targets, rank, stored format, windows and accumulation, and costs of all candidates
-    are composed of forecasts of small programs. One on images has a rank, a forward cache and epochs, and costs are
-    forecasts of whole programs. What at most five of them learn comes from short runs in floating point on the user's
-    own data, of which a fifth is held out. ``model``, ``request`` and ``board`` are as in :func:`finetune`.
-
-    Returns
-    -------
-    dict
-        ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token, or
-        after ``short_epochs``, nats an image), ``held_out_before``, and ``offers``: what each candidate costs.
-
-    Raises
-    ------
-    ValueError
-        The request: field, value, bound; or a budget that no candidate meets, with the nearest that does.
-    """
-    return answered("choose", asked_for(model, board=board, verb="choose"), request, progress=progress, **options)
 
 
 def answered(

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gradloom.options import Bounds, TuneOptions, option
+from gradloom.plugins import Homes
 from gradloom.workload import Workload
-
-from .requests import DiffusionPlan, Pictures
 
 __all__ = ["DiffusionOptions", "DiffusionWorkload"]
 
@@ -67,7 +66,13 @@ class DiffusionWorkload(Workload):
     title: ClassVar = "diffusion models by LoRA"
     reads: ClassVar = "digits-unet, the shipped UNet"
     label: ClassVar = "diffusion"
-    takes: ClassVar = {"finetune": DiffusionOptions, "infer": Pictures, "plan": DiffusionPlan}
+    takes: ClassVar = Homes(
+        {
+            "finetune": "gradloom.systems.diffusion.workload:DiffusionOptions",
+            "infer": "gradloom.systems.diffusion.requests:Pictures",
+            "plan": "gradloom.systems.diffusion.requests:DiffusionPlan",
+        }
+    )
     functions: ClassVar = {
         "knows": "gradloom.systems.diffusion.known:known",
         "finetune": "gradloom.systems.diffusion.task:prepare",

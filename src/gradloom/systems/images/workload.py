@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from gradloom.options import Bounds, option
+from gradloom.plugins import Homes
 from gradloom.systems.instant import InstantOptions, InstantWorkload
-
-from .requests import ImageAnswers, ImageChoice, ImagePlan
 
 __all__ = ["DIGITS", "LENET5", "ImageOptions", "ImageWorkload"]
 
@@ -55,7 +54,14 @@ class ImageWorkload(InstantWorkload):
     title: ClassVar = "images by InstantFT"
     label: ClassVar = "images"
     reads: ClassVar = "an ONNX file of a convolutional network"
-    takes: ClassVar = {"finetune": ImageOptions, "infer": ImageAnswers, "plan": ImagePlan, "choose": ImageChoice}
+    takes: ClassVar = Homes(
+        {
+            "finetune": "gradloom.systems.images.workload:ImageOptions",
+            "infer": "gradloom.systems.images.requests:ImageAnswers",
+            "plan": "gradloom.systems.images.requests:ImagePlan",
+            "choose": "gradloom.systems.images.requests:ImageChoice",
+        }
+    )
     functions: ClassVar = {
         "finetune": "gradloom.systems.images.task:prepare",
         "knows": "gradloom.systems.images.known:known",

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gradloom.plugins import Homes
 from gradloom.workload import Workload
-
-from .requests import SequenceAnswers
 
 __all__ = ["AnswersWorkload"]
 
@@ -18,7 +17,7 @@ class AnswersWorkload(Workload):
     title: ClassVar = "nothing"
     label: ClassVar = "answers"
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
-    takes: ClassVar = {"infer": SequenceAnswers}
+    takes: ClassVar = Homes({"infer": "gradloom.systems.sequences.requests:SequenceAnswers"})
     usual_codes: ClassVar = "W8A6C8"
     has_accuracy: ClassVar = True
     functions: ClassVar = {

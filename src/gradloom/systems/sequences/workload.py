@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from gradloom.options import Bounds, option
+from gradloom.plugins import Homes
 from gradloom.systems.instant import InstantOptions, InstantWorkload
-
-from .requests import SequenceAnswers
 
 __all__ = ["SequenceOptions", "SequenceWorkload"]
 
@@ -59,7 +58,12 @@ class SequenceWorkload(InstantWorkload):
     title: ClassVar = "recurrent networks by InstantFT"
     label: ClassVar = "sequences"
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
-    takes: ClassVar = {"finetune": SequenceOptions, "infer": SequenceAnswers}
+    takes: ClassVar = Homes(
+        {
+            "finetune": "gradloom.systems.sequences.workload:SequenceOptions",
+            "infer": "gradloom.systems.sequences.requests:SequenceAnswers",
+        }
+    )
     functions: ClassVar = {
         "finetune": "gradloom.systems.sequences.task:prepare",
         "knows": "gradloom.systems.sequences.known:known",

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from gradloom.options import Bounds, Options, TuneOptions, option
+from gradloom.plugins import Homes
 from gradloom.workload import Workload
 
 from .recipe import SCHEDULES
-from .requests import BoardAnswers, TextAnswers, TextChoice, TextPlan
 
 __all__ = [
     "METHODS",
@@ -287,13 +287,15 @@ class QLoraWorkload(TextWorkload):
     kind: ClassVar = "text-qlora"
     title: ClassVar = "text by QLoRA"
     method: ClassVar = "qlora"
-    takes: ClassVar = {
-        "finetune": QLoraOptions,
-        "card": CardOptions,
-        "infer": BoardAnswers,
-        "plan": TextPlan,
-        "choose": TextChoice,
-    }
+    takes: ClassVar = Homes(
+        {
+            "finetune": "gradloom.systems.text.workload:QLoraOptions",
+            "card": "gradloom.systems.text.workload:CardOptions",
+            "infer": "gradloom.systems.text.requests:BoardAnswers",
+            "plan": "gradloom.systems.text.requests:TextPlan",
+            "choose": "gradloom.systems.text.requests:TextChoice",
+        }
+    )
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.qlora:prepare",
         "card": "gradloom.systems.text.card.task:prepare",
@@ -314,7 +316,13 @@ class InstantTextWorkload(TextWorkload):
     kind: ClassVar = "text-instantft"
     title: ClassVar = "text by InstantFT"
     method: ClassVar = "instantft"
-    takes: ClassVar = {"finetune": InstantTextOptions, "infer": TextAnswers, "plan": TextPlan}
+    takes: ClassVar = Homes(
+        {
+            "finetune": "gradloom.systems.text.workload:InstantTextOptions",
+            "infer": "gradloom.systems.text.requests:TextAnswers",
+            "plan": "gradloom.systems.text.requests:TextPlan",
+        }
+    )
     methods: ClassVar = ("instantft",)
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.instant_text:prepare",
