@@ -12,7 +12,8 @@ from gradloom.program.descent import at_rate, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.sim.reference.update import adamw, update
 from gradloom.systems.text.optimizers import AdamW, Sgd
-from gradloom.systems.text.recipe import CONSTANT, Schedule
+from gradloom.systems.text.recipe import CONSTANT, SCHEDULES, Schedule
+from gradloom.systems.text.workload import SCHEDULES as NAMES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))
 
@@ -24,7 +25,7 @@ def rates(schedule, steps):
 def test_a_cosine_with_a_warm_up_is_that_of_transformers():
     found = rates(Schedule.of("cosine", 20, 0.1), 20)
     np.testing.assert_allclose(np.array(found) * GOLDEN["lr"], GOLDEN["rates"], rtol=1e-12)
-    assert found == rates(Schedule(shape="cosine", steps=20, warmup=2), 20)
+    assert found == rates(Schedule(shape="cosine", steps=20, warmup=2), 20) and SCHEDULES == NAMES
 
 
 def test_other_schedules_are_their_formulas():

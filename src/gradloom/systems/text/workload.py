@@ -8,10 +8,9 @@ from gradloom.options import Bounds, Options, TuneOptions, option
 from gradloom.plugins import Homes
 from gradloom.workload import Workload
 
-from .recipe import SCHEDULES
-
 __all__ = [
     "METHODS",
+    "SCHEDULES",
     "CardOptions",
     "InstantTextOptions",
     "InstantTextWorkload",
@@ -27,6 +26,8 @@ __all__ = [
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+#: Names of recipe.py's schedules of the learning rate.
+SCHEDULES = ("constant", "linear", "cosine")
 
 
 def share_of(held_out: Path | str | None) -> float | None:
