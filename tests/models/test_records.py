@@ -167,21 +167,23 @@ def test_a_template_that_changes_earlier_answers_is_refused(read, model):
 
 def test_a_folder_has_texts_and_records(model, tmp_path):
     folder = tmp_path / "data"
-    (folder / "more").mkdir(parents=True)
+    folder.mkdir()
     with pytest.raises(ValueError, match=r"has no \.txt or \.jsonl or \.ndjson file"):
         read_records(folder, *model, 16)
     (folder / "b.txt").write_text("second")
     (folder / "a.jsonl").write_text('{"text": "first"}\n{"prompt": "p", "completion": "q"}')
-    (folder / "more" / "c.txt").write_text("third")
+    (folder / "c.TXT").write_text("third")
     (folder / ".hidden").write_text("x")
     found = read_records(folder, *model, 16)
     texts = [model[0].decode(each.tokens).split("<|end|>")[0] for each in found.windows]
     assert texts == ["first", "pq", "second", "third"] and found.counts == Counts(
         examples=4, tokens=found.counts.tokens, learnt=found.counts.learnt, padding=found.counts.padding
     )
-    (folder / "d.csv").write_text("x")
-    with pytest.raises(ValueError, match=r"data=.*d\.csv: must be \.txt or \.jsonl or \.ndjson; move it"):
-        read_records(folder, *model, 16)
+    for odd, make in (("d.csv", Path.touch), ("more", Path.mkdir)):
+        make(folder / odd)
+        with pytest.raises(ValueError, match=rf"data=.*{odd}: must be \.txt or \.jsonl or \.ndjson; move it"):
+            read_records(folder, *model, 16)
+        (folder / "d.csv").unlink(missing_ok=True)
 
 
 def test_windows_are_read_when_they_are_asked_for(read):

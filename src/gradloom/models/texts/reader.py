@@ -126,9 +126,9 @@ def _files(path: Path, option: str) -> list[Path]:
     """Files to read, in order of their names."""
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+    found = sorted(each for each in path.iterdir() if not each.name.startswith("."))
     for each in found:
-        if each.suffix.lower() not in (_FLAT, *RECORDS):
+        if each.is_dir() or each.suffix.lower() not in (_FLAT, *RECORDS):
             raise ValueError(f"{option}={each}: must be {_FLAT} or {' or '.join(RECORDS)}; move it out of the folder")
     if not found:
         raise ValueError(f"{option}={path}: has no {_FLAT} or {' or '.join(RECORDS)} file")
