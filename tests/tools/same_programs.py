@@ -44,7 +44,7 @@ def _finetune(preset: Preset) -> Iterator[Program]:
         options = preset.workload.options(preset.name, small).check()
         design = Design(preset, None)
         job = Job(preset=preset, options=options, design=design, output=Path("none"), tell=lambda *_: None)
-        plan = preset.workload.function("prepare")(job).plan
+        plan = preset.workload.function("finetune")(job).plan
         yield f"finetune-{name}", plan.assembler.code, plan.segments
 
 
