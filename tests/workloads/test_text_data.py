@@ -101,7 +101,7 @@ def test_integers_learn_answers_as_floating_point_does(small, preset, takes):
         for engine in ("float", "reference")
     )
     assert exact["steps"] == len(exact["loss"]) == 24 and exact["windows"] == 8 and exact["held_out_windows"] == 2
-    assert exact["warmup_steps"] == 3 and exact["diverged"] == integers["diverged"] == []
+    assert exact["request"]["warmup"] == 0.1 and exact["diverged"] == integers["diverged"] == []
     np.testing.assert_allclose(integers["loss"], exact["loss"], rtol=0.01)
     held = [[each["loss"] for each in made["held_out_losses"]] for made in (exact, integers)]
     np.testing.assert_allclose(held[0], held[1], rtol=0.01)
