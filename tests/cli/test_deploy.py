@@ -91,10 +91,8 @@ def test_gradients_pass_the_rounding():
         ),
         (("--held-out", "no.txt", "--engine", "float"), "held_out=no.txt: no such file"),
         (("--held-out", "short.txt", "--engine", "float"), "held_out=short.txt: has 3 tokens"),
-        (
-            ("--held-out", "text.txt"),
-            "held_out=text.txt: must be left out with --engine reference; give --engine float",
-        ),
+        (("--held-out", "2"), "held_out=2: must be above 0 and below 1, or a file"),
+        (("--patience", "2"), "patience=2: must be 0, or give --held-out"),
         (("--answer",), "--answer: no such option of gradloom finetune"),
     ],
 )

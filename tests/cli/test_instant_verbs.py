@@ -73,7 +73,7 @@ BAD = {
     "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "2 to 64 (tokens of the preset's machine)"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
     "no text": (TUNE[:4], "data: is needed"),
-    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, instantft-llm-genesys2"),
+    "epochs": ((*TUNE, "--epochs", "3", "--steps", "2"), "epochs=3: must be left out with --steps 2"),
 }
 
 

@@ -324,7 +324,7 @@ TUNE = ("finetune", "small", "--data", "text.txt", "-o", "out")
 SAY = ("infer", "small", "--prompt", "the")
 BAD = {
     "an option of images": ((*TUNE, "--angle", "90"), "angle=90.0: must be left out, edge-qlora-genesys2"),
-    "epochs": ((*TUNE, "--epochs", "3"), "epochs=3: must be left out, edge-qlora-genesys2 fine-tunes text by QLoRA"),
+    "epochs": ((*TUNE, "--epochs", "3", "--steps", "2"), "epochs=3: must be left out with --steps 2"),
     "an option of language models": (
         ("finetune", "instantft-kv260", "--data", "text.txt"),
         "text.txt: not a readable .npz file",

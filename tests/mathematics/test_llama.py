@@ -14,6 +14,7 @@ import pytest
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
+from gradloom.models.texts.example import Example
 from gradloom.systems.text.answer import greedy
 from gradloom.systems.text.mathematics import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
 from gradloom.systems.text.optimizers import AdamW, Sgd
@@ -183,6 +184,34 @@ def test_equal_logits_lose_the_log_of_the_vocabulary():
     assert loss == pytest.approx(np.log(50))
     np.testing.assert_allclose(gradient.sum(axis=1), 0, atol=1e-15)
     assert not gradient[-1].any()
+
+
+def test_the_loss_is_a_mean_over_what_is_learnt():
+    random = np.random.default_rng(8)
+    logits, tokens = random.normal(size=(5, 7)), (3, 1, 4, 1, 5)
+    learnt = Example(tokens, (False, True, False, True, True))
+    loss, gradient = cross_entropy(logits, learnt)
+    power = np.exp(logits)
+    shares = power / power.sum(axis=1, keepdims=True)
+    assert loss == pytest.approx(-np.mean(np.log([shares[0, 1], shares[2, 1], shares[3, 5]])))
+    wanted = shares - np.eye(7)[[1, 0, 1, 5, 0]]
+    wanted[[1, 4]] = 0
+    np.testing.assert_allclose(gradient, wanted / 3, atol=1e-15)
+
+
+def test_gradients_of_a_masked_text_are_those_of_its_loss(llama, adapters):
+    text = Example(tuple(TOKENS), tuple(place % 3 == 1 for place in range(len(TOKENS))))
+    loss, gradients = llama.gradients(text, adapters)
+    assert loss == llama.loss(text, adapters) != llama.loss(TOKENS, adapters)
+    name = next(iter(adapters))
+    held = adapters[name].a
+    for at in ((0, 0), (1, 5)):
+        before, found = held[at], []
+        for step in (1e-6, -1e-6):
+            held[at] = before + step
+            found.append(llama.loss(text, adapters))
+        held[at] = before
+        assert gradients[name][0][at] == pytest.approx((found[0] - found[1]) / 2e-6, rel=1e-4, abs=1e-9)
 
 
 @pytest.mark.parametrize(

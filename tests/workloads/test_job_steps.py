@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.steps import StepError
+from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Varying
 from gradloom.systems.text.card.job import board_job
@@ -19,6 +20,7 @@ from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.rechosen import HEADROOM, Constants, Rechosen, due
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.recipe import CONSTANT, Schedule
 from gradloom.systems.text.run.step import as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
@@ -57,25 +59,27 @@ def fresh(adapters):
     return make
 
 
-def job(frozen, adapters, rule, steps, texts=TEXTS):
-    return board_job(frozen, texts, adapters, [0, 1], rule, steps, CONFIG)
+def job(frozen, adapters, rule, steps, texts=TEXTS, **more):
+    return board_job(frozen, texts, adapters, [0, 1], rule, steps, CONFIG, **more)
 
 
-def follow(made, frozen, adapters, rule, steps, driver, texts=TEXTS):
+def follow(made, frozen, adapters, rule, steps, driver, texts=TEXTS, order=None, rates=CONSTANT):
     """Runs a job by the reference, and compares each program and each word of adapters with a host's.
 
     Returns losses, and the share of words that were clipped.
     """
     window = Window(made)
     prepared = driver(window)
-    trainer = JobTrainer(frozen, dict(adapters), [0, 1], rule, frac=made.frac, exponents=deepcopy(made.exponents))
+    trainer = JobTrainer(
+        frozen, dict(adapters), [0, 1], rule, frac=made.frac, exponents=deepcopy(made.exponents), schedule=rates
+    )
     losses, clipped, words_made = [], 0, 0
-    for step in range(steps):
-        text = texts[step % len(texts)]
+    for step, number in enumerate(order or [step % len(texts) for step in range(steps)]):
+        text = texts[number]
         training, frac = trainer.prepared(text)
         layout = made.layout.copy()
         for name in (training.step.input.name, TARGETS, *(each.name for each in trainer.cached(text))):
-            layout.offsets[name] = made.layout[f"{step % len(texts)}:{name}"]
+            layout.offsets[name] = made.layout[f"{number}:{name}"]
         assert state_of(window) == trainer.exponents.frac
         words = as_bytes({name: each for name, each in training.tables(frac).items() if name.endswith((".a", ".b"))})
         for name, data in words.items():
@@ -99,6 +103,21 @@ def test_patched_programs_are_those_lowered_anew(frozen, fresh, driver, rule, la
     assert len(made.job.programs) == (2 if layers == [1] else 1)
     losses, clipped = follow(made, frozen, adapters, rule, 9, driver)
     assert np.isfinite(losses).all() and len(set(losses)) == 9 and clipped == 0
+
+
+@pytest.mark.parametrize("decay", [0, 0.5])
+def test_a_boards_rate_follows_a_schedule_and_its_texts_an_order(frozen, fresh, driver, decay):
+    adapters, rule, order = fresh([1]), AdamW(lr=2e-2, weight_decay=decay), [0, 1, 2, 2, 0, 1, 1]
+    rates = Schedule(shape="cosine", steps=7, warmup=2)
+    made = job(frozen, adapters, rule, 7, order=order, rates=rates)
+    losses, clipped = follow(made, frozen, adapters, rule, 7, driver, order=order, rates=rates)
+    # The first step of a warm-up moves nothing.
+    assert np.isfinite(losses).all() and clipped == 0 and losses[4] < losses[0]
+    with pytest.raises(ValueError, match="schedule=cosine: a board changes the rate of AdamW alone"):
+        job(frozen, adapters, 0.1, 7, rates=rates)
+    masked = Example(TOKENS, (False, True) * 4 + (True,))
+    with pytest.raises(ValueError, match="texts: all must have the same number of tokens that are learnt"):
+        job(frozen, adapters, rule, 2, texts=(TOKENS, masked))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError
 from gradloom.systems.text.run.step import largest
 from gradloom.systems.text.run.trainer import as_far_as_formats
 
-from .conftest import MODEL
+from .conftest import MODEL, TOKENS
 
 
 def compared(training, machine):
@@ -35,6 +36,24 @@ def test_a_step_of_a_whole_model(training, machine, rule, stall):
     assert run.loss == reference.mean_loss > 1
     # Two layers, four kinds of h and gradients, twelve adapter tensors and the moments, logits.
     assert {"0.p", "1.ds", "2.dlogits", "1.dx", "model.layers.1.mlp.down_proj.a"} < set(run.values)
+
+
+def test_tokens_that_are_not_learnt_have_no_loss_and_no_gradient(training, machine):
+    """They name no target; the mean is over those that are learnt, whatever stands behind them."""
+    learnt = (False, False, False, True, True, False, True, False, False)
+    reference, run = compared(training(tokens=Example(TOKENS, learnt), rule=AdamW(lr=1e-2)), machine)
+    gradient = run.values["2.dlogits"]
+    assert not gradient[[0, 1, 4, 6, 7, 8]].any() and gradient[[2, 3, 5]].any(axis=1).all()
+    assert run.loss == reference.mean_loss and reference.foretold == 3
+    # A text that ends with the last token that is learnt: the same loss and gradients, in floating point exactly.
+    whole, cut = (
+        training(tokens=Example(TOKENS[:size], learnt[:size]), rule=AdamW(lr=1e-2)).exact() for size in (9, 7)
+    )
+    assert abs(whole.mean_loss - cut.mean_loss) < 1e-12 and abs(whole.mean_loss - run.loss) < 1e-3 * whole.mean_loss
+    gradients = [name for name in whole.values if name.endswith((".ga", ".gb"))]
+    assert len(gradients) == 12
+    for name in gradients:
+        np.testing.assert_allclose(whole.values[name], cut.values[name], rtol=1e-9, atol=1e-15)
 
 
 def test_a_second_step_goes_on_with_moments(training, machine):

@@ -10,6 +10,7 @@ import pytest
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.adapters.vectors import Vector
 from gradloom.models.pack import quantize_linear
+from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
@@ -38,13 +39,17 @@ def vectors(tensors):
     return make
 
 
+MASKED = Example(TOKENS, tuple(place in (2, 5, 6) for place in range(len(TOKENS))))
+
+
+@pytest.mark.parametrize("text", [TOKENS, MASKED], ids=["all", "masked"])
 @pytest.mark.parametrize("name", METHODS)
-def test_gradients_are_those_of_the_model(frozen, vectors, name):
+def test_gradients_are_those_of_the_model(frozen, vectors, name, text):
     """Those of a step in float64, whose frozen words are the model's, and the machine's within what formats lose."""
     learnt = vectors(METHODS[name])
-    step = Training(frozen, TOKENS, learnt, range(MODEL.layers), rule=AdamW(lr=1e-3))
+    step = Training(frozen, text, learnt, range(MODEL.layers), rule=AdamW(lr=1e-3))
     exact = step.exact()
-    loss, gradients = exact_llama(frozen).gradients(TOKENS, learnt)
+    loss, gradients = exact_llama(frozen).gradients(text, learnt)
     assert exact.mean_loss == pytest.approx(loss, rel=1e-12)
     frac = step.fracs(largest(exact), headroom=1)
     made = step.integers(frac)

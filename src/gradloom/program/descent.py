@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.adamw import BETA, BIAS, EPS
 
-__all__ = ["AdamW", "command", "learning_rate", "scaled"]
+__all__ = ["AdamW", "at_rate", "command", "learning_rate", "scaled"]
+
+
+#: Exponent without a rate, of words without fraction: every step is shifted to nothing.
+_NOTHING = 896
 
 
 def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int, int]:
@@ -14,6 +18,8 @@ def learning_rate(rate: float, gradient_frac: int, word_frac: int) -> tuple[int,
 
     ``word * g * 2**-shift`` is the step of a word of ``word_frac`` fraction bits.
     """
+    if not rate:
+        return 0, 0
     mantissa, exponent = math.frexp(rate)
     word = round(mantissa * (1 << 16))
     shift = 16 - exponent + gradient_frac - word_frac
@@ -96,8 +102,7 @@ class AdamW:
             "beta1": first,
             "beta2": second,
             "rate": rate_word,
-            # Without a rate, the largest exponent: every step is shifted to nothing.
-            "exponent": _fitting("exponent", BIAS + BETA - rate_exponent - word_frac, 11) if rate else 1023,
+            "exponent": _fitting("exponent", (BIAS + BETA - rate_exponent if rate else _NOTHING) - word_frac, 11),
             "eps": eps_word,
             "eps_exponent": _fitting("eps", eps_exponent, 10) if eps_word else -512,
             "gradient": _fitting("gradient_frac", BIAS - gradient_frac, 10),
@@ -117,6 +122,11 @@ def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
     if isinstance(rule, AdamW):
         return replace(rule, lr=rule.lr * factor, eps=rule.eps / factor, weight_decay=rule.weight_decay / factor)
     return rule * factor**2
+
+
+def at_rate(rule: float | AdamW, factor: float) -> float | AdamW:
+    """A rule with its learning rate times ``factor``."""
+    return replace(rule, lr=rule.lr * factor) if isinstance(rule, AdamW) else rule * factor
 
 
 def command(

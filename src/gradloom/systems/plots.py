@@ -43,6 +43,13 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             linewidth=1.8,
             label="mean of an epoch",
         )
+    held = metrics.get("held_out_losses")
+    if held:
+        # A loss after so many steps stands where the next step's loss would.
+        places = [each["step"] + 1 for each in held]
+        judged = np.array([each["loss"] for each in held], float)
+        axes.plot(places, judged, color=INK, linewidth=1.2, marker="s", markersize=4, label="held out")
+        axes.legend(frameon=False)
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)

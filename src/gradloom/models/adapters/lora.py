@@ -1,5 +1,6 @@
 """Reads and writes LoRA adapters in PEFT's format."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -86,15 +87,17 @@ def fresh_lora(
     targets: Iterable[str] = ("q_proj", "v_proj"),
     layers: Iterable[int] | None = None,
     seed: int = 0,
+    rslora: bool = False,
 ) -> dict[str, Adapter]:
     """New adapters by linear: A as PEFT draws it, B zero.
 
-    A is uniform in ±1/√inputs. ``alpha`` is twice the rank unless given; ``layers`` are all of them.
+    A is uniform in ±1/√inputs. ``alpha`` is twice the rank unless given; ``layers`` are all of them. Their scale is
+    alpha / rank, with ``rslora`` alpha / √rank.
     """
     if rank < 1:
         raise ValueError(f"rank={rank}: must be at least 1")
     random = np.random.default_rng(seed)
-    scale = (2 * rank if alpha is None else alpha) / rank
+    scale = (2 * rank if alpha is None else alpha) / (math.sqrt(rank) if rslora else rank)
     adapters = {}
     for linear in linears_of(model, targets, range(model.layers) if layers is None else layers):
         bound = linear.inputs**-0.5

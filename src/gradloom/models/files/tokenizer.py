@@ -3,7 +3,7 @@
 The vocabulary comes from a GGUF file or a Hugging Face folder.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,35 @@ class Tokenizer:
         They are what transformers has as ``input_ids``. :class:`ValueError` names a token that the model has not.
         """
         tokens = [*self._before, *self._backend.encode(text).ids, *self._after]
+        self.check(tokens)
+        return tokens
+
+    def check(self, tokens: Iterable[int]) -> None:
+        """Refuses tokens that the model has not."""
         most = max(tokens, default=0)
         if self._model_size is not None and most >= self._model_size:
             raise ValueError(
                 f"token {most} ({self._backend.id_to_token(most)!r}) of the text: the model has {self._model_size} "
                 f"tokens, so this is another model's tokenizer"
             )
-        return tokens
+
+    def spans(self, texts: Sequence[str], *, around: bool) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Tokens of texts, and the first character and the end of each.
+
+        ``around``: with the tokens that the model has around a text, which have no characters. They are not checked.
+        """
+        before, after = (self._before, self._after) if around else ([], [])
+        return [
+            ([*before, *each.ids, *after], [(0, 0)] * len(before) + each.offsets + [(0, 0)] * len(after))
+            for each in self._backend.encode_batch(list(texts), add_special_tokens=around)
+        ]
+
+    def token(self, text: str) -> int:
+        """Number of a special token; one that is not there is refused."""
+        number = self._backend.token_to_id(text)
+        if number is None:
+            raise ValueError(f"token {text!r}: the tokenizer does not have it")
+        return int(number)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, control tokens included.

@@ -35,6 +35,9 @@ class InstantTextTask(TextTask):
         self.adapters = _adapters(self.shapes, asked, self.rank, self.layers)
         # The machine's tiles are those of every engine.
         request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
+        self.read_texts()
+        if asked.epochs is not None:
+            request = self.fitting(rank=self.adapters[0].rank, targets=parse_targets("q,v"))
         self.rows = EDGE if self.exact else min(EDGE, job.config.tokens)
         self.read(rank=self.adapters[0].rank)
         self.check_cache(instant_memory(request))
@@ -51,8 +54,10 @@ class InstantTextTask(TextTask):
             sorted(self.adapters),
             self.in_float() if self.exact else self.rule,
             rows=self.rows,
+            schedule=self.schedule,
         )
-        tell, texts = self.job.tell, self.windows
+        tell, texts = self.job.tell, self.turns.used(self.steps)
+        judging = self.judging(lambda adapters, tokens: trainer.loss(tokens))
         if engine == "rtl":
             instant_machine(
                 trainer, texts, self.job.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
@@ -62,8 +67,11 @@ class InstantTextTask(TextTask):
             trainer.restore(self.begun["trainer"])
             restore_optimizer(trainer.rule, self.begun["rule"])
             before = {layer: replace(before[layer], a=a, b=b) for layer, (a, b) in self.begun["before"].items()}
+            judging.restore(self.begun["judging"])
+        judging.start(trainer.adapters)
 
-        def keep(found: list[StepResult]) -> None:
+        def keep(found: list[StepResult]) -> bool:
+            ended = judging.after(len(found), trainer.adapters)
             self.point.keep(
                 len(found),
                 {
@@ -71,13 +79,15 @@ class InstantTextTask(TextTask):
                     "trainer": trainer.state(),
                     "rule": optimizer_state(trainer.rule),
                     "before": {layer: (each.a, each.b) for layer, each in before.items()},
+                    "judging": judging.state(),
                 },
             )
+            return ended
 
         def step(number: int) -> StepResult:
             nonlocal kept, before
             kept, before = before, dict(trainer.adapters)
-            made = trainer.step(texts[number % len(texts)])
+            made = trainer.step(self.turns.of(number)[0])
             if not (math.isfinite(made.loss) and finite(trainer.adapters)):
                 # Adapters whose loss is not finite are of no use: those before the update that led there are.
                 trainer.adapters = before if math.isfinite(made.loss) else kept
@@ -85,10 +95,12 @@ class InstantTextTask(TextTask):
             return made
 
         try:
-            found, stopped = as_far_as_formats(step, self.steps, tell, results_of(self.begun), keep)
+            steps = len(results_of(self.begun)) if judging.ended else self.steps
+            found, stopped = as_far_as_formats(step, steps, tell, results_of(self.begun), keep)
         finally:
             if trainer.machine is not None:
                 trainer.machine.close()
+        trainer.adapters |= self.kept(judging, len(found), trainer.adapters)
         self.loss_after = trainer.loss(texts[0])
         instant = InstantStep(self.shapes, len(texts[0]), trainer.adapters[0].rank, trainer.layers, trainer.rows)
         return outcome_of(

@@ -14,6 +14,7 @@ from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.vectors import Vector
 from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.texts.example import targets_of
 
 __all__ = [
     "Cache",
@@ -158,23 +159,25 @@ def linear_backward(
     return dx, (dh.T @ x, scaled.T @ (x @ adapter.a.T))
 
 
-def cross_entropy(logits: Array, tokens: Array) -> tuple[float, Array]:
-    """Mean loss of predicting each token, and its gradient.
+def cross_entropy(logits: Array, tokens: Sequence[int] | Array) -> tuple[float, Array]:
+    """Mean loss of predicting each token that is learnt, and its gradient.
 
     A token is predicted from those before it; ``logits [T, vocab]``.
 
-    The last row foretells nothing, and its gradient is 0.
+    The gradient of a row that foretells nothing, such as the last, is 0.
     """
     if len(tokens) < 2:
         raise ValueError(f"tokens={len(tokens)}: a loss needs at least 2")
+    targets = targets_of(tokens)
+    rows = np.flatnonzero(targets >= 0)
+    at = rows, targets[rows]
     shifted = logits - logits.max(axis=-1, keepdims=True)
     probabilities = np.exp(shifted)
     total = probabilities.sum(axis=-1, keepdims=True)
-    rows = np.arange(len(tokens) - 1)
-    loss = float(np.mean(np.log(total[:-1, 0]) - shifted[rows, tokens[1:]], dtype=np.float64))
+    loss = float(np.mean(np.log(total[rows, 0]) - shifted[at], dtype=np.float64))
     gradient = probabilities / total
-    gradient[rows, tokens[1:]] -= 1
-    gradient[-1] = 0
+    gradient[at] -= 1
+    gradient[targets < 0] = 0
     return loss, gradient / logits.dtype.type(len(rows))
 
 
@@ -342,13 +345,13 @@ class Llama:
     def loss(
         self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None, entry: Array | None = None
     ) -> float:
-        """Mean cross-entropy of the text, in nats a token.
+        """Mean cross-entropy of the text, in nats a token that is learnt.
 
         ``entry``: input of the lowest layer with an adapter, if it is known already.
         """
         ids = self._checked(tokens)
         first = lowest_layer(adapters) if adapters and entry is not None else 0
-        return cross_entropy(self._forward(ids, adapters or {}, first, entry)[0], ids)[0]
+        return cross_entropy(self._forward(ids, adapters or {}, first, entry)[0], tokens)[0]
 
     def entering(self, layer: int, tokens: Sequence[int] | Array, start: tuple[int, Array] | None = None) -> Array:
         """Input of a layer where none before it has an adapter.
@@ -374,7 +377,7 @@ class Llama:
             raise ValueError(f"adapters has {unknown[0]}: no linear or norm of the {self.layers} layers in use")
         lowest = lowest_layer(adapters) if adapters else self.layers
         logits, x, kept = self._forward(ids, adapters, 0 if entry is None else lowest, entry)
-        loss, dlogits = cross_entropy(logits, ids)
+        loss, dlogits = cross_entropy(logits, tokens)
         gradients: dict[str, tuple[Array, ...]] = {}
         dx = self._norm_backward(_LAST, dlogits @ self.head, x, adapters, gradients)
         for i in reversed(range(lowest, self.layers)):

@@ -8,13 +8,21 @@ import numpy as np
 __all__ = ["AdamW", "Optimizer", "Sgd"]
 
 Arrays = Mapping[str, np.ndarray]
+Factor = float | Mapping[str, float]
+
+
+def _of(factor: Factor, name: str) -> float:
+    return factor if isinstance(factor, float | int) else factor[name]
 
 
 class Optimizer(Protocol):
     """Changes parameters in place."""
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
-        """One update; both have the same names and shapes, from call to call."""
+    def step(self, parameters: Arrays, gradients: Arrays, factor: Factor = 1.0) -> None:
+        """One update; both have the same names and shapes, from call to call.
+
+        ``factor``: of the learning rate, in this update; of all parameters, or by name.
+        """
 
 
 class Sgd:
@@ -23,10 +31,10 @@ class Sgd:
     def __init__(self, *, lr: float) -> None:
         self.lr = lr
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+    def step(self, parameters: Arrays, gradients: Arrays, factor: Factor = 1.0) -> None:
         """See :class:`Optimizer`."""
         for name, w in parameters.items():
-            w -= w.dtype.type(self.lr) * gradients[name]
+            w -= w.dtype.type(self.lr * _of(factor, name)) * gradients[name]
 
 
 class AdamW:
@@ -49,18 +57,19 @@ class AdamW:
         self.first: dict[str, np.ndarray] = {}
         self.second: dict[str, np.ndarray] = {}
 
-    def step(self, parameters: Arrays, gradients: Arrays) -> None:
+    def step(self, parameters: Arrays, gradients: Arrays, factor: Factor = 1.0) -> None:
         """See :class:`Optimizer`."""
         self.steps += 1
         short, long = self.betas
         # Both moments begin at zero; dividing by these makes them means of what there was.
-        size, root = self.lr / (1 - short**self.steps), (1 - long**self.steps) ** 0.5
+        first, root = 1 - short**self.steps, (1 - long**self.steps) ** 0.5
         for name, w in parameters.items():
+            lr = self.lr * _of(factor, name)
             of, g = w.dtype.type, gradients[name]
             m = self.first.setdefault(name, np.zeros_like(w))
             v = self.second.setdefault(name, np.zeros_like(w))
             m += of(1 - short) * (g - m)
             v *= of(long)
             v += of(1 - long) * np.square(g)
-            w *= of(1 - self.lr * self.weight_decay)
-            w -= of(size) * m / (np.sqrt(v) / of(root) + of(self.eps))
+            w *= of(1 - lr * self.weight_decay)
+            w -= of(lr / first) * m / (np.sqrt(v) / of(root) + of(self.eps))

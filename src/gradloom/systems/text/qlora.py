@@ -4,8 +4,9 @@ It runs in floating point, in integers, and in RTL.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,6 @@ from .task import (
     plain_results,
     restore_optimizer,
     results_of,
-    turns,
-    windows_of,
 )
 from .workload import CardOptions, QLoraOptions
 
@@ -63,12 +62,8 @@ class QLoraTask(TextTask):
         super().__init__(job)
         self.asked: QLoraOptions | CardOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
-        #: Losses of what is deployed, and of the text to judge by.
+        #: Losses of what is deployed.
         self.further: dict[str, float | None] = {}
-        self.judged: list[list[int]] = []
-        if self.asked.held_out is not None:
-            held = self.files["held_out"] = Path(self.asked.held_out)
-            self.judged, _ = windows_of(self.checkpoint, held, self.asked.seq, "held_out")
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
@@ -84,9 +79,11 @@ class QLoraTask(TextTask):
         self.from_layer = lowest_layer(self.adapters)
         self.named = sorted({name.rsplit(".", 1)[-1] for name in self.adapters})
         rank = next((each.rank for each in self.adapters.values() if isinstance(each, Adapter | CoreAdapter)), None)
-        request = self.fitting(
-            rank=rank or 1, targets=self.named, machine=not self.exact, from_layer=self.from_layer, learnt=self.learnt
-        )
+        fits: dict[str, Any] = {"machine": not self.exact, "from_layer": self.from_layer, "learnt": self.learnt}
+        request = self.fitting(rank=rank or 1, targets=self.named, **fits)
+        self.read_texts()
+        if self.asked.epochs is not None:
+            request = self.fitting(rank=rank or 1, targets=self.named, **fits)
         self.read(rank=rank, targets=",".join(self.named), from_layer=self.from_layer)
         if self.from_layer:
             lay = planner(self.job.config, accumulate=self.texts_a_step, steps=self.steps)
@@ -116,22 +113,31 @@ class QLoraTask(TextTask):
             self.rule,
             texts=self.texts_a_step,
             wide=STORES[self.store],
+            schedule=self.schedule,
+            plus=self.asked.plus,
         )
-        tell, texts = self.job.tell, self.windows
+        tell, first = self.job.tell, self.windows[0]
+        judging = self.judging(self._held_out_loss())
         if engine == "rtl":
+            texts = self.turns.used(self.steps) if trainer.cached(first) else [first]
             trainer_machine(
                 trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
             )
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
+            judging.restore(self.begun["judging"])
+        judging.start(trainer.adapters)
 
-        def keep(found: list[StepResult]) -> None:
-            self.point.keep(len(found), {"results": plain_results(found), "trainer": trainer.state()})
+        def keep(found: list[StepResult]) -> bool:
+            ended = judging.after(len(found), trainer.adapters)
+            state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
+            self.point.keep(len(found), state)
+            return ended
 
         try:
             found, stopped = as_far_as_formats(
-                lambda step: trainer.update(turns(texts, step, trainer.texts)),
-                self.steps,
+                lambda step: trainer.update(self.turns.of(step)),
+                len(results_of(self.begun)) if judging.ended else self.steps,
                 tell,
                 results_of(self.begun),
                 keep,
@@ -139,8 +145,9 @@ class QLoraTask(TextTask):
         finally:
             if trainer.machine is not None:
                 trainer.machine.close()
-        self.loss_after = trainer.loss(texts[0])
-        sizes = [4 * each.rows * each.features for each in trainer.cached(texts[0])]
+        trainer.adapters = self.kept(judging, len(found), trainer.adapters)
+        self.loss_after = trainer.loss(self.turns.of(0)[0])
+        sizes = [4 * each.rows * each.features for each in trainer.cached(first)]
         cached: dict[str, Any] = {}
         if sizes:
             cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": sum(sizes)}
@@ -150,15 +157,26 @@ class QLoraTask(TextTask):
         llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
         grid, plain = self.asked.deploy, llama.linears
         learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
-        if self.judged and self.begun is None:
-            self.further["held_out_before"] = self._mean(llama, self.judged, self.adapters)
+
+        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
+            llama.linears = plain
+            try:
+                return llama.loss(tokens, adapters)
+            finally:
+                llama.linears = learning
+
+        judging = self.judging(held_out)
         llama.linears = learning
         rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
         restore_optimizer(rule, begun["rule"])
         for name, parts in begun["adapters"].items():
             self.adapters[name] = self.adapters[name].taking(parts)
+        if self.begun is not None:
+            judging.restore(self.begun["judging"])
+        judging.start(self.adapters)
 
-        def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> None:
+        def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> bool:
+            ended = judging.after(len(losses), self.adapters)
             self.point.keep(
                 len(losses),
                 {
@@ -166,32 +184,55 @@ class QLoraTask(TextTask):
                     "kept": kept,
                     "rule": optimizer_state(rule),
                     "adapters": {name: each.parts for name, each in self.adapters.items()},
+                    "judging": judging.state(),
                 },
             )
+            return ended
 
         losses = fine_tune(
             llama,
             self.windows,
             self.adapters,
             rule,
-            self.steps,
+            len(begun["losses"]) if judging.ended else self.steps,
             self.job.tell,
             accumulate=self.texts_a_step,
             losses=begun["losses"],
             kept=begun["kept"],
             after=keep,
             seen=lambda adapters: rounded(adapters, grid),
+            schedule=self.schedule,
+            seed=self.turns.seed,
+            plus=self.asked.plus,
         )
+        self.adapters = self.kept(judging, len(losses), self.adapters)
         if grid != "none":
             deployed = rounded(self.adapters, grid)
-            self.further["loss_deployed"] = self._mean(llama, self.windows[:1], deployed)
-            if self.judged:
-                self.further["held_out_deployed"] = self._mean(llama, self.judged, deployed)
+            self.further["loss_deployed"] = self._mean(llama, self.turns.of(0)[:1], deployed)
+            if self.data.judged:
+                self.further["held_out_deployed"] = self._mean(llama, self.data.judged, deployed)
         llama.linears = plain
-        if self.judged:
-            self.further["held_out_after"] = self._mean(llama, self.judged, self.adapters)
-        self.loss_after = llama.loss(self.windows[0], self.adapters)
+        self.loss_after = llama.loss(self.turns.of(0)[0], self.adapters)
         return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+
+    def _held_out_loss(self) -> Callable[[Mapping[str, Learnt], Sequence[int]], float]:
+        """Loss of a text in floating point, with the adapters as an engine has them.
+
+        The model is read when it is first asked for.
+        """
+
+        @functools.cache
+        def llama() -> Llama:
+            return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+
+        def loss(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
+            single = {
+                name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
+                for name, each in adapters.items()
+            }
+            return llama().loss(tokens, single)
+
+        return loss
 
     def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
         """Mean loss of texts; None where it is not finite."""
@@ -247,6 +288,7 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
             targets=wanted or parse_targets("q,v"),
             layers=range(asked.from_layer or 0, layers),
             seed=asked.seed,
+            rslora=asked.rslora,
         )
     found = load_lora(folder, model, rank=asked.rank)
     with about(folder):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from gradloom.models.adapters.lora import Adapter, Learnt, finite, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.methods import LORA, LORA_XS, Method
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.texts import read_text
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import Checkpoint, LanguageModel
 from gradloom.models.pack import QuantizedLinear, quantize_linear
@@ -23,13 +22,16 @@ from gradloom.words import some
 
 from .budget import Request, cached_texts
 from .card.layout import planner
+from .data import Data, Turns, read_data
 from .fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
+from .judging import Judging
 from .mathematics import FloatModel, Llama
 from .optimizers import AdamW, Optimizer, Sgd
+from .recipe import CONSTANT, Schedule
 from .run.checkpoint import ResumePoint
 from .run.step import Frozen
 from .run.trainer import StepResult, added
-from .workload import TextOptions, TextWorkload
+from .workload import TextOptions, TextRequest, TextWorkload, share_of
 
 __all__ = [
     "OPTIMIZERS",
@@ -44,10 +46,10 @@ __all__ = [
     "restore_optimizer",
     "results_of",
     "silent",
-    "turns",
-    "windows_of",
 ]
 
+#: Updates where neither steps nor epochs are given.
+STEPS = 8
 #: Optimisers, each with the rate that it has unless another is given.
 OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
 
@@ -104,11 +106,6 @@ def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -
     return FloatByTorch(checkpoint.model, checkpoint.tensor), f"torch {torch.__version__}"
 
 
-def turns(texts: Sequence[Sequence[int]], step: int, count: int) -> list[Sequence[int]]:
-    """The texts of an update made of ``count`` of them: all take turns."""
-    return [texts[(step * count + each) % len(texts)] for each in range(count)]
-
-
 def fine_tune(
     llama: FloatModel,
     texts: Sequence[Sequence[int]],
@@ -120,16 +117,21 @@ def fine_tune(
     accumulate: int = 1,
     losses: Sequence[float] = (),
     kept: Mapping[str, np.ndarray] | None = None,
-    after: Callable[[list[float], Mapping[str, np.ndarray]], None] | None = None,
+    after: Callable[[list[float], Mapping[str, np.ndarray]], bool] = lambda losses, kept: False,
     seen: Callable[[Mapping[str, Learnt]], Mapping[str, Learnt]] = lambda adapters: adapters,
+    schedule: Schedule = CONSTANT,
+    seed: int | None = None,
+    plus: float = 1.0,
 ) -> list[float]:
     """Makes ``steps`` updates of the adapters, in place.
 
-    Each is by the mean gradient of ``accumulate`` of ``texts`` in turn; returns the mean loss before each. A loss or an
-    adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
-    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them. ``seen``:
-    the adapters that losses and gradients are computed with.
+    Each is by the mean gradient of ``accumulate`` of ``texts`` in turn, with ``seed`` in another order in each epoch,
+    and with the rate that ``schedule`` gives it, ``plus`` times that for B; returns the mean loss before each. A loss
+    or an adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
+    ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them, which says
+    whether a step was the last. ``seen``: the adapters that losses and gradients are computed with.
     """
+    turns = Turns(texts, accumulate, seed)
     parameters = {f"{name}.{which}": array for name, each in adapters.items() for which, array in each.parts.items()}
     losses, kept = list(losses), kept or {}
     lowest = lowest_layer(adapters)
@@ -146,7 +148,7 @@ def fine_tune(
     for step in range(len(losses), steps):
         if progress is not None:
             progress(step, steps, "fine-tuning")
-        found = [gradients(tokens) for tokens in turns(texts, step, accumulate)]
+        found = [gradients(tokens) for tokens in turns.of(step)]
         loss = sum(each for each, _ in found) / accumulate
         if not math.isfinite(loss):
             _restore(parameters, kept)
@@ -157,13 +159,14 @@ def fine_tune(
             for name, each in adapters.items()
             for place, which in enumerate(each.parts)
         }
-        optimizer.step(parameters, mean)
+        factor = schedule.factor(step + 1)
+        optimizer.step(parameters, mean, {name: factor * (plus if name.endswith(".b") else 1.0) for name in parameters})
         if not finite(adapters):
             _restore(parameters, kept)
             break
         losses.append(loss)
-        if after is not None:
-            after(losses, kept)
+        if after(losses, kept):
+            break
     return losses
 
 
@@ -179,15 +182,20 @@ class TextTask:
     ----------
     checkpoint : Quantized
         The model, its linears as codes.
-    windows : list of list of int
-        Tokens to learn from, ``seq`` each, in turn.
+    data : Data
+        Windows to learn from, and to judge by, ``seq`` tokens each.
+    turns : Turns
+        Which windows each step learns from.
     """
 
     options: Any
     counts = None
+    data: Data
+    turns: Turns
+    schedule: Schedule
 
     def __init__(self, job: Job) -> None:
-        asked: TextOptions = job.options
+        asked: TextRequest = job.options
         assert isinstance(job.preset.workload, TextWorkload) and asked.data is not None
         self.job = job
         #: The planner's name of the workload, and what it does.
@@ -202,7 +210,9 @@ class TextTask:
         if asked.layers is not None and asked.layers > self.shapes.layers:
             raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
         self.layers = self.shapes.layers if asked.layers is None else asked.layers
-        self.exact, self.steps = asked.engine == "float", asked.steps
+        self.exact = job.options.engine == "float"
+        #: Until the texts are read, of a number of epochs the fewest there can be.
+        self.steps = asked.steps or (STEPS if asked.epochs is None else 1)
         self.rank = job.preset.workload.rank if asked.rank is None else asked.rank
         self.lr = OPTIMIZERS[asked.optimizer][1] if asked.lr is None else asked.lr
 
@@ -211,6 +221,11 @@ class TextTask:
         """As many steps as take every window of the text equally often."""
         texts = self.texts_a_step
         return math.lcm(len(self.windows), texts) // texts
+
+    @property
+    def windows(self) -> Sequence[Sequence[int]]:
+        """Windows to learn from."""
+        return self.data.learnt
 
     texts_a_step = 1
     store = "words"
@@ -241,11 +256,13 @@ class TextTask:
     @property
     def rule(self) -> float | MachineAdamW:
         """Of the machine's updates."""
-        return MachineAdamW(lr=self.lr) if self.job.options.optimizer == "adamw" else self.lr
+        asked: TextRequest = self.job.options
+        return MachineAdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else self.lr
 
     def in_float(self) -> Optimizer:
         """The same in floating point."""
-        return OPTIMIZERS[self.job.options.optimizer][0](lr=self.lr)
+        asked: TextRequest = self.job.options
+        return AdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else Sgd(lr=self.lr)
 
     def frozen(self) -> Frozen:
         """The parts of the model that never change."""
@@ -316,10 +333,62 @@ class TextTask:
                 f"text" + (f", or give --steps {room // each}" if room >= each else "")
             )
 
+    def read_texts(self) -> None:
+        """Reads what to learn from, and with it how many steps there are.
+
+        Refuses fewer windows than a step learns from.
+        """
+        asked: TextRequest = self.job.options
+        held_out = getattr(asked, "held_out", None)
+        if held_out is not None and share_of(held_out) is None:
+            self.files["held_out"] = Path(held_out)
+        self.data = read_data(
+            self.text,
+            self.checkpoint.path,
+            lambda: open_tokenizer(self.checkpoint.path, model_size=self.shapes.vocab),
+            asked.seq,
+            held_out=held_out,
+            seed=asked.seed,
+            skip_bad=asked.skip_bad,
+            tell=self.job.tell,
+        )
+        count, each = len(self.windows), self.texts_a_step
+        if self.data.counts is not None and count < each:
+            raise ValueError(
+                f"data={self.text}: has {some(count, 'window')} to learn from, a step learns from {each}; give more "
+                f"examples, or give --accumulate {count}"
+            )
+        if asked.epochs is not None:
+            self.steps = max(1, math.ceil(asked.epochs * count / each))
+        self.turns = Turns(self.windows, each, asked.seed if asked.shuffle else None)
+        self.schedule = Schedule.of(asked.schedule, self.steps, asked.warmup)
+
+    def judging(self, loss: Callable[[Mapping[Any, Learnt], Sequence[int]], float]) -> Judging:
+        """What judges by the texts that are held out.
+
+        ``loss``: of adapters and a text.
+        """
+        asked: TextOptions = self.job.options
+        texts = self.data.judged
+
+        def mean(adapters: Mapping[Any, Learnt]) -> float:
+            found = 0.0
+            for number, tokens in enumerate(texts):
+                self.job.tell(number, len(texts), "judging")
+                found += loss(adapters, tokens) / len(texts)
+            return found
+
+        return Judging(
+            loss=mean if texts else None,
+            every=asked.judge_steps or math.ceil(len(self.windows) / self.texts_a_step),
+            steps=self.steps,
+            patience=asked.patience,
+        )
+
     def read(self, *, rank: int | None, **more: Any) -> None:
-        """Reads the windows of the text, and notes the effective options."""
-        self.windows, self.tokens = windows_of(self.checkpoint, self.text, self.job.options.seq)
-        self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **more)
+        """Notes the effective options of a request whose texts were read."""
+        steps = {"steps": self.steps, "epochs": None}
+        self.options = replace(self.job.options, rank=rank, lr=self.lr, layers=self.layers, **steps, **more)
         told = repeatable(self, self.job)
         request = {
             "gradloom": __version__,
@@ -344,11 +413,24 @@ class TextTask:
         told = {
             "loss_before": outcome.losses[0] if outcome.losses else None,
             "loss_after": after if math.isfinite(after) else None,
+            **({} if self.judged_by is None else self.judged_by.figures()),
         }
         # The first step's loss is the mean of its texts', and this is that of the first text.
         return told, after if min(self.texts_a_step, len(self.windows)) == 1 else None
 
     loss_after = math.nan
+    judged_by: Judging | None = None
+
+    def kept(self, judging: Judging, made: int, adapters: Mapping[Any, Learnt]) -> dict[Any, Learnt]:
+        """The adapters of a fine-tune that made so many steps.
+
+        One that patience ended is complete.
+        """
+        self.judged_by = judging
+        found = judging.finish(made, adapters)
+        if judging.ended:
+            self.steps = made
+        return found
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~.driver.Task`."""
@@ -358,10 +440,12 @@ class TextTask:
             "model": self.shapes.name,
             "layers": self.layers,
             "text": self.text.name,
-            "tokens": self.tokens,
+            "tokens": self.data.tokens,
             "seq": asked.seq,
             "windows": len(self.windows),
-            "tokens_left_out": self.tokens - asked.seq * len(self.windows),
+            "tokens_left_out": self.data.left_out,
+            **({} if self.data.counts is None else {"examples": asdict(self.data.counts)}),
+            **({} if not self.data.judged else {"held_out_windows": len(self.data.judged)}),
             "rank": first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "alpha": first.scale * first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "adapter_parameters": sum(
@@ -471,20 +555,3 @@ def _counted(found: Sequence[StepResult]) -> dict[str, Any]:
         "forecast": added(each.forecast for each in found),
         "equal_to_reference": added(each.equal for each in found),
     }
-
-
-def windows_of(checkpoint: Quantized, text: Path, seq: int, option: str = "data") -> tuple[list[list[int]], int]:
-    """Windows of ``seq`` tokens of a text, and its number of tokens.
-
-    ``option`` names the text in refusals. Tokens behind the last whole window are left out; a text shorter than one
-    window is refused.
-    """
-    words = read_text(text, option)
-    tokens = open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab).encode(words)
-    if len(tokens) < seq:
-        shorter = f", or give --seq {len(tokens)}" if len(tokens) >= MIN_SEQ else ""
-        raise ValueError(
-            f"{option}={text}: has {some(len(tokens), 'token')}, a window of seq={seq} needs at least {seq}; "
-            f"give a longer text{shorter}"
-        )
-    return [tokens[at : at + seq] for at in range(0, len(tokens) - seq + 1, seq)], len(tokens)

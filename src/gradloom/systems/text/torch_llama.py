@@ -15,6 +15,7 @@ from torch.nn import functional
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.texts.example import targets_of
 
 __all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
 
@@ -72,15 +73,20 @@ class TorchLlama:
         return [*found, last]
 
     def losses(
-        self, tokens: torch.Tensor, learnt: Mapping[str, Learnt], entry: torch.Tensor | None = None
+        self,
+        tokens: torch.Tensor,
+        learnt: Mapping[str, Learnt],
+        entry: torch.Tensor | None = None,
+        targets: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Mean cross-entropy of each text, nats a token: ``[n]``.
 
-        ``tokens [n, T]``; ``learnt``: parts are tensors; ``entry``: input of the lowest layer that learns, if known.
+        ``tokens [n, T]``; ``learnt``: parts are tensors; ``entry``: input of the lowest layer that learns, if known;
+        ``targets [n, T]``: what each token must foretell, -1 for nothing; the next tokens unless given.
         """
         first = 0 if entry is None else lowest_layer(learnt)
         x = self.held[EMBEDDING][tokens] if entry is None else entry
-        return self._judged(self._blocks(x, range(first, self.model.layers), learnt, None), tokens, learnt)
+        return self._judged(self._blocks(x, range(first, self.model.layers), learnt, None), tokens, learnt, targets)
 
     def instant_losses(
         self, tokens: torch.Tensor, learnt: Mapping[str, Adapter], taps: Sequence[torch.Tensor]
@@ -95,11 +101,13 @@ class TorchLlama:
             z = z + each.scale * ((tap @ each.a.T) @ each.b.T)
         return self._judged(z, tokens, {})
 
-    def _judged(self, x: torch.Tensor, tokens: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
+    def _judged(
+        self, x: torch.Tensor, tokens: torch.Tensor, learnt: Mapping[str, Learnt], targets: torch.Tensor | None = None
+    ) -> torch.Tensor:
         logits = self._norm(_LAST, x[:, :-1], learnt) @ self.head.T
-        wanted = tokens[:, 1:]
-        lost = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
-        return lost.view(wanted.shape).mean(1)
+        wanted = tokens[:, 1:] if targets is None else targets[:, :-1]
+        lost = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=-1)
+        return lost.view(wanted.shape).sum(1) / (wanted >= 0).sum(1)
 
     def _norm(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
         weight: Any = learnt[name].parts["w"] if name in learnt else self.held[f"{name}.weight"]
@@ -174,7 +182,7 @@ class FloatByTorch:
         It is ``[T, hidden]``. ``start``: a layer before it, and the input of that one, if they are known already.
         """
         known = None if start is None else (start[0], torch.from_numpy(start[1])[None])
-        return self._llama.entering(layer, torch.tensor([tokens]), known)[0].numpy()
+        return self._llama.entering(layer, _ids(tokens), known)[0].numpy()
 
     @torch.no_grad()
     def loss(
@@ -186,7 +194,7 @@ class FloatByTorch:
         """
         learnt, _ = parameters(adapters or {})
         known = None if entry is None else torch.from_numpy(entry)[None]
-        return self._llama.losses(torch.tensor([tokens]), learnt, known).item()
+        return self._llama.losses(_ids(tokens), learnt, known, _targets(tokens)).item()
 
     def gradients(
         self, tokens: Sequence[int], adapters: Mapping[str, Learnt], entry: np.ndarray | None = None
@@ -197,9 +205,17 @@ class FloatByTorch:
         """
         learnt, tensors = parameters(adapters)
         known = None if entry is None else torch.from_numpy(entry)[None]
-        loss = self._llama.losses(torch.tensor([tokens]), learnt, known).sum()
+        loss = self._llama.losses(_ids(tokens), learnt, known, _targets(tokens)).sum()
         found = iter(torch.autograd.grad(loss, tensors))
         return loss.item(), {name: tuple(next(found).numpy() for _ in each.parts) for name, each in learnt.items()}
+
+
+def _ids(tokens: Sequence[int]) -> torch.Tensor:
+    return torch.tensor([list(tokens)])
+
+
+def _targets(tokens: Sequence[int]) -> torch.Tensor:
+    return torch.from_numpy(targets_of(tokens).astype(np.int64))[None]
 
 
 def parameters(learnt: Mapping[str, Learnt]) -> tuple[dict[str, Learnt], list[torch.Tensor]]:

@@ -10,6 +10,7 @@ from gradloom.workload import Workload
 
 __all__ = [
     "METHODS",
+    "SCHEDULES",
     "CardOptions",
     "InstantTextOptions",
     "InstantTextWorkload",
@@ -18,12 +19,23 @@ __all__ = [
     "TextOptions",
     "TextRequest",
     "TextWorkload",
+    "share_of",
 ]
 
 #: Methods of QLoRA's presets: the names of ``METHODS`` of models/adapters/methods.py, which is not quick to import.
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+#: Names of recipe.py's schedules of the learning rate.
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+def share_of(held_out: Path | str | None) -> float | None:
+    """The share that an option ``held_out`` names; None where it names a file."""
+    try:
+        return None if held_out is None else float(str(held_out))
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +47,47 @@ class TextRequest(Options):
     lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
     seed: int = option("Seed of the initial adapters.", 0, bounds=Bounds(0, 1 << 63))
     data: Path | str | None = option(
-        "Text to learn from.", metavar="FILE", needed="a text file to learn from", file=True
+        "What to learn from: a text; .jsonl with text, prompt and completion, or messages, of which answers are "
+        "learnt; or a folder of both.",
+        metavar="FILE",
+        needed="a file or folder to learn from",
+        file=True,
+        folder=True,
     )
+    skip_bad: bool = option("Leave out lines of .jsonl that are not understood, and count them.", False)
+    shuffle: bool = option("Take texts in another order in each epoch, drawn by the seed.", False)
     adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
     optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
-    steps: int = option("Updates of the adapters.", 8, bounds=Bounds(1, 100_000))
-    seq: int = option("Tokens of a window of the text; tokens after the last whole window are not used.", 64)
+    steps: int | None = option("Updates of the adapters.", usual="8, or of --epochs", bounds=Bounds(1, 100_000))
+    epochs: float | None = option(
+        "Times through all texts, in place of steps.", metavar="N", bounds=Bounds(0, 100_000, open_low=True)
+    )
+    schedule: str = option("Learning rate behind the warm-up.", SCHEDULES[0], choices=SCHEDULES)
+    warmup: float = option(
+        "Steps in which the learning rate rises from 0, below 1 a share of all.",
+        0.0,
+        metavar="N",
+        bounds=Bounds(0, 100_000),
+    )
+    decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
+    seq: int = option(
+        "Tokens of a window. Of a text, tokens after the last whole window are not used; a shorter example is padded, "
+        "a longer one has several windows.",
+        64,
+    )
     layers: int | None = option("Number of layers, from the first.", metavar="N", usual="all", bounds=Bounds(1))
     design: Path | str | None = option(
         "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
     )
+
+    def check(self) -> Self:
+        """Checks bounds, and combinations of options."""
+        super().check()
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(f"epochs={self.epochs:g}: must be left out with --steps {self.steps}; give one of them")
+        if self.decay and self.optimizer != "adamw":
+            raise ValueError(f"decay={self.decay:g}: must be 0 with --optimizer {self.optimizer}; or give adamw")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +103,35 @@ class TextOptions(TextRequest, TuneOptions):
         bounds=Bounds(0, 100_000),
     )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
+    held_out: Path | str | None = option(
+        "What to judge by, which is not learnt: a share below 1 of the examples, or a file or folder.",
+        metavar="SHARE|FILE",
+    )
+    judge_steps: int = option(
+        "Steps between losses of what is held out; 0: an epoch.", 0, metavar="N", bounds=Bounds(0, 100_000)
+    )
+    patience: int = option(
+        "Such losses in a row without a lowest one after which it stops, and the adapters of the lowest are kept; 0: "
+        "all steps are made.",
+        0,
+        metavar="N",
+        bounds=Bounds(0, 100_000),
+    )
+
+    def check(self) -> Self:
+        """Checks bounds, and combinations of options."""
+        super().check()
+        if self.held_out is None:
+            for name in ("judge_steps", "patience"):
+                if getattr(self, name):
+                    raise ValueError(f"{name}={getattr(self, name)}: must be 0, or give --held-out")
+            return self
+        share, path = share_of(self.held_out), Path(self.held_out)
+        if share is None and not path.exists():
+            raise ValueError(f"held_out={path}: no such file or folder; or give a share above 0 and below 1")
+        if share is not None and not 0 < share < 1:
+            raise ValueError(f"held_out={path}: must be above 0 and below 1, or a file")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +153,10 @@ class QLoraOptions(TextOptions):
         metavar="K",
         usual="0",
     )
+    rslora: bool = option("Scale new adapters of LoRA by alpha / sqrt(rank), in place of alpha / rank.", False)
+    plus: float = option(
+        "LoRA+: factor of the learning rate of B, the adapters' second matrix.", 1.0, bounds=Bounds(0, 1024, True)
+    )
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     deploy: str = option(
         "Grid towards which the adapter is trained: int8 or nf4, as packages of 8 and 4 bits have it, or q8_0, merged "
@@ -88,25 +164,23 @@ class QLoraOptions(TextOptions):
         "none",
         choices=("none", "int8", "nf4", "q8_0"),
     )
-    held_out: Path | str | None = option("Text to judge by, which is not learnt.", metavar="FILE", file=True)
 
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
         super().check()
         if self.store != "words" and (self.engine == "float" or self.accumulate > 1):
             raise ValueError(f"store={self.store}: must be words with --engine float or --accumulate")
+        if self.rslora and self.adapter is not None:
+            raise ValueError(f"rslora=True: must be left out with --adapter {self.adapter}, which has its own scale")
         if self.method != METHODS[0]:
-            for name, usual in (("rank", None), ("store", "words")):
+            for name, usual in (("rank", None), ("store", "words"), ("rslora", False), ("plus", 1.0)):
                 if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
                     raise ValueError(
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
                         f"or give --method {METHODS[0]}"
                     )
-        for name, usual in (("deploy", "none"), ("held_out", None)):
-            if getattr(self, name) != usual and self.engine != "float":
-                raise ValueError(
-                    f"{name}={getattr(self, name)}: must be left out with --engine {self.engine}; give --engine float"
-                )
+        if self.deploy != "none" and self.engine != "float":
+            raise ValueError(f"deploy={self.deploy}: must be left out with --engine {self.engine}; give --engine float")
         if self.deploy != "none" and self.method not in RANKED:
             raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
         return self
@@ -124,6 +198,8 @@ class CardOptions(TextRequest):
     accumulate: ClassVar = 1
     store: ClassVar = "words"
     deploy: ClassVar = "none"
+    rslora: ClassVar = False
+    plus: ClassVar = 1.0
     keep: ClassVar = 0
     resume: ClassVar = False
 

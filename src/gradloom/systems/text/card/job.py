@@ -15,14 +15,17 @@ from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, Resul
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
 from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter
+from gradloom.models.texts.example import foretold
 from gradloom.output import grouped
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE, Operation, Tensor
+from ..operations.exponents import of_any_text
 from ..operations.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import Layout
+from ..recipe import CONSTANT, Schedule
 from ..run.step import Frozen, Training, as_bytes, largest, place_frozen
 from ..run.trainer import Trainer
 from .answers import Answers, answers_of
@@ -112,7 +115,7 @@ def rehearsed(trainings: Sequence[Training]) -> tuple[dict[str, int], Rechosen]:
     # The text whose embeddings reach furthest has the fewest fraction bits.
     entry = first.step.input.name
     widest = max(trainings, key=lambda each: float(np.abs(each.starts[entry][1]).max()))
-    frac = replace(widest, adapters=later).fracs(reached, headroom=_HEADROOM)
+    frac = replace(widest, adapters=later).fracs(of_any_text(reached), headroom=_HEADROOM)
     found = constants(first.operations, frac)
     given = {name: found[name] for name in first.loras}
     keys = [f"{name}.{which}" for name in given for which in FRACS]
@@ -185,13 +188,16 @@ def board_job(
     limits: Limits | None = None,
     answer: bool = False,
     held_out: Sequence[int] | None = None,
+    order: Sequence[int] = (),
+    rates: Schedule = CONSTANT,
 ) -> BoardJob:
     """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
     All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
     :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board answers
     prompts by its UART meanwhile (:mod:`~.board_answers`). On ``held_out``, as long as a text, it tries adapters that
-    are installed (:mod:`~.board_trial`).
+    are installed (:mod:`~.board_trial`). ``order``: number of each step's text, each text first in turn; ``rates``: how
+    the learning rate changes.
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
     frozen matrices, the loss and forward caches of texts, tensors that are measured between steps, the places that
@@ -202,6 +208,10 @@ def board_job(
         raise ValueError(f"steps={steps}: a job has from 1 to {MAX_STEPS}")
     if len({len(text) for text in (*texts, *(() if held_out is None else (held_out,)))}) != 1:
         raise ValueError("texts: all must have the same number of tokens")
+    if len({foretold(text) for text in texts}) != 1:
+        raise ValueError("texts: all must have the same number of tokens that are learnt")
+    if not isinstance(rule, AdamW) and rates.varies:
+        raise ValueError(f"schedule={rates.shape}: a board changes the rate of AdamW alone; give --optimizer adamw")
     told = tell or (lambda done, total, text: None)
     told(0, steps, "choosing exponents")
     trainings = [Training(frozen, text, adapters, layers, rule=rule) for text in texts[:steps]]
@@ -225,6 +235,8 @@ def board_job(
         cached=cached,
         exponents=exponents,
         texts=len(trainings),
+        order=order,
+        rates=rates,
     )
     made.rest(len(texts[0]), config.data_bits // 8)
     told(0, steps, "writing programs")

@@ -27,6 +27,7 @@ from ..program.planned import exponents
 from ..program.residents import by_class, residents
 from ..program.step import Layout, lower
 from ..program.stepped import SteppedProgram, schedule, scheduled, stepped
+from ..recipe import CONSTANT, Schedule
 
 __all__ = [
     "STATE",
@@ -68,6 +69,10 @@ class JobLayout:
     exponents : Rechosen
         Of the adapters.
     texts : int
+    order : sequence of int
+        Number of each step's text; all take turns unless given.
+    rates : Schedule
+        Of the learning rate.
     """
 
     layout: Layout
@@ -76,6 +81,8 @@ class JobLayout:
     cached: Sequence[Tensor]
     exponents: Rechosen
     texts: int
+    order: Sequence[int] = ()
+    rates: Schedule = CONSTANT
     programs: list[SteppedProgram] = field(default_factory=list)
     placed: list[Program] = field(default_factory=list)
     #: Bytes of the shared places, and where these end.
@@ -181,8 +188,8 @@ class JobLayout:
             rows=tuple(
                 (
                     int(len(self.programs) > 1 and step >= self.texts),
-                    *(layout[f"{step % self.texts}:{name}"] for name in self.names),
-                    *schedule(rules, step + 1).values(),
+                    *(layout[f"{self.order[step] if self.order else step % self.texts}:{name}"] for name in self.names),
+                    *schedule(rules, step + 1, self.rates.factor(step + 1)).values(),
                 )
                 for step in range(steps)
             ),

@@ -24,23 +24,30 @@ class CardTask(QLoraTask):
         """Writes the card's image."""
         each = self.asked
         assert isinstance(each, CardOptions)
+        if self.data.counts is not None:
+            raise ValueError(
+                f"data={self.text}: must be a flat text, a board's job has one mean over tokens for all its texts; "
+                f"give a .txt file, or use finetune"
+            )
         adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
         board = boards.find(self.job.preset.board)
         clock_hz = self.job.config.clock_mhz * 1_000_000
         made = board_job(
             self.frozen(),
-            self.windows,
+            self.turns.used(self.steps),
             adapters,
             range(self.layers),
             self.rule,
-            each.steps,
+            self.steps,
             self.job.config,
             self.job.tell,
             every=each.store_steps,
             cycles=round(each.store_seconds * clock_hz),
             limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
             answer=each.answer,
-            held_out=self.judged[0] if self.judged else None,
+            held_out=self.data.judged[0] if self.data.judged else None,
+            order=self.turns.numbers(self.steps),
+            rates=self.schedule,
         )
         first = next(iter(adapters.values()))
         facts = {
@@ -55,7 +62,7 @@ class CardTask(QLoraTask):
             "alpha": first.scale * first.rank,
             "optimizer": each.optimizer,
             "lr": self.lr,
-            "steps": each.steps,
+            "steps": self.steps,
             "answer": each.answer,
             "held_out": None if each.held_out is None else Path(each.held_out).name,
         }

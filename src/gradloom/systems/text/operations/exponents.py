@@ -3,6 +3,7 @@
 They follow from the largest values that the tensors reached.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from gradloom.rtl.formats.linear import ACTIVATION
@@ -10,10 +11,27 @@ from gradloom.rtl.formats.linear import ACTIVATION
 from .base import Fracs, Operation, results
 from .vector import frac_of
 
-__all__ = ["HEADROOM", "choose"]
+__all__ = ["HEADROOM", "choose", "of_any_text"]
 
 #: Bits to spare where what a tensor reaches is a forecast, of the step before.
 HEADROOM = 2
+
+
+#: Gradients of the head's input by parts of the vocabulary, and their sums.
+_PARTS = re.compile(r"(\d+\.(?:part|sum))\.\d+")
+
+
+def of_any_text(largest: Mapping[str, float]) -> dict[str, float]:
+    """What tensors may reach on another text.
+
+    Which part of the vocabulary has a large gradient depends on the tokens to foretell, so each part counts as the
+    largest of all.
+    """
+    pools: dict[str, float] = {}
+    for name, value in largest.items():
+        if found := _PARTS.fullmatch(name):
+            pools[found[1]] = max(pools.get(found[1], 0.0), value)
+    return {name: pools[found[1]] if (found := _PARTS.fullmatch(name)) else value for name, value in largest.items()}
 
 
 def choose(

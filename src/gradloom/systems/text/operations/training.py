@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gradloom.program.descent import AdamW, scaled
+from gradloom.program.descent import AdamW, at_rate, scaled
 
 from .accumulate import summed
 from .base import Descent, Gradient, Operation, TokenSum, Update, stored
@@ -20,6 +20,7 @@ def training_operations(
     *,
     texts: int = 1,
     wide: bool | None = None,
+    plus: float = 1.0,
 ) -> list[Operation]:
     """Operations of a step.
 
@@ -36,13 +37,20 @@ def training_operations(
         Whose gradients an update is made of.
     wide : bool, optional
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
+    plus : float
+        Factor of the rate of B.
     """
     # Without the head, it is a part of a step: layers behind it and before it want their operands.
     kept = () if step.head else (step.output.name, step.entry.name)
     made = needed(step.operations(), (*kept, *(step.cores.gradient(each).name for each in step.cores.ranks)))
     if rule is not None:
         made += [
-            Update(each.adapter, step.codes(each.adapter.name), (rule, scaled(rule, scales[each.adapter.name])), number)
+            Update(
+                each.adapter,
+                step.codes(each.adapter.name),
+                (rule, scaled(at_rate(rule, plus), scales[each.adapter.name])),
+                number,
+            )
             for each in made
             if isinstance(each, Gradient) and not each.adapter.made
         ] + [

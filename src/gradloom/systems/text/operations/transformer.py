@@ -88,6 +88,8 @@ class Step:
         Texts whose gradients are added.
     made : collection of str
         Linears of ``ranks`` whose B the step makes, of R that learns: LoRA-XS.
+    foretold : int, optional
+        Tokens that have a loss, over which it is a mean; all but one unless given.
     """
 
     model: LanguageModel
@@ -98,6 +100,7 @@ class Step:
     vectors: Collection[str] = ()
     texts: int = 1
     made: Collection[str] = ()
+    foretold: int | None = None
 
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
@@ -123,7 +126,8 @@ class Step:
     @cached_property
     def learnt(self) -> Vectors:
         """Operations of the vectors."""
-        return Vectors(self.vectors, self.model, self.tokens, self.texts)
+        foretold = self.tokens - 1 if self.foretold is None else self.foretold
+        return Vectors(self.vectors, self.model, self.tokens, foretold, self.texts)
 
     @cached_property
     def cores(self) -> Cores:

@@ -24,13 +24,13 @@ LAST_NORM = "model.norm"
 SCALED = ("k_proj", "v_proj", "down_proj")
 
 
-def last_gains(tokens: int, texts: int = 1) -> dict[str, float]:
+def last_gains(foretold: int, texts: int = 1) -> dict[str, float]:
     """Factors folded into the last norm's weights, forward and backward.
 
-    They are for the logits and for the way back: the mean over the predicted tokens, and over the texts whose gradients
-    are added up.
+    They are for the logits and for the way back: the mean over the tokens that are ``foretold``, and over the texts
+    whose gradients are added up.
     """
-    return {"norm": math.log2(math.e), "norm.back": 1 / (max(tokens - 1, 1) * texts)}
+    return {"norm": math.log2(math.e), "norm.back": 1 / (max(foretold, 1) * texts)}
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,14 @@ class Vectors:
     modules : collection of str
         Which learn.
     model : LanguageModel
-    tokens, texts : int
-        Of a text; and texts whose gradients are added up.
+    tokens, foretold, texts : int
+        Of a text; of them those that have a loss; and texts whose gradients are added up.
     """
 
     modules: Collection[str]
     model: LanguageModel
     tokens: int
+    foretold: int
     texts: int = 1
 
     # names
@@ -88,7 +89,7 @@ class Vectors:
         """Names of the factors made of a module's words, with their gains."""
         root = math.sqrt(self.model.hidden)
         if module == LAST_NORM:
-            for name, gain in last_gains(self.tokens, self.texts).items():
+            for name, gain in last_gains(self.foretold, self.texts).items():
                 yield name, Gain(f"gain.{name}", root * gain)
             return
         which = module.rsplit(".", 1)[-1]
@@ -156,5 +157,5 @@ class Vectors:
             return []
         name, gain = "sum.layer_norm", math.sqrt(self.model.hidden)
         if module == LAST_NORM:
-            name, gain = "sum.norm.back", gain * last_gains(self.tokens, self.texts)["norm.back"]
+            name, gain = "sum.norm.back", gain * last_gains(self.foretold, self.texts)["norm.back"]
         return [TokenSum(u, Gain(name, gain), self.gradient(module).all())]

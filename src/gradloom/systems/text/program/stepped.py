@@ -20,6 +20,8 @@ __all__ = ["SteppedProgram", "schedule", "scheduled", "stepped"]
 
 #: Operands of AdamW that depend on the number of updates.
 _COLUMNS = ("rate", "exponent", "eps", "eps_exponent")
+#: Those that depend on the rate alone, where weights decay.
+_DECAY = ("decay", "decay_shift")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,14 @@ class _Scheduled(AdamW):
         return made
 
 
-def _columns(rule: AdamW, name: str, number: int) -> dict[str, int]:
+def _columns(rule: AdamW, name: str, number: int, factor: float = 1.0) -> dict[str, int]:
     """Columns of a rule for update ``number``, of words without fraction."""
     if not rule.lr:
         return {}
     # Of all operands, the exponent alone depends on the words, and the gradient's on gradients.
-    made = AdamW.operands(rule, number, 0, 0)
-    return {f"{name}.{column}": made[column] for column in _COLUMNS}
+    made = AdamW.operands(replace(rule, lr=rule.lr * factor), number, 0, 0)
+    columns = (*_COLUMNS, *_DECAY) if rule.weight_decay else _COLUMNS
+    return {f"{name}.{column}": made[column] for column in columns}
 
 
 def scheduled(operations: Sequence[Operation]) -> tuple[list[Operation], dict[str, AdamW]]:
@@ -68,9 +71,14 @@ def scheduled(operations: Sequence[Operation]) -> tuple[list[Operation], dict[st
     return made, {name: rule for rule, name in names.items()}
 
 
-def schedule(rules: Mapping[str, AdamW], number: int) -> dict[str, int]:
-    """Columns of update ``number``, from 1 on, by all rules."""
-    return {column: value for name, rule in rules.items() for column, value in _columns(rule, name, number).items()}
+def schedule(rules: Mapping[str, AdamW], number: int, factor: float = 1.0) -> dict[str, int]:
+    """Columns of update ``number``, from 1 on, by all rules.
+
+    ``factor``: of the rate in this update.
+    """
+    return {
+        column: value for name, rule in rules.items() for column, value in _columns(rule, name, number, factor).items()
+    }
 
 
 @dataclass(frozen=True)

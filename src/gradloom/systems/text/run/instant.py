@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
-from gradloom.program.descent import AdamW, scaled
+from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import EDGE, Descent, Loss, Operation, Tensor
@@ -20,6 +20,7 @@ from ..operations.instant import A, B, InstantStep
 from ..optimizers import Optimizer
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes
+from ..recipe import CONSTANT, Schedule
 from .forward_cache import Kept, Places, Text, brought_back, reserved
 from .step import Frozen, StepMachine, Training, place_frozen
 from .trainer import StepResult, execute, follow, foretold
@@ -100,6 +101,8 @@ class InstantTrainer:
     rule : SGD's rate, or AdamW; or an optimiser in floating point, with which all is computed in float64
     machine : StepMachine, optional
         Where programs run (:func:`instant_machine`); without, by the reference.
+    schedule : Schedule
+        Of the rate.
     rows : int
         Rows of a tensor at most, see :class:`~gradloom.systems.text.operations.instant.InstantStep`.
     """
@@ -115,6 +118,7 @@ class InstantTrainer:
     #: What is kept of each text, and where it lies in the machine's memory.
     cache: dict[Text, Kept] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
+    schedule: Schedule = CONSTANT
     #: What tensors reached, of each program.
     filled: dict[str, float] = field(default_factory=dict)
     learnt: dict[str, float] = field(default_factory=dict)
@@ -134,8 +138,10 @@ class InstantTrainer:
 
     def learning(self, tokens: Sequence[int], kept: Kept) -> Learning:
         """The next step on a text."""
-        rule = None if self.exact else self.rule
-        assert rule is None or isinstance(rule, float | int | AdamW)
+        rule = None
+        if not self.exact:
+            assert isinstance(self.rule, float | int | AdamW)
+            rule = at_rate(self.rule, self.schedule.factor(self.number + 1))
         return Learning(
             self.frozen,
             tokens,
@@ -249,6 +255,7 @@ class InstantTrainer:
                 for layer in self.layers
                 for which, g in zip("ab", gradients[layer])
             },
+            self.schedule.factor(self.number + 1),
         )
         return StepResult(
             loss=made.mean_loss,

@@ -15,6 +15,7 @@ from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.vectors import Vector
 from gradloom.models.language import EMBEDDING, HEAD, NORM, LanguageModel
 from gradloom.models.pack import QuantizedLinear
+from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Written
@@ -44,6 +45,7 @@ from ..operations.base import (
     Gradient,
     Halves,
     Narrow,
+    NormBackward,
     Operation,
     Pack,
     Product,
@@ -188,7 +190,7 @@ class Training:
     ----------
     frozen : Frozen
     tokens : sequence of int
-        The text.
+        The text; of an :class:`~gradloom.models.texts.example.Example` some tokens alone are learnt.
     adapters : mapping
         By linear; vectors by module.
     layers, head : see :class:`~gradloom.systems.text.operations.transformer.Step`. Without a head, ``inputs`` has
@@ -208,6 +210,8 @@ class Training:
         Of the texts before, words and fraction bits by ``NAME.sa``, ``NAME.sb`` and ``NAME.sw``; zeros unless given.
     wide : bool, optional
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
+    plus : float
+        Factor of the rate of B.
     packed : mapping
         What is stored by its name; made of ``adapters``, and of moments of 0, unless given.
     kept : mapping
@@ -227,6 +231,7 @@ class Training:
     texts: int = 1
     sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
+    plus: float = 1.0
     packed: Mapping[str, Kept] = field(default_factory=dict)
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
@@ -238,7 +243,7 @@ class Training:
         self.frozen.load(self.operations)
         #: What is in memory before, and values.
         self.starts = {tensor.name: (tensor, np.asarray(values, np.float64)) for tensor, values in self._starting()}
-        self.targets = np.append(np.asarray(self.tokens)[1:], -1)
+        self.targets = targets_of(self.tokens)
 
     def _operations(self) -> list[Operation]:
         model = self.frozen.model
@@ -252,9 +257,12 @@ class Training:
             vectors=frozenset(self.vectors),
             texts=self.texts,
             made=frozenset(self.cores),
+            foretold=foretold(self.tokens),
         )
         scales = {name: each.scale for name, each in self.loras.items()}
-        return training_operations(self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide)
+        return training_operations(
+            self.step, scales, self.rule, self.number, texts=self.texts, wide=self.wide, plus=self.plus
+        )
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
         ids, entry = np.asarray(self.tokens), self.step.input
@@ -276,6 +284,26 @@ class Training:
         for total in (add.y.tensor for add in self._sums()):
             words, frac = self.sums.get(total.name, (np.zeros((total.rows, total.features)), 0))
             yield total, words * 2.0**-frac
+
+    @cached_property
+    def averaged(self) -> Mapping[str, float]:
+        """Tensors that are means over the tokens that are learnt, and the share of all tokens that these are.
+
+        Such a tensor is larger by the inverse of its share than where all are learnt.
+        """
+        share = foretold(self.tokens) / (len(self.tokens) - 1)
+        means, found = False, dict[str, float]()
+        for operation in self.operations:
+            means |= isinstance(operation, NormBackward) and operation.weight == "norm.back"
+            if not means:
+                continue
+            names = [part.name for part in results(operation) if not part.name.endswith(".turned_p")]
+            if isinstance(operation, Product) and operation.adapter is not None:
+                names.append(operation.hidden)
+            if isinstance(operation, Gradient):
+                names += [f"{operation.adapter.name}.{which}" for which in operation.sources]
+            found |= dict.fromkeys(names, share)
+        return found
 
     @property
     def known(self) -> Mapping[str, int]:
@@ -326,7 +354,7 @@ class Training:
         return [name for name, module in names.items() if module not in self.vectors]
 
     def _norm(self, name: str) -> np.ndarray:
-        gains = last_gains(len(self.tokens), self.texts)
+        gains = last_gains(foretold(self.tokens), self.texts)
         if name in gains:
             return self.frozen.tensor(NORM).astype(np.float64) * gains[name]
         layer, which = name.split(".")

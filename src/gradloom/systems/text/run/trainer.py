@@ -10,14 +10,15 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
 from gradloom.models.adapters.lora_xs import CoreAdapter
-from gradloom.program.descent import AdamW
+from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
 from ..operations.base import SPARE, Loss, Pack, Tensor
-from ..operations.exponents import HEADROOM
+from ..operations.exponents import HEADROOM, of_any_text
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes, words_made
+from ..recipe import CONSTANT, Schedule
 from ..stored import unpacked_words
 from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved
@@ -78,14 +79,15 @@ def as_far_as_formats(
     steps: int,
     progress: Callable[[int, int, str], None],
     begun: Sequence[StepResult] = (),
-    after: Callable[[list[StepResult]], None] | None = None,
+    after: Callable[[list[StepResult]], bool] = lambda found: False,
 ) -> tuple[list[StepResult], str | None]:
     """Runs ``steps`` while the formats have room for the values.
 
     Returns the results, and why it stopped, if it did.
 
     A refusal of the first step is raised: it is the request's fault, and nothing was learnt. ``begun``: results of
-    steps that were made already; ``after`` gets all results after each step.
+    steps that were made already; ``after`` gets all results after each step, and says
+    whether it was the last.
     """
     found = list(begun)
     for number in range(len(found), steps):
@@ -98,8 +100,8 @@ def as_far_as_formats(
             if not found:
                 raise
             return found, str(error)
-        if after is not None:
-            after(found)
+        if after(found):
+            break
     return found, None
 
 
@@ -108,14 +110,16 @@ def foretold(
 ) -> dict[str, int]:
     """Chooses a step's fraction bits from earlier values of its tensors.
 
-    Unknown values come from a step in floating point.
+    Unknown values come from a step in floating point. ``reached`` are values as if all tokens were learnt.
     """
+    shares = training.averaged
     if not reached or not all(reached.values()):
         if tell is not None:
             tell("a step in floating point")
         for name, most in largest(training.exact()).items():
-            reached[name] = reached.get(name, 0.0) or most
-    return training.fracs(reached, headroom=HEADROOM)
+            reached[name] = reached.get(name, 0.0) or most * shares.get(name, 1.0)
+    here = {name: most / shares.get(name, 1.0) for name, most in reached.items()}
+    return training.fracs(of_any_text(here), headroom=HEADROOM)
 
 
 def execute(
@@ -127,8 +131,8 @@ def execute(
 ) -> tuple[StepResult, dict[str, float]]:
     """A step by the reference or on a machine, and its tensors' values.
 
-    Returns also what its tensors reached. On a machine, the reference makes the step, too, and all is compared:
-    :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
+    Returns also what its tensors reached, as if all tokens were learnt. On a machine, the reference makes the step,
+    too, and all is compared: :meth:`StepRun.check`. ``places``: see :class:`StepMachine`.
     """
     told: dict[str, Mapping[str, int]] = {}
     if machine is None:
@@ -143,7 +147,8 @@ def execute(
         told["cycles"] = run.counters.metrics()["cycles"]
         if run.ran.forecast is not None:
             told["forecast"] = {"total": run.ran.forecast.total} | run.ran.forecast.phases
-    reached = {name: words * 2.0 ** -frac[name] for name, words in most.items() if name in frac}
+    shares = training.averaged
+    reached = {name: words * 2.0 ** -frac[name] * shares.get(name, 1.0) for name, words in most.items() if name in frac}
     return StepResult(
         loss=loss,
         saturated=saturated,
@@ -184,6 +189,10 @@ class Trainer:
         Where steps run; without, by the reference.
     texts : int
         Whose gradients an update is made of.
+    schedule : Schedule
+        Of the rate.
+    plus : float
+        Factor of the rate of B.
     wide : bool, optional
         Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
     """
@@ -202,6 +211,8 @@ class Trainer:
     sums: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
     packed: dict[str, Kept] = field(default_factory=dict)
+    schedule: Schedule = CONSTANT
+    plus: float = 1.0
     #: What enters the lowest layer that learns, of each text, and where it lies in the machine's memory.
     cache: dict[Text, forward_cache.Kept] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
@@ -254,7 +265,7 @@ class Trainer:
 
     def training(self, tokens: Sequence[int]) -> Training:
         """The next step on a text."""
-        rule = self.rule if self.taken == self.texts - 1 else None
+        rule = at_rate(self.rule, self.schedule.factor(self.number + 1)) if self.taken == self.texts - 1 else None
         kept = self.cache.get(tuple(tokens), {})
         return Training(
             self.frozen,
@@ -267,6 +278,7 @@ class Trainer:
             texts=self.texts,
             sums=self.sums,
             wide=self.wide,
+            plus=self.plus,
             packed=self.packed,
             kept=kept,
         )
