@@ -52,8 +52,8 @@ def test_the_verbs_run_from_an_installed_wheel(installed):
     where = Path(installed.run("import gradloom.rtl, gradloom.sim; print(gradloom.__file__)").strip())
     assert where.is_relative_to(installed.folder), "the clone hides the wheel"
     assert installed.verb("--version") == "gradloom " + installed.run("import gradloom; print(gradloom.__version__)")
-    for verb in ("list", "presets", "boards", "units", "doctor"):
-        assert len(json.loads(installed.verb(verb, "--json"))) > 1
+    for verb in (("list", "presets"), ("list", "boards"), ("list", "units"), ("doctor",)):
+        assert len(json.loads(installed.verb(*verb, "--json"))) > 1
     fine = installed.verb(
         "finetune", "instantft-kv260", "--engine", "reference", "--limit", "20", "--epochs", "1", "-o", "run", "--json"
     )

@@ -124,7 +124,7 @@ def test_an_error_tells_all_it_knows(accelerator, machine):
 
 def test_an_error_without_an_address_names_none(accelerator):
     with pytest.raises(ProgramError) as fault:
-        accelerator.run_program([program.command("card", "write", 0)[:1] + b"\x0f" + bytes(30)])
+        accelerator.run_program([program.command("load", 0)[:1] + b"\x0f" + bytes(30)])
     assert fault.value.name == "UNKNOWN_ENGINE" and fault.value.address is None
     assert "address" not in str(fault.value)
 

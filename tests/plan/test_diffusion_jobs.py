@@ -26,7 +26,7 @@ ENGINES = ("product", "element", "norm")
 #: Besides, one engine far behind the others.
 ORDERS = (
     *ENDS,
-    *(("card", "write", "store", *(other for other in ENGINES if other != last), last, "update") for last in ENGINES),
+    *(("load", "store", *(other for other in ENGINES if other != last), last, "update") for last in ENGINES),
 )
 
 

@@ -71,9 +71,7 @@ def names(made):
 
 
 def test_commands_stand_by_their_starts_behind_what_they_wait_for():
-    order = names(
-        commands(("slow", "one", 100), ("card", "write", "load", 10), ("late", "one", 100, "load"), ("x", "load", 9))
-    )
+    order = names(commands(("slow", "one", 100), ("load", "load", 10), ("late", "one", 100, "load"), ("x", "load", 9)))
     assert order.index("load") < order.index("late") and order.index("slow") < order.index("late")
     assert order.index("x") < order.index("late")
 
@@ -85,7 +83,7 @@ def test_a_load_whose_record_is_not_there_lets_others_pass():
 
 
 def test_jobs_without_tokens_have_their_commands_in_front_of_their_loads():
-    made = commands(("one", "one", 90), ("card", "write", "load", 9), ("two", "two", 50), ("store", "store", 9))
+    made = commands(("one", "one", 90), ("load", "load", 9), ("two", "two", 50), ("store", "store", 9))
     made["two"].beside = [made["store"], made["load"]]
     made["load"].after.append(made["one"])
     order = names(made)

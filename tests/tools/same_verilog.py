@@ -19,8 +19,10 @@ KINDS = (".v", ".sv", ".xml", ".md", ".mem", ".hex")
 def write(folder: Path) -> None:
     """Generates every preset and unit into a folder of its own."""
     names = []
-    for verb in ("list", "presets", "units"):
-        listed = subprocess.run([sys.executable, "-m", "gradloom", verb, "--json"], capture_output=True, check=True)
+    for what in ("presets", "units"):
+        listed = subprocess.run(
+            [sys.executable, "-m", "gradloom", "list", what, "--json"], capture_output=True, check=True
+        )
         names += [each["name"] for each in json.loads(listed.stdout)]
     for name in names:
         print(f"generate {name}", file=sys.stderr)

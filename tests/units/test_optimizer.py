@@ -31,7 +31,7 @@ def words(rng, shape):
 
 
 def configure(ctx, dut, q, v_mode, apply, mu):
-    for field, value in (("q", q), ("v_mode", v_mode), ("package", "apply", apply), ("mu", mu)):
+    for field, value in (("q", q), ("v_mode", v_mode), ("apply", apply), ("mu", mu)):
         ctx.set(getattr(dut.config, field), int(value))
 
 

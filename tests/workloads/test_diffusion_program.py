@@ -19,7 +19,7 @@ from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 CONFIG = DiffusionConfig()
 #: LOAD far ahead and STORE far behind, and the other way.
 ORDERS = (
-    ("card", "write", "product", "element", "norm", "update", "store"),
+    ("load", "product", "element", "norm", "update", "store"),
     ("store", "update", "norm", "element", "product", "load"),
 )
 

@@ -112,7 +112,7 @@ def test_layer_norm_by_tiles_of_rows(rows, features):
         assert (np.hstack([tiles.stored(tile, part, wide) for tile in range(count)]) == backward[at]).all()
 
 
-@pytest.mark.parametrize("package", "keys", [1, 16, 64])
+@pytest.mark.parametrize("keys", [1, 16, 64])
 def test_softmax_of_heads(keys):
     """A head's tile in one command; rows of a tile in several give the same words."""
     factor = 20**-0.5
