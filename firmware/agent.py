@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .board_device import BoardDevice, InUseError, find_device
+from .board_device import BoardDevice, find_device
 from .frames import PIECE, PROTOCOL, Channel, FrameError, field
 from .host import Accelerator, AcceleratorError
 from .job import FILES, JobError, check_name, read_plan, sync_folder

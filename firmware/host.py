@@ -341,11 +341,7 @@ class Accelerator:
         return self.counters()
 
     def _wait(
-        self,
-        busy: Callable[[], bool],
-        what: str,
-        timeout: float | None,
-        watch: Callable[[], object] | None = None,
+        self, busy: Callable[[], bool], what: str, timeout: float | None, watch: Callable[[], object] | None = None
     ) -> None:
         limit = self.timeout if timeout is None else timeout
         end = time.monotonic() + limit

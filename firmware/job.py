@@ -49,7 +49,9 @@ class JobError(ValueError):
 def check_name(name: str) -> str:
     """A job's name, which is a folder's."""
     if not _NAME.fullmatch(name):
-        raise JobError(f"job={name!r}: must be 1 to 64 letters, digits, dots, - and _, and begin with a letter or digit")
+        raise JobError(
+            f"job={name!r}: must be 1 to 64 letters, digits, dots, - and _, and begin with a letter or digit"
+        )
     return name
 
 

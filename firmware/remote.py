@@ -138,7 +138,9 @@ class AgentTransport(Transport):
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         # An answer comes after some seconds at most; the caller asks again.
-        return bool(self.connection.ask({"do": "wait", "seconds": 10.0 if timeout is None else float(timeout)})[0]["high"])
+        return bool(
+            self.connection.ask({"do": "wait", "seconds": 10.0 if timeout is None else float(timeout)})[0]["high"]
+        )
 
     def close(self) -> None:
         self.connection.close()
@@ -226,7 +228,9 @@ class Agent:
 
     def open(self, design: dict[str, Any] | None, window: int = 0) -> AgentTransport:
         """The device, if it has the design and ``window`` bytes; others are kept away until this ends."""
-        return AgentTransport(self.connection, self.connection.ask({"do": "open", "design": design, "window": window})[0])
+        return AgentTransport(
+            self.connection, self.connection.ask({"do": "open", "design": design, "window": window})[0]
+        )
 
     def put(self, folder: Path, name: str) -> None:
         """Copies a job folder there, whole or not at all."""

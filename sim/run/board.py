@@ -79,7 +79,9 @@ class SimulatedBoard:
 
 def main(argv: list[str] | None = None) -> int:
     """Serves the design of a folder that ``gradloom generate`` made."""
-    parser = argparse.ArgumentParser(prog="python -m gradloom.sim.run.board", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m gradloom.sim.run.board", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("design", type=Path, help="folder of a design")
     parser.add_argument("socket", type=Path, help="Unix socket that is made")
     parser.add_argument("--memory-bytes", type=int, default=MEMORY_BYTES, help="size of the buffer")
