@@ -20,6 +20,8 @@ __all__ = ["SimulatedBoard", "main"]
 
 #: Cycles that the device goes on by between two looks for a question.
 _CYCLES = 1 << 14
+#: Cycles of a store.
+_STORE_CYCLES = 1 << 10
 _RUNS = sum(1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "request_busy"))
 
 
@@ -62,6 +64,9 @@ class SimulatedBoard:
                         answer = answered(self.device, message, data)
                     if answer is None:
                         raise FrameError(f"do={message.get('do')!r}: is unknown")
+                    if message.get("do") == "store":
+                        # Time passes while a host writes, such as that of clearing valid bits.
+                        self.device.advance(_STORE_CYCLES)
                     channel.send(*answer)
                 except ValueError as error:
                     channel.send({"error": type(error).__name__, "message": str(error)})
