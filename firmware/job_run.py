@@ -44,20 +44,26 @@ def state_of(folder: Path) -> dict[str, Any]:
     ``state`` is ``new``, ``running``, ``interrupted``, ``failed`` or ``done``; ``done`` of ``total`` steps; ``text``.
     """
     try:
-        found = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         found = {"state": "new", "done": 0, "total": 0, "text": ""}
+    # A run writes its end before it gives the lock back: what is looked at later is later.
+    runs = _locked(folder / ".lock")
     if is_done(folder):
         return {**found, "state": "done"}
     if (folder / "failed.json").is_file():
         return {**found, "state": "failed"}
-    if found["state"] == "running":
-        try:
-            with locked(folder / ".lock", "a look", ""):
-                return {**found, "state": "interrupted"}
-        except AcceleratorError:
-            pass
-    return dict(found)
+    return {**found, "state": "interrupted"} if found["state"] == "running" and not runs else found
+
+
+def _locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with locked(path, "a look", ""):
+            return False
+    except AcceleratorError:
+        return True
 
 
 def design_of(found: dict[str, Any]) -> Design:

@@ -85,8 +85,6 @@ def write_job(preset: Preset, options: Options, folder: Path | str, *, progress:
 
     boards.reached(boards.find(preset.board), host="job", name="gradloom")
     tell = progress or _silent
-    if options.engine != "rtl":
-        raise ValueError(f"engine={options.engine}: must be rtl for a board")
     if any((Path(folder) / name).exists() for name in ("status.json", "result.json", "state.json")):
         raise JobError(f"job={folder}: holds a job that has run: name another folder")
     with staged(folder, verb="finetune --job") as stage:
@@ -95,6 +93,10 @@ def write_job(preset: Preset, options: Options, folder: Path | str, *, progress:
 
 
 def _recorded(preset: Preset, options: Options, folder: Path, tell: Progress) -> JobPlan:
+    if options.engine == "float":
+        raise ValueError("engine=float: must be left out for a board, whose machine has integers")
+    # What runs programs, and not a model of it; here the board.
+    options = dataclasses.replace(options, engine="rtl")
     with open(folder / "data.bin", "wb") as data:
         design = design_entry(preset.name, _configured(preset, options))
         recorder = JobRecorder(data, design["table"])
