@@ -16,7 +16,7 @@ from gradloom.json_file import read_json
 
 from .device import MEMORY_BYTES, SimulatedDevice, SimulationError, build_device
 
-__all__ = ["SimulatedBoard", "main"]
+__all__ = ["SimulatedBoard", "main", "serve"]
 
 #: Cycles that the device goes on by between two looks for a question.
 _CYCLES = 1 << 14
@@ -82,6 +82,12 @@ class SimulatedBoard:
             self.device.advance(_CYCLES)
 
 
+def serve(program: Path, path: Path, memory_bytes: int = MEMORY_BYTES) -> None:
+    """Serves a program of :func:`~.device.build_device` at a Unix socket, for ever."""
+    with SimulatedDevice(program, memory_bytes=memory_bytes) as device:
+        SimulatedBoard(device, path).serve()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serves the design of a folder that ``gradloom generate`` made."""
     parser = argparse.ArgumentParser(
@@ -93,22 +99,19 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         found = read_json(arguments.design / "report.json")
-        parameters = found["parameters"]
         program = build_device(
             sorted((arguments.design / "rtl").glob("*.v")),
             memory_bytes=arguments.memory_bytes,
             data_bits=found["machine"]["data_bits"],
-            address_bits=parameters["address_bits"],
+            address_bits=found["parameters"]["address_bits"],
         )
-        with SimulatedDevice(program, memory_bytes=arguments.memory_bytes) as device:
-            board = SimulatedBoard(device, arguments.socket)
-            print(f"serving {arguments.design} at {arguments.socket}", flush=True)
-            board.serve()
+        print(f"serving {arguments.design} at {arguments.socket}", flush=True)
+        serve(program, arguments.socket, arguments.memory_bytes)
     except (OSError, KeyError, ValueError, SimulationError) as error:
         print(f"gradloom: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130
+        pass
     return 0
 
 
