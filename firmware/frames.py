@@ -114,12 +114,12 @@ class Channel:
         raise FrameError(f"{(line or [''])[0][:100]!r} arrived in place of a frame")
 
 
-def field(message: dict[str, Any], name: str, kind: type, low: int | None = None, high: int | None = None) -> Any:
+def field(message: dict[str, Any], name: str, kind: type, low: float | None = None, high: float | None = None) -> Any:
     """A field of a message, of its type and within its bounds.
 
     Raises :class:`FrameError` where it is missing, of another type, or out of bounds.
     """
-    value = message.get(name)
+    value: Any = message.get(name)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise FrameError(f"{name}={value!r}: must be of type {kind.__name__}")
     if (low is not None and value < low) or (high is not None and value > high):

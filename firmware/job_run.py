@@ -341,10 +341,11 @@ class _Run:
             raise
 
     def say(self, text: str) -> None:
+        """Adds a line to the log."""
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
-        self.tell(line)
         with open(self.folder / "log", "a", encoding="utf-8") as log:
             log.write(line + "\n")
+        self.tell(line)
 
 
 class _Progress:

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import select
 import socket
 import sys
@@ -20,7 +21,7 @@ __all__ = ["SimulatedBoard", "main", "serve"]
 
 #: Cycles that the device goes on by between two looks for a question.
 _CYCLES = 1 << 14
-#: Cycles of a store.
+#: Cycles of a store at most; a beat of 16 bytes has one.
 _STORE_CYCLES = 1 << 10
 _RUNS = sum(1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "request_busy"))
 
@@ -66,7 +67,7 @@ class SimulatedBoard:
                         raise FrameError(f"do={message.get('do')!r}: is unknown")
                     if message.get("do") == "store":
                         # Time passes while a host writes, such as that of clearing valid bits.
-                        self.device.advance(_STORE_CYCLES)
+                        self.device.advance(min(len(data) // 16, _STORE_CYCLES))
                     channel.send(*answer)
                 except ValueError as error:
                     channel.send({"error": type(error).__name__, "message": str(error)})
@@ -84,7 +85,8 @@ class SimulatedBoard:
 
 def serve(program: Path, path: Path, memory_bytes: int = MEMORY_BYTES) -> None:
     """Serves a program of :func:`~.device.build_device` at a Unix socket, for ever."""
-    with SimulatedDevice(program, memory_bytes=memory_bytes) as device:
+    device = SimulatedDevice(program, memory_bytes=memory_bytes)
+    with contextlib.closing(device):
         SimulatedBoard(device, path).serve()
 
 

@@ -17,7 +17,12 @@ from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
 from gradloom.systems.board_job import design_entry
 
-_SERVE = "import sys, pathlib; from gradloom.sim.run.board import serve; serve(*map(pathlib.Path, sys.argv[1:3]), int(sys.argv[3]))"
+_SERVE = """
+import sys
+from pathlib import Path
+from gradloom.sim.run.board import serve
+serve(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+"""
 
 
 class Board:
@@ -31,9 +36,7 @@ class Board:
         self.home, self.socket = folder / "home", folder / "device"
         self.design = design_entry(name, config)
         self.program = build_device(
-            design(config),
-            data_bits=config.shell["data_bits"],
-            address_bits=config.address_bits,
+            design(config), data_bits=config.shell["data_bits"], address_bits=config.address_bits
         )
         for path, text in firmware_files(self.design).items():
             target = self.host / path
@@ -111,7 +114,8 @@ def make_board(tmp_path, monkeypatch):
             put("ssh", f'for last; do :; done; cd {home} && HOME={home} exec sh -c "$last"')
             put(
                 "sudo",
-                f'test "$1 $2 $3 $4" = "-n python3 -m gradloom_host.agent" || exit 9; shift 4; unset PYTHONPATH\n{before}\n'
+                'test "$1 $2 $3 $4" = "-n python3 -m gradloom_host.agent" || exit 9\n'
+                f"shift 4; unset PYTHONPATH\n{before}\n"
                 f'exec {python} -m gradloom_host.agent --at {shlex.quote(str(made.socket))} "$@"',
             )
             return made

@@ -267,8 +267,9 @@ def attach(
             agent.start(name)
         try:
             for status, lines in agent.follow(name):
-                for line in lines if say is not None else ():
-                    say(line)
+                if say is not None:
+                    for line in lines:
+                        say(line)
                 text = lines[-1].split(" ", 2)[-1] if lines else str(status["text"])
                 tell(int(status["done"]), int(status["total"]), text)
             for file in ("job.json", "result.json", "result.bin"):
