@@ -7,13 +7,15 @@ __all__ = ["Reach", "plain_fault"]
 
 
 def plain_fault(code: int | None, line: str) -> str:
-    """What an agent that has ended is said to have: its last line, or its exit code."""
+    """Message for an agent that has ended: its last line or exit code."""
     return line or ("the agent does not answer" if code is None else f"the agent has ended (exit code {code})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """A board, and the command that starts its agent with frames on standard input and output.
+    """A board, and the command that starts its agent.
+
+    The agent has its frames on standard input and output.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ class _Server:
         return self.lock
 
     def _release(self) -> None:
-        """Gives the device back; a program that nobody waits for any more is stopped."""
+        """Gives the device back, and stops what nobody waits for any more."""
         with contextlib.suppress(*FAULTS):
             if self.machine is not None and self.machine.busy:
                 self.machine.reset(timeout=5)
@@ -335,7 +335,7 @@ def _run(job: str, device: BoardDevice, jobs: Path, arguments: argparse.Namespac
 
 
 def _continue(device: BoardDevice, jobs: Path) -> int:
-    """Runs every job that was begun and has not ended; the number that failed."""
+    """Runs every job that was interrupted; returns how many failed."""
     failed = 0
     for folder in _jobs_in(jobs):
         if state_of(folder)["state"] != "interrupted":
@@ -349,7 +349,7 @@ def _continue(device: BoardDevice, jobs: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serves, or runs jobs; the exit code is 2 where that is refused or fails."""
+    """Serves, or runs jobs; the exit code is 2 where that fails."""
     parser = argparse.ArgumentParser(prog="gradloom-agent", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--bitfile", help="load NAME.bit (with NAME.hwh) through PYNQ; without it: UIO and u-dma-buf")
     parser.add_argument("--at", metavar="SOCKET", help="a device that another process serves: a simulation")

@@ -1,4 +1,4 @@
-"""The device of a board, and the lock by which one program at a time has it."""
+"""The device of a board, which one program at a time has."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class BoardDevice:
 
     @contextlib.contextmanager
     def held(self, holder: str, inherited: int | None = None) -> Iterator[int]:
-        """Keeps others away; gives the descriptor of the lock, which a child may inherit.
+        """Keeps others away while the block runs.
 
-        ``holder``: who has the device, in words, for :class:`InUseError` of others. ``inherited``: such a descriptor.
+        Gives the descriptor of the lock, which a child may inherit. ``holder``: who has the device, in words, for
+        :class:`InUseError` of others. ``inherited``: such a descriptor.
         """
         with locked(self.lock, holder, "the board is in use by", inherited) as number:
             yield number

@@ -114,14 +114,17 @@ class Channel:
         raise FrameError(f"{(line or [''])[0][:100]!r} arrived in place of a frame")
 
 
-def field(message: dict[str, Any], name: str, kind: type, low: float | None = None, high: float | None = None) -> Any:
+def field(
+    message: dict[str, Any], name: str, kind: type[Any], low: float | None = None, high: float | None = None
+) -> Any:
     """A field of a message, of its type and within its bounds.
 
     Raises :class:`FrameError` where it is missing, of another type, or out of bounds.
     """
-    value: Any = message.get(name)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    value = message.get(name)
+    if type(value) is not kind:
         raise FrameError(f"{name}={value!r}: must be of type {kind.__name__}")
-    if (low is not None and value < low) or (high is not None and value > high):
+    number: Any = value
+    if (low is not None and number < low) or (high is not None and number > high):
         raise FrameError(f"{name}={value}: must be from {low} to {high}")
     return value

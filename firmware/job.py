@@ -1,4 +1,4 @@
-"""Job folders: a program, its data and its results, for a board without a PC.
+"""Job folders: programs, data and results of a board without a PC.
 
 ``job.json`` has the :class:`JobPlan`, ``data.bin`` all bytes that go to memory. A run adds ``log``, ``status.json``,
 while it lasts ``state.json`` with ``state-N.bin`` and ``result.part``, and at the end ``result.bin`` and
@@ -149,7 +149,10 @@ class JobPlan:
 
     @classmethod
     def parse(cls, text: str | bytes) -> JobPlan:
-        """The plan that :meth:`text` wrote; :class:`JobError` names the field at fault."""
+        """The plan that :meth:`text` wrote.
+
+        :class:`JobError` names the field at fault.
+        """
         try:
             found = json.loads(text)
         except ValueError:
@@ -207,7 +210,7 @@ def read_plan(folder: Path) -> JobPlan:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Replaces a file; after a power cut it is the old one or the new one, whole."""
+    """Replaces a file; power cuts leave the old one or the new one."""
     made = path.with_name(path.name + ".new")
     try:
         with open(made, "wb") as file:

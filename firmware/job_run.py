@@ -75,9 +75,9 @@ def design_of(found: dict[str, Any]) -> Design:
 
 
 def open_machine(transport: Any, design: Design | None, window: int) -> Accelerator:
-    """The machine behind a transport, if it is the design that is asked for and has ``window`` bytes.
+    """The machine behind a transport, checked.
 
-    Both are looked at before anything is stored.
+    It must be the design that is asked for, with ``window`` bytes. Both are looked at before anything is stored.
     """
     if window > transport.window_size:
         raise AcceleratorError(
@@ -89,7 +89,10 @@ def open_machine(transport: Any, design: Design | None, window: int) -> Accelera
 
 @dataclass
 class _State:
-    """What of a run is on the disk: stages done, bytes of results, counters, and how often it was begun."""
+    """State of a run on the disk.
+
+    It has stages done, bytes of results, counters of stages, and how often the run was begun.
+    """
 
     stage: int
     result_bytes: int
@@ -246,7 +249,10 @@ class _Run:
             )
 
     def _stored(self) -> _State:
-        """The state on the disk; the first one where there is none, or a job cannot go on."""
+        """The state on the disk.
+
+        It is that of a new run where there is none, or where a job cannot go on.
+        """
         state = _State(0, 0, [], 1)
         try:
             found = json.loads((self.folder / "state.json").read_text(encoding="utf-8"))
@@ -263,7 +269,10 @@ class _Run:
         return state
 
     def _store(self, results: BinaryIO, stage: int) -> None:
-        """Stores results and state; the state before is there until the new one is."""
+        """Stores results and state.
+
+        The state before is there until the new one is.
+        """
         results.flush()
         os.fsync(results.fileno())
         if stage < len(self.plan.stages):

@@ -227,7 +227,10 @@ class Agent:
     # Services
 
     def open(self, design: dict[str, Any] | None, window: int = 0) -> AgentTransport:
-        """The device, if it has the design and ``window`` bytes; others are kept away until this ends."""
+        """The device, if it has the design and ``window`` bytes.
+
+        Others are kept away until this object is closed.
+        """
         return AgentTransport(
             self.connection, self.connection.ask({"do": "open", "design": design, "window": window})[0]
         )

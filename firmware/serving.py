@@ -21,9 +21,10 @@ def opened(transport: Transport) -> dict[str, Any]:
 
 
 def answered(transport: Transport, message: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes] | None:
-    """Does what a message asks of a transport: ``read``, ``write``, ``fetch``, ``store``, ``wait``.
+    """Does what a message asks of a transport.
 
-    Returns the answer; None where it asks for something else. :class:`FrameError` where a place is not of the device.
+    It asks to ``read``, ``write``, ``fetch``, ``store`` or ``wait``. Returns the answer; None where it asks for
+    something else. :class:`FrameError` where a place is not of the device.
     """
     do = message.get("do")
     if do == "read":

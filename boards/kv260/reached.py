@@ -9,9 +9,9 @@ __all__ = ["reached"]
 
 
 def reached(host: str, *, name: str) -> Reach:
-    """The agent that came with the design ``name``, as root: the registers are root's.
+    """The agent that came with the design ``name``.
 
-    Jobs are in the user's own ``gradloom-jobs``.
+    It runs as root, whose the registers are. Jobs are in the user's own ``gradloom-jobs``.
     """
     host = valid_host(host)
     command = f'cd {FOLDER}/{name}/firmware && exec sudo -n python3 -m gradloom_host.agent --jobs "$HOME/gradloom-jobs"'

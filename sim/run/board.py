@@ -1,4 +1,4 @@
-"""Serves simulated RTL on a Unix socket, as a board's device is there for its agent.
+"""Serves simulated RTL on a Unix socket, in place of a board.
 
 ``python -m gradloom.sim.run.board DESIGN SOCKET``; then ``python -m gradloom.firmware.agent --at SOCKET ...``.
 """
@@ -84,7 +84,10 @@ class SimulatedBoard:
 
 
 def serve(program: Path, path: Path, memory_bytes: int = MEMORY_BYTES) -> None:
-    """Serves a program of :func:`~.device.build_device` at a Unix socket, for ever."""
+    """Serves a simulated device at a Unix socket, for ever.
+
+    ``program``: of :func:`~.device.build_device`.
+    """
     device = SimulatedDevice(program, memory_bytes=memory_bytes)
     with contextlib.closing(device):
         SimulatedBoard(device, path).serve()

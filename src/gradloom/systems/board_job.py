@@ -1,4 +1,4 @@
-"""A fine-tune's programs as a job folder, and a job's results as those of a machine."""
+"""Programs of a fine-tune as a job, and results of one as a host's."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def _bytes(content: Any) -> bytes:
 
 
 class JobRecorder:
-    """A host that writes down what it is asked to do; see :class:`~.driver.BoardHost`.
+    """A :class:`~.driver.BoardHost` that writes down what it is asked.
 
     Nothing has run yet, so that memory reads as zeros and counters are zero: what a fine-tune makes of them is of no
     use. Its programs must not depend on them.
@@ -101,7 +101,10 @@ class JobRecorder:
         self._end_stage()
 
     def _settle(self, program: int | None = None) -> None:
-        """Writes the last store down; of a program, what differs from the one there."""
+        """Writes the last store down.
+
+        Of a program it is what differs from the one there.
+        """
         if self._pending is None:
             return
         (offset, content), self._pending = self._pending, None
@@ -199,7 +202,10 @@ class JobResults(JobRecorder):
         return Counters(**self._counters.pop(0))
 
     def finished(self) -> None:
-        """Refuses a job that was written for another request: its data, programs or places differ."""
+        """Refuses a job that was written for another request.
+
+        Its data, programs or places differ then.
+        """
         super().finished()
         made = self.plan(self._wanted.design, self._wanted.about)
         if made != self._wanted:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gradloom import __version__
-from gradloom.firmware.host import Counters
-from gradloom.firmware.job import Losses
 from gradloom.json_file import json_text
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
@@ -18,6 +16,8 @@ from gradloom.sim.run.designs import Design
 from gradloom.systems.metrics import units, verdict
 
 if TYPE_CHECKING:
+    from gradloom.firmware.host import Counters
+    from gradloom.firmware.job import Losses
     from gradloom.sim.run.machine import Machine
 
 __all__ = ["BoardHost", "Job", "Outcome", "Progress", "Task", "finetune", "prepared", "repeatable"]
@@ -27,9 +27,9 @@ Progress = Callable[[int, int, str], None]
 
 
 class BoardHost(Protocol):
-    """A :class:`~gradloom.sim.run.machine.Host` that is told more of a fine-tune's programs."""
+    """A :class:`~gradloom.sim.run.machine.Host` for fine-tunes."""
 
-    def describe(self, *, losses: Losses | None, state: Sequence[tuple[int, int]] | None) -> None:
+    def describe(self, *, losses: "Losses | None", state: Sequence[tuple[int, int]] | None) -> None:
         """See :meth:`Job.machine`."""
 
     def finished(self) -> None:
@@ -39,7 +39,7 @@ class BoardHost(Protocol):
 
     def fetch(self, offset: int, length: int, /) -> bytes: ...
 
-    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> Counters: ...
+    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Job:
         return self.preset.config
 
     def machine(
-        self, *, expected: int = 0, losses: Losses | None = None, state: Sequence[tuple[int, int]] | None = None
+        self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
     ) -> "Machine":
         """The machine of the engine ``rtl``: simulated, or the host's.
 

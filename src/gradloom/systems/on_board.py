@@ -77,9 +77,10 @@ def _silent(done: int, total: int, text: str) -> None:
 
 
 def write_job(preset: Preset, options: Options, folder: Path | str, *, progress: Progress | None = None) -> WrittenJob:
-    """Writes a fine-tune as a job folder, which ``gradloom_host.agent run`` runs on the board.
+    """Writes a fine-tune as a job folder.
 
-    :class:`ValueError` where the preset's board has no Linux, or the request is refused: nothing is written then.
+    ``python3 -m gradloom_host.agent run FOLDER`` runs it on the board. :class:`ValueError` where the preset's board has
+    no Linux, or the request is refused: nothing is written then.
     """
     from gradloom import boards
 
@@ -145,10 +146,10 @@ def _name(preset: str, plan: JobPlan) -> str:
 def collect_job(
     folder: Path | str, *, output: Path | str, preset: Preset | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Makes the results of a job that has run: adapter, ``metrics.json``, ``loss.png``.
+    """Makes the results of a job that has run.
 
-    The results are the board's, compared with the reference as those of simulated RTL are. Model and data must lie
-    where they lay when the job was written.
+    They are the adapter, ``metrics.json`` and ``loss.png``. The words are the board's, compared with the reference as
+    those of simulated RTL are. Model and data must lie where they lay when the job was written.
 
     Parameters
     ----------
@@ -190,12 +191,15 @@ def _request(plan: JobPlan, preset: Preset | None) -> tuple[Preset, Options]:
 
 
 def connected(reach: Reach) -> Agent:
-    """The agent of a board; :class:`~gradloom.firmware.remote.RemoteError` where there is none."""
+    """The agent of a board.
+
+    :class:`~gradloom.firmware.remote.RemoteError` where there is none.
+    """
     return Agent(reach.command, client=f"{getpass.getuser()}@{socket.gethostname()}", explain=reach.explain)
 
 
 def start_on(reach: Reach, preset: Preset, options: Options, *, progress: Progress | None = None) -> Started:
-    """Copies a fine-tune to a board and starts it there; it goes on when this ends.
+    """Copies a fine-tune to a board and starts it; it goes on after this.
 
     Design, memory and who has the board are looked at before anything is copied. A job of the same request that is
     there already is started again if it was interrupted.
@@ -233,9 +237,9 @@ def attach(
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
-    """Follows a job on a board to its end, brings the result back, and removes the job there.
+    """Follows a job on a board to its end, and brings the result back.
 
-    An interrupted job is started again. The result is made as :func:`collect_job` does.
+    The job is removed there then. An interrupted job is started again. The result is made as :func:`collect_job` does.
 
     Parameters
     ----------
@@ -298,6 +302,6 @@ def finetune_on(
 
 
 def selftest_on(reach: Reach) -> list[Result]:
-    """The self-test of the board's machine, from here: ``(name, ok, detail)`` of each check."""
+    """Self-test of a board's machine: ``(name, ok, detail)`` of each check."""
     with connected(reach) as agent, agent.open(None) as transport:
         return run_selftest(Accelerator(transport))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.job import Losses
 from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.models.network import Network
@@ -284,6 +283,7 @@ class IntegerImageTask(ImageTask):
         )
 
     def _in_rtl(self) -> Outcome:
+        from gradloom.firmware.job import Losses
         from gradloom.sim.run.device import MEMORY_BYTES
 
         from .simulated import run_plan
