@@ -17,6 +17,11 @@ from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
 from gradloom.systems.board_job import design_entry
 
+from ..tools import pythons
+
+#: The board's Python is that of Ubuntu 22.04, where there is one here.
+PYTHON = str(pythons.find("3.10") or sys.executable)
+
 _SERVE = """
 import sys
 from pathlib import Path
@@ -71,7 +76,7 @@ class Board:
 
     def command(self, *arguments: str) -> list[str]:
         """The agent on the board, in :attr:`host`."""
-        package = [sys.executable, "-m", "gradloom_host.agent"]
+        package = [PYTHON, "-m", "gradloom_host.agent"]
         return [*package, "--at", str(self.socket), "--jobs", str(self.jobs), *arguments]
 
     def agent(self, *arguments: str, **more):
@@ -110,7 +115,7 @@ def make_board(tmp_path, monkeypatch):
         def make(config, name, memory_bytes=MEMORY_BYTES, before=":"):
             made = Board(tmp_path, config, name, memory_bytes)
             stack.callback(made.power_off)
-            home, python = shlex.quote(str(made.home)), shlex.quote(sys.executable)
+            home, python = shlex.quote(str(made.home)), shlex.quote(PYTHON)
             put("ssh", f'for last; do :; done; cd {home} && HOME={home} exec sh -c "$last"')
             put(
                 "sudo",

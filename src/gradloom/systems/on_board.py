@@ -7,6 +7,7 @@ simulated RTL.
 import dataclasses
 import getpass
 import hashlib
+import inspect
 import socket
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from gradloom.firmware.selftest import Result, run_selftest
 from gradloom.options import Options
 from gradloom.output import check_folder, staged
 from gradloom.preset import Preset, find_preset
+from gradloom.sim.run.designs import Design
 
 from .board_job import JobRecorder, JobResults, design_entry
 from .driver import Progress, finetune, prepared
@@ -35,6 +37,7 @@ __all__ = [
     "collect_job",
     "connected",
     "finetune_on",
+    "infer_on",
     "selftest_on",
     "start_on",
     "write_job",
@@ -114,8 +117,6 @@ def _recorded(preset: Preset, options: Options, folder: Path, tell: Progress) ->
 
 
 def _configured(preset: Preset, options: Options) -> Any:
-    from gradloom.sim.run.designs import Design
-
     return Design(preset, options.design).preset.config
 
 
@@ -299,6 +300,48 @@ def finetune_on(
     check_folder(output, verb="finetune")
     started = start_on(reach, preset, options, progress=progress)
     return attach(reach, started.name, output=output, preset=preset, progress=progress, say=say)
+
+
+def infer_on(
+    reach: Reach,
+    preset: Preset,
+    *,
+    model: Path | str,
+    data: Path | str,
+    limit: int | None = None,
+    output: Path | str | None = None,
+    stream: bool = False,
+    design: Path | str | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Answers of a recurrent network by a board's machine, from here.
+
+    Options and result are those of :func:`gradloom.infer` with the engine ``rtl``: codes are compared with the
+    reference. :class:`ValueError` where the preset's machine answers nothing by itself.
+    """
+    function = preset.workload.function("infer")
+    if "host" not in inspect.signature(function).parameters:
+        raise ValueError(f"host={reach.name}: must be left out, {preset.name} answers by its reference alone")
+    config = Design(preset, design).preset.config
+    with connected(reach) as agent, agent.open(design_entry(preset.name, config)) as transport:
+        host = Accelerator(transport)
+        host.reset()
+        host.clear_cache()
+        result: dict[str, Any] = function(
+            preset,
+            data=Path(data),
+            model=Path(model),
+            adapter=None,
+            angle=None,
+            limit=limit,
+            engine="rtl",
+            design=None if design is None else Path(design),
+            output=None if output is None else Path(output),
+            stream=stream,
+            progress=progress,
+            host=host,
+        )
+    return result
 
 
 def selftest_on(reach: Reach) -> list[Result]:

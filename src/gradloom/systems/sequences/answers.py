@@ -13,7 +13,7 @@ from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import Host, Machine
 from gradloom.sim.time.forecast import forecast
 
 from .answer import CellRun, infer_sequences
@@ -36,10 +36,12 @@ def infer(
     output: Path | None,
     stream: bool,
     progress: Callable[[int, int, str], object] | None = None,
+    host: Host | None = None,
 ) -> dict[str, Any]:
     """See :func:`gradloom.infer`.
 
-    With ``rtl``, all convolutions in front but the last are computed by the reference.
+    With ``rtl``, all convolutions in front but the last are computed by the reference. ``host``: the way to a machine
+    that runs in place of simulated RTL.
     """
     check_request(f"with {preset.name}", needless={"angle": angle})
     chosen = Design(preset, design)
@@ -56,11 +58,12 @@ def infer(
     check_request(f"with {preset.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
     assert model is not None and data is not None
     assert isinstance(config, CellConfig)
-    if engine == "rtl":
+    if engine == "rtl" and host is None:
         chosen.check()
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
-        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=progress)
+        files = chosen.chosen() if host is None else ()
+        return run_cell(network, codes, config, files, every=every, stream=stream, progress=progress, host=host)
 
     return infer_sequences(
         Path(model),
@@ -83,6 +86,7 @@ def run_cell(
     stream: bool = False,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
+    host: Host | None = None,
 ) -> CellRun:
     """States and sums of a network in simulated RTL.
 
@@ -105,6 +109,8 @@ def run_cell(
     stream : bool
         There is one sequence, of which the machine gets a step at a time.
     timing, progress : see :meth:`~..run.machine.Machine.simulated`.
+    host : Host, optional
+        The way to a machine, in place of a simulated one.
     """
     expected = reference.run(network, codes)
     image = CellImage(network, config)
@@ -112,7 +118,11 @@ def run_cell(
     programs = _programs(image, image.windows(expected.source), each, stream)
     expected_cycles = sum(forecast(program).total for program in programs)
     ran, left = [], []
-    with Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles) as machine:
+    with (
+        Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
+        if host is None
+        else Machine(host)
+    ) as machine:
         for program in programs:
             ran.append(machine.run(program))
             # Nothing in the engine counts a clipped word.
