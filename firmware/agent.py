@@ -162,6 +162,10 @@ class _Server:
         needs, free = sum(self.sizes.values()) + _SPARE, shutil.disk_usage(self.jobs).free
         if free < needs:
             raise JobError(f"{self.jobs}: {free:,} bytes are free on the board, the job needs {needs:,}: make room")
+        for left in self.jobs.glob(f".{self.name}.*.new"):
+            # Of an agent that was killed; the device's lock, which its client had, is this client's now or free.
+            if not Path(f"/proc/{left.name.split('.')[-2]}").exists():
+                shutil.rmtree(left, ignore_errors=True)
         self.coming = self.jobs / f".{self.name}.{os.getpid()}.new"
         self.coming.mkdir()
         yield {}, b""

@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from . import registers
 from .board_device import BoardDevice, locked
 from .host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
 from .job import JobError, JobPlan, Stage, keep, read_plan
 from .machine import Design
+from .transport import Transport
 
 __all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "state_of"]
 
@@ -27,6 +29,9 @@ __all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "
 STATE_SECONDS = 5.0
 #: Seconds without a command that ends, after which a program is stopped.
 _PATIENCE = 600.0
+#: Seconds that stopping a program may take.
+_RESET_SECONDS = 10.0
+_RUNS = sum(1 << registers.FIELDS[f"STATUS.{name}"][0] for name in ("busy", "request_busy"))
 _PIECE = 1 << 20
 _SPARE = 1 << 20
 #: A write that finds no room: on the disk, in the user's share of it, in the largest file that is allowed.
@@ -74,7 +79,7 @@ def design_of(found: dict[str, Any]) -> Design:
         raise JobError("design: must have a name, a table and data_bits") from None
 
 
-def open_machine(transport: Any, design: Design | None, window: int) -> Accelerator:
+def open_machine(transport: Transport, design: Design | None, window: int) -> Accelerator:
     """The machine behind a transport, checked.
 
     It must be the design that is asked for, with ``window`` bytes. Both are looked at before anything is stored.
@@ -84,7 +89,23 @@ def open_machine(transport: Any, design: Design | None, window: int) -> Accelera
             f"the job needs {window:,} bytes of memory, the board has reserved {transport.window_size:,}: make the "
             "buffer larger (size of gradloom-buffer in the overlay, cma= on the kernel's command line)"
         )
+    _stop_left(transport)
     return Accelerator(transport, design=design)
+
+
+def _stop_left(transport: Transport) -> None:
+    """Stops what a process has left running that was killed.
+
+    Registers are locked meanwhile. Who calls has the device, so that nobody waits for the program.
+    """
+    status = transport.read32(registers.STATUS) if transport.read32(registers.ID) == registers.CONSTANTS["ID"] else 0
+    if not status & _RUNS:
+        return
+    transport.write32(registers.CONTROL, 1 << registers.FIELDS["CONTROL.reset"][0])
+    end = time.monotonic() + _RESET_SECONDS
+    while transport.read32(registers.STATUS) & _RUNS:
+        if time.monotonic() > end:
+            raise AcceleratorTimeout(f"a program that was left running did not stop within {_RESET_SECONDS:g} s")
 
 
 @dataclass

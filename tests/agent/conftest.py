@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shlex
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.firmware_files import firmware_files
+from gradloom.firmware.remote import Connection
+from gradloom.preset import find_preset
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
 from gradloom.systems.board_job import design_entry
@@ -126,3 +129,14 @@ def make_board(tmp_path, monkeypatch):
             return made
 
         yield make
+
+
+@pytest.fixture
+def machine_served(make_board):
+    """``machine_served(message, data)``: the answer of a simulated board's device."""
+    preset = find_preset("instantft-kv260")
+    board = make_board(preset.config, preset.name)
+    other = socket.socket(socket.AF_UNIX)
+    other.connect(str(board.socket))
+    with contextlib.closing(other):
+        yield Connection(other.fileno(), other.fileno(), timeout=30, close=lambda: None).ask

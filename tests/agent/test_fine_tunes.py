@@ -119,15 +119,18 @@ def test_a_lost_connection_does_not_end_a_job(board, direct, tmp_path):
     same(direct(LONG), tmp_path / "run")
 
 
-def test_a_job_that_is_killed_begins_again(board, direct, tmp_path):
+@pytest.mark.parametrize("power", ["stays", "goes"])
+def test_a_job_that_is_killed_begins_again(board, direct, tmp_path, power):
+    """Its program still runs in the machine where the power stays."""
     started = on_board.start_on(board.reach, PRESET, LONG)
     status = json.loads((board.jobs / started.name / "status.json").read_text())
     os.kill(status["process"], signal.SIGKILL)
     end = time.monotonic() + 20
     while jobs_on(board)[started.name]["state"] != "interrupted":
         assert time.monotonic() < end
-    board.power_off()
-    board.power_up()
+    if power == "goes":
+        board.power_off()
+        board.power_up()
     on_board.attach(board.reach, started.name, output=tmp_path / "run")
     same(direct(LONG), tmp_path / "run")
 

@@ -263,8 +263,20 @@ def attach(
     """
     tell = progress or _silent
     check_folder(output, verb="finetune")
-    with tempfile.TemporaryDirectory(prefix="gradloom.") as scratch, connected(reach) as agent:
+    with tempfile.TemporaryDirectory(prefix="gradloom.") as scratch:
         folder = Path(scratch)
+        _fetched(reach, name, folder, tell, say)
+        plan = JobPlan.parse((folder / "job.json").read_bytes())
+        metrics = _collected(folder, plan, output, preset, tell)
+    # The comparison may take long: the board is not kept waiting for its end.
+    with connected(reach) as agent:
+        agent.remove(name)
+    return metrics
+
+
+def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callable[[str], object] | None) -> None:
+    """Follows a job to its end, and copies its results to a folder."""
+    with connected(reach) as agent:
         jobs = agent.jobs()
         if name not in jobs:
             raise JobError(f"attach={name}: {reach.name} has no such job, it has {', '.join(jobs) or 'none'}")
@@ -279,12 +291,8 @@ def attach(
                 tell(int(status["done"]), int(status["total"]), text)
             for file in ("job.json", "result.json", "result.bin"):
                 agent.fetch(name, file, folder / file)
-            plan = JobPlan.parse((folder / "job.json").read_bytes())
-            metrics = _collected(folder, plan, output, preset, tell)
-            agent.remove(name)
         except ConnectionLost as error:
             raise ConnectionLost(f"{error}; job {name} goes on, attach to it again") from None
-    return metrics
 
 
 def finetune_on(
