@@ -28,7 +28,7 @@ from .machine import own_design
 from .serving import answered, opened
 from .transport import Transport
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "serve", "unit"]
 
 #: Seconds without a question after which a client is given up, and the board is free for others.
 IDLE_SECONDS = 600.0
@@ -352,6 +352,36 @@ def _continue(device: BoardDevice, jobs: Path) -> int:
     return failed
 
 
+def unit(device: BoardDevice, jobs: Path) -> str:
+    """A systemd unit that loads the design at boot and continues its jobs.
+
+    Its paths are those of this package, as ``gradloom flash`` has copied it.
+    """
+    package = Path(__file__).resolve().parent
+    load, own = package.parents[1] / "load.sh", own_design()
+    words = [sys.executable, "-m", f"{package.name}.agent", *device.options, "--jobs", str(jobs), "continue"]
+    before = f"ExecStartPre=/bin/sh {_quoted(str(load))} {own.name}\n" if own is not None and load.is_file() else ""
+    return f"""\
+[Unit]
+Description=Loads a gradloom design, and continues jobs that a power cut has interrupted
+After=local-fs.target dfx-mgr.service
+
+[Service]
+Type=oneshot
+WorkingDirectory={package.parent}
+{before}ExecStart={" ".join(map(_quoted, words))}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _quoted(word: str) -> str:
+    """A word of a command as systemd reads it."""
+    special = {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}
+    return '"' + "".join(special.get(letter, letter) for letter in word) + '"'
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serves, or runs jobs; the exit code is 2 where that fails."""
     parser = argparse.ArgumentParser(prog="gradloom-agent", description=(__doc__ or "").splitlines()[0])
@@ -367,6 +397,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--by", default="", help=argparse.SUPPRESS)
     verbs.add_parser("continue", help="run every job that was interrupted")
     verbs.add_parser("jobs", help="list jobs")
+    verbs.add_parser("unit", help="print a systemd unit that loads the design at boot and continues jobs")
     arguments = parser.parse_args(argv)
     try:
         device = find_device(bitfile=arguments.bitfile, at=arguments.at)
@@ -375,6 +406,8 @@ def main(argv: list[str] | None = None) -> int:
             _run(arguments.job, device, jobs, arguments)
         elif arguments.verb == "continue":
             return 2 if _continue(device, jobs) else 0
+        elif arguments.verb == "unit":
+            print(unit(device, jobs), end="")
         elif arguments.verb == "jobs":
             for folder in _jobs_in(jobs):
                 status = state_of(folder)

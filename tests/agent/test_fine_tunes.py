@@ -206,3 +206,14 @@ def test_boards_without_linux_are_refused(tmp_path):
     with pytest.raises(ValueError, match="engine=float: must be left out for a board"):
         on_board.write_job(PRESET, floating, tmp_path / "job")
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+def test_steps_of_a_diffusion_model_are_those_of_simulated_rtl(make_board, tmp_path):
+    """The shipped model on the preset's own machine."""
+    preset = find_preset("cdm-qta-kv260")
+    options = preset.workload.options(preset.name, {"batch": 1, "steps": 2, "generate": 0, "engine": "rtl"})
+    board = make_board(preset.config, preset.name)
+    on_board.finetune_on(board.reach, preset, options, output=tmp_path / "found")
+    finetune(preset, options, output=tmp_path / "wanted")
+    same(tmp_path / "wanted", tmp_path / "found")

@@ -1,8 +1,11 @@
 """A job of several programs goes on from its state after a power cut, and its results are the same."""
 
+import configparser
 import json
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -256,3 +259,27 @@ def test_losses_on_the_board_are_those_of_the_host(steps, direct):
     given = coded(rng.standard_normal((tiles.rows, tiles.features)), tiles.bits)
     (found,) = losses_of(steps.step).of(tiles.pack(given))
     assert found == pytest.approx(float(np.mean(np.square(given.values))), rel=1e-12)
+
+
+def test_the_unit_for_systemd_runs_what_was_interrupted(steps, board):
+    """Its command, with its working directory; systemd's own check where there is one."""
+    load = board.host.parent / "load.sh"
+    load.write_text("exit 0\n")
+    text = board.agent("unit").stdout
+    made = configparser.ConfigParser(interpolation=None, strict=True)
+    made.optionxform = str
+    made.read_string(text)
+    service = made["Service"]
+    assert shlex.split(service["ExecStartPre"]) == ["/bin/sh", str(load), "small"]
+    folder = board.jobs / "small"
+    steps.write(folder)
+    with begun(board, folder) as run:
+        assert any(": loss " in line for line in run.stdout)
+        run.kill()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(shlex.split(service["ExecStart"]), cwd=service["WorkingDirectory"], env=environment, check=True)
+    assert (folder / "result.json").exists()
+    if (verify := shutil.which("systemd-analyze")) is not None:
+        (board.folder / "gradloom.service").write_text(text)
+        said = subprocess.run([verify, "verify", board.folder / "gradloom.service"], capture_output=True, text=True)
+        assert "gradloom.service" not in said.stderr, said.stderr
