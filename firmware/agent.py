@@ -33,7 +33,7 @@ __all__ = ["main", "serve", "unit"]
 #: Seconds without a question after which a client is given up, and the board is free for others.
 IDLE_SECONDS = 600.0
 #: Seconds in which a job that is started must have found its machine.
-_START_SECONDS = 120.0
+_START_SECONDS = 50.0
 _SPARE = 1 << 20
 _RESULTS = ("result.bin", "result.json", "failed.json", "log", "job.json")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -14,7 +14,7 @@ from pathlib import Path
 from .host import AcceleratorError
 from .transport import Transport
 
-__all__ = ["BoardDevice", "InUseError", "find_device"]
+__all__ = ["BoardDevice", "InUseError", "find_device", "is_locked", "locked"]
 
 _LOCK = Path("/run/lock/gradloom.lock")
 #: Seconds in which another process that serves a device must answer.
@@ -73,6 +73,21 @@ def locked(path: Path, holder: str, refusal: str, inherited: int | None = None) 
         os.ftruncate(number, 0)
         os.pwrite(number, f"{holder}\n".encode(), 0)
         yield number
+    finally:
+        os.close(number)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has a file :func:`locked`."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
     finally:
         os.close(number)
 

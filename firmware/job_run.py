@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from . import registers
-from .board_device import BoardDevice, locked
+from .board_device import BoardDevice, is_locked, locked
 from .host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
 from .job import JobError, JobPlan, Stage, keep, read_plan
 from .machine import Design
@@ -53,22 +53,12 @@ def state_of(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         found = {"state": "new", "done": 0, "total": 0, "text": ""}
     # A run writes its end before it gives the lock back: what is looked at later is later.
-    runs = _locked(folder / ".lock")
+    runs = is_locked(folder / ".lock")
     if is_done(folder):
         return {**found, "state": "done"}
     if (folder / "failed.json").is_file():
         return {**found, "state": "failed"}
     return {**found, "state": "interrupted"} if found["state"] == "running" and not runs else found
-
-
-def _locked(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        with locked(path, "a look", ""):
-            return False
-    except AcceleratorError:
-        return True
 
 
 def design_of(found: dict[str, Any]) -> Design:
