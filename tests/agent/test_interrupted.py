@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.job import JobError, JobPlan
+from gradloom.firmware.remote import JobFailed
 from gradloom.rtl.formats.tile_codes import coded
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.machine import Machine
+from gradloom.systems import on_board
 from gradloom.systems.board_job import JobRecorder, JobResults, design_entry
 from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
@@ -183,6 +185,19 @@ def test_a_program_that_stops_tells_code_and_address(steps, board, tmp_path):
     assert (told["error"], told["name"]) == ("ProgramError", "PROGRAM_UNENDED")
     assert told["command"] == stage.program[1] // 2
     assert done.stderr.strip() == f"gradloom: {told['message']}" and "PROGRAM_UNENDED at command" in told["message"]
+    # The same from a computer.
+    with on_board.connected(board.reach) as agent:
+        agent.put(folder, "other")
+        agent.start("other")
+        with pytest.raises(JobFailed) as failed:
+            list(agent.follow("other"))
+    assert (failed.value.code, failed.value.name, failed.value.command, failed.value.address) == (
+        told["code"],
+        told["name"],
+        told["command"],
+        told["address"],
+    )
+    assert str(failed.value) == told["message"]
 
 
 def test_what_differs_of_a_program_is_written_and_nothing_else(steps, tmp_path):
