@@ -89,6 +89,7 @@ def serve(program: Path, path: Path, memory_bytes: int = MEMORY_BYTES) -> None:
     ``program``: of :func:`~.device.build_device`.
     """
     device = SimulatedDevice(program, memory_bytes=memory_bytes)
+    device.chunk = _CYCLES
     with contextlib.closing(device):
         SimulatedBoard(device, path).serve()
 

@@ -19,7 +19,7 @@ from gradloom.systems.driver import finetune
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
 #: Long enough to be met while it runs.
-LONG = dataclasses.replace(OPTIONS, epochs=30)
+LONG = dataclasses.replace(OPTIONS, epochs=150)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,9 @@ def test_a_lost_connection_does_not_end_a_job(board, direct, tmp_path):
 def test_a_job_that_is_killed_begins_again(board, direct, tmp_path, power):
     """Its program still runs in the machine where the power stays."""
     started = on_board.start_on(board.reach, PRESET, LONG)
-    status = json.loads((board.jobs / started.name / "status.json").read_text())
+    end = time.monotonic() + 60
+    while not (status := jobs_on(board)[started.name])["text"].endswith("commands"):
+        assert status["state"] == "running" and time.monotonic() < end
     os.kill(status["process"], signal.SIGKILL)
     end = time.monotonic() + 20
     while jobs_on(board)[started.name]["state"] != "interrupted":
