@@ -2,13 +2,27 @@
 
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
-from .registry import all_boards, build, check, checkup, find, flash, measure, measured, require_sensor, write_project
+from .reach import Reach
+from .registry import (
+    all_boards,
+    build,
+    check,
+    checkup,
+    find,
+    flash,
+    measure,
+    measured,
+    reached,
+    require_sensor,
+    write_project,
+)
 
 __all__ = [
     "Board",
     "FlowError",
     "MissingToolError",
     "NoProjectError",
+    "Reach",
     "all_boards",
     "build",
     "check",
@@ -17,6 +31,7 @@ __all__ = [
     "flash",
     "measure",
     "measured",
+    "reached",
     "require_sensor",
     "write_project",
 ]

@@ -13,6 +13,7 @@ from . import genesys2, kv260, ulx3s, zcu104
 from .area import area
 from .board import Board
 from .checkup import Check, Workplace
+from .reach import Reach
 
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
@@ -113,6 +114,18 @@ def measured(board: Board, *, host: str, name: str, request: bytes) -> dict[str,
     require_sensor(board, host)
     result: dict[str, Any] = _package(board.name).measured(host, name=name, request=request)
     return result
+
+
+def reached(board: Board, *, host: str, name: str) -> Reach:
+    """The agent of a board with Linux, by its user and host name.
+
+    ``name`` of the design that was flashed. :class:`ValueError` where the board has no Linux.
+    """
+    package = _package(board.name)
+    if not hasattr(package, "reached"):
+        raise ValueError(f"host={host}: must be left out, {board.name} has no Linux that an agent could run on")
+    found: Reach = package.reached(host, name=name)
+    return found
 
 
 def require_sensor(board: Board, host: str) -> None:

@@ -2,7 +2,10 @@
 
 import re
 
-__all__ = ["ssh", "valid_host"]
+__all__ = ["SILENCE", "ssh", "valid_host"]
+
+#: Options by which ssh ends after a minute without an answer of the other side.
+SILENCE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*")
 

@@ -330,14 +330,19 @@ class Accelerator:
     def _interrupts(self) -> int:
         return 0b111 if self.configuration.requests else 0b11
 
-    def wait(self, *, timeout: float | None = None) -> Counters:
-        """Waits for the end of a started program."""
-        self._wait(lambda: self.busy, "program", timeout)
+    def wait(self, *, timeout: float | None = None, watch: Callable[[], object] | None = None) -> Counters:
+        """Waits for the end of a started program.
+
+        ``watch`` is called now and then meanwhile.
+        """
+        self._wait(lambda: self.busy, "program", timeout, watch)
         self._acknowledge("done", "error")
         self.raise_error()
         return self.counters()
 
-    def _wait(self, busy: Callable[[], bool], what: str, timeout: float | None) -> None:
+    def _wait(
+        self, busy: Callable[[], bool], what: str, timeout: float | None, watch: Callable[[], object] | None = None
+    ) -> None:
         limit = self.timeout if timeout is None else timeout
         end = time.monotonic() + limit
         # An interrupt says that something happened; only STATUS says what, and that an interrupt was lost.
@@ -346,6 +351,8 @@ class Accelerator:
             if left <= 0:
                 raise AcceleratorTimeout(f"the {what} did not end within {limit:g} s; reset() stops it")
             self.transport.wait_interrupt(min(left, 1.0))
+            if watch is not None:
+                watch()
 
     # Requests
 

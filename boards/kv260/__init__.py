@@ -5,5 +5,6 @@ from .facts import KV260 as BOARD
 from .flash import build, flash
 from .measured import measured
 from .project import check, project_files
+from .reached import reached
 
-__all__ = ["BOARD", "build", "check", "checks", "flash", "measured", "project_files"]
+__all__ = ["BOARD", "build", "check", "checks", "flash", "measured", "project_files", "reached"]

@@ -7,10 +7,10 @@ from typing import Any
 from ..ssh import ssh, valid_host
 from .flash import FOLDER, silent
 
-__all__ = ["measured"]
+__all__ = ["REMEDIES", "measured"]
 
 #: What a line of the other side's means for the user, by words in it.
-_REMEDIES = {
+REMEDIES = {
     "No such file or directory": "run gradloom flash kv260 DIR first",
     "can't cd to": "run gradloom flash kv260 DIR first",
     "No module named": "its host software is older: run gradloom flash again",
@@ -36,7 +36,7 @@ def measured(host: str, *, name: str, request: bytes) -> dict[str, Any]:
         raise ValueError(silent(host))
     if done.returncode:
         line = said[-1].removeprefix("gradloom: ") if said else f"exit code {done.returncode}"
-        remedy = next((f"; {text}" for words, text in _REMEDIES.items() if words in line), "")
+        remedy = next((f"; {text}" for words, text in REMEDIES.items() if words in line), "")
         raise ValueError(f"host={host}: {line}{remedy}")
     try:
         result: dict[str, Any] = json.loads(done.stdout.decode("utf-8").strip().splitlines()[-1])

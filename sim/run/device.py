@@ -326,6 +326,8 @@ class SimulatedDevice(Harness, Transport):
     """
 
     window_base = _BASE
+    #: Cycles between two looks at the time while the interrupt is waited for.
+    chunk = _CHUNK
 
     def __init__(
         self,
@@ -377,7 +379,7 @@ class SimulatedDevice(Harness, Transport):
 
     def wait_interrupt(self, timeout: float | None = None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
-        while not self.advance(_CHUNK):
+        while not self.advance(self.chunk):
             if end is not None and time.monotonic() >= end:
                 return False
         return True

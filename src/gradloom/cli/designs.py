@@ -89,14 +89,27 @@ def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
 
 
 def selftest(
-    preset: str, *, design: Path | str | None = None, progress: Callable[[int, int, str], None] | None = None
+    preset: str,
+    *,
+    design: Path | str | None = None,
+    host: str | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Checks of simulated RTL that a user asks of a board first.
 
     Returns ``check``, ``ok`` and ``detail`` of each check.
 
-    ``design``: directory of an earlier ``generate``, whose Verilog is simulated; else the preset's own.
+    ``design``: directory of an earlier ``generate``, whose Verilog is simulated; else the preset's own. With ``host``
+    (``USER@BOARD``) the board itself is checked, over ssh, which has the design.
     """
+    if host is not None:
+        from gradloom.systems.asked import asked_for
+        from gradloom.systems.on_board import selftest_on
+
+        from .on_board import board_of
+
+        done = selftest_on(board_of(asked_for(preset, verb=None), host, design))
+        return [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in done]
     # Simulation is a room above: it is entered when it is used.
     from gradloom.sim.run.selftest import selftest as ask
 
@@ -236,14 +249,17 @@ def _selftest_verb(
     design: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Simulate the Verilog of an earlier gradloom generate.")
     ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="USER@BOARD", help="Check this board, over ssh, after gradloom flash.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check simulated RTL as a user checks a board first.
+    """Check simulated RTL as a user checks a board first, or a board.
 
     The checks are registers, window, errors, and a copy through it.
     """
     with progress_bar(as_json) as progress:
-        checks = selftest(preset, design=design, progress=progress)
+        checks = selftest(preset, design=design, host=host, progress=progress)
     table(checks, ("check", "ok", "detail"), as_json)
     if not all(each["ok"] for each in checks):
         raise typer.Exit(3)

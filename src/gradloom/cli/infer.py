@@ -4,12 +4,14 @@ import sys
 from collections import Counter
 from typing import Any
 
+from gradloom.options import given
 from gradloom.systems.asked import asked_for
-from gradloom.systems.request import answered
+from gradloom.systems.request import answered, options_of
 from gradloom.words import some
 
 from .app import app
 from .faces import face, more
+from .on_board import HOST, board_of
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say, table
 
 __all__: list[str] = []
@@ -23,8 +25,8 @@ __all__: list[str] = []
     "Example: gradloom infer smollm2-135m --port /dev/ttyUSB0 --prompt 'A loom weaves'\n\n"
     f"Example: gradloom infer digits-unet --prompt 'a plain * .' -o grid.png\n\n{more('infer')}",
 )
-@face("infer")
-def _infer_verb(model_name: str, *, board: str | None, as_json: bool, **options: Any) -> None:
+@face("infer", host=HOST)
+def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json: bool, **options: Any) -> None:
     """Label images or sequences, continue a text, or make pictures.
 
     An adapter of a fine-tune may take part.
@@ -32,7 +34,13 @@ def _infer_verb(model_name: str, *, board: str | None, as_json: bool, **options:
     """
     asked = asked_for(model_name, board=board, verb="infer")
     with progress_bar(as_json, asked.why) as progress:
-        result = answered("infer", asked, progress=progress, **options)
+        if host is None:
+            result = answered("infer", asked, progress=progress, **options)
+        else:
+            from gradloom.systems.on_board import infer_on
+
+            made = options_of("infer", asked, None, given(options))
+            result = infer_on(board_of(asked, host, options.get("design")), asked, made, progress=progress)
     if as_json:
         print_json(result)
     elif "text" in result:
@@ -72,10 +80,12 @@ def _say_answers(result: dict[str, Any], *, written: bool) -> None:
     if result.get("saturated"):
         say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
     if result.get("cycles"):
-        say(
-            f"{counted(result['cycles'], result['forecast'])}; {result['cycles_a_step']:.1f} a step of the cell; every "
-            "code equals the reference"
+        told = (
+            f"{result['cycles']:,} cycles"
+            if result["forecast"] is None
+            else counted(result["cycles"], result["forecast"])
         )
+        say(f"{told}; {result['cycles_a_step']:.1f} a step of the cell; every code equals the reference")
     if result.get("cycles_an_answer"):
         say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
 

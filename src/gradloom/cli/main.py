@@ -130,6 +130,11 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(error.exit_code)
         if traceback:
             raise
+        remote = sys.modules.get("gradloom.firmware.remote")
+        if remote is not None and isinstance(error, remote.AcceleratorError):
+            # A board that is not reached, is in use, or has stopped.
+            print(f"gradloom: {_message(error)}", file=sys.stderr)
+            sys.exit(2)
         print(
             f"gradloom: internal error: {type(error).__name__}: {_message(error)} (run again with --traceback)",
             file=sys.stderr,

@@ -6,12 +6,14 @@ from typing import Any
 
 import typer
 
+from gradloom.options import given
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import tuned
 from gradloom.words import some
 
 from .app import app
 from .faces import FOLDER, face, more
+from .on_board import TUNING, tuned_on
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say
 
 __all__: list[str] = []
@@ -21,21 +23,46 @@ __all__: list[str] = []
     "finetune",
     epilog="Example: gradloom finetune lenet5 --epochs 2 --limit 200 -o run\n\n"
     "Example: gradloom finetune mine.onnx --board kv260 --data mine.npz\n\n"
-    f"Example: gradloom finetune smollm2-135m --data mine.txt --steps 20 -o run\n\n{more('finetune')}",
+    "Example: gradloom finetune smollm2-135m --data chat.jsonl --epochs 2 --held-out 0.1 -o run\n\n"
+    f"Example: gradloom finetune lenet5 --host ubuntu@kria -o run\n\n{more('finetune')}",
 )
-@face("finetune", output=(FOLDER, Path("finetune")))
-def _finetune_verb(model_name: str, *, board: str | None, output: Path, as_json: bool, **options: Any) -> None:
+@face("finetune", output=(FOLDER, Path("finetune")), **TUNING)
+def _finetune_verb(
+    model_name: str,
+    *,
+    board: str | None,
+    output: Path,
+    host: str | None,
+    detach: bool,
+    attach: str | None,
+    job: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Fine-tune adapters on the generated hardware, or in float.
 
-    The hardware is simulated, or is its reference.
+    The hardware is simulated, or is its reference; with --host it is a board.
 
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
     asked = asked_for(model_name, board=board, method=options.get("method"))
     with progress_bar(as_json, asked.why) as progress:
-        metrics = tuned(asked, output=output, progress=progress, **options)
+        there = tuned_on(
+            asked,
+            given(options),
+            output=output,
+            host=host,
+            detach=detach,
+            attach=attach,
+            job=job,
+            progress=progress,
+            say=None if as_json else (lambda line: print(line, file=sys.stderr)),
+        )
+        metrics = tuned(asked, output=output, progress=progress, **options) if there is None else there
     if as_json:
         print_json(metrics)
+    elif "loss" not in metrics:
+        _say_job(metrics, model_name)
     else:
         _say_tuned(metrics, output)
     if metrics.get("diverged"):
@@ -48,6 +75,21 @@ def _finetune_verb(model_name: str, *, board: str | None, output: Path, as_json:
             file=sys.stderr,
         )
         raise typer.Exit(4)
+
+
+def _say_job(result: dict[str, Any], model: str) -> None:
+    """Prints how a job that was written or started goes on."""
+    if "folder" in result:
+        say(
+            f"{result['folder']}: job {result['name']}, {some(result['stages'], 'program')}, {result['bytes_there']:,} "
+            f"bytes of data, {result['memory_bytes']:,} bytes of the board's memory; on the board: python3 -m "
+            f"gradloom_host.agent run {Path(result['folder']).name}; then, here: the same command again"
+        )
+    else:
+        say(
+            f"{result['host']} runs job {result['name']}; gradloom finetune {model} --host {result['host']} --attach "
+            f"{result['name']} brings the result"
+        )
 
 
 def _say_tuned(metrics: dict[str, Any], output: Path) -> None:

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gradloom import __version__
 from gradloom.json_file import json_text
@@ -15,10 +15,31 @@ from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.systems.metrics import units, verdict
 
-__all__ = ["Job", "Outcome", "Progress", "Task", "finetune", "repeatable"]
+if TYPE_CHECKING:
+    from gradloom.firmware.host import Counters
+    from gradloom.firmware.job import Losses
+    from gradloom.sim.run.machine import Machine
+
+__all__ = ["BoardHost", "Job", "Outcome", "Progress", "Task", "finetune", "prepared", "repeatable"]
 
 #: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
 Progress = Callable[[int, int, str], None]
+
+
+class BoardHost(Protocol):
+    """A :class:`~gradloom.sim.run.machine.Host` for fine-tunes."""
+
+    def describe(self, *, losses: "Losses | None", state: Sequence[tuple[int, int]] | None) -> None:
+        """See :meth:`Job.machine`."""
+
+    def finished(self) -> None:
+        """Called after the last program, before anything is saved."""
+
+    def store(self, offset: int, content: Any, /) -> None: ...
+
+    def fetch(self, offset: int, length: int, /) -> bytes: ...
+
+    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +58,8 @@ class Job:
         Folder of the results.
     tell : callable
         Hears the progress.
+    host : BoardHost, optional
+        What runs programs in place of simulated RTL.
     """
 
     preset: Preset
@@ -44,6 +67,7 @@ class Job:
     design: Design
     output: Path
     tell: Progress
+    host: "BoardHost | None" = None
 
     _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
@@ -51,6 +75,28 @@ class Job:
     def config(self) -> Any:
         """Of the machine."""
         return self.preset.config
+
+    def machine(
+        self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
+    ) -> "Machine":
+        """The machine of the engine ``rtl``: simulated, or the host's.
+
+        Parameters
+        ----------
+        expected : int
+            Cycles, for the progress.
+        losses : Losses, optional
+            Where a board finds the losses of steps.
+        state : sequence, optional
+            Offset and length of what a program needs of those before it, beside what is written; None: more than that.
+        """
+        from gradloom.sim.run.machine import Machine
+
+        if self.host is not None:
+            self.host.describe(losses=losses, state=state)
+            return Machine(self.host)
+        files = self.design.files(lambda text: self.tell(0, 0, text))
+        return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
 
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.
@@ -162,8 +208,11 @@ def finetune(
     output: Path | str = "finetune",
     verb: str = "finetune",
     progress: Progress | None = None,
+    host: BoardHost | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes and writes the results to ``output``.
+
+    ``host``: runs programs in place of simulated RTL.
 
     They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
 
@@ -171,22 +220,34 @@ def finetune(
     a memory card in place of a run.
     """
     with claimed(output, verb=verb):
-        return _finetune(preset, options, Path(output), verb, progress or _silent)
+        return _finetune(preset, options, Path(output), verb, progress or _silent, host)
 
 
-def _finetune(preset: Preset, options: Any, output: Path, verb: str, tell: Progress) -> dict[str, Any]:
+def prepared(
+    preset: Preset, options: Any, output: Path, tell: Progress, host: BoardHost | None = None, *, verb: str = "finetune"
+) -> tuple[Task, Job]:
+    """A fine-tune that is checked and prepared, and its job."""
     options.check()
     design = Design(preset, options.design)
-    if options.engine == "rtl":
+    if options.engine == "rtl" and host is None:
         design.check()
-    job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell)
+    job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell, host=host)
     task: Task = preset.workload.function(verb)(job)
+    return task, job
+
+
+def _finetune(
+    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: BoardHost | None
+) -> dict[str, Any]:
+    task, job = prepared(preset, options, output, tell, host, verb=verb)
     packaged = task.package()
     if packaged is not None:
         return packaged
     job.tell(0, 0, "forecast")
     forecast = task.forecast()
     outcome = task.run(options.engine)
+    if host is not None:
+        host.finished()
     if options.engine == "rtl":
         outcome = task.compared(outcome)
     judged, after = task.judge(outcome)

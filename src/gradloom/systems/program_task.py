@@ -10,7 +10,6 @@ import numpy as np
 from gradloom.options import TuneOptions
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.driver import Job, Outcome
 
@@ -84,10 +83,7 @@ class ProgramTask:
         """See :class:`~.driver.Task`."""
         figures: dict[str, Any] = {"cycles": None, "cache": None, "health": None}
         if engine == "rtl":
-            files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
-            with Machine.simulated(
-                self.job.config, files, progress=self.job.tell, expected=self.expected.total
-            ) as machine:
+            with self.job.machine(expected=self.expected.total) as machine:
                 self.ran = machine.run(self.program)
                 results = {name: machine.words(place) for name, place in self.places.items()}
             figures = self.ran.counters.metrics()

@@ -13,7 +13,7 @@ from gradloom.workload import Workload
 
 from .asked import Asked, asked_for
 
-__all__ = ["answered", "by_option", "finetune", "keyworded", "keywords", "tuned"]
+__all__ = ["answered", "by_option", "finetune", "keyworded", "keywords", "options_of", "tuned"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -106,7 +106,7 @@ def answered(
     verb: str, asked: Asked, request: Options | None = None, *, progress: Progress | None = None, **options: Any
 ) -> dict[str, Any]:
     """What a kind of workload answers to a verb, of a preset that is found."""
-    made = _options(verb, asked, request, options)
+    made = options_of(verb, asked, request, options)
     made.check()
     result: dict[str, Any] = asked.preset.workload.function(verb)(asked, made, progress or _silent)
     return result
@@ -125,14 +125,14 @@ def tuned(
 
     The verb ``card`` writes a memory card.
     """
-    made = _options(verb, asked, request, options)
+    made = options_of(verb, asked, request, options)
     from .driver import finetune as run
 
     result: dict[str, Any] = run(asked.preset, made, output=output, verb=verb, progress=progress)
     return result
 
 
-def _options(verb: str, asked: Asked, request: Options | None, options: dict[str, Any]) -> Options:
+def options_of(verb: str, asked: Asked, request: Options | None, options: dict[str, Any]) -> Options:
     """The options of a request, with the model that is asked for."""
     known, name, workload = given(options), asked.preset.name, asked.preset.workload
     takes = workload.takes[verb]

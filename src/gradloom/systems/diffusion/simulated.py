@@ -5,9 +5,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gradloom.firmware.job import Losses
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.placed import Program
 from gradloom.rtl.formats.tile_codes import NARROW, TileCoded, coded
+from gradloom.rtl.formats.tile_records import BEAT
 from gradloom.sim.reference.tile_program import TileHealth
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import Ran
@@ -15,7 +17,7 @@ from gradloom.sim.run.machine import Ran
 from .program.layout import Tiles
 from .program.writer import DiffusionStep
 
-__all__ = ["Stepper", "check_size"]
+__all__ = ["Stepper", "check_size", "losses_of", "state_of"]
 
 Factors = Mapping[str, Adapter]
 
@@ -78,3 +80,29 @@ def check_size(step: DiffusionStep) -> None:
     """Refuses a step that needs more memory than there is."""
     if step.program.length > MEMORY_BYTES:
         raise ValueError(f"a step needs {step.program.length:,} bytes of memory, the simulation has {MEMORY_BYTES:,}")
+
+
+def losses_of(step: DiffusionStep) -> Losses:
+    """Where a step leaves its error, whose mean square is the loss."""
+    error = step.error
+    return Losses(
+        kind="tiles",
+        offset=error.offset,
+        count=error.count * error.high * error.wide,
+        scale=error.count * error.rows * error.features,
+        rows=error.record.rows,
+        row_bytes=BEAT * error.record.row_beats,
+        bits=error.bits,
+    )
+
+
+def state_of(step: DiffusionStep) -> list[tuple[int, int]]:
+    """Offset and length of what a step takes from the one before it.
+
+    They are the adapters' masters, moments and codes.
+    """
+    places = []
+    for each in step.adapted.values():
+        places += [(each.words.words, each.words.size), (each.words.moments, 2 * each.words.size)]
+        places.append((each.codes.offset, each.codes.size))
+    return places

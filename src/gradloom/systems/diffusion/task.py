@@ -26,7 +26,7 @@ from .noise import noisy, spread
 from .operations import Operation, adapted
 from .pictures import Judge, plot_grids
 from .program.writer import DiffusionStep, lower
-from .simulated import Stepper, check_size
+from .simulated import Stepper, check_size, losses_of, state_of
 from .unet import TARGETS, operations
 from .workload import DiffusionOptions, DiffusionWorkload
 
@@ -258,9 +258,9 @@ class DiffusionTask:
         adapters = rule.begun(self._adapters())
         if engine != "rtl":
             return self._learnt(_IntegerSteps(self.net, rule), adapters)
-        files = self.job.design.files(lambda text: self.job.tell(0, 0, text))
+        losses, state = losses_of(self.step), state_of(self.step)
         expected = self.steps * self.expected.total
-        with Machine.simulated(self.job.config, files, progress=self.job.tell, expected=expected) as machine:
+        with self.job.machine(expected=expected, losses=losses, state=state) as machine:
             steps = _DeviceSteps(self.step, machine, adapters)
             outcome = self._learnt(steps, adapters)
         self.ran: list[Ran] = steps.stepper.ran

@@ -29,6 +29,8 @@ from .workload import DIGITS, ImageOptions, ImageWorkload
 __all__ = ["check_shape", "held_by", "network_of", "prepare", "share", "shipped"]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
+#: Units of one in a sum of losses, Q.16.
+_LOSS_SCALE = 1 << 16
 #: Of the fine-tunes that this machine runs.
 Samples = Dataset | SequenceSet
 
@@ -281,9 +283,8 @@ class IntegerImageTask(ImageTask):
         )
 
     def _in_rtl(self) -> Outcome:
-        tell = self.job.tell
+        from gradloom.firmware.job import Losses
         from gradloom.sim.run.device import MEMORY_BYTES
-        from gradloom.sim.run.machine import Machine
 
         from .simulated import run_plan
 
@@ -292,8 +293,8 @@ class IntegerImageTask(ImageTask):
                 f"limit={self.settings.samples}: the fine-tune needs {self.plan.length:,} bytes of memory, the "
                 f"simulation has {MEMORY_BYTES:,}"
             )
-        files = self.job.design.files(lambda text: tell(0, 0, text))
-        with Machine.simulated(self.job.config, files, progress=tell, expected=self.expected.total) as machine:
+        losses = Losses("sums", self.plan.losses, sum(step.last for step in self.plan.steps), _LOSS_SCALE)
+        with self.job.machine(expected=self.expected.total, losses=losses) as machine:
             result = run_plan(self.plan, machine)
         return Outcome(losses=[], learnt=result, figures=result.metrics)
 

@@ -13,7 +13,7 @@ from gradloom.options import check_request
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
-from gradloom.sim.run.machine import Machine
+from gradloom.sim.run.machine import Host, Machine
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
@@ -26,11 +26,12 @@ from .requests import SequenceAnswers
 __all__ = ["infer", "run_cell", "sizes"]
 
 
-def infer(asked: Asked, options: SequenceAnswers, tell: Progress) -> dict[str, Any]:
+def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: Host | None = None) -> dict[str, Any]:
     """Answers of a recurrent network: :func:`~.answer.infer_sequences`.
 
     With ``rtl``, all convolutions in front but the last are computed by the reference, and the result has ``cycles``,
-    ``forecast``, ``cycles_a_step`` and ``setup_cycles`` too, and of a stream ``cycles_an_answer``, the most.
+    ``forecast``, ``cycles_a_step`` and ``setup_cycles`` too, and of a stream ``cycles_an_answer``, the most. ``host``:
+    the way to a machine that runs in place of simulated RTL.
     """
     preset = asked.preset
     chosen = Design(preset, options.design)
@@ -46,11 +47,12 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress) -> dict[str, A
     check_request(f"with {asked.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
     assert model is not None and data is not None
     assert isinstance(config, CellConfig)
-    if options.engine == "rtl":
+    if options.engine == "rtl" and host is None:
         chosen.check()
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
-        return run_cell(network, codes, config, chosen.chosen(), every=every, stream=stream, progress=tell)
+        files = chosen.chosen() if host is None else ()
+        return run_cell(network, codes, config, files, every=every, stream=stream, progress=tell, host=host)
 
     return infer_sequences(
         Path(model),
@@ -86,6 +88,7 @@ def run_cell(
     stream: bool = False,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
+    host: Host | None = None,
 ) -> CellRun:
     """States and sums of a network in simulated RTL.
 
@@ -108,6 +111,8 @@ def run_cell(
     stream : bool
         There is one sequence, of which the machine gets a step at a time.
     timing, progress : see :meth:`~..run.machine.Machine.simulated`.
+    host : Host, optional
+        The way to a machine, in place of a simulated one.
     """
     expected = reference.run(network, codes)
     image = CellImage(network, config)
@@ -115,7 +120,11 @@ def run_cell(
     programs = _programs(image, image.windows(expected.source), each, stream)
     expected_cycles = sum(forecast(program).total for program in programs)
     ran, left = [], []
-    with Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles) as machine:
+    with (
+        Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
+        if host is None
+        else Machine(host)
+    ) as machine:
         for program in programs:
             ran.append(machine.run(program))
             # Nothing in the engine counts a clipped word.

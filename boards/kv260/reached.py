@@ -1,0 +1,25 @@
+"""The agent of a KV260, over ssh."""
+
+from ..reach import Reach, plain_fault
+from ..ssh import SILENCE, valid_host
+from .flash import FOLDER, silent
+from .measured import REMEDIES
+
+__all__ = ["reached"]
+
+
+def reached(host: str, *, name: str) -> Reach:
+    """The agent that came with the design ``name``.
+
+    It runs as root, whose the registers are. Jobs are in the user's own ``gradloom-jobs``.
+    """
+    host = valid_host(host)
+    command = f'cd {FOLDER}/{name}/firmware && exec sudo -n python3 -m gradloom_host.agent --jobs "$HOME/gradloom-jobs"'
+
+    def explain(code: int | None, line: str) -> str:
+        if code == 255:
+            return silent(host)
+        remedy = next((f"; {text}" for words, text in REMEDIES.items() if words in line), "")
+        return f"host={host}: {plain_fault(code, line)}{remedy}"
+
+    return Reach(name=host, command=("ssh", "-T", "-o", "ConnectTimeout=10", *SILENCE, host, command), explain=explain)

@@ -1,0 +1,97 @@
+"""Verbs on a board that answers ssh: options, and what they do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradloom.options import check_request
+from gradloom.systems.asked import Asked
+from gradloom.systems.request import options_of
+
+if TYPE_CHECKING:
+    from gradloom.boards.reach import Reach
+    from gradloom.systems.driver import Progress
+
+__all__ = ["HOST", "TUNING", "board_of", "tuned_on"]
+
+#: Option of a verb that a board may run.
+HOST = (
+    Annotated[
+        str | None, typer.Option(metavar="USER@BOARD", help="Run on this board, over ssh, after gradloom flash.")
+    ],
+    None,
+)
+#: Options of a fine-tune on a board, beside its own.
+TUNING: dict[str, Any] = {
+    "host": HOST,
+    "detach": (
+        Annotated[bool, typer.Option("--detach", help="With --host: start it there, say its name, and end.")],
+        False,
+    ),
+    "attach": (
+        Annotated[str | None, typer.Option(metavar="JOB", help="With --host: follow a job that runs there.")],
+        None,
+    ),
+    "job": (
+        Annotated[
+            Path | None,
+            typer.Option(metavar="DIR", help="Write a job for the board's agent; or make the results of one that ran."),
+        ],
+        None,
+    ),
+}
+
+
+def board_of(asked: Asked, host: str, design: object = None) -> "Reach":
+    """The board of a preset, with the design that ``flash`` put there."""
+    from gradloom import boards
+    from gradloom.boards.kv260.flash import design_name
+
+    name = "gradloom" if design is None else design_name(Path(str(design)))
+    return boards.reached(boards.find(asked.preset.board), host=host, name=name)
+
+
+def tuned_on(
+    asked: Asked,
+    options: dict[str, Any],
+    *,
+    output: Path,
+    host: str | None,
+    detach: bool,
+    attach: str | None,
+    job: Path | None,
+    progress: "Progress | None",
+    say: Callable[[str], object] | None,
+) -> dict[str, Any] | None:
+    """What a fine-tune on a board gives, or None if it is none.
+
+    It is ``metrics.json``; or, of a job that was written or started, its description.
+    """
+    from dataclasses import asdict
+
+    if host is None:
+        check_request("without --host, the board", needless={"detach": detach, "attach": attach})
+    if host is None and job is None:
+        return None
+    from gradloom.systems import on_board
+
+    check_request("with --job, which a board runs by itself", needless={"host": host} if job else {})
+    if job is not None and (job / "result.json").is_file():
+        return on_board.collect_job(job, output=output, preset=asked.preset, progress=progress)
+    if attach is not None:
+        assert host is not None
+        check_request("with --attach, whose job is there", needless={"detach": detach, **options})
+        return on_board.attach(
+            board_of(asked, host), attach, output=output, preset=asked.preset, progress=progress, say=say
+        )
+    made = options_of("finetune", asked, None, options)
+    made.check()
+    if job is not None:
+        return asdict(on_board.write_job(asked.preset, made, job, progress=progress)) | {"folder": str(job)}
+    assert host is not None
+    reach = board_of(asked, host, options.get("design"))
+    if detach:
+        return asdict(on_board.start_on(reach, asked.preset, made, progress=progress))
+    return on_board.finetune_on(reach, asked.preset, made, output=output, progress=progress, say=say)

@@ -1,0 +1,1 @@
+"""The agent of a board, against simulated RTL in place of the board's devices."""
