@@ -68,7 +68,7 @@ def test_the_self_test_of_a_board(make_board, said):
         (("finetune", "lenet5", "--attach", "j"), "attach=j: must be left out without --host, the board"),
         (("finetune", "lenet5", *HOST, "--attach", "j", "--rank", "2"), "rank=2: must be left out with --attach"),
         (("finetune", "lenet5", *HOST, "--job", "j"), "host=ubuntu@kria: must be left out with --job"),
-        (("finetune", "lenet5", "--host", "-x"), "host=-x: "),
+        (("finetune", "lenet5", "--host", "-x"), "host must be like user@machine, not '-x'"),
         (("finetune", "lenet5", *HOST, "--engine", "float"), "engine=float: must be left out for a board"),
         (("finetune", "digits", *HOST), "ulx3s has no Linux that an agent could run on"),
         (("infer", "lenet5", *HOST), "host=ubuntu@kria: must be left out, instantft-kv260 answers by its reference"),
