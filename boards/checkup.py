@@ -14,7 +14,7 @@ from gradloom.json_file import read_json
 from .flow import FlowError
 from .jtag import Chip, require_chip
 from .monitor import open_port
-from .programs import PROGRAMS, ProgramError, find_program, version
+from .programs import PROGRAMS, BoardProgramError, find_program, version
 from .usb import usb_devices
 
 __all__ = ["Check", "Workplace", "cable", "chip", "packages", "programs", "speaks"]
@@ -64,7 +64,7 @@ def programs(names: Sequence[str]) -> Iterator[Check]:
             continue
         try:
             yield Check(check=name, state="ok", found=version(name, path) or "there")
-        except ProgramError as error:
+        except BoardProgramError as error:
             yield Check(check=name, state="fault", found=error.why, advice=error.hint or PROGRAMS[name].get)
 
 

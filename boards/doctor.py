@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib import metadata
 
-from .programs import PROGRAMS, ProgramError, answer, find_program
+from .programs import PROGRAMS, BoardProgramError, answer, find_program
 from .programs import version as known_version
 
 __all__ = ["Tool", "examine"]
@@ -123,7 +123,7 @@ def examine() -> list[Tool]:
     for name, ask, purpose, get in _TOOLS:
         try:
             version = ask()
-        except ProgramError as error:
+        except BoardProgramError as error:
             version, get = "unusable", str(error)
         found.append(Tool(tool=name, version=version, purpose=purpose, get=get))
     return found

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .programs import PROGRAMS, ProgramError, find_program, version
+from .programs import PROGRAMS, BoardProgramError, find_program, version
 
 
 class FlowError(ValueError):
@@ -80,7 +80,7 @@ def _trouble(programs: dict[str, str | None]) -> list[str]:
         if path is not None and tool in PROGRAMS:
             try:
                 version(tool, path)
-            except ProgramError as error:
+            except BoardProgramError as error:
                 lines.append(str(error))
     return lines
 

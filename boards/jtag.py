@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 from .flow import FlowError
-from .programs import ProgramError, answer, find_program
+from .programs import BoardProgramError, answer, find_program
 
 __all__ = ["Chip", "require_chip"]
 
@@ -44,7 +44,7 @@ def require_chip(chip: Chip) -> str:
         raise FlowError("openFPGALoader is not installed")
     try:
         done = answer(path, "-b", chip.board, "--detect")
-    except ProgramError as error:
+    except BoardProgramError as error:
         raise FlowError(str(error)) from None
     said = done.stdout + done.stderr
     codes = [int(code, 16) for code in _IDCODE.findall(said) + _UNKNOWN.findall(said)]

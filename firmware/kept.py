@@ -14,7 +14,7 @@ from typing import BinaryIO
 from .card import BLOCK
 from .soc import RECORD_BYTES
 
-__all__ = ["Copy", "KeptFile", "Reason", "Record", "encode", "newest", "read_copy"]
+__all__ = ["Copy", "KeptFile", "Reason", "KeptRecord", "encode", "newest", "read_copy"]
 
 _MAGIC = b"GLKP"
 _LAYOUT = 1
@@ -34,7 +34,7 @@ class Reason(IntEnum):
 
 
 @dataclass(frozen=True)
-class Record:
+class KeptRecord:
     """A run in the log.
 
     ``total`` is the loss as the machine leaves it: a sum to base 2, 16 bits behind the point.
@@ -63,7 +63,7 @@ class Copy:
     identity: int
     runs: int
     words: bytes
-    log: tuple[Record, ...] = ()
+    log: tuple[KeptRecord, ...] = ()
     reason: Reason = Reason.GOES_ON
 
 
@@ -115,7 +115,7 @@ def read_copy(file: BinaryIO, start: int, room: int) -> Copy | None:
         identity=identity,
         runs=runs,
         words=words,
-        log=tuple(Record(*each) for each in _RECORD.iter_unpack(log)),
+        log=tuple(KeptRecord(*each) for each in _RECORD.iter_unpack(log)),
         reason=Reason(reason),
     )
 

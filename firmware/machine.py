@@ -6,7 +6,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PROGRAM_FORMAT", "TABLE_FORMAT", "Design", "EngineRow", "Loop", "MachineTable", "own_design", "parse_table"]
+__all__ = [
+    "PROGRAM_FORMAT",
+    "TABLE_FORMAT",
+    "MachineDesign",
+    "EngineRow",
+    "MachineLoop",
+    "MachineTable",
+    "own_design",
+    "parse_table",
+]
 
 #: Formats that this host speaks.
 TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
@@ -29,7 +38,7 @@ class EngineRow:
 
 
 @dataclass(frozen=True)
-class Loop:
+class MachineLoop:
     """A memory that returns the words that it is given.
 
     A copy is ``beats`` beats from ``dest`` to ``source``, both with ``arg``.
@@ -55,7 +64,7 @@ class MachineTable:
     """
 
     parameters: dict[str, int]
-    loop: Loop | None
+    loop: MachineLoop | None
     engines: tuple[EngineRow, ...]
 
     @property
@@ -93,11 +102,11 @@ def parse_table(text: str) -> MachineTable:
         )
     except ValueError:
         raise ValueError(f"machine table {text!r} has a format that this host does not read") from None
-    return MachineTable(values, Loop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)
+    return MachineTable(values, MachineLoop(dest, source, arg, beats, bits, kept, group) if loop else None, rows)
 
 
 @dataclass(frozen=True)
-class Design:
+class MachineDesign:
     """Identity of a generated design."""
 
     name: str
@@ -129,7 +138,7 @@ class Design:
         return ", ".join(found) or "other engines or ports"
 
 
-def own_design() -> Design | None:
+def own_design() -> MachineDesign | None:
     """The design that this host was generated with.
 
     None in the project itself, whose host drives any design.
@@ -137,4 +146,4 @@ def own_design() -> Design | None:
     path = Path(__file__).with_name("design.json")
     if not path.is_file():
         return None
-    return Design(**json.loads(path.read_text(encoding="utf-8")))
+    return MachineDesign(**json.loads(path.read_text(encoding="utf-8")))

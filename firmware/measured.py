@@ -1,7 +1,7 @@
 """Measures the energy of a program that a board repeats.
 
-``python3 -m gradloom_host.measured`` on the board. Standard input has a line of JSON, :class:`Request`, then the bytes
-of its segments; standard output gets a line of JSON.
+``python3 -m gradloom_host.measured`` on the board. Standard input has a line of JSON, :class:`MeasureRequest`, then the
+bytes of its segments; standard output gets a line of JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from .energy import EnergyMeter
 from .host import Accelerator, AcceleratorError
-from .machine import Design
+from .machine import MachineDesign
 from .transport import Transport
 
 #: A run of milliseconds has a handful of samples, and the sensor's noise is some percent of the difference to idle.
@@ -24,7 +24,7 @@ IDLE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Request:
+class MeasureRequest:
     """A program in the window, and how often it runs.
 
     ``design``: name, table and data bits that the board must have. ``program``: offset of its ``commands``.
@@ -38,7 +38,7 @@ class Request:
     segments: list[list[int]]
 
 
-def measure(accelerator: Accelerator, request: Request, meter: EnergyMeter) -> dict[str, Any]:
+def measure(accelerator: Accelerator, request: MeasureRequest, meter: EnergyMeter) -> dict[str, Any]:
     """Runs a program that lies in the window, and measures.
 
     The first run is not measured. The forward cache is cleared before each, so that all do the same work.
@@ -77,10 +77,10 @@ def serve(source: BinaryIO, transport: Callable[[], Transport], meter: Callable[
 
     The sensor is looked for before the board's machine is touched, the machine before its window.
     """
-    request = Request(**json.loads(source.readline()))
+    request = MeasureRequest(**json.loads(source.readline()))
     found = meter()
     with transport() as board:
-        accelerator = Accelerator(board, design=Design(**request.design))
+        accelerator = Accelerator(board, design=MachineDesign(**request.design))
         for offset, length in request.segments:
             content = source.read(length)
             if len(content) != length:

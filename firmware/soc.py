@@ -19,11 +19,11 @@ __all__ = [
     "RECORD_BYTES",
     "STOPPED",
     "TUNER_RAM_BYTES",
-    "Job",
-    "Kept",
+    "SocJob",
+    "JobKept",
     "Limits",
-    "Program",
-    "Result",
+    "JobProgram",
+    "JobResult",
     "ResultKind",
     "Run",
     "parse_error",
@@ -62,7 +62,7 @@ class ResultKind(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class JobResult:
     """Words at ``offset`` of the window that are reported after a run.
 
     They are a number of ``fraction`` bits behind the point, a sum, or the result of the loss's command (four words).
@@ -88,7 +88,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Program:
+class JobProgram:
     """A program for the window, and the number of its runs.
 
     ``code`` is at ``offset`` of the window and runs ``runs`` times. ``checked``: the firmware looks at its sum first,
@@ -108,7 +108,7 @@ class Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class JobKept:
     """Words that are kept, and from which the job goes on.
 
     They have ``bytes`` bytes, a multiple of 64, at ``offset`` of the window. They are kept after every ``every`` runs,
@@ -159,7 +159,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SocJob:
     """Programs in the window.
 
     They run one after the other, or in the order of a table of steps.
@@ -185,11 +185,11 @@ class Job:
     """
 
     window_bytes: int
-    programs: tuple[Program, ...]
+    programs: tuple[JobProgram, ...]
     window_offset: int = HEADER_BYTES
     watchdog: int = 0
-    results: tuple[Result, ...] = ()
-    kept: Kept | None = None
+    results: tuple[JobResult, ...] = ()
+    kept: JobKept | None = None
     limits: Limits = Limits()
     table: int = 0
     answers: int = 0

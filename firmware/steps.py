@@ -23,11 +23,11 @@ __all__ = [
     "MAX_STEPS",
     "STATE_BYTES",
     "AdapterPlaces",
-    "Field",
+    "PatchField",
     "StepError",
     "StepTable",
     "Steps",
-    "Value",
+    "PatchValue",
     "initial_state",
 ]
 
@@ -51,7 +51,7 @@ class StepError(ValueError):
 
 
 @dataclass(frozen=True)
-class Field:
+class PatchField:
     """Bits of a word of a command.
 
     ``width`` bits from ``position`` on: ``constant`` plus the variables, each with its sign, at most two.
@@ -76,14 +76,14 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Value:
+class PatchValue:
     """A word that several commands have.
 
     The ``fields`` are bits of the ``word``, 0 to 7, of ``commands``; all other bits of it stay.
     """
 
     word: int
-    fields: tuple[Field, ...]
+    fields: tuple[PatchField, ...]
     commands: tuple[int, ...]
 
 
@@ -109,7 +109,7 @@ class StepTable:
     window of the adapters' state, which :func:`initial_state` makes.
     """
 
-    programs: tuple[tuple[Value, ...], ...]
+    programs: tuple[tuple[PatchValue, ...], ...]
     rows: tuple[tuple[int, ...], ...]
     adapters: tuple[AdapterPlaces, ...]
     state: int
@@ -288,18 +288,18 @@ def _chosen(reach: int, top: int, least: int) -> int:
     return max(low, min(_ACTIVATION - 1 - _HEADROOM - reach, top))
 
 
-def values_of(patches: Iterable[Any], variables: Mapping[str, int]) -> tuple[Value, ...]:
+def values_of(patches: Iterable[Any], variables: Mapping[str, int]) -> tuple[PatchValue, ...]:
     """Values from fields of commands.
 
     Each of ``patches`` has ``command``, ``word``, ``position``, ``width``, ``signed``, ``constant`` and ``terms`` by
     the name of a variable, whose index is in ``variables``.
     """
-    of_word: dict[tuple[int, int], list[Field]] = {}
+    of_word: dict[tuple[int, int], list[PatchField]] = {}
     for each in patches:
         terms = tuple((variables[name], sign) for name, sign in each.terms)
-        field = Field(each.position, each.width, each.signed, each.constant, terms)
+        field = PatchField(each.position, each.width, each.signed, each.constant, terms)
         of_word.setdefault((each.command, each.word), []).append(field)
-    commands: dict[tuple[int, tuple[Field, ...]], list[int]] = {}
+    commands: dict[tuple[int, tuple[PatchField, ...]], list[int]] = {}
     for (command, word), fields in of_word.items():
         commands.setdefault((word, tuple(fields)), []).append(command)
-    return tuple(Value(word, fields, tuple(found)) for (word, fields), found in commands.items())
+    return tuple(PatchValue(word, fields, tuple(found)) for (word, fields), found in commands.items())

@@ -124,7 +124,7 @@ def language(which: str, peft: bool) -> dict[str, Any]:
     from quality_text import Bench, Case
 
     from gradloom.systems.text.mathematics import Llama
-    from gradloom.systems.text.optimizers import AdamW
+    from gradloom.systems.text.optimizers import FloatAdamW
     from gradloom.systems.text.task import fine_tune
     from gradloom.systems.text.torch_llama import learnt_bytes, parameters
 
@@ -177,7 +177,7 @@ def language(which: str, peft: bool) -> dict[str, Any]:
         "libraries_bytes": libraries,
         "update_bytes": learnt_bytes(mine),
         "losses": losses[:COMPARED],
-        "ours": fine_tune(llama, windows, mine, AdamW(lr=RATE), COMPARED),
+        "ours": fine_tune(llama, windows, mine, FloatAdamW(lr=RATE), COMPARED),
         "held_out_before": before,
         "held_out_after": last,
         "held_out": "loss, nats a token",

@@ -20,7 +20,7 @@ from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import Quantized, build, fine_tune
 
 GRIDS, FIRST, LEARNT, JUDGED = ("none", "int8", "nf4", "q8_0"), 26, 24, 12
@@ -47,7 +47,7 @@ def main() -> None:
                 llama,
                 learnt[:LEARNT],
                 adapters,
-                AdamW(lr=1e-3),
+                FloatAdamW(lr=1e-3),
                 LEARNT,
                 tell,
                 seen=lambda each, grid=grid: rounded(each, grid),

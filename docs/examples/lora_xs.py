@@ -25,7 +25,7 @@ from gradloom.models.adapters.lora import Learnt, fresh_lora, save_lora
 from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
 
 RATES = {"lora": (3e-4, 1e-3, 3e-3), "lora-xs": (1e-3, 3e-3, 1e-2, 3e-2)}
@@ -55,7 +55,7 @@ def main() -> None:
             made: dict[str, Learnt] = dict(fresh_lora(model, rank=RANK, seed=seed))
             if method == "lora-xs":
                 made = {name: each.taking({"r": each.r.copy()}) for name, each in cores.items()}
-            fine_tune(llama, windows, made, AdamW(lr=rate), len(windows), tell)
+            fine_tune(llama, windows, made, FloatAdamW(lr=rate), len(windows), tell)
             return made
 
         rows = []

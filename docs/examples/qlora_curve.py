@@ -17,8 +17,8 @@ import numpy as np
 from gradloom.models.adapters.lora import load_lora, save_lora
 from gradloom.models.adapters.peft import key
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.program.descent import AdamW as MachineAdamW
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.program.descent import FloatAdamW as MachineAdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.program.packed import STORES
 from gradloom.systems.text.run.step import Frozen
 from gradloom.systems.text.run.trainer import Trainer
@@ -50,7 +50,7 @@ def main() -> None:
             for name, pair in gradients.items()
             for which, g in zip("AB", pair)
         }
-        losses = fine_tune(llama, [golden["tokens"]], adapters, AdamW(lr=golden["lr"]), steps)
+        losses = fine_tune(llama, [golden["tokens"]], adapters, FloatAdamW(lr=golden["lr"]), steps)
     else:
         frozen = Frozen(checkpoint.model, checkpoint.tensor, checkpoint.linear)
         trainer = Trainer(

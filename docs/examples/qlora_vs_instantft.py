@@ -22,7 +22,7 @@ from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.optimizers import AdamW as FloatAdamW
+from gradloom.systems.text.optimizers import FloatAdamW as FloatAdamW
 from gradloom.systems.text.program.step import Layout, lower
 from gradloom.systems.text.program.traffic import base_bytes
 from gradloom.systems.text.run.instant import InstantTrainer, instant_machine

@@ -21,7 +21,7 @@ from gradloom.models.onnx_import import load_pretrained
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.images.mathematics import (
-    Cache,
+    FloatCache,
     accuracy,
     adapter_logits,
     cached_value,
@@ -110,7 +110,7 @@ class Bench:
         data = default_split(0, degrees=90)
         images = np.concatenate([data.x_train, data.x_test])
         self.labels = np.concatenate([data.y_train, data.y_test])
-        self.exact = Cache.of(self.network, images, cache="none", dtype=np.float32)
+        self.exact = FloatCache.of(self.network, images, cache="none", dtype=np.float32)
         self.format, self.taps = "none", self.exact.taps
 
     def seen(self, case: Case) -> list[np.ndarray]:
@@ -132,7 +132,7 @@ class Bench:
         taps, (learnt, held) = self.seen(case), self.images(part, seed)
         start = initial_adapters(self.network.taps, self.network.classes, case.rank, seed)
         adapters = [tuple(each.astype(np.float32) for each in start[layer]) for layer in case.layers]
-        cache = Cache(taps=[tap[learnt] for tap in taps], logits=self.exact.logits[learnt])
+        cache = FloatCache(taps=[tap[learnt] for tap in taps], logits=self.exact.logits[learnt])
         found = {}
         for epochs in EPOCHS:
             _, after = train_adapters(

@@ -28,7 +28,7 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_l
 from gradloom.models.adapters.peft import write_peft
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
 
 #: Bits of an update.
@@ -68,7 +68,7 @@ def main() -> None:
             rows.append({"adapter": what, "bytes": size, "loss": float(np.mean(losses))})
 
         def trained(adapters: dict[str, Adapter], windows: list[list[int]]) -> Content:
-            fine_tune(llama, windows, adapters, AdamW(lr=1e-3), len(windows), tell)
+            fine_tune(llama, windows, adapters, FloatAdamW(lr=1e-3), len(windows), tell)
             save_lora(folder / "run", model, adapters)
             return read_content(folder / "run")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.firmware.measured import LEAST_REPEATS, Request
+from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest
 from gradloom.preset import Preset
 from gradloom.rtl.shell.table import machine_table
 from gradloom.systems.driver import Job, Progress
@@ -40,7 +40,7 @@ def board_request(
     config = chosen.preset.config
     table = machine_table(config.machine.engines, config.known, config.machine.loop(config))
     contents = [(offset, np.frombuffer(content, np.uint8).tobytes()) for offset, content in plan.segments]
-    request = Request(
+    request = MeasureRequest(
         design={"name": preset.name, "table": table, "data_bits": config.data_bits},
         program=plan.offset,
         commands=plan.commands,

@@ -18,13 +18,13 @@ from .counted import check_counters, check_forecast
 from .designs import design
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
-__all__ = ["Host", "Machine", "Ran"]
+__all__ = ["MachineHost", "Machine", "Ran"]
 
 #: Seconds that a simulated program may take.
 _TIMEOUT = 36000.0
 
 
-class Host(Protocol):
+class MachineHost(Protocol):
     """Access to a machine, over any transport.
 
     It is :class:`~gradloom.firmware.host.Accelerator`, or firmware in its place.
@@ -133,7 +133,7 @@ class Machine:
         The way to the machine: simulated, or any other.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MachineHost) -> None:
         self.host = host
         transport = host.transport if isinstance(host, Accelerator) else None
         #: The simulation, if it is one; its memory's latencies may be set between programs.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradloom.firmware.host import Counters, ProgramError
-from gradloom.firmware.soc import DONE, Job, Program, Result, Run, parse_error, parse_run
+from gradloom.firmware.soc import DONE, JobProgram, JobResult, Run, SocJob, parse_error, parse_run
 from gradloom.firmware.soc_image import IMAGE
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.soc import soc_sources
@@ -119,7 +119,7 @@ class SimulatedSoC(Talker):
         (length,) = self._answer()
         return self._bytes(length)
 
-    def run(self, job: Job, *, cycles: int = 1 << 24) -> list[str]:
+    def run(self, job: SocJob, *, cycles: int = 1 << 24) -> list[str]:
         """Hands over ``job``, and returns all lines up to its end.
 
         Its data is in memory. The last line is ``done`` or ``failed``.
@@ -163,7 +163,7 @@ class SoCHost:
 
     window_offset = 4096
 
-    def __init__(self, soc: SimulatedSoC, results: tuple[Result, ...] = ()) -> None:
+    def __init__(self, soc: SimulatedSoC, results: tuple[JobResult, ...] = ()) -> None:
         self.soc = soc
         self.results = results
         self.window_bytes = soc.memory_bytes - self.window_offset
@@ -184,10 +184,10 @@ class SoCHost:
 
         :class:`ProgramError` if it stops, as the UART reports. Counters that the UART does not report are 0.
         """
-        job = Job(
+        job = SocJob(
             window_bytes=self.window_bytes,
             results=self.results,
-            programs=(Program(self.fetch(offset, 32 * commands), offset),),
+            programs=(JobProgram(self.fetch(offset, 32 * commands), offset),),
         )
         self.lines = self.soc.run(job)
         error = parse_error(self.lines)

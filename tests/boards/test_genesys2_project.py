@@ -12,7 +12,7 @@ from amaranth_boards.genesys2 import Genesys2Platform
 from gradloom import boards
 from gradloom.boards.flow import FlowError, MissingToolError
 from gradloom.boards.genesys2.memory import PINS, mig_project
-from gradloom.firmware.soc import RAM_BYTES, Job, Program
+from gradloom.firmware.soc import RAM_BYTES, JobProgram, SocJob
 from gradloom.firmware.soc_image import IMAGE, IMAGES, read_image
 
 from .conftest import timing_report
@@ -339,7 +339,7 @@ def load(design, report, tcl, tmp_path):
 
 def test_files_reach_memory_and_the_first_word_of_the_header_is_last(load, tmp_path):
     program = bytes(range(32)) * 40
-    job = Job(window_bytes=8192, programs=(Program(program),))
+    job = SocJob(window_bytes=8192, programs=(JobProgram(program),))
     (tmp_path / "window").write_bytes(program + b"xyz")
     (tmp_path / "header").write_bytes(job.header())
     journal, error = load("4096", tmp_path / "window", "0", tmp_path / "header")

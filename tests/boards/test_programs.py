@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradloom.boards.flow import FlowCommand, FlowError, MissingToolError, run
-from gradloom.boards.programs import ProgramError, answer, find_program
+from gradloom.boards.programs import BoardProgramError, answer, find_program
 
 LIBRARIES = ("libusb-1.0.so.0", "libftdi1.so.2")
 needs_wheel = pytest.mark.skipif(
@@ -105,7 +105,7 @@ def test_a_missing_library_is_named_with_its_package(bare, package, tmp_path, ru
 def test_what_is_no_program_does_not_start(bare):
     (bare / "openFPGALoader").write_bytes(b"\x7fELFnone")
     (bare / "openFPGALoader").chmod(0o755)
-    with pytest.raises(ProgramError, match="openFPGALoader does not start: Exec format error"):
+    with pytest.raises(BoardProgramError, match="openFPGALoader does not start: Exec format error"):
         answer(str(bare / "openFPGALoader"), "--Version")
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 import gradloom
 from gradloom.firmware.card import KEPT, read_header
-from gradloom.firmware.kept import Copy, KeptFile, Reason, Record, encode, newest
+from gradloom.firmware.kept import Copy, KeptFile, KeptRecord, Reason, encode, newest
 from gradloom.models.adapters.lora import load_lora
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.card.job import board_job, write_card_image
@@ -72,7 +72,7 @@ def test_a_trained_adapter_comes_off_the_card(card, trained, tmp_path, run):
     path, made = card
     trainer, result = trained
     words = words_of(made, trainer, result)
-    log = tuple(Record(5 << 16, 8, n) for n in range(2))
+    log = tuple(KeptRecord(5 << 16, 8, n) for n in range(2))
     old = Copy(sequence=1, identity=0, runs=1, words=bytes(len(words)), log=log[:1])
     new = Copy(sequence=2, identity=0, runs=2, words=words, log=log, reason=Reason.RUNS)
     put(path, (new, old))
@@ -184,7 +184,7 @@ def test_a_failure_leaves_what_was_there(card, tmp_path, monkeypatch):
 def test_a_file_on_linux_is_replaced_whole(tmp_path, monkeypatch):
     kept = KeptFile(tmp_path / "learnt")
     assert kept.find(5) is None
-    first = Copy(sequence=1, identity=5, runs=4, words=b"abcd" * 200, log=(Record(1, 2, 3),))
+    first = Copy(sequence=1, identity=5, runs=4, words=b"abcd" * 200, log=(KeptRecord(1, 2, 3),))
     kept.write(first)
     assert kept.find(5) == first and kept.find(6) is None
     monkeypatch.setattr("gradloom.firmware.kept.os.fsync", lambda number: (_ for _ in ()).throw(OSError("full")))

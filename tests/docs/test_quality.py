@@ -15,7 +15,7 @@ from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import quantize_linear
 from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.run.instant import InstantTrainer
 from gradloom.systems.text.run.step import Frozen
 from gradloom.systems.text.task import fine_tune
@@ -80,7 +80,9 @@ def torchs_losses(rule, losses, count):
 def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
     torch = pytest.importorskip("torch")
     made = pytest.importorskip("gradloom.systems.text.torch_llama")
-    ours = fine_tune(Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), AdamW(lr=1e-2), 8)
+    ours = fine_tune(
+        Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), FloatAdamW(lr=1e-2), 8
+    )
     llama, text = made.TorchLlama(MODEL, tensors.__getitem__), torch.tensor([TOKENS])
     learnt, parts = made.parameters(adapters(method, first, tensors))
     entry = llama.entering(first, text) if first else None
@@ -101,7 +103,7 @@ def test_instantft_by_torch_is_our_float_engines(tensors, example):
         Frozen(MODEL, coded.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"])),
         fresh_instant(MODEL, rank=2),
         range(MODEL.layers),
-        AdamW(lr=1e-2),
+        FloatAdamW(lr=1e-2),
     )
     ours = [trainer.step(TOKENS).loss for _ in range(4)]
     llama, text = made.TorchLlama(MODEL, coded.__getitem__), torch.tensor([TOKENS])

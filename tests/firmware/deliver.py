@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 
 from gradloom.firmware.card import DELIVERY, KEPT, Section, write_card
-from gradloom.firmware.delivered import Area, Request
+from gradloom.firmware.delivered import Area, DeliveryRequest
 
 MEMORY, COUNT, AT = 1 << 20, 160, 4096
 
@@ -38,7 +38,7 @@ class Receiver:
         with self.card.open("rb") as file:
             self.words = Area.of(file).entry.capacity // 4
 
-    def ask(self, package=b"", *, number=1, request=Request.INSTALL):
+    def ask(self, package=b"", *, number=1, request=DeliveryRequest.INSTALL):
         """A request, as the verbs put it onto the card."""
         with self.card.open("r+b") as file:
             Area.of(file).ask(file, request, number, package)

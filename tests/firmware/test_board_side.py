@@ -19,7 +19,7 @@ from gradloom.boards.firmware_files import firmware_files
 from gradloom.firmware import barrier, registers
 from gradloom.firmware.barrier import memory_barrier
 from gradloom.firmware.energy import EnergyMeter, find_sensor, integrate
-from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT, Design
+from gradloom.firmware.machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineDesign
 from gradloom.firmware.pynq_transport import PynqTransport
 from gradloom.firmware.uio_transport import UioTransport
 
@@ -62,7 +62,7 @@ def test_uio_finds_registers_by_name_and_the_buffer(linux):
 def test_seconds_are_those_of_the_designs_own_clock(linux, monkeypatch):
     with UioTransport(**linux) as transport:
         assert transport.clock_hz is None
-    own = Design(name="mine", table="", data_bits=128, clock_mhz=150)
+    own = MachineDesign(name="mine", table="", data_bits=128, clock_mhz=150)
     monkeypatch.setattr("gradloom.firmware.uio_transport.own_design", lambda: own)
     with UioTransport(**linux) as transport:
         assert transport.clock_hz == 150e6

@@ -13,7 +13,7 @@ from gradloom.delivery.keys import Signer, write_keys
 from gradloom.delivery.manifest import WORDS
 from gradloom.delivery.package import key_list_package, signed_package
 from gradloom.delivery.words import GROUP, encode
-from gradloom.firmware.delivered import Request
+from gradloom.firmware.delivered import DeliveryRequest
 
 from ..workloads.power import compiled
 from .deliver import COUNT, MEMORY, Receiver, base_of, fresh_card
@@ -72,7 +72,7 @@ def test_versions_are_installed_and_rolled_back(board, make):
     board.ask(two, number=2)
     assert np.array_equal(board.start()[1], changed) and board.state().current.version == 4
     assert board.start(seed=2)[0] == [] and np.array_equal(board.start(seed=3)[1], changed)
-    board.ask(number=3, request=Request.ROLLBACK)
+    board.ask(number=3, request=DeliveryRequest.ROLLBACK)
     said, found, _ = board.start()
     assert said == ["rollback: version 3 is back"] and np.array_equal(found, words)
     # Version 4 was signed, and was taken back: it does not come again.
@@ -149,13 +149,13 @@ def test_a_list_of_keys_trusts_and_revokes(board, make, signers):
 
 
 def test_a_rollback_needs_an_older_version_that_may_come_back(board, make):
-    board.ask(number=1, request=Request.ROLLBACK)
+    board.ask(number=1, request=DeliveryRequest.ROLLBACK)
     assert board.start()[0] == ["rollback: error: there is no older adapter"]
     board.ask(make(SECOND, 3)[0], number=2)
     board.start()
     board.ask(make(THIRD, 4, least=4)[0], number=3)
     words = board.start()[1]
-    board.ask(number=4, request=Request.ROLLBACK)
+    board.ask(number=4, request=DeliveryRequest.ROLLBACK)
     said, found, _ = board.start()
     assert said == ["rollback: error: the older version is below the least that was signed"]
     assert np.array_equal(found, words)
@@ -181,7 +181,7 @@ def test_no_flipped_bit_is_accepted(board, make):
     assert board.start()[0][0].startswith("install: version 4")
 
 
-@pytest.mark.parametrize("request_kind", [Request.INSTALL, Request.ROLLBACK], ids=str)
+@pytest.mark.parametrize("request_kind", [DeliveryRequest.INSTALL, DeliveryRequest.ROLLBACK], ids=str)
 def test_power_cuts_leave_what_was_there_or_what_comes(board, make, request_kind):
     """At each boundary of a written block and inside; the next start ends what was begun."""
     _, old = make(SECOND, 3)
@@ -189,13 +189,13 @@ def test_power_cuts_leave_what_was_there_or_what_comes(board, make, request_kind
     board.start()
     package, new = make(THIRD, 4)
     board.ask(package, number=2)
-    if request_kind == Request.ROLLBACK:
+    if request_kind == DeliveryRequest.ROLLBACK:
         board.start()
         old, new = new, old
-        board.ask(number=3, request=Request.ROLLBACK)
+        board.ask(number=3, request=DeliveryRequest.ROLLBACK)
     fresh = board.card.read_bytes()
     _, found, (_, length, blocks) = board.start()
-    assert np.array_equal(found, new) and blocks >= (1 if request_kind == Request.ROLLBACK else 3)
+    assert np.array_equal(found, new) and blocks >= (1 if request_kind == DeliveryRequest.ROLLBACK else 3)
     ends = [round(n * length / blocks) for n in range(1, blocks + 1)]
     cuts = sorted({*ends, *random.Random(3).sample(range(1, length), 60 if DEEP else 4)} - {length})
     for seed, cut in enumerate(cuts):
@@ -204,7 +204,7 @@ def test_power_cuts_leave_what_was_there_or_what_comes(board, make, request_kind
         assert gone, cut
         # What a board has that nobody asks: the words of either version, whole.
         dark = board.card.read_bytes()
-        board.ask(number=board.state().request, request=Request.INSTALL)
+        board.ask(number=board.state().request, request=DeliveryRequest.INSTALL)
         found = board.start()[1]
         assert np.array_equal(found, old) or np.array_equal(found, new), cut
         board.card.write_bytes(dark)

@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.firmware import program, registers
 from gradloom.firmware.host import Accelerator, AcceleratorError, AcceleratorTimeout, ProgramError, QueueFull, Served
-from gradloom.firmware.machine import Design
+from gradloom.firmware.machine import MachineDesign
 from gradloom.firmware.selftest import CHECKS, run_selftest
 from gradloom.rtl.machines.images import HEAD
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, table_words
@@ -59,13 +59,13 @@ def test_another_design_is_refused_before_anything_is_written(make_machine, othe
     changes = dict(changes)
     if changes.get("table", "").endswith(","):
         changes["table"] = text.replace("rows=25,panels=4,", changes["table"])
-    ours = Design(name="mine", **({"table": text, "data_bits": 128} | changes))
+    ours = MachineDesign(name="mine", **({"table": text, "data_bits": 128} | changes))
     before = dict(machine.values)
     with pytest.raises(AcceleratorError, match=f"the board has another design than mine: {line}.*gradloom flash"):
         Accelerator(machine, design=ours)
     # Where the table is read from is all that a host may write.
     assert machine.values | {"TABLE_PLACE": 0} == before | {"TABLE_PLACE": 0}
-    assert Accelerator(machine, design=Design("mine", text, 128)).configuration.data_bits == 128
+    assert Accelerator(machine, design=MachineDesign("mine", text, 128)).configuration.data_bits == 128
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.float32, ">i4"])

@@ -10,8 +10,8 @@ import pytest
 from gradloom.firmware import measured
 from gradloom.firmware.energy import EnergyMeter, find_sensor
 from gradloom.firmware.host import AcceleratorError, ProgramError
-from gradloom.firmware.machine import Design
-from gradloom.firmware.measured import Request, serve
+from gradloom.firmware.machine import MachineDesign
+from gradloom.firmware.measured import MeasureRequest, serve
 from gradloom.firmware.program import end, load
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGE_MACHINE, IMAGES
@@ -66,7 +66,7 @@ def sensor(tmp_path):
 def asked(*, commands=None, **changes):
     """What the host writes to standard input."""
     code = b"".join([load(4096, 2, 0), end()]) if commands is None else commands
-    request = Request(
+    request = MeasureRequest(
         **{"design": DESIGN, "program": 0, "commands": len(code) // 32, "repeats": 100}
         | {"segments": [[0, len(code)], [4096, 32]]}
         | changes
@@ -137,4 +137,4 @@ def test_an_error_is_one_line_and_exit_code_2(monkeypatch, capsys):
 
 
 def test_the_design_is_that_of_a_preset():
-    assert Design(**DESIGN).differs_in_table(TABLE) == ""
+    assert MachineDesign(**DESIGN).differs_in_table(TABLE) == ""

@@ -16,8 +16,8 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
 from gradloom.systems.text.answer import greedy
-from gradloom.systems.text.mathematics import Cache, Llama, attention, cross_entropy, rms_norm, swiglu
-from gradloom.systems.text.optimizers import AdamW, Sgd
+from gradloom.systems.text.mathematics import KeyValueCache, Llama, attention, cross_entropy, rms_norm, swiglu
+from gradloom.systems.text.optimizers import FloatAdamW, Sgd
 from gradloom.systems.text.task import fine_tune
 
 ROOT = Path(__file__).parents[2]
@@ -142,7 +142,7 @@ def test_later_tokens_do_not_reach_earlier_ones(llama):
 
 
 def test_a_cache_of_keys_and_values_changes_nothing(llama, adapters):
-    whole, cache = llama.logits(TOKENS, adapters), Cache()
+    whole, cache = llama.logits(TOKENS, adapters), KeyValueCache()
     np.testing.assert_allclose(llama.expect(TOKENS[:4], cache, adapters), whole[3], rtol=1e-10)
     for at, token in enumerate(TOKENS[4:], 4):
         np.testing.assert_allclose(llama.expect([token], cache, adapters), whole[at], rtol=1e-10)
@@ -238,7 +238,7 @@ def test_adamw_is_torchs_formula():
     """Against the definition with the sums written out, in float64."""
     random = np.random.default_rng(1)
     w, gradients = random.normal(size=5), random.normal(size=(6, 5))
-    optimizer, held = AdamW(lr=0.01, weight_decay=0.1), {"w": w.copy()}
+    optimizer, held = FloatAdamW(lr=0.01, weight_decay=0.1), {"w": w.copy()}
     for t in range(1, 7):
         optimizer.step(held, {"w": gradients[t - 1]})
         m = sum(0.1 * 0.9 ** (t - i) * gradients[i - 1] for i in range(1, t + 1)) / (1 - 0.9**t)

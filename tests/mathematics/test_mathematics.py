@@ -11,7 +11,7 @@ from gradloom.models.network import Conv, Dense, Network
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.images.mathematics import (
     NF4_LEVELS,
-    Cache,
+    FloatCache,
     adapter_logits,
     cached_value,
     cross_entropy,
@@ -60,7 +60,7 @@ def test_cross_entropy_does_not_overflow():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_step_is_sgd_with_momentum(momentum):
     adapters, taps, base, labels = problem(n=5)
-    cache = Cache(taps=taps, logits=base)
+    cache = FloatCache(taps=taps, logits=base)
     losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4)
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [0.0] * len(weights)
@@ -167,13 +167,13 @@ def test_unknown_caches_are_refused():
 def test_bad_parameters_are_refused(more, message):
     adapters, taps, base, labels = problem()
     with pytest.raises(ValueError, match=message):
-        train_adapters(Cache(taps=taps, logits=base), labels, adapters, **more)
+        train_adapters(FloatCache(taps=taps, logits=base), labels, adapters, **more)
 
 
 def test_a_loss_that_is_not_finite_ends_it_with_the_adapters_before():
     adapters, taps, base, labels = problem()
     # Logits overflow float64 in the second step, adapters do not.
-    train = Cache(taps=[tap * 1e250 for tap in taps], logits=base)
+    train = FloatCache(taps=[tap * 1e250 for tap in taps], logits=base)
     losses, trained = train_adapters(train, labels, adapters, lr=1e-220, batch=len(labels), epochs=5)
     assert len(losses) == 1 and np.isfinite(losses).all()
     for pair, start in zip(trained, adapters):

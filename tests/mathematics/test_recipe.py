@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.program.descent import AdamW as MachineAdamW
+from gradloom.program.descent import FloatAdamW as MachineAdamW
 from gradloom.program.descent import at_rate, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.sim.reference.update import adamw, update
-from gradloom.systems.text.optimizers import AdamW, Sgd
+from gradloom.systems.text.optimizers import FloatAdamW, Sgd
 from gradloom.systems.text.recipe import CONSTANT, SCHEDULES, Schedule
 from gradloom.systems.text.workload import SCHEDULES as NAMES
 
@@ -56,7 +56,7 @@ def test_integers_follow_a_schedule_and_decay_as_floating_point_does(decay):
     w = random.normal(0, 0.5, (3, 40))
     words, m, v = np.rint(w * 2.0**28).astype(np.int64), np.zeros(w.shape, np.int64), np.zeros(w.shape, np.int64)
     first, second, rule = np.zeros_like(w), np.zeros_like(w), MachineAdamW(lr=lr, weight_decay=decay)
-    ours, held = AdamW(lr=lr, weight_decay=decay), {"w": w.copy()}
+    ours, held = FloatAdamW(lr=lr, weight_decay=decay), {"w": w.copy()}
     for number in range(1, 11):
         g = np.rint(random.normal(0, 0.01, w.shape) * 2.0**24)
         factor = schedule.factor(number)

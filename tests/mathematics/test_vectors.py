@@ -8,8 +8,8 @@ import pytest
 
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.adapters.vectors import Vector, load_vectors
-from gradloom.systems.text.mathematics import Cache, Llama
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.mathematics import KeyValueCache, Llama
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import fine_tune
 
 from ..models.conftest import TINY
@@ -33,7 +33,7 @@ def test_losses_and_learnt_values_are_pefts(tensors, name):
     llama, tokens = Llama(TINY, tensors.__getitem__), CURVE["tokens"]
     start, end = (load_vectors(GOLDEN / name / each, TINY, METHODS[name]) for each in ("init", "learnt"))
     vectors = {module: Vector(each.values.copy()) for module, each in start.items()}
-    losses = fine_tune(llama, [tokens], vectors, AdamW(lr=CURVE["lr"]), len(CURVE["loss"][name]))
+    losses = fine_tune(llama, [tokens], vectors, FloatAdamW(lr=CURVE["lr"]), len(CURVE["loss"][name]))
     np.testing.assert_allclose(losses, CURVE["loss"][name], rtol=2e-6)
     for module, each in end.items():
         np.testing.assert_allclose(vectors[module].values, each.values, atol=2e-5)
@@ -66,7 +66,7 @@ def test_gradients_are_differences_of_the_loss(tensors, name):
 def test_a_cache_of_keys_and_values_changes_nothing(tensors, name):
     llama = Llama(TINY, tensors.__getitem__, dtype=np.float64)
     vectors, tokens = load_vectors(GOLDEN / name / "init", TINY, METHODS[name]), CURVE["tokens"]
-    whole, cache = llama.logits(tokens, vectors), Cache()
+    whole, cache = llama.logits(tokens, vectors), KeyValueCache()
     np.testing.assert_allclose(llama.expect(tokens[:9], cache, vectors), whole[8], rtol=1e-10)
     np.testing.assert_allclose(llama.expect(tokens[9:10], cache, vectors), whole[9], rtol=1e-10)
     assert np.abs(whole - llama.logits(tokens)).max() > 1e-3

@@ -11,7 +11,7 @@ from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.images.baselines import BaselineTrainer
 from gradloom.systems.images.integers import fill_cache
-from gradloom.systems.images.mathematics import Cache, layer_forward, windows
+from gradloom.systems.images.mathematics import FloatCache, layer_forward, windows
 from gradloom.systems.images.program.lowering import lower
 
 from .test_onnx_import import FIXTURES, runtime
@@ -59,7 +59,7 @@ def test_float_engines_begin_with_the_same_activations(name):
     images = images_for(network)
     expected = runtime(FIXTURES / name, (images / 255).astype(np.float32))
     for logits in (
-        Cache.of(network, images, cache="none").logits,
+        FloatCache.of(network, images, cache="none").logits,
         BaselineTrainer(network, "full").forward(network.pixel_map.activations(images)),
     ):
         np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())

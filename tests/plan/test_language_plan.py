@@ -8,7 +8,7 @@ import pytest
 from gradloom import boards
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.text.budget import TARGETS, Request, memory, multipliers, parse_targets, plan
+from gradloom.systems.text.budget import TARGETS, BudgetRequest, memory, multipliers, parse_targets, plan
 from gradloom.systems.text.fit import machine_misfits, planned
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
@@ -57,7 +57,7 @@ def test_a_plan_counts_what_a_pack_holds(tmp_path, bits, head):
             return np.random.default_rng(0).normal(size=self.model.tensors[name]).astype(np.float32)
 
     manifest = write_pack(Made(), tmp_path, bits=bits, head=head)
-    held = memory(Request(model=Made.model, bits=bits, head=head))
+    held = memory(BudgetRequest(model=Made.model, bits=bits, head=head))
     sizes = {entry["name"]: entry["bytes"] for entry in manifest["linears"] + manifest["tensors"]}
     assert held["codes"] + held["scales"] == manifest["frozen_bytes"]
     linears = sum(size for name, size in sizes.items() if name.endswith("_proj"))
@@ -70,19 +70,19 @@ def test_a_plan_counts_what_a_pack_holds(tmp_path, bits, head):
 
 
 def test_a_token_reads_the_weights_once_at_the_ports_rate():
-    said = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2)
+    said = plan(BudgetRequest(model=TINYLLAMA, head="nf"), GENESYS2)
     streams = said["token"]["parts"]["linears"]["bytes"] + said["token"]["parts"]["head"]["bytes"]
     assert streams == pytest.approx(533.6e6, rel=1e-3)
     assert said["bandwidth"] == 6.4e9 and said["token"]["limit"].startswith("AXI port, 256 bits at 200 MHz")
     assert said["token"]["seconds"] == pytest.approx(said["token"]["bytes"] / 6.4e9)
-    half = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=128)
+    half = plan(BudgetRequest(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=128)
     assert half["token"]["seconds"] == pytest.approx(2 * said["token"]["seconds"])
-    wide = plan(Request(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=512)
+    wide = plan(BudgetRequest(model=TINYLLAMA, head="nf"), GENESYS2, port_bits=512)
     assert wide["bandwidth"] == 7.2e9 and wide["token"]["limit"] == "memory of genesys2, 7.2 GB/s peak"
 
 
 def test_a_block_of_smollm2_takes_the_cycles_of_its_products():
-    said = plan(Request(model=SMOLLM2), GENESYS2)
+    said = plan(BudgetRequest(model=SMOLLM2), GENESYS2)
     assert multipliers(GENESYS2) == said["multipliers"] == 512
     assert said["step"]["parts"]["linears forward"]["macs"] / 512 / 30 == 442_368
     assert said["step"]["limit"].startswith("array of 512 multipliers")
@@ -90,7 +90,7 @@ def test_a_block_of_smollm2_takes_the_cycles_of_its_products():
 
 def test_nothing_is_multiplied_upstream_of_the_first_adapter():
     part = {
-        names: plan(Request(model=SMOLLM2, targets=names), GENESYS2)["step"]["parts"]
+        names: plan(BudgetRequest(model=SMOLLM2, targets=names), GENESYS2)["step"]["parts"]
         for names in (("q_proj",), ("o_proj",), ("down_proj",))
     }
     layer = 64 * SMOLLM2.linear_parameters // 30
@@ -106,14 +106,14 @@ def test_nothing_is_multiplied_upstream_of_the_first_adapter():
 
 
 def test_a_long_text_reads_the_weights_in_lots():
-    parts = [plan(Request(model=TINYLLAMA, seq=seq), GENESYS2)["step"]["parts"] for seq in (16, 64, 256)]
+    parts = [plan(BudgetRequest(model=TINYLLAMA, seq=seq), GENESYS2)["step"]["parts"] for seq in (16, 64, 256)]
     once = parts[0]["linears forward"]["bytes"]
     assert once == 499_822_400
     assert once < parts[1]["linears forward"]["bytes"] < parts[2]["linears forward"]["bytes"]
 
 
 def test_the_optimiser_counts():
-    sgd, adamw = (plan(Request(model=SMOLLM2, optimizer=name), GENESYS2) for name in ("sgd", "adamw"))
+    sgd, adamw = (plan(BudgetRequest(model=SMOLLM2, optimizer=name), GENESYS2) for name in ("sgd", "adamw"))
     assert sgd["memory"]["optimizer"] == 0
     assert adamw["memory"]["optimizer"] == 8 * adamw["adapter_parameters"]
     assert sgd["step"]["bytes"] < adamw["step"]["bytes"]
@@ -123,14 +123,14 @@ def test_the_optimiser_counts():
 @pytest.mark.parametrize("store, bits", [("int8", 8.25), ("nf4", 4.25)])
 def test_what_is_stored_as_codes_and_the_words_that_a_step_makes_of_them(store, bits):
     """A record of 32 bytes for 16 blocks; q and v of a layer share a place for moments."""
-    held, words = (memory(Request(model=SMOLLM2, store=each)) for each in (store, "words"))
+    held, words = (memory(BudgetRequest(model=SMOLLM2, store=each)) for each in (store, "words"))
     parameters = 460_800
     assert 8 * held["optimizer"] / (2 * parameters) == pytest.approx(bits, rel=0.01)
     assert 8 * held["adapters"] / (2 * parameters) == pytest.approx(bits, rel=0.02)
     assert held["working"] == 4 * parameters + 8 * 8 * (576 + 576) and words["working"] == 0
     assert sum(held.values()) < sum(words.values())
     with pytest.raises(ValueError, match="store=half: must be one of words, int8, nf4"):
-        Request(model=SMOLLM2, store="half")
+        BudgetRequest(model=SMOLLM2, store="half")
 
 
 def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
@@ -149,7 +149,7 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
     assert code == 2 and said_so == err and not said["fits"] and said["preset"] == "edge-qlora-genesys2"
     assert [each["field"] for each in said["misfits"]] == ["seq", "rank", "memory"]
     change = said["nearest"]["change"]
-    near = Request(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512, "rank": 10} | change)
+    near = BudgetRequest(model=TINYLLAMA, **{"targets": TARGETS["all"], "seq": 512, "rank": 10} | change)
     assert sum(memory(near).values()) == said["nearest"]["total_bytes"] <= GENESYS2.memory_bytes
     assert planned(near, GENESYS2, LanguageConfig())["fits"]
 
@@ -226,20 +226,22 @@ def test_a_model_that_is_too_large_has_nothing_near():
         norm_eps=1e-5,
         tied=False,
     )
-    said = planned(Request(model=large), GENESYS2, None)
+    said = planned(BudgetRequest(model=large), GENESYS2, None)
     assert not said["fits"] and said["nearest"] is None
     assert [(each["field"], each["give"]) for each in said["misfits"]] == [("memory", {})]
 
 
 def test_figures_of_a_plan():
-    said = plan(Request(model=TINYLLAMA), GENESYS2)
+    said = plan(BudgetRequest(model=TINYLLAMA), GENESYS2)
     assert (said["frozen_bytes"], said["learning_bytes"], said["total_bytes"]) == (
         499_818_088,
         145_687_616,
         908_022_656,
     )
-    assert plan(Request(model=TINYLLAMA, bits=2), GENESYS2)["frozen_bytes"] == pytest.approx(257.6e6, abs=5e4)
-    assert plan(Request(model=TINYLLAMA, head="nf"), GENESYS2)["token"]["seconds"] == pytest.approx(0.0844, abs=5e-5)
+    assert plan(BudgetRequest(model=TINYLLAMA, bits=2), GENESYS2)["frozen_bytes"] == pytest.approx(257.6e6, abs=5e4)
+    assert plan(BudgetRequest(model=TINYLLAMA, head="nf"), GENESYS2)["token"]["seconds"] == pytest.approx(
+        0.0844, abs=5e-5
+    )
 
 
 def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
@@ -257,14 +259,14 @@ def test_columns_that_are_no_multiple_of_a_block_are_counted_as_padded():
         norm_eps=1e-5,
         tied=True,
     )
-    said = plan(Request(model=odd), GENESYS2)
+    said = plan(BudgetRequest(model=odd), GENESYS2)
     assert said["memory"]["codes"] == odd.linear_parameters // 2 and said["memory"]["padding"] > 0
     assert any("no multiple of 64" in note for note in said["assumptions"])
 
 
 @pytest.mark.parametrize("board", [GENESYS2, KV260], ids=lambda board: board.name)
 def test_a_plan_is_plain_json(board):
-    said = plan(Request(model=SMOLLM2, targets=TARGETS["all"]), board)
+    said = plan(BudgetRequest(model=SMOLLM2, targets=TARGETS["all"]), board)
     assert json.loads(json.dumps(said)) == said
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
-from gradloom.firmware.delivered import Area, Request
+from gradloom.firmware.delivered import Area, DeliveryRequest
 from gradloom.firmware.soc_image import memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
@@ -49,7 +49,7 @@ def test_a_signature_is_checked_in_time(program, tmp_path, flipped):
     if flipped:
         package = package[:300] + bytes([package[300] ^ 4]) + package[301:]
     with path.open("r+b") as file:
-        Area.of(file).ask(file, Request.INSTALL, 1, package)
+        Area.of(file).ask(file, DeliveryRequest.INSTALL, 1, package)
     lines, found = started(program, image, path)
     (said,) = (each for each in lines if each.startswith("install"))
     took = lines[said] - lines["card: 3 sections"]

@@ -11,7 +11,7 @@ import pytest
 
 from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import Reason, newest
-from gradloom.firmware.soc import Job, Kept, Limits, Program
+from gradloom.firmware.soc import JobKept, JobProgram, Limits, SocJob
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC
 
@@ -21,10 +21,10 @@ WORDS, RUNS = random.Random(1).randbytes(704), 3
 
 
 def image(limits=None, every=1, words=WORDS):
-    kept = Kept(offset=0, bytes=len(words), log=1 << 15, records=RUNS, every=every)
-    job = Job(
+    kept = JobKept(offset=0, bytes=len(words), log=1 << 15, records=RUNS, every=every)
+    job = SocJob(
         window_bytes=1 << 14,
-        programs=(Program(bytes(32), 12288, runs=RUNS, checked=False),),
+        programs=(JobProgram(bytes(32), 12288, runs=RUNS, checked=False),),
         kept=kept,
         limits=limits or Limits(),
     )

@@ -12,7 +12,7 @@ from gradloom.boards.cards import SerialCard, opened
 from gradloom.boards.lines import Lines
 from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import KEPT, read_header
-from gradloom.firmware.kept import Copy, Reason, Record, encode
+from gradloom.firmware.kept import Copy, KeptRecord, Reason, encode
 from gradloom.models.adapters.lora import load_lora
 from gradloom.sim.run.soc import SimulatedSoC
 from gradloom.systems.text.card.job import board_job, write_card_image
@@ -64,7 +64,7 @@ def image(frozen, adapters, tmp_path_factory):  # noqa: F811
     sections, identity = read_header(bytes(content[:512]))
     (area,) = (each for each in sections if each.kind == KEPT)
     words = random.Random(1).randbytes(made.job.kept.bytes)
-    copy = Copy(sequence=1, identity=identity, runs=2, words=words, log=(Record(9, 8, 0),) * 2, reason=Reason.RUNS)
+    copy = Copy(sequence=1, identity=identity, runs=2, words=words, log=(KeptRecord(9, 8, 0),) * 2, reason=Reason.RUNS)
     data = encode(copy)
     content[area.start : area.start + len(data)] = data
     # The board must not begin the job: its accelerator does nothing.

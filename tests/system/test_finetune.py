@@ -11,7 +11,7 @@ from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.counted import MismatchError
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.images.integers import fill_cache, fine_tune
-from gradloom.systems.images.mathematics import Cache, train_adapters
+from gradloom.systems.images.mathematics import FloatCache, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.program.schedule import initial_adapters
@@ -113,7 +113,7 @@ def test_the_reference_learns_what_float_learns(wide, cache, bound):
         [PARAMETER.encode(a) for a, _ in start],
         [PARAMETER.encode(b) for _, b in start],
     )
-    loss, _ = train_adapters(Cache.of(network, images, cache=cache), labels, start, lr=0.05, seed=7, **asked)
+    loss, _ = train_adapters(FloatCache.of(network, images, cache=cache), labels, start, lr=0.05, seed=7, **asked)
     assert np.abs(np.array(words.mean_losses) - loss).max() < bound * max(loss)
 
 

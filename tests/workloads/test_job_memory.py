@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.budget import Request
+from gradloom.systems.text.budget import BudgetRequest
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 
@@ -21,7 +21,9 @@ def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
     adapters = fresh_lora(MODEL, rank=2, targets=TARGETS, layers=range(first, MODEL.layers))
     rule = AdamW(lr=1e-2) if optimizer == "adamw" else 1e-2
     made = board_job(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps, CONFIG)
-    request = Request(model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer)
+    request = BudgetRequest(
+        model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer
+    )
     shape = shape_of(request, texts=min(steps, len(TEXTS)), steps=steps)
     assert laid_out(shape, CONFIG) == made.memory and min(made.memory.values()) >= 0
     assert sum(made.memory.values()) == made.job.kept.log + -(-16 * steps // 64) * 64

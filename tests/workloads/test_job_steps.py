@@ -17,7 +17,7 @@ from gradloom.program.patches import Varying
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
-from gradloom.systems.text.operations.rechosen import HEADROOM, Constants, Rechosen, due
+from gradloom.systems.text.operations.rechosen import HEADROOM, ChosenConstants, Rechosen, due
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.recipe import CONSTANT, Schedule
@@ -264,7 +264,7 @@ def test_exponents_that_lie_too_far_apart_end_a_job(small, driver):
 
 # ---- the rule
 
-GIVEN = Constants(x=10, w=16, dy=20)
+GIVEN = ChosenConstants(x=10, w=16, dy=20)
 
 
 def rechosen(**frac):

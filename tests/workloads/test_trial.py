@@ -10,7 +10,7 @@ import pytest
 
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
-from gradloom.firmware.delivered import Area, Request
+from gradloom.firmware.delivered import Area, DeliveryRequest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.systems.text.card.job import STATE, board_job
@@ -95,7 +95,7 @@ def offered(board, signer, words, exact, version, bound):
     base = hashlib.sha256(board.fresh[:512]).digest()
     package, made = make_board_package(words, signer, base=base, version=version, bits=8, exact=exact, bound=bound)
     with board.card.open("r+b") as file:
-        Area.of(file).ask(file, Request.INSTALL, version, package)
+        Area.of(file).ask(file, DeliveryRequest.INSTALL, version, package)
     return made
 
 

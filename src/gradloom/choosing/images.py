@@ -23,7 +23,7 @@ from gradloom.preset import Preset
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
-from gradloom.systems.images.mathematics import Cache, adapter_logits, cross_entropy, train_adapters
+from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cross_entropy, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
@@ -312,7 +312,7 @@ def _runs(
         codes = "nf4" if each.cache == "none" else each.cache
         if f"before {codes}" not in state.losses or f"{each.learns}, {epochs}" not in state.losses:
             if exact is None or exact[0] != codes:
-                exact = codes, Cache.of(asked.network, asked.dataset.x_train, cache=codes, dtype=np.float32)
+                exact = codes, FloatCache.of(asked.network, asked.dataset.x_train, cache=codes, dtype=np.float32)
             state.keep_loss(f"before {codes}", _judged([], exact[1], held, labels))
             state.keep_loss(f"{each.learns}, {epochs}", _learnt(asked, exact[1], each.rank, epochs, learnt, held))
         before = state.losses[f"before {codes}"]
@@ -320,12 +320,12 @@ def _runs(
     return before, runs
 
 
-def _learnt(asked: _Request, cache: Cache, rank: int, epochs: int, learnt: np.ndarray, held: np.ndarray) -> float:
+def _learnt(asked: _Request, cache: FloatCache, rank: int, epochs: int, learnt: np.ndarray, held: np.ndarray) -> float:
     """Held-out loss after a run; infinite if it diverges."""
     labels, own = asked.dataset.y_train, asked.workload
     start = initial_adapters(asked.network.taps, asked.network.classes, rank, asked.seed)
     adapters = [(a.astype(np.float32), b.astype(np.float32)) for a, b in start]
-    part = Cache(taps=[tap[learnt] for tap in cache.taps], logits=cache.logits[learnt])
+    part = FloatCache(taps=[tap[learnt] for tap in cache.taps], logits=cache.logits[learnt])
     steps, after = train_adapters(
         part,
         labels[learnt],
@@ -340,7 +340,7 @@ def _learnt(asked: _Request, cache: Cache, rank: int, epochs: int, learnt: np.nd
     return _judged(after, cache, held, labels) if len(steps) == whole else math.inf
 
 
-def _judged(adapters: Any, cache: Cache, held: np.ndarray, labels: np.ndarray) -> float:
+def _judged(adapters: Any, cache: FloatCache, held: np.ndarray, labels: np.ndarray) -> float:
     """Mean loss of the images that are held out."""
     logits = adapter_logits(adapters, [tap[held] for tap in cache.taps], cache.logits[held])
     loss, _ = cross_entropy(logits, labels[held])

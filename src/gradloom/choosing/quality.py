@@ -9,7 +9,7 @@ import numpy as np
 from gradloom.models.adapters.lora import Learnt, layer_of
 from gradloom.sim.run.threads import Threads
 from gradloom.systems.text.mathematics import FloatModel
-from gradloom.systems.text.optimizers import AdamW
+from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import fine_tune
 
 from .candidates import METHODS, Candidate
@@ -149,7 +149,7 @@ def learns(
 
     with np.errstate(over="ignore", invalid="ignore"):
         losses = fine_tune(
-            llama, windows, adapters, AdamW(lr=lr or method.lr), steps, progress, accumulate=each.accumulate
+            llama, windows, adapters, FloatAdamW(lr=lr or method.lr), steps, progress, accumulate=each.accumulate
         )
     loss = held_out(llama, split, adapters) if len(losses) == steps else math.inf
     return (loss if math.isfinite(loss) else math.inf), adapters

@@ -35,7 +35,7 @@ def install(
     from gradloom.delivery.installed import read_package
     from gradloom.delivery.manifest import KEYS, SIGNED, SIZE, WORDS, Manifest
     from gradloom.firmware.card import BLOCK
-    from gradloom.firmware.delivered import Area, Request
+    from gradloom.firmware.delivered import Area, DeliveryRequest
 
     content = read_package(package)
     Manifest.key_of(content)
@@ -60,7 +60,7 @@ def install(
             )
         if manifest.kind == WORDS and any(manifest.parent) and manifest.parent != _result(state):
             raise ValueError("parent: the package changes another adapter than the card has; install that one before")
-        area.ask(file, Request.INSTALL, _number(state), content)
+        area.ask(file, DeliveryRequest.INSTALL, _number(state), content)
         said = _begun(file, port)
     return {
         "card": port or str(card),
@@ -78,7 +78,7 @@ def rollback(*, card: Path | str | None = None, port: str | None = None, baud: i
     It asks by the card or by the UART. ``said`` is as in :func:`install`. :class:`ValueError` if there is none, or if
     its version is below the least that was signed.
     """
-    from gradloom.firmware.delivered import Area, Request
+    from gradloom.firmware.delivered import Area, DeliveryRequest
 
     named = name_of(card, port)
     with any_card(card, port, baud=baud, write=True) as file:
@@ -88,7 +88,7 @@ def rollback(*, card: Path | str | None = None, port: str | None = None, baud: i
             raise ValueError(f"{named}: has no older adapter; install one")
         if state.older.version < state.least:
             raise ValueError(f"version={state.older.version}: must be at least {state.least}, which was signed")
-        area.ask(file, Request.ROLLBACK, _number(state))
+        area.ask(file, DeliveryRequest.ROLLBACK, _number(state))
         said = _begun(file, port)
     return {"card": port or str(card), "said": said, "version": state.older.version, "installed": state.current.version}
 

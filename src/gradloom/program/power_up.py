@@ -13,7 +13,7 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .assembler import Assembler
 
-__all__ = ["BLOCK", "PAUSE_SECONDS", "Memory", "PowerUp", "Stage", "usual_pause"]
+__all__ = ["BLOCK", "PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "Stage", "usual_pause"]
 
 #: Bytes of a block: a window begins at a multiple of this.
 BLOCK = 4096
@@ -61,7 +61,7 @@ class PowerUp:
         )
 
 
-class Memory:
+class PowerUpMemory:
     """Contents of the memory so far, and the programs in it by name.
 
     ``image`` begins with the header's block and all blocks of data; what they share is placed behind them.

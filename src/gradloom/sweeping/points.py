@@ -21,7 +21,7 @@ from gradloom.systems.diffusion.unet import operations as operations_of
 from gradloom.systems.driver import finetune
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.workload import ImageOptions, ImageWorkload
-from gradloom.systems.text.budget import Request, parse_targets
+from gradloom.systems.text.budget import BudgetRequest, parse_targets
 from gradloom.systems.text.card.layout import planner
 from gradloom.systems.text.fit import DoesNotFit, Misfit, planned
 from gradloom.systems.text.operations.base import EDGE
@@ -128,8 +128,8 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     return found | _timed(config, later_step_cycles(config, request.model, rank=request.rank, tokens=tokens), tokens)
 
 
-def _request(point: Mapping[str, Any], seq: int) -> Request:
-    return Request(
+def _request(point: Mapping[str, Any], seq: int) -> BudgetRequest:
+    return BudgetRequest(
         model=find_model("smollm2-135m"),
         rank=point["rank"],
         targets=parse_targets("all"),

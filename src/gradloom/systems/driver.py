@@ -27,7 +27,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class BoardHost(Protocol):
-    """A :class:`~gradloom.sim.run.machine.Host` for fine-tunes."""
+    """A :class:`~gradloom.sim.run.machine.MachineHost` for fine-tunes."""
 
     def describe(self, *, losses: "Losses | None", state: Sequence[tuple[int, int]] | None) -> None:
         """See :meth:`Job.machine`."""

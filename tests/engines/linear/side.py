@@ -10,7 +10,7 @@ from gradloom.rtl.formats.vector import TERM, VectorOpcode
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
-from gradloom.systems.text.program.side import Tensor, store, vector
+from gradloom.systems.text.program.side import SideTensor, store, vector
 
 
 @dataclass
@@ -118,10 +118,10 @@ class Side:
             tensors, where = {}, {}
             for name, tensor in each.inputs.items():
                 self.host.store(start, tile_rows(tensor, self.edge))
-                tensors[name] = Tensor(offset=start, repeated=name in each.repeated)
+                tensors[name] = SideTensor(offset=start, repeated=name in each.repeated)
                 start += 4 * tensor.size
             for name, made in each.results.items():
-                tensors[name] = Tensor(offset=start)
+                tensors[name] = SideTensor(offset=start)
                 where[name] = start
                 start += 4 * made.words.size
             tokens, features = each.shape

@@ -9,7 +9,7 @@ import pytest
 
 from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import Reason, newest
-from gradloom.firmware.soc import STOPPED, Job, Kept, Limits, Program
+from gradloom.firmware.soc import STOPPED, JobKept, JobProgram, Limits, SocJob
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
@@ -69,10 +69,10 @@ def image(step, limits=None, **how):
     first = min(place.a, place.b)
     size = max(place.a + 4 * 2 * 16, place.b + 4 * 2 * 16) - first
     window = -(-step.end // 4096) * 4096
-    kept = Kept(offset=first, bytes=size, log=4096 + window, records=RUNS, **({"every": 1} | how))
-    job = Job(
+    kept = JobKept(offset=first, bytes=size, log=4096 + window, records=RUNS, **({"every": 1} | how))
+    job = SocJob(
         window_bytes=window,
-        programs=(Program(step.code, step.start, runs=RUNS, checked=False),),
+        programs=(JobProgram(step.code, step.start, runs=RUNS, checked=False),),
         kept=kept,
         limits=limits or Limits(),
     )

@@ -22,7 +22,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
 from gradloom.systems.text.program.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
-from gradloom.systems.text.program.side import Tensor, append, vector
+from gradloom.systems.text.program.side import SideTensor, append, vector
 from gradloom.systems.text.run.products import forecast_products
 
 from .conftest import SMALL
@@ -214,9 +214,10 @@ def test_operands_that_wait_for_results_that_wait(machine, opcode, latency):
 def operation(opcode, tiles, tokens, limit, shift=lambda: 0):
     streams, results = (OPERANDS | LEARNT)[opcode].split()
     tensors = {
-        name: Tensor(offset=SOURCE + shift(), repeated=opcode is VectorOpcode.ROPE and name == "b") for name in streams
+        name: SideTensor(offset=SOURCE + shift(), repeated=opcode is VectorOpcode.ROPE and name == "b")
+        for name in streams
     }
-    tensors |= {name: Tensor(offset=RESULT + (n << 17) + shift()) for n, name in enumerate(results.strip("-"))}
+    tensors |= {name: SideTensor(offset=RESULT + (n << 17) + shift()) for n, name in enumerate(results.strip("-"))}
     return vector(opcode, {"tiles": tiles, "tokens": tokens}, SMALL, limit=limit, **tensors)
 
 

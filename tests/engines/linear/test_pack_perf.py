@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.systems.text.program.packed import Stored
+from gradloom.systems.text.program.packed import PackedStore
 from gradloom.systems.text.program.side import append, pack, unpack, update
 
 from .conftest import SMALL
@@ -19,7 +19,7 @@ def work(kinds, rank=2, features=48):
     """Pieces over the same memory, of ``pack`` or ``unpack`` with 8 bits, of moments, or of an update."""
     pieces = []
     for kind, wide, moments in kinds:
-        stored = Stored(name="x.a", rank=rank, features=features, wide=wide, moments=moments, edge=SMALL.edge)
+        stored = PackedStore(name="x.a", rank=rank, features=features, wide=wide, moments=moments, edge=SMALL.edge)
         places = {"words": START, "packed": CODES}
         if kind == "update":
             opcode = UpdateOpcode.ADAMW if moments else UpdateOpcode.SGD

@@ -13,7 +13,7 @@ from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.systems.text.program.linear import chain
-from gradloom.systems.text.program.side import PIECE, Tensor, append, vector
+from gradloom.systems.text.program.side import PIECE, SideTensor, append, vector
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer
@@ -120,9 +120,9 @@ def test_pieces_are_no_larger_than_asked_and_load_everything_once():
         VectorOpcode.ROPE,
         {"tiles": 9, "tokens": 64},
         LanguageConfig(),
-        a=Tensor(offset=0),
-        b=Tensor(offset=1 << 20, repeated=True),
-        o=Tensor(offset=1 << 21),
+        a=SideTensor(offset=0),
+        b=SideTensor(offset=1 << 20, repeated=True),
+        o=SideTensor(offset=1 << 21),
         wait=(3,),
         post=(4,),
     )
@@ -132,15 +132,17 @@ def test_pieces_are_no_larger_than_asked_and_load_everything_once():
     assert {each.operands["dest"] for each in loads} == {VECTOR.load("a"), VECTOR.load("b")}
     assert [n for n, piece in enumerate(plan) for each in piece.instructions if each.wait == (3,)] == [0]
     assert [n for n, piece in enumerate(plan) for each in piece.stores if each.post == (4,)] == [len(plan) - 1]
-    sums = vector(VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=Tensor(offset=0), post=(4,))
+    sums = vector(
+        VectorOpcode.NORM_SUMS, {"tiles": 9, "tokens": 64}, LanguageConfig(), a=SideTensor(offset=0), post=(4,)
+    )
     assert sums[0].instructions[0].post == (4,)
     with pytest.raises(ValueError, match="limit=8"):
         vector(
             VectorOpcode.ROPE,
             {"tiles": 1, "tokens": 1},
             LanguageConfig(),
-            a=Tensor(offset=0),
-            b=Tensor(offset=0),
-            o=Tensor(offset=0),
+            a=SideTensor(offset=0),
+            b=SideTensor(offset=0),
+            o=SideTensor(offset=0),
             limit=8,
         )

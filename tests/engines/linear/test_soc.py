@@ -11,7 +11,7 @@ import pytest
 from gradloom.firmware.adapter_store import AdapterStore
 from gradloom.firmware.card import Section, write_card
 from gradloom.firmware.host import ProgramError
-from gradloom.firmware.soc import FAILED, Job, Kept, Program, Result, ResultKind, parse_losses
+from gradloom.firmware.soc import FAILED, JobKept, JobProgram, JobResult, ResultKind, SocJob, parse_losses
 from gradloom.firmware.soc_image import build, compilers, image_text, sources_sum
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.language import LINEAR
@@ -66,9 +66,9 @@ def test_a_training_step_leaves_the_words_of_the_reference(soc, stall):
     e = choose_exponents(layer, mathematics(layer, RATE))
     place = LayerMap.place(layer.shape, SMALL, 1 << 16)
     results = (
-        Result(name="y[0,0]", offset=place.y, fraction=e.y),
-        Result(name="dx[0,0]", offset=place.dx, fraction=31),
-        Result(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48),
+        JobResult(name="y[0,0]", offset=place.y, fraction=e.y),
+        JobResult(name="dx[0,0]", offset=place.dx, fraction=31),
+        JobResult(name="adapterA", offset=place.a, kind=ResultKind.SUM, words=4 * 48),
     )
     host = SoCHost(soc, results)
     expected = reference_step(layer, e, RATE)
@@ -131,7 +131,7 @@ def test_the_processor_costs_the_accelerator_no_cycle(soc, machine):
 
 def test_an_error_is_told_and_the_next_program_runs(soc):
     bad = commands((CONTROL, ControlOpcode.FENCE, {}), (LINEAR, 0, {"inner": 1, "outer": 1, "tokens": 0}))
-    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(bad),))) == [
+    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(bad),))) == [
         "program: 3 commands",
         "error: BAD_OPERAND 0x00000012 at command 1, address 0x00000000: An operand is outside the engine's bounds.",
         "failed",
@@ -141,20 +141,20 @@ def test_an_error_is_told_and_the_next_program_runs(soc):
     host.store(0, bad)
     with pytest.raises(ProgramError, match="BAD_OPERAND at command 1"):
         host.run(0, 3)
-    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands(), runs=2),)))[-1] == "done"
+    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=2),)))[-1] == "done"
 
 
 def test_a_program_runs_as_often_as_asked(soc):
-    lines = soc.run(Job(window_bytes=WINDOW, programs=(Program(commands(), runs=3),)))
+    lines = soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), runs=3),)))
     assert [line.split(":")[0] for line in lines] == ["program", "run 1", "run 2", "run 3", "done"]
 
 
 def spoilt(change, *, repair=True):
     """Headers that say something wrong, with a right sum if ``repair``."""
-    job = Job(
+    job = SocJob(
         window_bytes=WINDOW,
-        programs=(Program(commands()),),
-        results=(Result(name="r", offset=64, kind=ResultKind.SUM, words=2),),
+        programs=(JobProgram(commands()),),
+        results=(JobResult(name="r", offset=64, kind=ResultKind.SUM, words=2),),
     )
     words = bytearray(job.header())
     for index, value in change.items():
@@ -163,11 +163,11 @@ def spoilt(change, *, repair=True):
         struct.pack_into("<I", words, 12, zlib.crc32(words[16:]))
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Spoilt(Job):
+    class Spoilt(SocJob):
         def header(self):
             return bytes(words)
 
-    return Spoilt(window_bytes=WINDOW, programs=(Program(commands()),))
+    return Spoilt(window_bytes=WINDOW, programs=(JobProgram(commands()),))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_bad_header_is_refused(soc, change, repair, message):
     soc.write_memory(2048, commands())  # where a window at 2048 looks for it
     lines = soc.run(spoilt(change, repair=repair))
     assert lines[-2:] == [f"error: {message}", "failed"]
-    assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
+    assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),)))[-1] == "done"
 
 
 @pytest.mark.parametrize(
@@ -228,29 +228,36 @@ def test_a_job_without_what_its_prompts_need_is_refused(soc, at, message):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Result(name="", offset=0), "name"),
-        (lambda: Result(name="nine char", offset=0), "name"),
-        (lambda: Result(name="a", offset=2), "offset of a"),
-        (lambda: Result(name="a", offset=0, words=0), "words of a"),
-        (lambda: Result(name="a", offset=0, fraction=32), "fraction of a"),
-        (lambda: Result(name="a", offset=0, words=2), "words of a must be 1, not 2"),
-        (lambda: Result(name="a", offset=0, kind=ResultKind.LOSS), "words of a must be 4, not 1"),
-        (lambda: Program(b"123"), "program must"),
-        (lambda: Program(bytes(32), 16), "offset of a program"),
-        (lambda: Kept(offset=0, bytes=32, store=64), "bytes=32"),
-        (lambda: Kept(offset=0, bytes=64, store=9), "store=9"),
-        (lambda: Kept(offset=0, bytes=64, store=64, every=0), "every=0"),
-        (lambda: Job(window_bytes=64, programs=(Program(bytes(96)),)), "the job needs 96"),
+        (lambda: JobResult(name="", offset=0), "name"),
+        (lambda: JobResult(name="nine char", offset=0), "name"),
+        (lambda: JobResult(name="a", offset=2), "offset of a"),
+        (lambda: JobResult(name="a", offset=0, words=0), "words of a"),
+        (lambda: JobResult(name="a", offset=0, fraction=32), "fraction of a"),
+        (lambda: JobResult(name="a", offset=0, words=2), "words of a must be 1, not 2"),
+        (lambda: JobResult(name="a", offset=0, kind=ResultKind.LOSS), "words of a must be 4, not 1"),
+        (lambda: JobProgram(b"123"), "program must"),
+        (lambda: JobProgram(bytes(32), 16), "offset of a program"),
+        (lambda: JobKept(offset=0, bytes=32, store=64), "bytes=32"),
+        (lambda: JobKept(offset=0, bytes=64, store=9), "store=9"),
+        (lambda: JobKept(offset=0, bytes=64, store=64, every=0), "every=0"),
+        (lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(96)),)), "the job needs 96"),
         (
-            lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), kept=Kept(offset=0, bytes=128, store=8192)),
+            lambda: SocJob(
+                window_bytes=64, programs=(JobProgram(bytes(32)),), kept=JobKept(offset=0, bytes=128, store=8192)
+            ),
             "the job needs 128",
         ),
-        (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), window_offset=64), "window_offset"),
-        (lambda: Job(window_bytes=64, programs=()), "1 to 180, not 0"),
-        (lambda: Job(window_bytes=512, programs=(Program(bytes(32)),) * 5, table=64), "1 to 4 with a table"),
-        (lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), table=2), "table=2: must be a multiple of 4"),
+        (lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), window_offset=64), "window_offset"),
+        (lambda: SocJob(window_bytes=64, programs=()), "1 to 180, not 0"),
+        (lambda: SocJob(window_bytes=512, programs=(JobProgram(bytes(32)),) * 5, table=64), "1 to 4 with a table"),
         (
-            lambda: Job(window_bytes=64, programs=(Program(bytes(32)),), results=(Result(name="a", offset=0),) * 17),
+            lambda: SocJob(window_bytes=64, programs=(JobProgram(bytes(32)),), table=2),
+            "table=2: must be a multiple of 4",
+        ),
+        (
+            lambda: SocJob(
+                window_bytes=64, programs=(JobProgram(bytes(32)),), results=(JobResult(name="a", offset=0),) * 17
+            ),
             "at most 16",
         ),
     ],
@@ -268,8 +275,10 @@ def test_a_job_without_room_on_a_card_is_refused(soc):
 def test_an_adapter_is_kept_after_each_run_and_goes_on(soc):
     """Nothing trains it here: what is kept is what lies in the window."""
     store = 1 << 18
-    job = Job(
-        window_bytes=WINDOW, programs=(Program(commands(), runs=2),), kept=Kept(offset=4096, bytes=128, store=store)
+    job = SocJob(
+        window_bytes=WINDOW,
+        programs=(JobProgram(commands(), runs=2),),
+        kept=JobKept(offset=4096, bytes=128, store=store),
     )
     words, other = bytes(range(128)), bytes(128)
     soc.write_memory(job.window_offset + 4096, words)
@@ -297,10 +306,10 @@ class Shared:
     ],
 )
 def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
-    job = Job(
+    job = SocJob(
         window_bytes=WINDOW,
-        programs=(Program(commands()),),
-        results=(Result(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),),
+        programs=(JobProgram(commands()),),
+        results=(JobResult(name="loss", offset=4096, kind=ResultKind.LOSS, words=4),),
     )
     soc.write_memory(job.window_offset + 4096, struct.pack("<QQ", loss, tokens))
     lines = soc.run(job)
@@ -311,7 +320,7 @@ def test_a_loss_is_told_in_nats_a_token(soc, loss, tokens, told):
 
 
 def test_a_card_may_bring_a_job(soc):
-    job = Job(window_bytes=WINDOW, programs=(Program(commands(), 64),))
+    job = SocJob(window_bytes=WINDOW, programs=(JobProgram(commands(), 64),))
     image = io.BytesIO()
     write_card(
         image,
@@ -338,9 +347,9 @@ class PressedHost(SoCHost):
         super().store(offset, values)
 
     def run(self, offset, commands, *, timeout=None):
-        job = Job(
+        job = SocJob(
             window_bytes=self.window_bytes,
-            programs=(Program(self.fetch(offset, 32 * commands), offset, checked=False),),
+            programs=(JobProgram(self.fetch(offset, 32 * commands), offset, checked=False),),
         )
         self.soc.write_memory(4, job.header()[4:])
         self.soc.write_memory(0, job.header()[:4])
@@ -426,7 +435,7 @@ def test_what_any_compiler_here_makes_does_the_same(program, tmp_path):
         image.parent.mkdir()
         image.write_text(image_text(build(compiler), compiler.name, sources_sum()))
         soc = SimulatedSoC(program, image=image)
-        assert soc.run(Job(window_bytes=WINDOW, programs=(Program(commands()),)))[-1] == "done"
+        assert soc.run(SocJob(window_bytes=WINDOW, programs=(JobProgram(commands()),)))[-1] == "done"
         soc.close()
 
 

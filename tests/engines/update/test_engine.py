@@ -228,7 +228,7 @@ def test_the_reference_is_near_adamw_in_float64(rule, steps):
     m = v = np.zeros(count, np.int64)
     exact = {"p": p * 2.0**-frac}
     betas = tuple(word * 2.0**-17 for word in rule.beta_words)
-    mathematics = descent.AdamW(lr=rule.lr, betas=betas, eps=rule.eps, weight_decay=rule.weight_decay)
+    mathematics = descent.FloatAdamW(lr=rule.lr, betas=betas, eps=rule.eps, weight_decay=rule.weight_decay)
     sizes = 10 ** rng.uniform(-6, 0, count)
     for step in range(1, steps + 1):
         g = rng.normal(0, 1, count) * sizes * 10 ** rng.uniform(-4, -2)

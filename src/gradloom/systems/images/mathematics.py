@@ -27,7 +27,7 @@ __all__ = [
     "cached_value",
     "layer_forward",
     "forward",
-    "Cache",
+    "FloatCache",
     "adapter_logits",
     "cross_entropy",
     "loss_and_gradients",
@@ -213,7 +213,7 @@ def forward(network: Network, x: np.ndarray, cache: str = "none") -> tuple[list[
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Cache:
+class FloatCache:
     """Taps and base logits of some samples, for the adapters.
 
     Taps are decoded, ``[n, size]``; logits are ``[n, classes]``.
@@ -225,7 +225,7 @@ class Cache:
     @classmethod
     def of(
         cls, network: Network, images: np.ndarray, *, cache: str = "nf4", dtype=np.float64, chunk: int = 100
-    ) -> "Cache":
+    ) -> "FloatCache":
         """The cache of uint8 ``images``.
 
         ``dtype`` is the precision of everything.
@@ -346,7 +346,7 @@ class FloatResult:
 
 
 def train_adapters(
-    train: Cache,
+    train: FloatCache,
     labels: np.ndarray,
     adapters: Adapters,
     *,
@@ -419,7 +419,7 @@ def evaluate_float(
 
     The adapters see taps as ``cache`` decodes them.
     """
-    seen = Cache.of(network, images, cache=cache if adapters else "none", dtype=dtype)
+    seen = FloatCache.of(network, images, cache=cache if adapters else "none", dtype=dtype)
     return accuracy(adapter_logits(adapters or [], seen.taps, seen.logits), labels)
 
 
@@ -446,7 +446,7 @@ def finetune_float(
     if network.classes != data.classes:
         raise ValueError(f"data has {data.classes} classes: {network.name} has {network.classes} logits")
     start = [(a.astype(dtype), b.astype(dtype)) for a, b in initial_adapters(network.taps, network.classes, rank, seed)]
-    train = Cache.of(network, data.x_train, cache=cache, dtype=dtype)
+    train = FloatCache.of(network, data.x_train, cache=cache, dtype=dtype)
     loss, adapters = train_adapters(
         train,
         data.y_train,
@@ -459,7 +459,7 @@ def finetune_float(
         shuffled=shuffled,
         progress=progress,
     )
-    test = Cache.of(network, data.x_test, cache=cache, dtype=dtype)
+    test = FloatCache.of(network, data.x_test, cache=cache, dtype=dtype)
     return FloatResult(
         loss=loss,
         adapters=adapters,

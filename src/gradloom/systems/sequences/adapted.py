@@ -13,7 +13,7 @@ from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.answer import reference_logits
-from gradloom.systems.images.mathematics import Cache, adapter_logits, cached_value
+from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value
 
 from .answer import check_fits, sequences_of
 from .requests import SequenceAnswers
@@ -61,7 +61,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
         seen = real_taps(network, taps, x, config.parallel)
         full[:, : seen.shape[1]] = seen
         layer = dense.layers[0]
-        kept = Cache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
+        kept = FloatCache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
         z = adapter_logits(adapters, kept.taps, kept.logits)
     else:
         words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), config.parallel))

@@ -13,7 +13,7 @@ from gradloom.options import check_request
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
-from gradloom.sim.run.machine import Host, Machine
+from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
@@ -26,7 +26,7 @@ from .requests import SequenceAnswers
 __all__ = ["infer", "run_cell", "sizes"]
 
 
-def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: Host | None = None) -> dict[str, Any]:
+def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
     """Answers of a recurrent network: :func:`~.answer.infer_sequences`.
 
     With ``rtl``, all convolutions in front but the last are computed by the reference, and the result has ``cycles``,
@@ -88,7 +88,7 @@ def run_cell(
     stream: bool = False,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
-    host: Host | None = None,
+    host: MachineHost | None = None,
 ) -> CellRun:
     """States and sums of a network in simulated RTL.
 

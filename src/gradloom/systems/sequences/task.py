@@ -30,7 +30,7 @@ from gradloom.models.sequences import (
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.driver import Job, Outcome, Progress
-from gradloom.systems.images.mathematics import Cache, accuracy, adapter_logits, cached_value, train_adapters
+from gradloom.systems.images.mathematics import FloatCache, accuracy, adapter_logits, cached_value, train_adapters
 from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.task import ImageTask, IntegerImageTask
@@ -244,13 +244,13 @@ class FloatSequenceTask(_Sequences):
     def forecast(self) -> None:
         """None: floating point has no machine."""
 
-    def _cache(self, x: np.ndarray) -> Cache:
+    def _cache(self, x: np.ndarray) -> FloatCache:
         ready = self.ready
         taps = real_taps(ready.recurrent, ready.taps, x, self.job.config.parallel)
         full = np.zeros((len(x), int(np.prod(ready.taps.shape))))
         full[:, : taps.shape[1]] = taps
         dense = ready.network.layers[0]
-        return Cache(taps=[cached_value(full, self.options.cache)], logits=full @ dense.weight.T + dense.bias)
+        return FloatCache(taps=[cached_value(full, self.options.cache)], logits=full @ dense.weight.T + dense.bias)
 
     def run(self, engine: str) -> Outcome:
         """See :class:`~.driver.Task`."""

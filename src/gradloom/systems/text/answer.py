@@ -15,7 +15,7 @@ from gradloom.systems.driver import Progress
 
 from . import task as language
 from .instant_text import InstantLlama
-from .mathematics import Cache, Llama
+from .mathematics import KeyValueCache, Llama
 from .requests import BoardAnswers, TextAnswers
 from .task import Quantized
 
@@ -34,7 +34,7 @@ def greedy(
 
     Of equals it is the lowest. One of ``ends`` is the last and is not given.
     """
-    cache, fresh = Cache(), list(prompt)
+    cache, fresh = KeyValueCache(), list(prompt)
     for _ in range(count):
         token = int(np.argmax(llama.expect(fresh, cache, adapters)))
         if token in ends:

@@ -22,7 +22,7 @@ __all__ = [
     "checked_port",
     "OPTIMIZERS",
     "TARGETS",
-    "Request",
+    "BudgetRequest",
     "Target",
     "cached_texts",
     "check_from_layer",
@@ -80,7 +80,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class BudgetRequest:
     """Request: model, adapters, text, formats and optimiser.
 
     Parameters
@@ -183,11 +183,11 @@ def _stream(outputs: int, inputs: int, bits: int) -> StreamShape:
     return StreamShape(outputs=outputs, inputs=-(-inputs // TILE) * TILE, bits=bits)
 
 
-def _head(request: Request) -> StreamShape:
+def _head(request: BudgetRequest) -> StreamShape:
     return _stream(request.model.vocab, request.model.hidden, request.bits)
 
 
-def memory(request: Request) -> dict[str, int]:
+def memory(request: BudgetRequest) -> dict[str, int]:
     """Bytes by purpose; together, all that the board's memory holds."""
     model, seq = request.model, request.seq
     streams = [_stream(*model.shape(name), request.bits) for name in PROJECTIONS]
@@ -230,7 +230,7 @@ def cached_texts(held: Mapping[str, int], board: Target, texts: int = 1) -> int:
     return max(board.memory_bytes - sum(held.values()) + texts * size, 0) // size
 
 
-def _linears(request: Request) -> Iterator[packed.Stored]:
+def _linears(request: BudgetRequest) -> Iterator[packed.PackedStore]:
     """What an adapter's moments are stored as; those of a layer."""
     for name in request.targets:
         n, k = (-(-size // TILE) * TILE for size in request.model.shape(name))
@@ -239,7 +239,7 @@ def _linears(request: Request) -> Iterator[packed.Stored]:
         )
 
 
-def _stored(request: Request, *, moments: bool) -> int:
+def _stored(request: BudgetRequest, *, moments: bool) -> int:
     """Bytes of all adapters, or of their moments, from step to step."""
     if request.store == "words":
         return WORD * request.adapter_parameters * (OPTIMIZERS[request.optimizer] if moments else 1)
@@ -250,7 +250,7 @@ def _stored(request: Request, *, moments: bool) -> int:
     )
 
 
-def _working(request: Request) -> int:
+def _working(request: BudgetRequest) -> int:
     """Bytes of the working words of tensors that are stored as codes.
 
     They are the words that products read, and the largest adapter's moments.
@@ -274,7 +274,7 @@ class _Part:
     macs: int = 0
 
 
-def _token_parts(request: Request) -> Iterator[_Part]:
+def _token_parts(request: BudgetRequest) -> Iterator[_Part]:
     model = request.model
     for name in PROJECTIONS:
         n, k = model.shape(name)
@@ -291,11 +291,11 @@ def _token_parts(request: Request) -> Iterator[_Part]:
     yield _Part("head", _head_bytes(request), model.vocab * model.hidden)
 
 
-def _head_bytes(request: Request) -> int:
+def _head_bytes(request: BudgetRequest) -> int:
     return _head(request).bytes if request.head == "nf" else 2 * request.model.vocab * request.model.hidden
 
 
-def _step_parts(request: Request, board: Target, *, cached: bool = False) -> Iterator[_Part]:
+def _step_parts(request: BudgetRequest, board: Target, *, cached: bool = False) -> Iterator[_Part]:
     """One text forward, backward and an update.
 
     A linear is read again for each group of tokens whose inputs (or sums of its input's gradient) fill the chip's
@@ -378,7 +378,7 @@ def checked_port(bits: int) -> int:
 
 
 def plan(
-    request: Request,
+    request: BudgetRequest,
     board: Target,
     *,
     port_bits: int | None = None,
@@ -450,7 +450,7 @@ def _halves(value: int) -> tuple[int, ...]:
 
 
 def nearest(
-    request: Request, room: int, *, total: Callable[[Request], int], runs: Callable[[Request], bool]
+    request: BudgetRequest, room: int, *, total: Callable[[BudgetRequest], int], runs: Callable[[BudgetRequest], bool]
 ) -> dict[str, Any] | None:
     """The fewest changes that make a request fit, the mildest first.
 
@@ -482,7 +482,7 @@ def nearest(
     return None
 
 
-def _assumptions(request: Request, board: Target, counted: bool) -> list[str]:
+def _assumptions(request: BudgetRequest, board: Target, counted: bool) -> list[str]:
     notes = [
         "port and array at their full rate, traffic under arithmetic: times are lower bounds",
         f"array: {multipliers(board)} multipliers, the largest power of two within {DSP_SHARE:.0%} of {board.dsp} DSP "

@@ -13,7 +13,7 @@ from typing import Any
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .budget import Request, Target, checked_port, memory, nearest, plan
+from .budget import BudgetRequest, Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
 from .operations.base import EDGE
 from .operations.transformer import Step, odd_shapes
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: Bytes by class of a request.
-LaidOut = Callable[[Request], Mapping[str, int]]
+LaidOut = Callable[[BudgetRequest], Mapping[str, int]]
 #: Tokens that a loss needs: one to read and one to foretell.
 MIN_SEQ = 2
 
@@ -69,7 +69,7 @@ def refuse(found: Sequence[Misfit]) -> None:
 
 
 def planned(
-    request: Request,
+    request: BudgetRequest,
     board: Target,
     config: LanguageConfig | None,
     *,
@@ -168,7 +168,7 @@ def _linears(
 
 
 def memory_misfits(
-    request: Request,
+    request: BudgetRequest,
     board: Target,
     config: LanguageConfig | None,
     *,
@@ -187,7 +187,7 @@ def memory_misfits(
 
 
 def _memory(
-    request: Request, board: Target, config: LanguageConfig | None, method: str, held: Mapping[str, int] | None
+    request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str, held: Mapping[str, int] | None
 ) -> tuple[list[Misfit], dict[str, Any] | None]:
     """Bounds of memory that fail, and the nearest request that fits.
 
@@ -201,16 +201,16 @@ def _memory(
     return [Misfit("memory", total, bound, near["change"] if near else {})], near
 
 
-def _total(request: Request, method: str) -> int:
+def _total(request: BudgetRequest, method: str) -> int:
     return sum((memory(request) if method == "qlora" else instant_memory(request)).values())
 
 
-def _read(request: Request) -> bool:
+def _read(request: BudgetRequest) -> bool:
     """Whether machines read its frozen weights."""
     return (request.bits, request.head) == (4, "float16")
 
 
-def _failed(request: Request, config: LanguageConfig | None, method: str) -> list[Misfit]:
+def _failed(request: BudgetRequest, config: LanguageConfig | None, method: str) -> list[Misfit]:
     """Bounds of the machine that a request fails."""
     if config is None:
         return []
@@ -219,10 +219,12 @@ def _failed(request: Request, config: LanguageConfig | None, method: str) -> lis
     )
 
 
-def _nearest(request: Request, board: Target, config: LanguageConfig | None, method: str) -> dict[str, Any] | None:
+def _nearest(
+    request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str
+) -> dict[str, Any] | None:
     """The nearest request that fits, as counted by shapes."""
 
-    def runs(other: Request) -> bool:
+    def runs(other: BudgetRequest) -> bool:
         # The machine reads one width of codes and one format of the head: others are no way to make a fine-tune fit.
         same = (other.bits, other.head) == (request.bits, request.head)
         return config is None or (same and not _failed(other, config, method))

@@ -11,7 +11,7 @@ from .budget import (
     ADAPTER_COPIES,
     OPTIMIZERS,
     WORD,
-    Request,
+    BudgetRequest,
     Target,
     _head_bytes,
     _Part,
@@ -27,7 +27,7 @@ __all__ = ["METHODS", "instant_memory", "instant_plan"]
 METHODS = ("qlora", "instantft", "lora-xs", "layernorm", "ia3")
 
 
-def _cache_bytes(request: Request) -> int:
+def _cache_bytes(request: BudgetRequest) -> int:
     """Bytes of a text's forward cache.
 
     It holds the input of each block's attention, and the output of the last block.
@@ -35,11 +35,11 @@ def _cache_bytes(request: Request) -> int:
     return WORD * request.seq * request.model.hidden * (request.model.layers + 1)
 
 
-def _parameters(request: Request) -> int:
+def _parameters(request: BudgetRequest) -> int:
     return 2 * request.rank * request.model.hidden * request.model.layers
 
 
-def _blocks(request: Request) -> Iterator[_Part]:
+def _blocks(request: BudgetRequest) -> Iterator[_Part]:
     """A text through the blocks, once."""
     model = request.model
     for linear in model.linears:
@@ -52,7 +52,7 @@ def _blocks(request: Request) -> Iterator[_Part]:
     )
 
 
-def _step(request: Request) -> Iterator[_Part]:
+def _step(request: BudgetRequest) -> Iterator[_Part]:
     """A step from the cache.
 
     The cache is read going forward and for the gradients.
@@ -67,7 +67,7 @@ def _step(request: Request) -> Iterator[_Part]:
     )
 
 
-def instant_memory(request: Request) -> dict[str, int]:
+def instant_memory(request: BudgetRequest) -> dict[str, int]:
     """Bytes by purpose, with the forward cache of one text."""
     parameters = _parameters(request)
     return memory(request) | {
@@ -78,7 +78,7 @@ def instant_memory(request: Request) -> dict[str, int]:
     }
 
 
-def instant_plan(request: Request, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
+def instant_plan(request: BudgetRequest, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
     """``planned``, of QLoRA, with what differs.
 
     ``cache``: ``bytes_per_text``, ``texts`` that fit beside all else, ``base_bytes`` that a step reads of frozen

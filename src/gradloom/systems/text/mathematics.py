@@ -17,7 +17,7 @@ from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, Languag
 from gradloom.models.texts.example import targets_of
 
 __all__ = [
-    "Cache",
+    "KeyValueCache",
     "FloatLinears",
     "FloatModel",
     "Llama",
@@ -201,7 +201,7 @@ class FloatLinears:
         return linear_backward(dy, x, self.weights[name], adapter)
 
 
-class Cache:
+class KeyValueCache:
     """Keys and values of the tokens so far, by layer."""
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class Llama:
         return self._forward(self._checked(tokens), adapters or {})[0]
 
     def expect(
-        self, tokens: Sequence[int] | Array, cache: Cache, adapters: Mapping[str, Learnt] | None = None
+        self, tokens: Sequence[int] | Array, cache: KeyValueCache, adapters: Mapping[str, Learnt] | None = None
     ) -> Array:
         """Logits of the token after ``tokens``, ``[vocab]``.
 
@@ -429,7 +429,7 @@ class Llama:
         return rms_norm_backward(dy, x, self._weight(name, adapters), eps)
 
     def _layer(
-        self, i: int, x: Array, adapters: Mapping[str, Learnt], cache: Cache | None = None
+        self, i: int, x: Array, adapters: Mapping[str, Learnt], cache: KeyValueCache | None = None
     ) -> tuple[Array, _Layer]:
         def through(projection: str, value: Array) -> Array:
             name = self.name(i, projection)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["AdamW", "Optimizer", "Sgd"]
+__all__ = ["FloatAdamW", "Optimizer", "Sgd"]
 
 Arrays = Mapping[str, np.ndarray]
 Factor = float | Mapping[str, float]
@@ -37,7 +37,7 @@ class Sgd:
             w -= w.dtype.type(self.lr * _of(factor, name)) * gradients[name]
 
 
-class AdamW:
+class FloatAdamW:
     """``torch.optim.AdamW`` with its defaults.
 
     The weight decay is an exception: it is 0 unless given.

@@ -12,7 +12,7 @@ from gradloom.preset import find_workload
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
 
-from .budget import Request
+from .budget import BudgetRequest
 from .card.layout import planner
 from .fit import MIN_SEQ, machine_misfits, planned, refuse
 from .instant_budget import METHODS
@@ -66,7 +66,7 @@ def plan(asked: Asked, options: TextPlan, tell: Progress) -> dict[str, Any]:
         # Beyond it there is nothing to plan.
         found = machine_misfits(preset.config, shapes, seq=seq, rank=2, targets=(), method=kind)
         refuse([each for each in found if each.field == "seq"])
-    request = Request(
+    request = BudgetRequest(
         model=shapes,
         rank=8 if rank is None else rank,
         targets=learnt.parse(targets),

@@ -5,14 +5,14 @@ from numpy.typing import NDArray
 
 from gradloom.sim.reference import packed
 
-from .program.packed import Stored
+from .program.packed import PackedStore
 
 __all__ = ["packed_words", "rebased", "unpacked_words"]
 
 Words = NDArray[np.int64]
 
 
-def packed_words(stored: Stored, words: Words, number: int) -> NDArray[np.uint8]:
+def packed_words(stored: PackedStore, words: Words, number: int) -> NDArray[np.uint8]:
     """Bytes of words ``[rank, features]`` after update ``number``.
 
     The words may also be m and v, ``[2, rank, features]``.
@@ -28,7 +28,7 @@ def packed_words(stored: Stored, words: Words, number: int) -> NDArray[np.uint8]
     return np.frombuffer(data, np.uint8)
 
 
-def unpacked_words(stored: Stored, data: NDArray[np.uint8]) -> tuple[Words, int]:
+def unpacked_words(stored: PackedStore, data: NDArray[np.uint8]) -> tuple[Words, int]:
     """The words again, and how many of them were clipped."""
     edge = stored.shape.edge
     made = packed.unpack(
@@ -39,7 +39,7 @@ def unpacked_words(stored: Stored, data: NDArray[np.uint8]) -> tuple[Words, int]
     return np.stack(rows) if stored.moments else rows[0], made.saturated
 
 
-def rebased(stored: Stored, data: NDArray[np.uint8], octaves: int) -> NDArray[np.uint8]:
+def rebased(stored: PackedStore, data: NDArray[np.uint8], octaves: int) -> NDArray[np.uint8]:
     """The same numbers times ``2**octaves``.
 
     It is for words of a step that have other fraction bits than those of the last.

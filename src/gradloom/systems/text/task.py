@@ -20,13 +20,13 @@ from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import Job, Outcome, Progress, repeatable
 from gradloom.words import some
 
-from .budget import Request, cached_texts
+from .budget import BudgetRequest, cached_texts
 from .card.layout import planner
 from .data import Data, Turns, read_data
 from .fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .judging import Judging
 from .mathematics import FloatModel, Llama
-from .optimizers import AdamW, Optimizer, Sgd
+from .optimizers import FloatAdamW, Optimizer, Sgd
 from .recipe import CONSTANT, Schedule
 from .run.checkpoint import ResumePoint
 from .run.step import Frozen
@@ -51,7 +51,7 @@ __all__ = [
 #: Updates where neither steps nor epochs are given.
 STEPS = 8
 #: Optimisers, each with the rate that it has unless another is given.
-OPTIMIZERS: Mapping[str, tuple[type[AdamW] | type[Sgd], float]] = {"adamw": (AdamW, 1e-3), "sgd": (Sgd, 0.1)}
+OPTIMIZERS: Mapping[str, tuple[type[FloatAdamW] | type[Sgd], float]] = {"adamw": (FloatAdamW, 1e-3), "sgd": (Sgd, 0.1)}
 
 
 class Quantized:
@@ -262,7 +262,7 @@ class TextTask:
     def in_float(self) -> Optimizer:
         """The same in floating point."""
         asked: TextRequest = self.job.options
-        return AdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else Sgd(lr=self.lr)
+        return FloatAdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else Sgd(lr=self.lr)
 
     def frozen(self) -> Frozen:
         """The parts of the model that never change."""
@@ -270,7 +270,7 @@ class TextTask:
 
     def fitting(
         self, *, rank: int, targets: Sequence[str], machine: bool = True, from_layer: int = 0, learnt: Method = LORA
-    ) -> Request:
+    ) -> BudgetRequest:
         """Checks texts and request, and returns the request.
 
         Refuses texts that the model, and requests that the machine or its board's memory, cannot take. ``machine``:
@@ -285,7 +285,7 @@ class TextTask:
                     f"seq={asked.seq}: must be from {MIN_SEQ} to {model.context} (the model's context); "
                     f"give --seq {min(max(asked.seq, MIN_SEQ), model.context)}"
                 )
-            return Request(
+            return BudgetRequest(
                 model=model,
                 rank=rank,
                 targets=tuple(targets),
@@ -297,7 +297,7 @@ class TextTask:
         ranked = targets if learnt.ranked else ()
         failed = machine_misfits(self.job.config, model, seq=asked.seq, rank=rank, targets=ranked, method=kind)
         # A request has a text that is within the context.
-        request = Request(
+        request = BudgetRequest(
             model=model,
             rank=rank,
             targets=tuple(targets),
@@ -509,7 +509,7 @@ def optimizer_state(optimizer: object) -> dict[str, Any]:
     """The state of an optimiser that persists from step to step."""
     return (
         {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
-        if isinstance(optimizer, AdamW)
+        if isinstance(optimizer, FloatAdamW)
         else {}
     )
 

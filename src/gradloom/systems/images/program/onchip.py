@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.power_up import BLOCK, Memory, PowerUp, Stage
+from gradloom.program.power_up import BLOCK, PowerUp, PowerUpMemory, Stage
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
@@ -209,7 +209,7 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
     return image
 
 
-class _Memory(Memory):
+class _Memory(PowerUpMemory):
     """The memory of a fine-tune, into which programs are written."""
 
     def __init__(self, image: bytearray, lowered: Lowered) -> None:

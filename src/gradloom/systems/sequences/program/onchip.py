@@ -12,7 +12,7 @@ from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.program.placed import PlacedProgram
-from gradloom.program.power_up import BLOCK, Memory, PowerUp, Stage, usual_pause
+from gradloom.program.power_up import BLOCK, PowerUp, PowerUpMemory, Stage, usual_pause
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 
 from .image import CellImage
@@ -97,7 +97,7 @@ def answers_plan(
         _lay(content, block, BLOCK * number)
         content[BLOCK * (number + 1) - 4 : BLOCK * (number + 1)] = int(label).to_bytes(4, "little")
     _lay(content, setup, 0)
-    held = Memory(content)
+    held = PowerUpMemory(content)
     bias_at, _ = held.place(biases.astype("<i4").tobytes())
     held.add("setup", setup)
     held.add("answer", answer)

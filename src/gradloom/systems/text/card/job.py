@@ -11,7 +11,7 @@ import numpy as np
 
 from gradloom.firmware.card import DELIVERY, KEPT, NOTE, Section, write_card
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.firmware.soc import HEADER_BYTES, Job, Kept, Limits, Result, ResultKind
+from gradloom.firmware.soc import HEADER_BYTES, JobKept, JobResult, Limits, ResultKind, SocJob
 from gradloom.firmware.steps import MAX_STEPS, STATE_BYTES, initial_state
 from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter
@@ -59,7 +59,7 @@ class BoardJob:
     """
 
     sections: tuple[Section, ...]
-    job: Job
+    job: SocJob
     frac: Mapping[str, int]
     exponents: Rechosen
     layout: Layout
@@ -194,8 +194,8 @@ def board_job(
     """The job of ``steps`` updates, each from one of ``texts`` in turn.
 
     All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
-    :class:`~gradloom.firmware.soc.Kept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board answers
-    prompts by its UART meanwhile (:mod:`~.board_answers`). On ``held_out``, as long as a text, it tries adapters that
+    :class:`~gradloom.firmware.soc.JobKept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board
+    answers prompts by its UART meanwhile (:mod:`~.board_answers`). On ``held_out``, as long as a text, it tries adapters that
     are installed (:mod:`~.board_trial`). ``order``: number of each step's text, each text first in turn; ``rates``: how
     the learning rate changes.
 
@@ -250,14 +250,14 @@ def board_job(
         start = _paged(parts["prompts"].end) if parts else made.window
         parts["trial"] = trial_of(held, frac, made, config, start)
     window = _paged(max((part.end for part in parts.values()), default=made.window))
-    kept = Kept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + window, records=steps)
-    job = Job(
+    kept = JobKept(offset=0, bytes=made.kept, every=every, cycles=cycles, log=HEADER_BYTES + window, records=steps)
+    job = SocJob(
         window_bytes=window,
         programs=tuple(made.placed),
         watchdog=_WATCHDOG,
         kept=kept,
         limits=limits or Limits(),
-        results=(Result(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
+        results=(JobResult(name="loss", offset=layout[LOSS], kind=ResultKind.LOSS, words=4),),
         table=made.table_offset,
         **{field: parts[name].description for field, name in _FIELDS.items() if name in parts},
     )

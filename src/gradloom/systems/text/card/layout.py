@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gradloom.firmware.adapter_store import HEADER_BYTES as STORE_HEADER
-from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, Program
+from gradloom.firmware.soc import HEADER_BYTES, RECORD_BYTES, JobProgram
 from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, values_of
 from gradloom.models.adapters.methods import LORA_XS, METHODS
 from gradloom.models.language import LanguageModel
@@ -16,7 +16,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..budget import Request
+from ..budget import BudgetRequest
 from ..operations.base import EDGE, Fracs, Operation, Tensor, Update
 from ..operations.rechosen import FRACS, Rechosen, constants
 from ..operations.training import training_operations
@@ -32,7 +32,7 @@ from ..recipe import CONSTANT, Schedule
 __all__ = [
     "STATE",
     "JobLayout",
-    "Lowered",
+    "LoweredJob",
     "Shape",
     "laid_out",
     "log_bytes",
@@ -84,7 +84,7 @@ class JobLayout:
     order: Sequence[int] = ()
     rates: Schedule = CONSTANT
     programs: list[SteppedProgram] = field(default_factory=list)
-    placed: list[Program] = field(default_factory=list)
+    placed: list[JobProgram] = field(default_factory=list)
     #: Bytes of the shared places, and where these end.
     shared: int = 0
     end: int = 0
@@ -131,7 +131,7 @@ class JobLayout:
             self.end, self.shared = max(self.end, mine.end), max(self.shared, mine.shared_bytes)
         start = _rounded(self.end, _PAGE)
         for each in self.programs:
-            self.placed.append(Program(each.program.code, start, checked=False))
+            self.placed.append(JobProgram(each.program.code, start, checked=False))
             start += _rounded(len(each.program.code))
         self.steps, self.table_offset, self.table = steps, start, self._table(steps)
 
@@ -313,7 +313,7 @@ class Shape:
         return [Tensor(f"{self.first}.x", self.tokens, self.model.hidden, wide=True)] if self.first else []
 
 
-def shape_of(request: Request, *, accumulate: int = 1, texts: int = 1, steps: int = 1) -> Shape:
+def shape_of(request: BudgetRequest, *, accumulate: int = 1, texts: int = 1, steps: int = 1) -> Shape:
     """Of a request."""
     modules = METHODS[request.method].modules(
         request.model, request.targets, range(request.from_layer, request.model.layers)
@@ -367,7 +367,7 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
     return made
 
 
-def planner(config: LanguageConfig, **counts: int) -> Callable[[Request], Mapping[str, int]]:
+def planner(config: LanguageConfig, **counts: int) -> Callable[[BudgetRequest], Mapping[str, int]]:
     """What lays out requests for a plan; ``counts``: of :func:`shape_of`."""
     # Adapters that are stored as codes need the machine to have packing, as their fine-tune gives it.
     return lambda request: laid_out(shape_of(request, **counts), replace(config, packing=1))
@@ -399,7 +399,7 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredJob:
     """A program of a step and its layout."""
 
     program: Assembler
@@ -418,7 +418,7 @@ def measured_sizes(shape: Shape) -> dict[str, int]:
     return found
 
 
-def lowered(shape: Shape, config: LanguageConfig, *, kept: bool = False, updates: bool = True) -> Lowered:
+def lowered(shape: Shape, config: LanguageConfig, *, kept: bool = False, updates: bool = True) -> LoweredJob:
     """The program of a step.
 
     ``kept``: from the lowest layer that learns on; ``updates``: adapters change behind it.
@@ -430,4 +430,4 @@ def lowered(shape: Shape, config: LanguageConfig, *, kept: bool = False, updates
         layout.place(name, size)
     for tensor in shape.cached:
         layout.tensor(tensor)
-    return Lowered(lower(operations, exponents(operations), layout, config, share=True), layout)
+    return LoweredJob(lower(operations, exponents(operations), layout, config, share=True), layout)

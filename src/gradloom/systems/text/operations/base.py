@@ -386,7 +386,7 @@ class Unpack:
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {}
 
-    def tensors(self) -> list[packed.Stored]:
+    def tensors(self) -> list[packed.PackedStore]:
         """Those of A and of B."""
         return packed.tensors(
             self.adapter.name,

@@ -18,7 +18,7 @@ from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, WEIGHT
 
 from .base import DROP, SPARE, Fracs, Gradient, Operation, Product
 
-__all__ = ["FRACS", "HEADROOM", "REACHES", "Constants", "Rechosen", "constants", "due", "length"]
+__all__ = ["FRACS", "HEADROOM", "REACHES", "ChosenConstants", "Rechosen", "constants", "due", "length"]
 
 #: Tensors of an adapter that have exponents of their own; those behind the words are measured by their reach.
 FRACS = ("a", "b", "h", "dh", "ga", "gb")
@@ -44,7 +44,7 @@ def length(words: np.ndarray) -> int:
 
 
 @dataclass(frozen=True)
-class Constants:
+class ChosenConstants:
     """Fraction bits that stay, and that those of an adapter depend on.
 
     They are those of the linear's input, of its weights, and of its output's gradient.
@@ -55,13 +55,13 @@ class Constants:
     dy: int
 
 
-def constants(operations: list[Operation], frac: Fracs) -> dict[str, Constants]:
+def constants(operations: list[Operation], frac: Fracs) -> dict[str, ChosenConstants]:
     """Of each adapter of a step, by its name."""
     weights = {
         each.adapter.name: each.weight_frac(frac) for each in operations if isinstance(each, Product) and each.adapter
     }
     return {
-        each.adapter.name: Constants(frac[each.x.name], weights[each.adapter.name], frac[each.dy.name])
+        each.adapter.name: ChosenConstants(frac[each.x.name], weights[each.adapter.name], frac[each.dy.name])
         for each in operations
         if isinstance(each, Gradient)
     }
@@ -83,7 +83,7 @@ class Rechosen:
         A forecast of what ``h``, ``dh``, ``ga``, ``gb`` reach; values are below ``2**reach``.
     """
 
-    constants: Mapping[str, Constants]
+    constants: Mapping[str, ChosenConstants]
     frac: dict[str, int]
     reach: dict[str, int] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ class Rechosen:
                 self.frac[key] = _word(length(words(key)), self.frac[key])
             self.choose(name, given)
 
-    def choose(self, name: str, given: Constants) -> None:
+    def choose(self, name: str, given: ChosenConstants) -> None:
         """Those of ``h``, ``dh`` and gradients, from reaches and the words' own."""
         frac = self.frac
         a, b = frac[f"{name}.a"], frac[f"{name}.b"]

@@ -5,14 +5,14 @@ from zlib import crc32
 
 from gradloom.rtl.formats.packed import PackedShape
 
-__all__ = ["STORES", "Stored", "tensors"]
+__all__ = ["STORES", "PackedStore", "tensors"]
 
 #: How adapters and moments are stored: whether their codes have 8 bits; as words, there are none.
 STORES: dict[str, bool | None] = {"words": None, "int8": True, "nf4": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class PackedStore:
     """A tensor of ``rank`` rows, or m and v of one.
 
     ``name``: that of its words; ``packed``: that of its codes.
@@ -47,9 +47,9 @@ class Stored:
         return [crc32(f"{self.name} {number} {group}".encode()) or 1 for group in range(len(self.shape.groups))]
 
 
-def tensors(name: str, rank: int, inputs: int, outputs: int, *, wide: bool, moments: bool) -> list[Stored]:
+def tensors(name: str, rank: int, inputs: int, outputs: int, *, wide: bool, moments: bool) -> list[PackedStore]:
     """Stored forms of an adapter's A and B, or of their moments."""
     return [
-        Stored(name=f"{name}.{'m' * moments}{which}", rank=rank, features=features, wide=wide, moments=moments)
+        PackedStore(name=f"{name}.{'m' * moments}{which}", rank=rank, features=features, wide=wide, moments=moments)
         for which, features in (("a", inputs), ("b", outputs))
     ]

@@ -14,9 +14,9 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE, PortNumber
 
-from .packed import Stored
+from .packed import PackedStore
 
-__all__ = ["PIECE", "Piece", "Tensor", "append", "gradient", "load", "pack", "store", "unpack", "update", "vector"]
+__all__ = ["PIECE", "Piece", "SideTensor", "append", "gradient", "load", "pack", "store", "unpack", "update", "vector"]
 
 #: Beats that a piece loads at most, unless asked for another number.
 PIECE = 384
@@ -52,7 +52,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class SideTensor:
     """Range of the vector engine's operand or result.
 
     It begins at byte ``offset`` of the window and is one run of beats.
@@ -91,11 +91,11 @@ def vector(
     operands: Mapping[str, int],
     config: LanguageConfig,
     *,
-    a: Tensor,
-    b: Tensor | None = None,
-    c: Tensor | None = None,
-    o: Tensor | None = None,
-    q: Tensor | None = None,
+    a: SideTensor,
+    b: SideTensor | None = None,
+    c: SideTensor | None = None,
+    o: SideTensor | None = None,
+    q: SideTensor | None = None,
     limit: int = PIECE,
     wait: tuple[int, ...] = (),
     post: tuple[int, ...] = (),
@@ -251,7 +251,7 @@ def update(
     return [replace(begun, instructions=head), *others]
 
 
-def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
+def pack(stored: PackedStore, number: int, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
     """Codes at ``packed`` of the words at ``words``.
 
     It is for update ``number``; a command a group.
@@ -278,7 +278,7 @@ def pack(stored: Stored, number: int, config: LanguageConfig, *, words: int, pac
     return pieces
 
 
-def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
+def unpack(stored: PackedStore, config: LanguageConfig, *, words: int, packed: int) -> list[Piece]:
     """Words at ``words`` of the codes at ``packed``.
 
     A command a group. The second stream is a beat ahead.
@@ -298,7 +298,7 @@ def unpack(stored: Stored, config: LanguageConfig, *, words: int, packed: int) -
 
 
 def _groups(
-    stored: Stored, config: LanguageConfig, words: int, packed: int
+    stored: PackedStore, config: LanguageConfig, words: int, packed: int
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Blocks and beats of each group's codes, and their places.
 
@@ -325,7 +325,7 @@ def _step(total: int, most: int, unit: int) -> int:
     return -(-unit // -(-unit // max(most, 1)))
 
 
-def _runs(tensor: Tensor, start: int, end: int, tile: int, beat: int) -> Iterator[tuple[int, int]]:
+def _runs(tensor: SideTensor, start: int, end: int, tile: int, beat: int) -> Iterator[tuple[int, int]]:
     """``(offset, count)`` of runs between two beats.
 
     ``start`` and ``end`` count beats of the tensor; a tile has ``tile``, ``beat`` bytes each.

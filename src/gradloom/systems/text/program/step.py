@@ -517,25 +517,27 @@ class _Lowering:
             **{"limit": self.limit, **options},
         )
 
-    def _at(self, part: Slice) -> side.Tensor:
+    def _at(self, part: Slice) -> side.SideTensor:
         _check(part)
-        return side.Tensor(offset=self.layout.part(part))
+        return side.SideTensor(offset=self.layout.part(part))
 
-    def _strided(self, part: Slice) -> side.Tensor:
+    def _strided(self, part: Slice) -> side.SideTensor:
         """Rows of tiles: those of a tile lie behind each other."""
-        return side.Tensor(offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE)
+        return side.SideTensor(
+            offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE
+        )
 
     def _weights(self, name: str, tiles: int) -> list[Piece]:
-        return self._loaded(side.Tensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
+        return self._loaded(side.SideTensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
 
-    def _loaded(self, weights: side.Tensor, tiles: int) -> list[Piece]:
+    def _loaded(self, weights: side.SideTensor, tiles: int) -> list[Piece]:
         return side.vector(
             VectorOpcode.WEIGHTS, {"row": self.row, "tiles": tiles}, self.config, limit=self.limit, a=weights
         )
 
     def _gain(self, gain: Gain, tiles: int) -> list[Piece]:
         """The constant as a weight of each feature."""
-        return self._loaded(side.Tensor(offset=self.layout.place(gain.name, 4 * EDGE), repeated=True), tiles)
+        return self._loaded(side.SideTensor(offset=self.layout.place(gain.name, 4 * EDGE), repeated=True), tiles)
 
     def _norm(self, operation: Norm) -> list[Piece]:
         x, y = operation.x, operation.y
@@ -601,8 +603,8 @@ class _Lowering:
     def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
         return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
 
-    def _angles(self, angles: Angles) -> side.Tensor:
-        return side.Tensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
+    def _angles(self, angles: Angles) -> side.SideTensor:
+        return side.SideTensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
 
     def _rope(self, operation: Rope) -> list[Piece]:
         return self._vector(
@@ -660,7 +662,7 @@ class _Lowering:
                 {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
                 self.config,
                 limit=self.limit,
-                a=side.Tensor(offset=targets),
+                a=side.SideTensor(offset=targets),
             )
             + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._strided(operation.logits))
             + self._vector(
@@ -669,7 +671,7 @@ class _Lowering:
                 {**operands, "targets": 1},
                 a=self._strided(operation.logits),
                 o=self._strided(operation.d),
-                q=side.Tensor(offset=loss, beats=1),
+                q=side.SideTensor(offset=loss, beats=1),
             )
         )
 

@@ -35,7 +35,7 @@ __all__ = [
     "Chain",
     "Layer",
     "LinearMachine",
-    "Step",
+    "LinearStep",
     "choose_exponents",
     "errors",
     "linear_machine",
@@ -87,7 +87,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LinearStep:
     """Results of a step, by tensor name.
 
     ``y``, ``dx``, ``h``, ``dh``, ``ga``, ``gb``, and new words ``a``, ``b``.
@@ -113,12 +113,12 @@ class Chain:
     instructions: Sequence[Instruction]
 
 
-def mathematics(layer: Layer, rate: float) -> Step:
+def mathematics(layer: Layer, rate: float) -> LinearStep:
     """The step in float64."""
     w, x, dy, a, b = layer.weights, *(np.asarray(v, np.float64) for v in (layer.x, layer.dy, layer.a, layer.b))
     h, dh = x @ a.T, dy @ b
     ga, gb = dh.T @ x, h.T @ dy
-    return Step(
+    return LinearStep(
         tensors={
             "y": x @ w.T + h @ b.T,
             "dx": dy @ w + dh @ a,
@@ -132,7 +132,7 @@ def mathematics(layer: Layer, rate: float) -> Step:
     )
 
 
-def choose_exponents(layer: Layer, exact: Step, *, spare: int = 0) -> Exponents:
+def choose_exponents(layer: Layer, exact: LinearStep, *, spare: int = 0) -> Exponents:
     """Each tensor's own power of two.
 
     Operands are as large as fits, results have a bit to spare.
@@ -171,7 +171,7 @@ def _start(layer: Layer, e: Exponents) -> dict[str, np.ndarray]:
 
 def reference_step(
     layer: Layer, e: Exponents, rule: float | AdamW, *, number: int = 1, moments: Mapping[str, np.ndarray] | None = None
-) -> Step:
+) -> LinearStep:
     """The step in the machine's words.
 
     It is by SGD with a rate, or update ``number`` of AdamW after ``moments``.
@@ -197,7 +197,7 @@ def reference_step(
         new[name], cut = p, cut + ends
     # The scales are decoded in both directions.
     saturated = 2 * lost + forward.saturated + backward.saturated + lost_a + lost_b + cut
-    return Step(
+    return LinearStep(
         tensors={
             "y": forward.y,
             "dx": backward.y,
@@ -213,7 +213,7 @@ def reference_step(
     )
 
 
-def values(step: Step, e: Exponents) -> dict[str, np.ndarray]:
+def values(step: LinearStep, e: Exponents) -> dict[str, np.ndarray]:
     """Words of a step as float64, without moments."""
     frac = {name: getattr(e, name) for name in ("y", "dx", "h", "dh", "ga", "gb")}
     frac |= {"a": e.a + _SPARE, "b": e.b + _SPARE}
@@ -315,7 +315,7 @@ class LinearMachine:
         *,
         number: int = 1,
         moments: Mapping[str, np.ndarray] | None = None,
-    ) -> Step:
+    ) -> LinearStep:
         """Runs a step in RTL, with the results of :func:`reference_step`.
 
         ``cycles`` from bell to interrupt.
@@ -327,9 +327,9 @@ class LinearMachine:
         plan.gradients(program)
         plan.update(program, rule, step=number)
         counters = self._run(program)
-        return Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+        return LinearStep(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
 
-    def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[Step]:
+    def stack(self, layers: Sequence[Layer], exponents: Sequence[Exponents], rule: float | AdamW) -> list[LinearStep]:
         """Runs a step of layers one behind the other, in one program.
 
         All go forward, then all backward from the last on.
@@ -348,7 +348,7 @@ class LinearMachine:
             plan.update(program, rule)
         counters = self._run(program)
         return [
-            Step(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
+            LinearStep(tensors=self.results(plan, rule), saturated=counters.saturated, cycles=counters.cycles)
             for plan in plans
         ]
 
@@ -419,7 +419,7 @@ def _sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
     }
 
 
-def errors(found: Mapping[str, np.ndarray], exact: Step) -> dict[str, Any]:
+def errors(found: Mapping[str, np.ndarray], exact: LinearStep) -> dict[str, Any]:
     """Relative RMS error of each tensor against float64."""
     return {
         name: float(np.sqrt(np.mean((found[name] - value) ** 2)) / np.sqrt(np.mean(value**2)))
