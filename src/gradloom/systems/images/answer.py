@@ -55,8 +55,7 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]
     adapters, codes = load_adapters(Path(options.adapter), network) if options.adapter is not None else (None, "nf4")
     tell(0, 0, "labelling")
     if options.engine == "float":
-        from .mathematics import FloatCache
-        from .mathematics import adapter_logits
+        from .mathematics import FloatCache, adapter_logits
 
         kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
