@@ -196,8 +196,8 @@ def board_job(
     All texts have the same number of tokens. ``every``, ``cycles``, ``limits``: see
     :class:`~gradloom.firmware.soc.JobKept` and :class:`~gradloom.firmware.soc.Limits`. With ``answer`` the board
     answers prompts by its UART meanwhile (:mod:`~.board_answers`). On ``held_out``, as long as a text, it tries
-    adapters that are installed (:mod:`~.board_trial`). ``order``: number of each step's text, each text first in turn; ``rates``: how
-    the learning rate changes.
+    adapters that are installed (:mod:`~.board_trial`). ``order``: number of each step's text, each text first in turn;
+    ``rates``: how the learning rate changes.
 
     In the window lie the adapters, their exponents and moments (the kept words), tables and texts, the
     frozen matrices, the loss and forward caches of texts, tensors that are measured between steps, the places that
