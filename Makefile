@@ -101,7 +101,7 @@ types: $(READY)
 
 # JOBS processes share the cores, so each has one thread for matrix products. Bytecode is kept: tests start Python
 # some hundred times.
-RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=30 --durations-min=10
 
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
