@@ -16,7 +16,7 @@ from .gguf_blocks import BLOCK_KINDS, kind_named
 from .keys import ANY, check_keys
 from .kinds import what_is
 
-__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "turned_pairs"]
+__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "gguf_linear", "turned_pairs"]
 
 GGUF_SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -213,6 +213,15 @@ def _hugging_face_name(name: str) -> str:
     if len(parts) == 2 and parts[0] in _NAMES:
         return f"{_NAMES[parts[0]]}.{parts[1]}"
     return name
+
+
+_OWN_NAMES = {full: short for short, full in _LAYER_NAMES.items()}
+
+
+def gguf_linear(name: str) -> str:
+    """llama.cpp's tensor of a linear, of Hugging Face's module."""
+    _, _, layer, module = name.split(".", 3)
+    return f"blk.{layer}.{_OWN_NAMES[module]}.weight"
 
 
 #: Begins of fields that say nothing of the model's mathematics: of the file, its tokens, and how it was made.
