@@ -217,7 +217,7 @@ def test_another_architecture_is_refused(tmp_path, tensors):
         ({"attention_bias": True}, "attention_bias=true"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be default"),
-        ({"quantization_config": {"load_in_4bit": True}}, "quantization_config="),
+        ({"quantization_config": {"load_in_8bit": True}}, "quantization_config.quant_method=null"),
         ({"hidden_size": "64"}, 'hidden_size="64"'),
         ({"num_hidden_layers": None}, "num_hidden_layers=null: must be an integer from 1 to 1024"),
         ({"vocab_size": 0}, "vocab_size=0"),

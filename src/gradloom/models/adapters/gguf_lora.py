@@ -1,4 +1,4 @@
-"""LoRA adapters of language models in GGUF files, as llama.cpp takes them.
+"""LoRA adapters of language models in GGUF, as llama.cpp takes them.
 
 The files are those of llama.cpp's ``convert_lora_to_gguf``: ``general.type`` is ``adapter``, ``adapter.type`` is
 ``lora``, and each linear has ``NAME.weight.lora_a [rank, inputs]`` and ``NAME.weight.lora_b [outputs, rank]``. Their
