@@ -1,6 +1,7 @@
 """Reads and writes LoRA adapters of diffusion models, as diffusers does."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,12 @@ __all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "save_diffusion_lora
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
-#: Ends of diffusers' own names, PEFT's and kohya's, with what they are.
+#: Ends of diffusers' own names, PEFT's without an adapter's name and kohya's, with what they are.
 ENDINGS = {
     ".lora.down.weight": "a",
     ".lora.up.weight": "b",
     ".lora_A.weight": "a",
     ".lora_B.weight": "b",
-    ".lora_A.default.weight": "a",
-    ".lora_B.default.weight": "b",
     ".lora_down.weight": "a",
     ".lora_up.weight": "b",
     ".alpha": "alpha",
@@ -34,6 +33,10 @@ ENDINGS = {
 #: Starts of names: diffusers' pipelines, PEFT, and kohya, who has _ for each point.
 PREFIX, _PEFT, _KOHYA = "unet.", "base_model.model.", "lora_unet_"
 _TEXT_ENCODERS = ("text_encoder.", "text_encoder_2.", "lora_te_", "lora_te1_", "lora_te2_")
+#: What an adapter's name is between the two, as PEFT's own state dict has it.
+_NAMED = re.compile(r"(?<=\.lora_[AB])\.(?!weight$)[^.]+(?=\.weight$)")
+#: A projection of diffusers' first naming, below the attention's processor.
+_PROCESSOR = re.compile(r"\.processor\.(to_q|to_k|to_v|to_out)_lora\.(down|up)\.weight$")
 #: Where diffusers keeps the adapter's config in a file's header, and kohya alpha.
 _METADATA, _KOHYA_ALPHA = "lora_adapter_metadata", "ss_network_alpha"
 
@@ -105,16 +108,22 @@ def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, 
                 f"{key}: is of the text encoder, which has no adapter here; keep the keys of the UNet alone, or save "
                 f"the file again without text_encoder_lora_layers"
             )
-        ending = next((each for each in ENDINGS if key.endswith(each)), None)
+        plain = _PROCESSOR.sub(_present, _NAMED.sub("", key))
+        ending = next((each for each in ENDINGS if plain.endswith(each)), None)
         if ending is None:
             raise ValueError(f"{key}: is no key of an adapter; must be {PREFIX}LAYER with .lora.down.weight")
-        layer = key.removesuffix(ending)
+        layer = plain.removesuffix(ending)
         if layer.startswith(_KOHYA):
             layer = layer.removeprefix(_KOHYA)
             made[key] = (kohya.get(layer, layer), ENDINGS[ending])
         else:
             made[key] = (layer.removeprefix(_PEFT).removeprefix(PREFIX), ENDINGS[ending])
     return made
+
+
+def _present(found: re.Match[str]) -> str:
+    """diffusers' present name of a key of its first naming."""
+    return f".{found[1]}{'.0' if found[1] == 'to_out' else ''}.lora.{found[2]}.weight"
 
 
 def _file(source: Path | str) -> Path:
