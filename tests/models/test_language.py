@@ -30,7 +30,7 @@ SHORT = {
 }
 
 
-def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama", encode=None, model=TINY):
+def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama", encode=None, model=TINY, tokens=True):
     """A model as llama.cpp's converter writes it, by its own library.
 
     ``kind`` may be a function of a matrix' name; ``encode`` then gives its bytes by that name.
@@ -44,7 +44,8 @@ def write_gguf(path, tensors, kind="Q4_1", change=None, architecture="llama", en
     writer.add_head_count_kv(model.kv_heads)
     writer.add_layer_norm_rms_eps(model.norm_eps)
     writer.add_rope_freq_base(model.rope_theta)
-    writer.add_token_list([f"t{i}" for i in range(model.vocab)])
+    if tokens:
+        writer.add_token_list([f"t{i}" for i in range(model.vocab)])
     for add in change or ():
         add(writer)
     for own, values in tensors.items():
