@@ -14,7 +14,11 @@ from .output import print_json, say, working
 __all__ = ["export"]
 
 #: Formats by what a source holds, the first one the usual one.
-_FORMATS = {"recurrent network": ("onnx",), "language model's adapter": ("gguf", "mlx", "peft")}
+_FORMATS = {
+    "recurrent network": ("onnx",),
+    "language model's adapter": ("gguf", "mlx", "peft"),
+    "network's adapter": ("onnx",),
+}
 #: Ends of files by format; a format that is not here is a folder.
 _SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf"}
 _KNOWN = tuple(dict.fromkeys(each for formats in _FORMATS.values() for each in formats))
@@ -28,8 +32,9 @@ def export(
     Parameters
     ----------
     source : path
-        Folder of an :func:`import_model`, or an ``.onnx`` file: a recurrent network. Output folder of a fine-tune,
-        an adapter in PEFT's format or a ``.gguf`` file of one: a language model's adapter.
+        Folder of an :func:`import_model`, or an ``.onnx`` file: a recurrent network. Output folder of a fine-tune on
+        images: a network's adapter. Output folder of a fine-tune on text, an adapter in PEFT's format or a ``.gguf``
+        file of one: a language model's adapter.
     output : path
         ``.onnx`` or ``.gguf`` file, else a folder.
     to : str, optional
@@ -37,10 +42,12 @@ def export(
 
         ``onnx``, of a recurrent network: a Scan of QuantizeLinear and DequantizeLinear. onnxruntime runs it to the same
         codes if it does not fuse quantisers: set ``graph_optimization_level`` to ``ORT_DISABLE_ALL`` or
-        ``ORT_ENABLE_BASIC``. Of a language model's adapter: ``gguf``, which llama.cpp takes by ``--lora``; ``mlx``,
-        a folder for mlx-lm's ``--adapter-path``; ``peft``, a folder for PEFT.
+        ``ORT_ENABLE_BASIC``. Of a network's adapter: the network with the adapter in its graph, ``pixels`` in,
+        ``logits`` out, float32, with the codes of its forward cache. Of a language model's adapter: ``gguf``, which
+        llama.cpp takes by ``--lora``; ``mlx``, a folder for mlx-lm's ``--adapter-path``; ``peft``, a folder for PEFT.
     model : path or str, optional
-        Language model that the adapter is of: a name, a file or a folder. That of the run, if left out.
+        Model that the adapter is of: an ``.onnx`` file, or a language model by name, file or folder. That of the run,
+        if left out.
 
     Returns
     -------
@@ -66,6 +73,8 @@ def export(
         if model is not None:
             raise ValueError(f"model={model}: must be left out, {source} holds its network")
         return _recurrent(source, output)
+    if held == "network's adapter":
+        return _images(Path(source), Path(output), model)
     return _text(Path(source), Path(output), wanted, model)
 
 
@@ -94,9 +103,7 @@ def _held(source: Path) -> str:
         # Another file is refused by the reader of networks, which says what it is.
         return "recurrent network"
     config = read_config(source)
-    if TOPOLOGY_KEY in config:
-        raise ValueError(f"{source / CONFIG}: {TOPOLOGY_KEY}={config[TOPOLOGY_KEY]}: no other tool has such adapters")
-    return "language model's adapter"
+    return "network's adapter" if TOPOLOGY_KEY in config else "language model's adapter"
 
 
 def _recurrent(source: Path | str, output: Path | str) -> dict[str, Any]:
@@ -107,6 +114,21 @@ def _recurrent(source: Path | str, output: Path | str) -> dict[str, Any]:
     export_recurrent(found, output)
     told = {"output": str(output), "format": "onnx", "name": found.name}
     return told | {"hidden": found.cell.units, "channels": found.channels}
+
+
+def _images(source: Path, output: Path, model: Path | str | None) -> dict[str, Any]:
+    from gradloom.models.adapters.peft import load_adapters
+    from gradloom.models.onnx_network import network_onnx
+    from gradloom.output import staged_file
+    from gradloom.systems.images.task import network_of_run
+
+    network = network_of_run(source, model)
+    adapters, codes = load_adapters(source, network)
+    with staged_file(output) as file:
+        file.write(network_onnx(network, adapters, codes))
+        size = file.tell()
+    told = {"output": str(output), "format": "onnx", "name": network.name}
+    return told | {"adapters": len(adapters), "rank": len(adapters[0][0]), "bytes": size, "codes": codes}
 
 
 def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> dict[str, Any]:
@@ -131,6 +153,7 @@ def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> 
 
 
 _TAKES: dict[str, str] = {
+    "onnx": "onnxruntime runs it, pixels from 0 to 1 in, logits out",
     "gguf": "llama.cpp takes it by --lora, beside a GGUF file of the model",
     "mlx": "mlx-lm takes it by --adapter-path",
     "peft": "PEFT takes it by PeftModel.from_pretrained",
@@ -140,7 +163,7 @@ _TAKES: dict[str, str] = {
 @app.command(
     "export",
     epilog="Example: gradloom export lstm -o back.onnx\n\nExample: gradloom export run --to gguf -o adapter.gguf\n\n"
-    "Example: gradloom export run --to mlx -o adapters",
+    "Example: gradloom export run --to mlx -o adapters\n\nExample: gradloom export lenet-run -o tuned.onnx",
 )
 def _export_verb(
     source: Annotated[
@@ -153,13 +176,14 @@ def _export_verb(
         usual_option(metavar="FORMAT", help=f"Format: {', '.join(_KNOWN)}.", usual="as the output's name ends"),
     ] = None,
     model: Annotated[
-        str | None, usual_option(metavar="M", help="Language model of the adapter.", usual="the run's, or smollm2-135m")
+        str | None, usual_option(metavar="M", help="Model of the adapter.", usual="the run's, or smollm2-135m")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Write what was imported or learnt for other tools.
 
     A recurrent network becomes ONNX, with the same codes in onnxruntime.
+    A fine-tuned network of images becomes ONNX with its adapter.
     An adapter of a language model becomes one of llama.cpp, mlx-lm or PEFT.
     """
     with working("exporting", as_json):
