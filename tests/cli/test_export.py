@@ -238,7 +238,7 @@ def test_lora_xs_becomes_plain_lora(run, place):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (("adapter", "-o", "x"), "to=None: must be given, one of onnx, gguf, mlx, peft"),
+        (("adapter", "-o", "x"), "to=None: must be given, one of onnx, gguf, mlx, peft, kohya, comfyui"),
         (("adapter", "-o", "x.onnx"), "to=onnx: must be gguf or mlx or peft, adapter holds a language model's adapter"),
         (("adapter", "-o", "x", "--to", "ollama"), "to=ollama: must be one of onnx"),
         (("adapter", "-o", "x", "--to", "gguf"), "output=x: must name a file that ends in .gguf"),

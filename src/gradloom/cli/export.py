@@ -18,9 +18,10 @@ _FORMATS = {
     "recurrent network": ("onnx",),
     "language model's adapter": ("gguf", "mlx", "peft"),
     "network's adapter": ("onnx",),
+    "diffusion model's adapter": ("kohya", "comfyui"),
 }
 #: Ends of files by format; a format that is not here is a folder.
-_SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf"}
+_SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf", "kohya": ".safetensors", "comfyui": ".safetensors"}
 _KNOWN = tuple(dict.fromkeys(each for formats in _FORMATS.values() for each in formats))
 
 
@@ -34,9 +35,10 @@ def export(
     source : path
         Folder of an :func:`import_model`, or an ``.onnx`` file: a recurrent network. Output folder of a fine-tune on
         images: a network's adapter. Output folder of a fine-tune on text, an adapter in PEFT's format or a ``.gguf``
-        file of one: a language model's adapter.
+        file of one: a language model's adapter. Output folder of a fine-tune on pictures, or a file of diffusers: a
+        diffusion model's adapter.
     output : path
-        ``.onnx`` or ``.gguf`` file, else a folder.
+        ``.onnx``, ``.gguf`` or ``.safetensors`` file, else a folder.
     to : str, optional
         Format; without it the one that the output's end names, or the only one.
 
@@ -45,6 +47,7 @@ def export(
         ``ORT_ENABLE_BASIC``. Of a network's adapter: the network with the adapter in its graph, ``pixels`` in,
         ``logits`` out, float32, with the codes of its forward cache. Of a language model's adapter: ``gguf``, which
         llama.cpp takes by ``--lora``; ``mlx``, a folder for mlx-lm's ``--adapter-path``; ``peft``, a folder for PEFT.
+        Of a diffusion model's adapter: ``kohya`` or ``comfyui``, the same file, as ComfyUI has kohya's names.
     model : path or str, optional
         Model that the adapter is of: an ``.onnx`` file, or a language model by name, file or folder. That of the run,
         if left out.
@@ -73,6 +76,10 @@ def export(
         if model is not None:
             raise ValueError(f"model={model}: must be left out, {source} holds its network")
         return _recurrent(source, output)
+    if held == "diffusion model's adapter":
+        if model is not None:
+            raise ValueError(f"model={model}: must be left out, the names of {source} say enough")
+        return _pictures(Path(source), Path(output), wanted)
     if held == "network's adapter":
         return _images(Path(source), Path(output), model)
     return _text(Path(source), Path(output), wanted, model)
@@ -90,11 +97,14 @@ def _check_output(output: Path, wanted: str, inputs: tuple[Path | str, ...]) -> 
 def _held(source: Path) -> str:
     """What is in a file or a folder, of the keys of ``_FORMATS``."""
     from gradloom.models.adapters.config import TOPOLOGY_KEY
+    from gradloom.models.adapters.diffusion_lora import FILE
     from gradloom.models.adapters.gguf_lora import is_gguf_adapter
     from gradloom.models.adapters.peft import CONFIG, read_config
 
     if is_gguf_adapter(source):
         return "language model's adapter"
+    if source.suffix == ".safetensors" or (source / FILE).is_file():
+        return "diffusion model's adapter"
     if not (source / CONFIG).is_file():
         if not source.exists():
             raise ValueError(f"{source}: no such file or folder")
@@ -131,6 +141,16 @@ def _images(source: Path, output: Path, model: Path | str | None) -> dict[str, A
     return told | {"adapters": len(adapters), "rank": len(adapters[0][0]), "bytes": size, "codes": codes}
 
 
+def _pictures(source: Path, output: Path, wanted: str) -> dict[str, Any]:
+    from gradloom.models.adapters.diffusion_lora import layers_in, load_diffusion_lora, save_kohya_lora
+
+    adapters = load_diffusion_lora(source, layers_in(source))
+    save_kohya_lora(output, adapters)
+    ranks = sorted({each.rank for each in adapters.values()})
+    told = {"output": str(output), "format": wanted, "name": source.name, "adapters": len(adapters)}
+    return told | {"rank": ranks[0] if len(ranks) == 1 else ranks, "bytes": output.stat().st_size}
+
+
 def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> dict[str, Any]:
     from gradloom.models.adapters.gguf_lora import write_gguf_lora
     from gradloom.models.adapters.lora import save_lora
@@ -154,6 +174,8 @@ def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> 
 
 _TAKES: dict[str, str] = {
     "onnx": "onnxruntime runs it, pixels from 0 to 1 in, logits out",
+    "kohya": "kohya's tools, WebUI and ComfyUI take it",
+    "comfyui": "ComfyUI takes it from its folder models/loras",
     "gguf": "llama.cpp takes it by --lora, beside a GGUF file of the model",
     "mlx": "mlx-lm takes it by --adapter-path",
     "peft": "PEFT takes it by PeftModel.from_pretrained",
@@ -163,14 +185,17 @@ _TAKES: dict[str, str] = {
 @app.command(
     "export",
     epilog="Example: gradloom export lstm -o back.onnx\n\nExample: gradloom export run --to gguf -o adapter.gguf\n\n"
-    "Example: gradloom export run --to mlx -o adapters\n\nExample: gradloom export lenet-run -o tuned.onnx",
+    "Example: gradloom export run --to mlx -o adapters\n\nExample: gradloom export lenet-run -o tuned.onnx\n\n"
+    "Example: gradloom export pictures-run --to comfyui -o style.safetensors",
 )
 def _export_verb(
     source: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="Folder of an import or of a fine-tune, an .onnx file, or a .gguf adapter."),
+        typer.Argument(
+            metavar="DIR", help="Folder of an import or of a fine-tune, or a file of a network or an adapter."
+        ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx|A.gguf|DIR", help="Output file or folder.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE|DIR", help="Output file or folder.")],
     to: Annotated[
         str | None,
         usual_option(metavar="FORMAT", help=f"Format: {', '.join(_KNOWN)}.", usual="as the output's name ends"),
@@ -185,6 +210,7 @@ def _export_verb(
     A recurrent network becomes ONNX, with the same codes in onnxruntime.
     A fine-tuned network of images becomes ONNX with its adapter.
     An adapter of a language model becomes one of llama.cpp, mlx-lm or PEFT.
+    An adapter of a diffusion model gets the names of kohya and ComfyUI.
     """
     with working("exporting", as_json):
         told = export(source, output, to=to, model=model)

@@ -16,7 +16,7 @@ from .config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
 from .lora import Adapter
 from .peft import about, representable
 
-__all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "save_diffusion_lora"]
+__all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "layers_in", "save_diffusion_lora", "save_kohya_lora"]
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
@@ -32,6 +32,7 @@ ENDINGS = {
 }
 #: Starts of names: diffusers' pipelines, PEFT, and kohya, who has _ for each point.
 PREFIX, _PEFT, _KOHYA = "unet.", "base_model.model.", "lora_unet_"
+_BLOCKS = ("down_blocks.", "mid_block.", "up_blocks.")
 _TEXT_ENCODERS = ("text_encoder.", "text_encoder_2.", "lora_te_", "lora_te1_", "lora_te2_")
 #: What an adapter's name is between the two, as PEFT's own state dict has it.
 _NAMED = re.compile(r"(?<=\.lora_[AB])\.(?!weight$)[^.]+(?=\.weight$)")
@@ -97,6 +98,31 @@ def adapted_layers(source: Path | str, layers: Iterable[str]) -> set[str]:
     stored = open_safetensors(path)
     with about(path):
         return {layer for layer, _ in _places(stored, layers).values()}
+
+
+def layers_in(source: Path | str) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each layer that a file has an adapter of.
+
+    :class:`ValueError` of kohya's names, which do not say where a layer's name has points.
+    """
+    path = _file(source)
+    stored, made = open_safetensors(path), dict[str, list[int]]()
+    with about(path):
+        for key, (layer, part) in _places(stored, ()).items():
+            if key.startswith(_KOHYA):
+                raise ValueError(
+                    f"{key}: is kohya's name already, which does not say the layer's own; name a run's folder"
+                )
+            if not layer.startswith(_BLOCKS):
+                raise ValueError(f"{key}: is of no layer of a UNet, whose names begin with {', '.join(_BLOCKS)}")
+            if part != "alpha":
+                shape = stored[key].shape
+                if len(shape) != 2:
+                    raise ValueError(f"{key}: has shape {list(shape)}: must be a matrix")
+                made.setdefault(layer, [0, 0])[part == "b"] = shape[part == "a"]
+    if not made:
+        raise ValueError(f"{path}: has no adapter")
+    return {layer: (inputs, outputs) for layer, (inputs, outputs) in made.items()}
 
 
 def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -224,3 +250,20 @@ def save_diffusion_lora(folder: Path | str, adapters: Mapping[str, Adapter] | It
     path = Path(folder) / FILE
     write_safetensors(path, tensors)
     return path
+
+
+def save_kohya_lora(path: Path | str, adapters: Mapping[str, Adapter]) -> None:
+    """Writes a file with kohya's names, which ComfyUI reads, too.
+
+    Of each layer ``lora_unet_LAYER.lora_down.weight`` (A), ``.lora_up.weight`` (B) and ``.alpha``, with _ for each
+    point of its name. They add alpha / rank of the product, so alpha is the scale times the rank.
+    """
+    tensors = {}
+    for layer, each in adapters.items():
+        name = _KOHYA + layer.replace(".", "_")
+        tensors[f"{name}.lora_down.weight"] = (np.asarray(each.a, np.float32), "float32")
+        tensors[f"{name}.lora_up.weight"] = (np.asarray(each.b, np.float32), "float32")
+        tensors[f"{name}.alpha"] = (np.asarray(each.scale * each.rank, np.float32), "float32")
+    if len(tensors) != 3 * len(adapters):
+        raise ValueError("layers: two names differ in points and _ only, which kohya's names do not tell apart")
+    write_safetensors(Path(path), tensors)
