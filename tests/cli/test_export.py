@@ -21,6 +21,7 @@ from gradloom.systems.text.task import Quantized
 
 from ..models.conftest import TINY
 from ..models.test_language import write_gguf
+from .test_language_verbs import MODEL, here  # noqa: F401
 
 SHORT = dict(zip(PROJECTIONS, ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")))
 
@@ -115,15 +116,49 @@ def test_a_gguf_adapter_reads_back(run, place):
     assert told | {"base_model_name_or_path": "tiny"} == first
 
 
-def test_a_fine_tune_starts_from_a_gguf_adapter(run, place):
-    exported(run, "adapter", "-o", "a.gguf")
-    Path("t.txt").write_text("t1")
-    Path("tokenizer.json").write_text(
-        json.dumps({"model": {"type": "WordLevel", "vocab": {f"t{i}": i for i in range(96)}, "unk_token": "t0"}})
+def test_verbs_take_a_gguf_adapter_as_they_take_its_folder(run, here):  # noqa: F811
+    save_lora("folder", MODEL, moved(fresh_lora(MODEL, rank=4, targets=("q_proj", "v_proj"))))
+    assert run("export", "folder", "--model", "small", "-o", "a.gguf")[0] == 0
+    tuned = (
+        "finetune",
+        "small",
+        "--data",
+        "text.txt",
+        "--engine",
+        "float",
+        "--steps",
+        "1",
+        "--seq",
+        "30",
+        "--rank",
+        "4",
     )
-    words = ("finetune", "m.gguf", "--board", "genesys2", "--engine", "float", "--data", "t.txt", "--rank", "8")
-    code, _, err = run(*words, "--adapter", "a.gguf", "-o", "run")
-    assert code == 2 and "has rank 4: rank 8 is needed" in err
+    said = []
+    for adapter in ("folder", "a.gguf"):
+        code, out, err = run(*tuned, "--adapter", adapter, "-o", f"{adapter}-out", "--json")
+        assert code == 0, err
+        code, text, err = run("infer", "small", "--prompt", "the warp", "--tokens", "4", "--adapter", adapter, "--json")
+        assert code == 0, err
+        said.append((json.loads(out)["loss"], json.loads(text)["tokens"]))
+    assert said[0] == said[1]
+    code, _, err = run(*tuned[:-1], "8", "--adapter", "a.gguf", "-o", "out")
+    assert code == 2 and "attn_q.weight.lora_a has rank 4: rank 8 is needed" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_gguf_adapter_with_any_byte_changed_reads_or_is_refused(tmp_path, seed):
+    content = written(tmp_path / "a.gguf", moved(fresh_lora(TINY, rank=2))).read_bytes()
+    random, other = np.random.default_rng(seed), tmp_path / "other.gguf"
+    for at in random.integers(4, 1300, 60):
+        changed = bytearray(content)
+        changed[at] ^= 1 << int(random.integers(8))
+        other.write_bytes(changed)
+        try:
+            found = load_gguf_lora(other, TINY)
+        except ValueError as error:
+            assert "other.gguf" in str(error) and "\n" not in str(error)
+        else:
+            assert all(np.isfinite(each.b).all() and np.isfinite(each.scale) for each in found.values())
 
 
 def test_adapters_of_several_scales_keep_their_products(tmp_path):
