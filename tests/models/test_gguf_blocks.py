@@ -14,7 +14,11 @@ from gradloom.models.files.gguf_blocks import BLOCK_KINDS, kind_named
 from .conftest import TINY
 from .test_language import write_gguf
 
-KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4")
+KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K") + (
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+)
 
 
 def equal(kind, data):
@@ -97,7 +101,7 @@ def test_a_file_may_mix_kinds(tmp_path):
         assert np.isfinite(checkpoint.tensor(name)).all()
 
 
-@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "IQ4_XS", "TQ1_0"])
+@pytest.mark.parametrize("kind", ["IQ2_XXS", "IQ3_S", "NVFP4", "TQ1_0"])
 def test_a_kind_that_is_not_read_is_refused_by_its_name(tmp_path, tensors, kind):
     known = gguf.GGMLQuantizationType[kind]
     path = tmp_path / "m.gguf"

@@ -28,7 +28,7 @@ def _half(data: np.ndarray, at: int) -> np.ndarray:
 
 def _nibbles(codes: np.ndarray) -> np.ndarray:
     # The first half of a block is in the low nibbles, the second in the high ones.
-    return np.concatenate([codes & 15, codes >> 4], axis=1)
+    return np.concatenate(_halves(codes), axis=1)
 
 
 def _fifth(data: np.ndarray, at: int) -> np.ndarray:
@@ -102,6 +102,42 @@ def _q6_k(data: np.ndarray) -> np.ndarray:
     return (_half(data, 208) * scales)[:, :, None] * codes
 
 
+def _two_bits(data: np.ndarray) -> np.ndarray:
+    """Codes ``[blocks, 16, 16]`` of 64 bytes: each 32 of them have four rows of 32."""
+    quarters = data.reshape(-1, 2, 1, 32)
+    return np.concatenate([quarters >> bit & 3 for bit in (0, 2, 4, 6)], axis=2).reshape(-1, 16, 16)
+
+
+def _q2_k(data: np.ndarray) -> np.ndarray:
+    # A byte has the scale of 16 elements below their minimum.
+    scale = (_half(data, 80) * (data[:, :16] & 15).astype(np.float32))[:, :, None]
+    least = (_half(data, 82) * (data[:, :16] >> 4).astype(np.float32))[:, :, None]
+    return scale * _two_bits(data[:, 16:80]).astype(np.float32) - least
+
+
+def _q3_k(data: np.ndarray) -> np.ndarray:
+    # 16 scales of 6 bits: nibbles in 8 bytes, then two upper bits of each in 4 bytes; 32 stands for 0.
+    high = np.concatenate([data[:, 104:108] >> bit & 3 for bit in (0, 2, 4, 6)], axis=1)
+    scales = (_nibbles(data[:, 96:104]) | high << 4).astype(np.float32) - 32
+    # Bit i of 32 bytes is of row i; where it is 0, the code is 4 less.
+    kept = np.unpackbits(data[:, :32, None], axis=2, bitorder="little").swapaxes(1, 2).reshape(-1, 16, 16)
+    codes = _two_bits(data[:, 32:96]).astype(np.float32) - 4 * (1 - kept.astype(np.float32))
+    return (_half(data, 108) * scales)[:, :, None] * codes
+
+
+def _iq4_xs(data: np.ndarray) -> np.ndarray:
+    # 8 scales of 6 bits: two upper bits of each in 16 bits, nibbles in 4 bytes; 32 stands for 0.
+    upper = np.ascontiguousarray(data[:, 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
+    lower = np.stack([data[:, 4:8] & 15, data[:, 4:8] >> 4], axis=2).reshape(-1, 8)
+    scales = (lower | upper.astype(np.uint8) << 4).astype(np.float32) - 32
+    levels = _IQ4_NL[np.concatenate(_halves(data[:, 8:].reshape(-1, 8, 16)), axis=2)]
+    return (_half(data, 0) * scales)[:, :, None] * levels
+
+
+def _halves(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return codes & 15, codes >> 4
+
+
 def _iq4_nl(data: np.ndarray) -> np.ndarray:
     return _half(data, 0) * _IQ4_NL[_nibbles(data[:, 2:])]
 
@@ -141,16 +177,19 @@ BLOCK_KINDS: Mapping[int, BlockKind] = {
     6: BlockKind("Q5_0", BLOCK, 22, _q5_0),
     7: BlockKind("Q5_1", BLOCK, 24, _q5_1),
     8: BlockKind("Q8_0", BLOCK, 34, _q8_0),
+    10: BlockKind("Q2_K", LARGE, 84, _q2_k),
+    11: BlockKind("Q3_K", LARGE, 110, _q3_k),
     12: BlockKind("Q4_K", LARGE, 144, _q4_k),
     13: BlockKind("Q5_K", LARGE, 176, _q5_k),
     14: BlockKind("Q6_K", LARGE, 210, _q6_k),
     20: BlockKind("IQ4_NL", BLOCK, 18, _iq4_nl),
+    23: BlockKind("IQ4_XS", LARGE, 136, _iq4_xs),
     39: BlockKind("MXFP4", BLOCK, 17, _mxfp4),
 }
 #: Names of types that are not read, by ggml's number.
 _OTHERS = {
-    **{9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S"},
-    **{21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M"},
+    **{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S"},
+    **{21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M"},
     **{34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4"},
 }
 
