@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.files.quantized import quantize_tensor
@@ -116,6 +117,28 @@ def test_codes_of_bitsandbytes_are_packed_as_they_are(saved, tensors, tmp_path, 
     for name in LINEARS[1:-1]:
         codes = PackedModel(tmp_path / "pack").linear(name).codes
         assert np.array_equal(codes, nibbles_of(others[name][f"{name}.weight"][0], codes.shape))
+
+
+@pytest.mark.parametrize("name", ["double", "plain"])
+def test_a_folder_that_transformers_saved_keeps_its_bytes(tmp_path, name):
+    """Values, codes and scales of every linear are bitsandbytes'."""
+    folder = Path(__file__).parents[1] / "golden" / "bitsandbytes" / name
+    checkpoint, stored, values = (
+        open_checkpoint(folder),
+        load_file(folder / "model.safetensors"),
+        np.load(folder / "dequant.npz"),
+    )
+    write_pack(checkpoint, tmp_path)
+    packed = PackedModel(tmp_path)
+    assert set(values) == {each.name for each in checkpoint.model.linears}
+    for linear in values:
+        assert np.array_equal(checkpoint.tensor(f"{linear}.weight"), values[linear])
+        held = packed.linear(linear)
+        assert np.array_equal(held.codes, nibbles_of(stored[f"{linear}.weight"], held.codes.shape))
+        if name == "double":
+            assert np.array_equal(packed.tensor(f"{linear}.weight"), values[linear])
+            assert np.array_equal(held.scale_codes, stored[f"{linear}.weight.absmax"])
+            assert np.array_equal(held.absmax2, stored[f"{linear}.weight.nested_absmax"])
 
 
 def nibbles_of(packed, shape):
