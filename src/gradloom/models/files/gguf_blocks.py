@@ -103,7 +103,7 @@ def _q6_k(data: np.ndarray) -> np.ndarray:
 
 
 def _two_bits(data: np.ndarray) -> np.ndarray:
-    """Codes ``[blocks, 16, 16]`` of 64 bytes: each 32 of them have four rows of 32."""
+    """Codes ``[blocks, 16, 16]`` of 64 bytes; four rows share 32 bytes."""
     quarters = data.reshape(-1, 2, 1, 32)
     return np.concatenate([quarters >> bit & 3 for bit in (0, 2, 4, 6)], axis=2).reshape(-1, 16, 16)
 
