@@ -15,13 +15,13 @@ from gradloom.cli.designs import selftest as selftest
 from gradloom.cli.digits import compare as compare
 from gradloom.cli.digits import fetch as fetch
 from gradloom.cli.energy import energy as energy
+from gradloom.cli.export import export as export
 from gradloom.cli.generate import generate as generate
 from gradloom.cli.lists import doctor as doctor
 from gradloom.cli.lists import presets as presets
 from gradloom.cli.lists import units as units
 from gradloom.cli.merge import merge as merge
 from gradloom.cli.pack import pack as pack
-from gradloom.cli.recurrent import export as export
 from gradloom.cli.recurrent import import_model as import_model
 from gradloom.cli.sweep import sweep as sweep
 from gradloom.cli.units import quantize as quantize

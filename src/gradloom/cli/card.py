@@ -39,7 +39,7 @@ def load(
     """
     from gradloom import boards
     from gradloom.firmware import card
-    from gradloom.models.adapters.lora import load_lora
+    from gradloom.models.adapters.gguf_lora import load_linears
     from gradloom.models.adapters.words import pack_adapters
     from gradloom.models.pack import PackedModel
     from gradloom.output import check_file, staged_file
@@ -51,7 +51,7 @@ def load(
     if len(adapters) >= card.MAX_SECTIONS:
         raise ValueError(f"adapter: at most {card.MAX_SECTIONS - 1}, not {len(adapters)}")
     packed = PackedModel(source)
-    blocks = [pack_adapters(packed.model, load_lora(each, packed.model)) for each in adapters]
+    blocks = [pack_adapters(packed.model, load_linears(each, packed.model)) for each in adapters]
     sections = [card.place("weights", [packed.weights], offset)]
     for number, block in enumerate(blocks):
         sections.append(card.place(f"adapter {number}", [block], sections[-1].end, kind=card.ADAPTER))

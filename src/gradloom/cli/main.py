@@ -25,6 +25,7 @@ from . import (
     designs,
     digits,
     energy,
+    export,
     faces,
     generate,
     infer,
@@ -46,7 +47,7 @@ __all__ = ["app", "main"]
 #: Modules that have added their verbs.
 _VERBS = (
     *(tune, plan, choose, infer, generate, designs, energy, units, sweep),
-    *(recurrent, merge, pack, digits, card, package, lists),
+    *(recurrent, export, merge, pack, digits, card, package, lists),
 )
 
 

@@ -75,7 +75,9 @@ def merge(
     "merge", epilog="Example: gradloom merge run -o merged.gguf --weights q8_0\n\nExample: gradloom merge run -o merged"
 )
 def _merge_verb(
-    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER_DIR", help="An adapter in PEFT's format, or of LoRA-XS.")],
+    adapter: Annotated[
+        Path, typer.Argument(metavar="ADAPTER_DIR", help="An adapter of PEFT, of LoRA-XS, or a .gguf file.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="M.gguf|DIR", help="Output file or folder.")],
     model: Annotated[str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")] = "smollm2-135m",
     weights: Annotated[str, typer.Option(help="Linears of a GGUF file: f32 or q8_0.")] = "f32",

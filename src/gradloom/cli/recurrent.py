@@ -1,4 +1,4 @@
-"""Verbs of quantised recurrent networks: import, export."""
+"""The verb that imports a quantised recurrent network."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from .app import app
 from .arguments import Json
 from .output import print_json, say, table, working
 
-__all__ = ["export", "import_model"]
+__all__ = ["import_model"]
 
 
 def import_model(
@@ -96,34 +96,6 @@ def _calibrated(model: Path, data: Path, bits: str | None) -> Any:
         raise ValueError(f"calibrate={data}: {error}") from None
 
 
-def export(network: Path | str, output: Path | str) -> dict[str, Any]:
-    """Writes an imported recurrent network as ONNX.
-
-    The file is a Scan of QuantizeLinear and DequantizeLinear.
-
-    Parameters
-    ----------
-    network : path
-        Folder of an :func:`import_model`, or an ``.onnx`` file.
-    output : path
-        ``.onnx`` file. onnxruntime runs it to the same codes if it does not fuse quantisers: set
-        ``graph_optimization_level`` to ``ORT_DISABLE_ALL`` or ``ORT_ENABLE_BASIC``.
-
-    Returns
-    -------
-    dict
-        ``output``, ``name``, ``hidden`` and ``channels``.
-    """
-    from gradloom.models.recurrent.export import export_recurrent
-    from gradloom.models.recurrent.stored import load_network
-    from gradloom.output import check_file
-
-    check_file(output, suffix=".onnx", inputs=(network,))
-    found = load_network(network)
-    export_recurrent(found, output)
-    return {"output": str(output), "name": found.name, "hidden": found.cell.units, "channels": found.channels}
-
-
 @app.command("import", epilog="Example: gradloom import lstm.onnx -o lstm\n\nExample: gradloom import lstm.onnx --json")
 def _import_verb(
     model: Annotated[Path, typer.Argument(metavar="M.onnx", help="A recurrent network.")],
@@ -194,24 +166,3 @@ def _arithmetic(told: dict[str, Any]) -> str:
         product = f"n * {low}" if low == high else f"n * [{low} to {high}]"
     text = f"({product} + {addend}) >> {told['shift']}"
     return text + (", half to even" if told["rounding"] != "down" else "")
-
-
-@app.command("export", epilog="Example: gradloom export lstm -o back.onnx")
-def _export_verb(
-    network: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an import, or an .onnx file.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="M.onnx", help="Output file.")],
-    as_json: Json = False,
-) -> None:
-    """Write an imported recurrent network as ONNX.
-
-    onnxruntime runs the file to the same codes.
-    """
-    with working("exporting", as_json):
-        told = export(network, output)
-    if as_json:
-        print_json(told)
-    else:
-        say(
-            f"{told['name']} is in {output}; onnxruntime gives the same codes with ORT_DISABLE_ALL or "
-            "ORT_ENABLE_BASIC, its other levels fuse quantisers"
-        )

@@ -24,9 +24,19 @@ from gradloom.rtl.formats.blocks import (
 from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape, pack_stream, unpack_stream
 
 from .files.checkpoint import open_checkpoint
+from .files.huggingface import HuggingFaceCheckpoint
 from .language import EMBEDDING, HEAD, Checkpoint, LanguageModel, small_parts
 
-__all__ = ["HEADS", "MANIFEST", "PackedModel", "QuantizedLinear", "model_of", "quantize_linear", "write_pack"]
+__all__ = [
+    "HEADS",
+    "MANIFEST",
+    "PackedModel",
+    "QuantizedLinear",
+    "coded_linear",
+    "model_of",
+    "quantize_linear",
+    "write_pack",
+]
 
 FORMAT, VERSION = "gradloom-weights", 1
 MANIFEST, WEIGHTS = "manifest.json", "weights.bin"
@@ -67,6 +77,21 @@ def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:
     return QuantizedLinear(shape, codes.reshape(w.shape), *quantize_scales(absmax))
 
 
+def coded_linear(checkpoint: Checkpoint, name: str, bits: int = 4) -> QuantizedLinear:
+    """A tensor of a checkpoint in codes, by its name with ``.weight``.
+
+    Codes and scales of NF4 that bitsandbytes has saved are taken as they are; scales without double quantisation get
+    it. All else is quantised.
+    """
+    held = checkpoint.nf4(name) if bits == 4 and isinstance(checkpoint, HuggingFaceCheckpoint) else None
+    if held is None:
+        return quantize_linear(checkpoint.tensor(name), bits)
+    shape = StreamShape(outputs=held.codes.shape[0], inputs=held.codes.shape[1], bits=bits)
+    if held.scale_codes is None or held.absmax2 is None:
+        return QuantizedLinear(shape, held.codes, *quantize_scales(held.absmax))
+    return QuantizedLinear(shape, held.codes, held.scale_codes, held.absmax2, held.offset)
+
+
 def write_pack(
     checkpoint: Checkpoint, directory: Path, *, bits: int = 4, head: str = "float16", progress: Progress | None = None
 ) -> dict[str, Any]:
@@ -103,12 +128,13 @@ def write_pack(
         for done, name in enumerate(names):
             if progress is not None:
                 progress(done, len(names), "packing")
-            values = checkpoint.tensor(EMBEDDING if name == HEAD and model.tied else name)
+            own = EMBEDDING if name == HEAD and model.tied else name
             if name in streams:
-                held = quantize_linear(values, bits)
+                held = coded_linear(checkpoint, own, bits)
                 stream = pack_stream(held.shape, held.codes, held.scale_codes, held.absmax2, held.offset)
-                manifest["linears"].append(_write(file, name.removesuffix(".weight"), values.shape, stream))
+                manifest["linears"].append(_write(file, name.removesuffix(".weight"), held.codes.shape, stream))
             else:
+                values = checkpoint.tensor(own)
                 dtype = "float16" if name in (EMBEDDING, HEAD) else "float32"
                 manifest["tensors"].append(
                     _write(file, name, values.shape, _as(checkpoint.path, name, values, dtype), dtype=dtype)

@@ -1,6 +1,7 @@
 """Reads and writes LoRA adapters of diffusion models, as diffusers does."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +16,28 @@ from .config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
 from .lora import Adapter
 from .peft import about, representable
 
-__all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "save_diffusion_lora"]
+__all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "layers_in", "save_diffusion_lora", "save_kohya_lora"]
 
 #: Name of the file in a folder.
 FILE = "pytorch_lora_weights.safetensors"
-#: Ends of diffusers' own names, PEFT's and kohya's, with what they are.
+#: Ends of diffusers' own names, PEFT's without an adapter's name and kohya's, with what they are.
 ENDINGS = {
     ".lora.down.weight": "a",
     ".lora.up.weight": "b",
     ".lora_A.weight": "a",
     ".lora_B.weight": "b",
-    ".lora_A.default.weight": "a",
-    ".lora_B.default.weight": "b",
     ".lora_down.weight": "a",
     ".lora_up.weight": "b",
     ".alpha": "alpha",
 }
 #: Starts of names: diffusers' pipelines, PEFT, and kohya, who has _ for each point.
 PREFIX, _PEFT, _KOHYA = "unet.", "base_model.model.", "lora_unet_"
+_BLOCKS = ("down_blocks.", "mid_block.", "up_blocks.")
 _TEXT_ENCODERS = ("text_encoder.", "text_encoder_2.", "lora_te_", "lora_te1_", "lora_te2_")
+#: What an adapter's name is between the two, as PEFT's own state dict has it.
+_NAMED = re.compile(r"(?<=\.lora_[AB])\.(?!weight$)[^.]+(?=\.weight$)")
+#: A projection of diffusers' first naming, below the attention's processor.
+_PROCESSOR = re.compile(r"\.processor\.(to_q|to_k|to_v|to_out)_lora\.(down|up)\.weight$")
 #: Where diffusers keeps the adapter's config in a file's header, and kohya alpha.
 _METADATA, _KOHYA_ALPHA = "lora_adapter_metadata", "ss_network_alpha"
 
@@ -96,6 +100,31 @@ def adapted_layers(source: Path | str, layers: Iterable[str]) -> set[str]:
         return {layer for layer, _ in _places(stored, layers).values()}
 
 
+def layers_in(source: Path | str) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each layer that a file has an adapter of.
+
+    :class:`ValueError` of kohya's names, which do not say where a layer's name has points.
+    """
+    path = _file(source)
+    stored, made = open_safetensors(path), dict[str, list[int]]()
+    with about(path):
+        for key, (layer, part) in _places(stored, ()).items():
+            if key.startswith(_KOHYA):
+                raise ValueError(
+                    f"{key}: is kohya's name already, which does not say the layer's own; name a run's folder"
+                )
+            if not layer.startswith(_BLOCKS):
+                raise ValueError(f"{key}: is of no layer of a UNet, whose names begin with {', '.join(_BLOCKS)}")
+            if part != "alpha":
+                shape = stored[key].shape
+                if len(shape) != 2:
+                    raise ValueError(f"{key}: has shape {list(shape)}: must be a matrix")
+                made.setdefault(layer, [0, 0])[part == "b"] = shape[part == "a"]
+    if not made:
+        raise ValueError(f"{path}: has no adapter")
+    return {layer: (inputs, outputs) for layer, (inputs, outputs) in made.items()}
+
+
 def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Layer and part of each key of a file."""
     kohya, made = {layer.replace(".", "_"): layer for layer in layers}, {}
@@ -105,16 +134,22 @@ def _places(keys: Iterable[str], layers: Iterable[str]) -> dict[str, tuple[str, 
                 f"{key}: is of the text encoder, which has no adapter here; keep the keys of the UNet alone, or save "
                 f"the file again without text_encoder_lora_layers"
             )
-        ending = next((each for each in ENDINGS if key.endswith(each)), None)
+        plain = _PROCESSOR.sub(_present, _NAMED.sub("", key))
+        ending = next((each for each in ENDINGS if plain.endswith(each)), None)
         if ending is None:
             raise ValueError(f"{key}: is no key of an adapter; must be {PREFIX}LAYER with .lora.down.weight")
-        layer = key.removesuffix(ending)
+        layer = plain.removesuffix(ending)
         if layer.startswith(_KOHYA):
             layer = layer.removeprefix(_KOHYA)
             made[key] = (kohya.get(layer, layer), ENDINGS[ending])
         else:
             made[key] = (layer.removeprefix(_PEFT).removeprefix(PREFIX), ENDINGS[ending])
     return made
+
+
+def _present(found: re.Match[str]) -> str:
+    """diffusers' present name of a key of its first naming."""
+    return f".{found[1]}{'.0' if found[1] == 'to_out' else ''}.lora.{found[2]}.weight"
 
 
 def _file(source: Path | str) -> Path:
@@ -215,3 +250,20 @@ def save_diffusion_lora(folder: Path | str, adapters: Mapping[str, Adapter] | It
     path = Path(folder) / FILE
     write_safetensors(path, tensors)
     return path
+
+
+def save_kohya_lora(path: Path | str, adapters: Mapping[str, Adapter]) -> None:
+    """Writes a file with kohya's names, which ComfyUI reads, too.
+
+    Of each layer ``lora_unet_LAYER.lora_down.weight`` (A), ``.lora_up.weight`` (B) and ``.alpha``, with _ for each
+    point of its name. They add alpha / rank of the product, so alpha is the scale times the rank.
+    """
+    tensors = {}
+    for layer, each in adapters.items():
+        name = _KOHYA + layer.replace(".", "_")
+        tensors[f"{name}.lora_down.weight"] = (np.asarray(each.a, np.float32), "float32")
+        tensors[f"{name}.lora_up.weight"] = (np.asarray(each.b, np.float32), "float32")
+        tensors[f"{name}.alpha"] = (np.asarray(each.scale * each.rank, np.float32), "float32")
+    if len(tensors) != 3 * len(adapters):
+        raise ValueError("layers: two names differ in points and _ only, which kohya's names do not tell apart")
+    write_safetensors(Path(path), tensors)

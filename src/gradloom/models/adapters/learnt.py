@@ -1,4 +1,4 @@
-"""What learns at a language model's modules, read from a folder.
+"""What learns at a language model's modules, read from where it is.
 
 Of any method: each verb that takes an adapter asks here whether it is one of its base.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..language import LanguageModel
+from .gguf_lora import is_gguf_adapter, load_gguf_lora
 from .instant import holds_instant, load_instant
 from .lora import Learnt, load_lora
 from .lora_xs import load_cores, read_cores
@@ -21,8 +22,10 @@ __all__ = ["check_learnt", "load_learnt"]
 def load_learnt(folder: Path, model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> Mapping[str, Learnt]:
     """Adapters or vectors by module; ``tensor`` reads the base weights.
 
-    :class:`ValueError` if they are of another model.
+    ``folder`` may be a GGUF file of a LoRA adapter. :class:`ValueError` if they are of another model.
     """
+    if is_gguf_adapter(folder):
+        return load_gguf_lora(folder, model)
     if peft_method(folder) is LORA_XS:
         return load_cores(folder, model, tensor)
     return _of_no_weights(folder, model)

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..files.gguf import MAGIC, GgufCheckpoint, q8_0_blocks, q8_0_values, turned_pairs
+from ..files.gguf import MAGIC, GgufCheckpoint, turned_pairs
+from ..files.gguf_blocks import q8_0_blocks, q8_0_values
 from ..files.tensors import write_safetensors
 from ..language import HEAD, LanguageModel
 from .lora import Adapter, Learnt

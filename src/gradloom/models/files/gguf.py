@@ -5,7 +5,6 @@ model, and tells a truncated file by whatever exception comes first. The tests t
 """
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,86 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..language import EMBEDDING, HEAD, PROJECTIONS, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
+from .gguf_blocks import BLOCK_KINDS, kind_named
 from .keys import ANY, check_keys
 from .kinds import what_is
 
-__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "q8_0_blocks", "q8_0_values", "turned_pairs"]
+__all__ = ["GGUF_SUFFIX", "GgufCheckpoint", "GgufFile", "GgufTensor", "gguf_linear", "turned_pairs"]
 
 GGUF_SUFFIX = ".gguf"
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-#: Elements that share a scale in each quantised type here.
-BLOCK = 32
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-
-
-def _q4_0(data: np.ndarray) -> np.ndarray:
-    scale, codes = data[:, :2].view("<f2").astype(np.float32), data[:, 2:]
-    return scale * (_nibbles(codes).astype(np.int8) - np.int8(8)).astype(np.float32)
-
-
-def _q4_1(data: np.ndarray) -> np.ndarray:
-    scale, least = data[:, :2].view("<f2").astype(np.float32), data[:, 2:4].view("<f2").astype(np.float32)
-    return scale * _nibbles(data[:, 4:]).astype(np.float32) + least
-
-
-def _q8_0(data: np.ndarray) -> np.ndarray:
-    return data[:, 2:].view(np.int8).astype(np.float32) * data[:, :2].view("<f2").astype(np.float32)
-
-
-def q8_0_blocks(values: np.ndarray) -> np.ndarray:
-    """Bytes of float32 values as Q8_0, ``[blocks, 34]``.
-
-    They are llama.cpp's: a scale as float16, then codes, halves away from zero. :class:`ValueError` where rows are no
-    whole blocks.
-    """
-    if values.shape[-1] % BLOCK:
-        raise ValueError(f"rows of {values.shape[-1]}: Q8_0 has blocks of {BLOCK}")
-    blocks = np.ascontiguousarray(values, np.float32).reshape(-1, BLOCK)
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
-    unit = blocks * inverse
-    codes = np.trunc(unit + np.copysign(np.float32(0.5), unit)).astype(np.int8)
-    return np.concatenate([scale.astype("<f2").view(np.uint8), codes.view(np.uint8)], axis=1)
-
-
-def q8_0_values(values: np.ndarray) -> np.ndarray:
-    """Values as Q8_0 has them."""
-    return _q8_0(q8_0_blocks(values)).reshape(values.shape)
-
-
-def _nibbles(codes: np.ndarray) -> np.ndarray:
-    # The first half of a block is in the low nibbles, the second in the high ones.
-    return np.concatenate([codes & 15, codes >> 4], axis=1)
-
-
-def _bf16(data: np.ndarray) -> np.ndarray:
-    return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-@dataclass(frozen=True)
-class _Type:
-    """A type of GGUF's tensors.
-
-    ``size`` bytes hold ``elements``; ``decode`` takes uint8 ``[blocks, size]``.
-    """
-
-    name: str
-    elements: int
-    size: int
-    decode: Callable[[np.ndarray], np.ndarray]
-
-
-_TYPES = {
-    0: _Type("F32", 1, 4, lambda data: data.view("<f4").astype(np.float32)),
-    1: _Type("F16", 1, 2, lambda data: data.view("<f2").astype(np.float32)),
-    2: _Type("Q4_0", BLOCK, 18, _q4_0),
-    3: _Type("Q4_1", BLOCK, 20, _q4_1),
-    8: _Type("Q8_0", BLOCK, 34, _q8_0),
-    30: _Type("BF16", 1, 2, _bf16),
-}
 
 
 @dataclass(frozen=True)
@@ -180,7 +111,7 @@ class GgufFile:
     def tensor(self, name: str) -> np.ndarray:
         """A tensor as float32, row-major."""
         entry = self.tensors[name]
-        kind = _TYPES[entry.type]
+        kind = BLOCK_KINDS[entry.type]
         data = np.array(self._data[entry.start : entry.start + entry.size]).reshape(-1, kind.size)
         return kind.decode(data).reshape(entry.shape)
 
@@ -247,10 +178,10 @@ class GgufFile:
         return name, shape, self._scalar("I"), self._scalar("Q")
 
     def _placed(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> GgufTensor:
-        if kind not in _TYPES:
-            known = ", ".join(f"{each.name} ({code})" for code, each in _TYPES.items())
-            raise ValueError(f"{self.path}: tensor {name} is of type {kind}: {known} can be read")
-        held = _TYPES[kind]
+        if kind not in BLOCK_KINDS:
+            known = ", ".join(each.name for each in BLOCK_KINDS.values())
+            raise ValueError(f"{self.path}: tensor {name} is of type {kind_named(kind)}: {known} can be read")
+        held = BLOCK_KINDS[kind]
         count = 1
         for extent in shape:  # Python integers: an absurd shape must not wrap
             count *= extent
@@ -282,6 +213,15 @@ def _hugging_face_name(name: str) -> str:
     if len(parts) == 2 and parts[0] in _NAMES:
         return f"{_NAMES[parts[0]]}.{parts[1]}"
     return name
+
+
+_OWN_NAMES = {full: short for short, full in _LAYER_NAMES.items()}
+
+
+def gguf_linear(name: str) -> str:
+    """llama.cpp's tensor of a linear, of Hugging Face's module."""
+    _, _, layer, module = name.split(".", 3)
+    return f"blk.{layer}.{_OWN_NAMES[module]}.weight"
 
 
 #: Begins of fields that say nothing of the model's mathematics: of the file, its tokens, and how it was made.

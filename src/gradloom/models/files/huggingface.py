@@ -13,6 +13,7 @@ import numpy as np
 from gradloom.json_file import read_json
 
 from ..language import EMBEDDING, HEAD, LanguageModel, check_shapes, check_tensors, finite, of_vocabulary
+from .four_bits import CodedLinear, Nf4Codes, check_quantization, gathered, nf4_of
 from .keys import ANY, check_keys, shown
 from .kinds import what_is
 from .tensors import StoredTensor, as_float32, open_safetensors
@@ -39,7 +40,7 @@ _KEYS = {
 _HANDLED = frozenset(
     ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
     + ("vocab_size", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "layer_types")
-    + ("rope_theta", "rope_parameters", "rope_scaling")
+    + ("rope_theta", "rope_parameters", "rope_scaling", "quantization_config")
 )
 #: Other keys, with the values for which they change nothing.
 _HARMLESS: dict[str, tuple[Any, ...]] = {
@@ -48,7 +49,6 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"),
     "attention_bias": (False,),
     "mlp_bias": (False,),
-    "quantization_config": (None,),
     "auto_map": (None,),
     "attention_dropout": (0.0,),
     "hidden_dropout": (0.0,),
@@ -115,7 +115,7 @@ _ROPE: dict[str, tuple[Any, ...]] = {
 class HuggingFaceCheckpoint:
     """A LLaMA model in a folder or in one safetensors file.
 
-    The file needs ``config.json`` beside it.
+    The file needs ``config.json`` beside it. Linears may be in 4 bits (:mod:`.four_bits`).
 
     See :class:`~.language.Checkpoint`.
     """
@@ -130,14 +130,25 @@ class HuggingFaceCheckpoint:
         if kind not in (None, "a safetensors file"):
             raise ValueError(f"{path}: is {kind}")
         self.model = _model(folder / CONFIG, folder.resolve().name)
+        quantization = check_quantization(_json(folder / CONFIG).get("quantization_config"))
         self._tensors: dict[str, StoredTensor] = {}
+        self._coded: dict[str, CodedLinear] = {}
         for file in [path] if path.is_file() else _files(folder):
-            for name, tensor in open_safetensors(file).items():
+            for name, tensor in open_safetensors(file, coded=quantization is not None).items():
                 if name in self._tensors:
                     raise ValueError(f"{file}: tensor {name} is in another file of {folder}, too")
                 self._tensors[name] = tensor
-        check_tensors(path, self.model, {name: tensor.shape for name, tensor in self._tensors.items()})
-        if self.model.tied and HEAD in self._tensors:
+        if quantization is not None:
+            try:
+                self._tensors, self._coded = gathered(quantization, self._tensors)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        held = self._tensors | self._coded
+        check_tensors(path, self.model, {name: tensor.shape for name, tensor in held.items()})
+        integers = next((name for name, each in self._tensors.items() if each.dtype in ("uint8", "int32")), None)
+        if integers is not None:
+            raise ValueError(f"{path}: tensor {integers} has integers, but no codes that quantization_config tells of")
+        if self.model.tied and HEAD in held:
             head, embedding = (of_vocabulary(self.model, self._read(each)) for each in (HEAD, EMBEDDING))
             if not np.array_equal(head, embedding):
                 raise ValueError(
@@ -149,12 +160,24 @@ class HuggingFaceCheckpoint:
         """A tensor as float32, ``[out, in]``; a tied head is the embedding."""
         if name == HEAD and self.model.tied:
             name = EMBEDDING
-        if name not in self._tensors:
+        if name not in self._tensors and name not in self._coded:
             raise ValueError(f"{self.path}: has no tensor {name}")
         values = finite(self.path, name, self._read(name))
         return of_vocabulary(self.model, values) if name in (EMBEDDING, HEAD) else values
 
+    def nf4(self, name: str) -> Nf4Codes | None:
+        """Codes of a tensor that bitsandbytes has saved, else None.
+
+        They are taken as they are: quantising their values again would make other scales.
+        """
+        return nf4_of(self._coded.get(name))
+
     def _read(self, name: str) -> np.ndarray:
+        if name in self._coded:
+            try:
+                return self._coded[name].values()
+            except ValueError as error:
+                raise ValueError(f"{self.path}: {error}") from None
         stored = self._tensors[name]
         return as_float32(stored.read(), stored.dtype)
 
@@ -209,6 +232,7 @@ def _model(path: Path, name: str) -> LanguageModel:
     try:
         _check_family(config)
         check_keys(config, handled=_HANDLED, harmless=_HARMLESS)
+        check_quantization(config.get("quantization_config"))
         heads = config["num_attention_heads"]
         shapes = {
             "hidden": config["hidden_size"],

@@ -58,8 +58,8 @@ def what_is(path: Path | str) -> str | None:
 def _gguf(start: bytes) -> str:
     if _GGUF_ADAPTER in start:
         return (
-            "a GGUF file of a LoRA adapter (general.type is adapter), neither a model nor PEFT's format: name the "
-            "folder with adapter_config.json that it was converted from"
+            "a GGUF file of a LoRA adapter (general.type is adapter), neither a model nor PEFT's format: gradloom "
+            "export FILE --to peft -o FOLDER makes a folder with adapter_config.json of it"
         )
     return "a GGUF file"
 

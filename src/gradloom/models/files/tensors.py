@@ -15,6 +15,8 @@ __all__ = ["FLOATS", "StoredTensor", "as_float32", "open_safetensors", "read_met
 
 #: safetensors' names of the float types, with numpy's type of the bytes and torch's name.
 FLOATS = {"F64": ("<f8", "float64"), "F32": ("<f4", "float32"), "F16": ("<f2", "float16"), "BF16": ("<u2", "bfloat16")}
+#: The same of integers that hold codes.
+INTEGERS = {"U8": ("u1", "uint8"), "I32": ("<i4", "int32")}
 CODES = {torch: code for code, (_, torch) in FLOATS.items()} | {"uint8": "U8"}
 
 
@@ -39,10 +41,10 @@ class StoredTensor:
             return np.fromfile(file, self.storage, count).reshape(self.shape)
 
 
-def open_safetensors(path: Path) -> dict[str, StoredTensor]:
+def open_safetensors(path: Path, *, coded: bool = False) -> dict[str, StoredTensor]:
     """The float tensors of a file by name.
 
-    Only the header is read; :class:`ValueError` describes a fault.
+    ``coded``: those of bytes and of int32, too. Only the header is read; :class:`ValueError` describes a fault.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -62,9 +64,11 @@ def open_safetensors(path: Path) -> dict[str, StoredTensor]:
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if entry["dtype"] not in FLOATS:
-            raise ValueError(f"{path}: tensor {name} is {entry['dtype']}, must be F16, BF16, F32 or F64")
-        storage, dtype = FLOATS[entry["dtype"]]
+        known = FLOATS | INTEGERS if coded else FLOATS
+        if entry["dtype"] not in known:
+            more = "U8, I32, " if coded else ""
+            raise ValueError(f"{path}: tensor {name} is {entry['dtype']}, must be {more}F16, BF16, F32 or F64")
+        storage, dtype = known[entry["dtype"]]
         tensors[name] = StoredTensor(path, tuple(entry["shape"]), dtype, storage, 8 + length + entry["data_offsets"][0])
     return tensors
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split, load_npz
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.models.sequences import SequenceSet
-from gradloom.preset import Preset
+from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.driver import Job, Outcome
@@ -26,7 +27,7 @@ from .program.program import Ahead, Settings, plan_finetune
 from .program.schedule import batches, initial_adapters
 from .workload import DIGITS, ImageOptions, ImageWorkload
 
-__all__ = ["check_shape", "held_by", "network_of", "prepare", "share", "shipped"]
+__all__ = ["check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Units of one in a sum of losses, Q.16.
@@ -67,6 +68,29 @@ def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Datase
 def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
     """A network from a file, or the workload's."""
     return load_pretrained(workload.network) if model is None else load_onnx(Path(model))
+
+
+def network_of_run(folder: Path, model: Path | str | None) -> Network:
+    """The network that a fine-tune in a folder has learnt beside.
+
+    ``model``: a file in place of the one that its ``metrics.json`` names. :class:`ValueError` of a fine-tune on
+    sequences, and where the file is not here.
+    """
+    path = folder / "metrics.json"
+    try:
+        told = read_json(path)
+        if told.get("tap_shifts") is not None:
+            raise ValueError(f"{path}: tap_shifts: is of a recurrent network, whose adapter only infer and boards take")
+        workload, asked = PRESETS[told["preset"]].workload, told["request"]["model"]
+    except (OSError, KeyError, TypeError, AttributeError):
+        if model is None:
+            raise ValueError(f"model: must be given, {path} does not say which it is") from None
+        return load_onnx(Path(model))
+    if not isinstance(workload, ImageWorkload):
+        raise ValueError(f"{path}: preset={told['preset']}: is not of images")
+    if model is None and asked is not None and not Path(asked).is_file():
+        raise ValueError(f"model={asked}: that of the run is not here; name it by --model")
+    return network_of(asked if model is None else model, workload)
 
 
 def shipped(workload: ImageWorkload, network: Network, seed: int, angle: float | None) -> Dataset:

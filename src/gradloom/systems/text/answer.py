@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.json_file import read_json
+from gradloom.models.adapters.gguf_lora import is_gguf_adapter, load_linears
 from gradloom.models.adapters.instant import holds_instant, load_instant
 from gradloom.models.adapters.learnt import load_learnt
-from gradloom.models.adapters.lora import Learnt
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.adapters.lora import Adapter, Learnt
+from gradloom.models.adapters.lora_xs import load_cores
+from gradloom.models.adapters.methods import LORA, LORA_XS
+from gradloom.models.adapters.peft import read_config
+from gradloom.models.adapters.vectors import peft_method
+from gradloom.models.files.checkpoint import find_model, find_weights, open_checkpoint
+from gradloom.models.files.keys import shown
+from gradloom.models.language import LanguageModel
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import Progress
 
@@ -19,7 +27,7 @@ from .mathematics import KeyValueCache, Llama
 from .requests import BoardAnswers, TextAnswers
 from .task import Quantized
 
-__all__ = ["greedy", "infer", "learnt_of"]
+__all__ = ["greedy", "infer", "learnt_of", "plain_lora"]
 
 
 def greedy(
@@ -46,6 +54,43 @@ def greedy(
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
     """Adapters or vectors of a folder."""
     return load_learnt(folder, checkpoint.model, checkpoint.tensor)
+
+
+def plain_lora(source: Path, model: Path | str | None) -> tuple[LanguageModel, dict[str, Adapter]]:
+    """A model's shapes, and LoRA adapters by linear.
+
+    ``model`` is that of the run whose folder ``source`` is, or SmolLM2-135M, if left out. LoRA-XS becomes plain LoRA.
+    :class:`ValueError` of what is no product of A and B.
+    """
+    of_run = None if model is not None or is_gguf_adapter(source) else _model_of(source)
+    named = model or of_run or "smollm2-135m"
+    method = LORA if is_gguf_adapter(source) else peft_method(source)
+    if method not in (LORA, LORA_XS):
+        kind = read_config(source)["peft_type"] if method is None else method.peft_type
+        raise ValueError(f"{source}: peft_type={shown(kind)}: has no A and B, which this format is made of; merge it")
+    try:
+        if method is LORA:
+            shapes = find_model(str(named))
+            return shapes, load_linears(source, shapes)
+        checkpoint = Quantized(open_checkpoint(find_weights(named)))
+    except ValueError as error:
+        if of_run is None or "no such file" not in str(error):
+            raise
+        raise ValueError(f"model={of_run}: that of the run is not here; name it by --model") from None
+    cores = load_cores(source, checkpoint.model, checkpoint.tensor)
+    return checkpoint.model, {name: each.plain for name, each in cores.items()}
+
+
+def _model_of(folder: Path) -> str | None:
+    """The model that a fine-tune in a folder was asked for."""
+    path = folder / "metrics.json"
+    if not path.is_file():
+        return None
+    try:
+        asked = read_json(path)["request"]["model"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return asked if isinstance(asked, str) else None
 
 
 def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:

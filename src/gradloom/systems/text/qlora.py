@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.lora import (
-    Adapter,
-    Learnt,
-    check_uniform,
-    fresh_lora,
-    layer_of,
-    load_lora,
-    lowest_layer,
-    save_lora,
-)
+from gradloom.models.adapters.gguf_lora import load_linears
+from gradloom.models.adapters.lora import Adapter, Learnt, check_uniform, fresh_lora, layer_of, lowest_layer, save_lora
 from gradloom.models.adapters.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
 from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.models.adapters.peft import about
@@ -290,7 +282,7 @@ def _adapters(model: LanguageModel, asked: QLoraOptions, rank: int, layers: int)
             seed=asked.seed,
             rslora=asked.rslora,
         )
-    found = load_lora(folder, model, rank=asked.rank)
+    found = load_linears(folder, model, rank=asked.rank)
     with about(folder):
         check_uniform(model, found)
     has = {name.rsplit(".", 1)[-1] for name in found}

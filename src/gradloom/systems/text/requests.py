@@ -17,7 +17,9 @@ class TextAnswers(Options):
 
     prompt: str | None = option("Start of the text.", needed="the text to continue")
     model: Path | str | None = option(_MODEL, metavar="M", usual="smollm2-135m")
-    adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="no adapter")
+    adapter: Path | str | None = option(
+        "Output folder of a fine-tune, or a .gguf adapter.", metavar="DIR", usual="no adapter"
+    )
     tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
 
 
@@ -26,8 +28,8 @@ class BoardAnswers(TextAnswers):
     """The same, where a board may answer in place of this machine."""
 
     adapter: Path | str | None = option(
-        "Output folder of a fine-tune; of a board start, with which its job began, kept, what it has stored last, or "
-        "base, none.",
+        "Output folder of a fine-tune, or a .gguf adapter; of a board start, with which its job began, kept, what it "
+        "has stored last, or base, none.",
         metavar="DIR",
         usual="no adapter; of a board kept",
     )

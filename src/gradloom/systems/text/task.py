@@ -15,7 +15,7 @@ from gradloom.models.adapters.methods import LORA, LORA_XS, Method
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import Checkpoint, LanguageModel
-from gradloom.models.pack import QuantizedLinear, quantize_linear
+from gradloom.models.pack import QuantizedLinear, coded_linear
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import Job, Outcome, Progress, repeatable
 from gradloom.words import some
@@ -72,7 +72,7 @@ class Quantized:
 
     def linear(self, name: str) -> QuantizedLinear:
         """A linear by its name without ``.weight``."""
-        return quantize_linear(self.source.tensor(f"{name}.weight"), self.bits)
+        return coded_linear(self.source, f"{name}.weight", self.bits)
 
     def tensor(self, name: str) -> np.ndarray:
         """See :class:`~gradloom.models.language.Checkpoint`."""

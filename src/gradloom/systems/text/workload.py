@@ -56,7 +56,7 @@ class TextRequest(Options):
     )
     skip_bad: bool = option("Leave out lines of .jsonl that are not understood, and count them.", False)
     shuffle: bool = option("Take texts in another order in each epoch, drawn by the seed.", False)
-    adapter: Path | str | None = option("PEFT adapter to start from.", metavar="DIR")
+    adapter: Path | str | None = option("Adapter to start from: of PEFT, or a .gguf file.", metavar="DIR")
     optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
     steps: int | None = option("Updates of the adapters.", usual="8, or of --epochs", bounds=Bounds(1, 100_000))
     epochs: float | None = option(

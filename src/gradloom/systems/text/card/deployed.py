@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.delivery import codes
 from gradloom.models.adapters.lora import Adapter, Learnt
-from gradloom.models.files.gguf import q8_0_values
+from gradloom.models.files.gguf_blocks import q8_0_values
 
 from ..mathematics import FloatLinears, linear_backward
 

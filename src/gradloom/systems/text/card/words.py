@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
-from gradloom.models.adapters.lora import load_lora
+from gradloom.models.adapters.gguf_lora import load_linears
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.tiles import tile_rows
 
@@ -39,7 +39,7 @@ class BoardWords:
         names what does not fit.
         """
         about = self.about
-        found = load_lora(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
+        found = load_linears(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
         wanted = {name[:-2] for name in about["adapters"]}
         if set(found) != wanted:
             raise ValueError(f"adapter: has {len(found)} linears, the card's job {len(wanted)}; name one of that job")
