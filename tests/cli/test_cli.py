@@ -11,6 +11,7 @@ import typer
 
 from gradloom.cli.app import PANELS
 from gradloom.cli.main import app, main
+from gradloom.cli.on_board import TUNING
 from gradloom.preset import KINDS
 from gradloom.rtl.catalog import UNITS
 from gradloom.sim.units.run import ADAPTERS
@@ -106,7 +107,7 @@ def test_help_breaks_its_lines_between_sentences_only(verb):
 @pytest.mark.parametrize(
     "verb, model, has, lacks",
     [
-        ("finetune", None, ("--lr", "--data", "--rank"), ("--epochs", "--seq", "Or:")),
+        ("finetune", None, ("--lr", "--data", "--rank"), ("--momentum", "--seq", "Or:")),
         ("finetune", "lenet5", ("--epochs", "--angle"), ("--seq", "Or:")),
         ("finetune", "smollm2-135m", ("--seq", "--targets"), ("--angle", "--store-steps", "Or:")),
         ("infer", "spar-lstm", ("--stream",), ("--angle",)),
@@ -571,12 +572,15 @@ def test_options_of_workloads_stand_once(verb):
 
     takes = set().union(*(kind.takes[verb].known() for kind in KINDS.values() if kind.can(verb))) - {"model"}
     own = {"output"} if verb == "finetune" else set()
+    there = {"finetune": set(TUNING), "infer": {"host"}}.get(verb, set())
     assert set(inspect.signature(getattr(gradloom, verb)).parameters) == (
         takes | own | {"model", "request", "board", "progress"}
     )
     take([verb, "lenet5"])
     (found,) = (each for each in app.registered_commands if each.name == verb)
-    assert set(inspect.signature(found.callback).parameters) == takes | own | {"model_name", "board", "as_json"}
+    assert set(inspect.signature(found.callback).parameters) == (
+        takes | own | there | {"model_name", "board", "as_json"}
+    )
 
 
 def test_options_are_a_dataclass_from_python(tmp_path):

@@ -65,7 +65,7 @@ READERS = {
     "a model": ("m.safetensors", ("plan", "FILE")),
     "a configuration": ("config.json", ("plan", ".")),
     "a pack": ("manifest.json", ("card", "write", ".", "-o", "out.img")),
-    "a network": ("network.json", ("infer", ".", "--data", "d.npz")),
+    "a network": ("network.json", ("import", ".")),
     "a report": ("report.json", ("report", ".")),
     "a public key": ("k.pub", ("generate", "mesh", "--trust", "FILE", "-o", "out")),
     "a secret key": ("k", ("package", "keys", "--key", "FILE", "--version", "1", "-o", "out")),

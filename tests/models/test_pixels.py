@@ -122,25 +122,20 @@ def inside(path, mean, std):
 
 def test_a_fine_tune_and_its_predictions_see_the_same_normalised_images(tmp_path):
     """Predictions are right as often as the fine-tune said, and the base's are onnxruntime's."""
-    from gradloom import finetune
+    from gradloom import finetune, infer
     from gradloom.models.datasets import DATA, default_split
-    from gradloom.preset import PRESETS
-    from gradloom.systems.images.answer import infer
 
-    preset = PRESETS["instantft-kv260"]
     data = default_split(degrees=90).limited(train=40, test=60)
     held = {name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     np.savez(tmp_path / "data.npz", **held)
     np.savez(tmp_path / "x.npz", x=data.x_test)
     onnx.save(inside(DATA / "lenet5.onnx", 0.25, 0.5), tmp_path / "m.onnx")
-    asked = {"data": tmp_path / "data.npz", "model": tmp_path / "m.onnx"}
+    asked, mine = {"data": tmp_path / "data.npz"}, str(tmp_path / "m.onnx")
     for engine in ("reference", "float"):
-        metrics = finetune(preset.name, output=tmp_path / engine, engine=engine, epochs=2, **asked)
-        labels = infer(preset, data=tmp_path / "x.npz", model=asked["model"], engine=engine, adapter=tmp_path / engine)[
-            "labels"
-        ]
+        metrics = finetune(mine, board="kv260", output=tmp_path / engine, engine=engine, epochs=2, **asked)
+        labels = infer(mine, data=tmp_path / "x.npz", engine=engine, adapter=tmp_path / engine)["labels"]
         assert np.mean(np.array(labels) == data.y_test) == metrics["accuracy_after"]
-    base = infer(preset, data=tmp_path / "x.npz", model=asked["model"])["labels"]
+    base = infer(mine, data=tmp_path / "x.npz")["labels"]
     expected = runtime(tmp_path / "m.onnx", (data.x_test / 255).astype(np.float32))
     assert base == expected.argmax(axis=1).tolist()
-    assert base != infer(preset, data=tmp_path / "x.npz")["labels"]
+    assert base != infer("lenet5", data=tmp_path / "x.npz")["labels"]

@@ -10,14 +10,23 @@ from gradloom import finetune
 from gradloom.models.datasets import default_split
 from gradloom.preset import PRESETS
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.images.answer import infer
+from gradloom.systems.asked import Asked
+from gradloom.systems.images import answer
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.integers import fill_cache, fine_tune, logits
 from gradloom.systems.images.program.digits import digits_data, digits_plan, workload_on
 from gradloom.systems.images.program.program import Settings, plan_steps
+from gradloom.systems.images.requests import ImageAnswers
 from gradloom.systems.images.workload import DIGITS, LENET5
 
 ULX3S = PRESETS["digits-ulx3s"]
+
+
+def infer(preset, **options):
+    """Labels by a preset and options by name."""
+    return answer.infer(
+        Asked(name=preset.name, preset=preset), ImageAnswers(**options).check(), lambda done, total, text: None
+    )
 
 
 def test_the_workload_is_that_of_the_presets_own_array():
@@ -97,15 +106,19 @@ def test_somebodys_own_data_are_shuffled(tmp_path):
     assert finetune(ULX3S.name, data=tmp_path / "d.npz", **asked)["loss"] != finetune(ULX3S.name, **asked)["loss"]
 
 
-def test_help_names_presets_whose_defaults_differ(run):
-    said = " ".join(run("finetune", "--help")[1].replace("│", " ").split())
-    for usual in (
-        "(4; text: 8; diffusion: 8)",
-        "(0.05; digits-ulx3s: 0.07; text: 0.001",
-        "(20; digits-ulx3s: 8; diffusion: 16)",
-        "(10; digits-ulx3s: 40; sequences: 30)",
-    ):
-        assert usual in said, usual
+@pytest.mark.parametrize(
+    "model, usual",
+    [
+        ("lenet5", ("(4)", "(0.05)", "(20)", "(10)")),
+        ("digits", ("(0.07)", "(8)", "(40)")),
+        ("smollm2-135m", ("(8)", "(0.001, with sgd 0.1)")),
+        ("spar-lstm", ("(0.04)", "(30)")),
+        ("digits-unet", ("(0.003)", "(16)")),
+    ],
+)
+def test_help_of_a_model_has_its_presets_defaults(run, model, usual):
+    said = " ".join(run("finetune", model, "--help")[1].replace("│", " ").split())
+    assert all(f"[default: {each}]" in said for each in usual), said
 
 
 def test_what_a_larger_design_learnt_is_used_by_it(run, tmp_path):

@@ -11,7 +11,17 @@ from onnx import numpy_helper
 from gradloom import finetune
 from gradloom.models.datasets import DATA, default_split
 from gradloom.preset import PRESETS
-from gradloom.systems.images.answer import infer
+from gradloom.systems.asked import Asked
+from gradloom.systems.images import answer
+from gradloom.systems.images.requests import ImageAnswers
+
+
+def infer(preset, **options):
+    """Labels by a preset and options by name."""
+    return answer.infer(
+        Asked(name=preset.name, preset=preset), ImageAnswers(**options).check(), lambda done, total, text: None
+    )
+
 
 PRESET = next(iter(PRESETS.values()))
 
@@ -115,7 +125,7 @@ def test_one_logit_labels_images_and_learns(run, tmp_path):
     told = infer(PRESET, data=tmp_path / "same.npz", model=tmp_path / "m.onnx")
     assert told["one_logit"] and told["accuracy"] > 0.95 and set(told["labels"]) == {0, 1}
     metrics = finetune(
-        PRESET.name, output=tmp_path, data=tmp_path / "swapped.npz", model=tmp_path / "m.onnx", engine="reference"
+        str(tmp_path / "m.onnx"), board="kv260", output=tmp_path, data=tmp_path / "swapped.npz", engine="reference"
     )
     assert metrics["one_logit"] and metrics["accuracy_before"] < 0.1 < 0.9 < metrics["accuracy_after"]
     assert metrics["first_epoch"]["loss"] > 2 * metrics["last_epoch"]["loss"] > 0

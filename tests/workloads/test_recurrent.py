@@ -199,10 +199,10 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
     kept = {name: getattr(data, name)[::9] for name in ("x_train", "y_train", "x_test", "y_test")}
     np.savez(tmp_path / "d.npz", **kept)
     np.savez(tmp_path / "test.npz", x=kept["x_test"], y=kept["y_test"])
-    own = {"model": spar_model(0), "data": tmp_path / "d.npz", "rank": 2}
-    for number, more in enumerate(({"person": 2}, own)):
+    own = {"data": tmp_path / "d.npz", "rank": 2}
+    for number, (network, more) in enumerate(((PRESET, {"person": 2}), (str(spar_model(0)), own))):
         folder = tmp_path / str(number)
-        told = finetune(PRESET, output=folder, engine=engine, epochs=4, cache=cache, **more)
+        told = finetune(network, output=folder, engine=engine, epochs=4, cache=cache, **more)
         asked = (PRESET,) if number == 0 else (spar_model(0), "--data", tmp_path / "test.npz")
         words = ("infer", *asked, "--adapter", folder, "--engine", engine, "-o", tmp_path / "o.npz", "--json")
         code, out, err = run(*words)
@@ -216,7 +216,7 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
     for words, said in (
         ((PRESET, "--adapter", tmp_path / "0", "--engine", "rtl"), "engine=rtl: must be reference or float with an"),
         ((PRESET, "--adapter", tmp_path / "0", "--stream"), "stream=True: must be left out with --adapter"),
-        ((PRESET, "--adapter", tmp_path / "0", "--limit", "0"), "limit=0: must be from 1 to"),
+        ((PRESET, "--adapter", tmp_path / "0", "--limit", "0"), "limit=0: must be at least 1"),
         ((PRESET, "--adapter", tmp_path), "metrics.json: no such file"),
         (("lstm-zcu104", "--adapter", tmp_path / "0"), "must be left out, lstm-zcu104 answers and does not learn"),
     ):

@@ -64,12 +64,16 @@ def read_onnx(path: Path) -> Any:
 
 
 def has_recurrence(path: Path | str) -> bool:
-    """Whether a graph, or a part of it, has a recurrent operator."""
+    """Whether a graph recurs.
+
+    It or a part of it has a recurrent operator; or it has sigmoid and tanh, as a cell that an exporter has unrolled,
+    and as no network of images that is taken.
+    """
     return _recurs(read_onnx(Path(path)).graph)
 
 
 def _recurs(graph: Any) -> bool:
-    return any(
+    return {"Sigmoid", "Tanh"} <= {node.op_type for node in graph.node} or any(
         node.op_type in _RECURRENT or any(_recurs(each.g) for each in node.attribute if each.HasField("g"))
         for node in graph.node
     )
