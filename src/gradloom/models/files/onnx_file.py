@@ -24,7 +24,7 @@ _MOST_FOLDED = 1 << 26
 
 
 #: Recurrent operators; Scan and Loop are how exporters write a layer step by step.
-_RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Scan", "Loop")
+_RECURRENT = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "QuantLSTMCell", "Scan", "Loop")
 
 
 class RefusedNode(ValueError):
@@ -64,16 +64,12 @@ def read_onnx(path: Path) -> Any:
 
 
 def has_recurrence(path: Path | str) -> bool:
-    """Whether a graph recurs.
-
-    It or a part of it has a recurrent operator; or it has sigmoid and tanh, as a cell that an exporter has unrolled,
-    and as no network of images that is taken.
-    """
+    """Whether a graph, or a part of it, has a recurrent operator."""
     return _recurs(read_onnx(Path(path)).graph)
 
 
 def _recurs(graph: Any) -> bool:
-    return {"Sigmoid", "Tanh"} <= {node.op_type for node in graph.node} or any(
+    return any(
         node.op_type in _RECURRENT or any(_recurs(each.g) for each in node.attribute if each.HasField("g"))
         for node in graph.node
     )
