@@ -640,7 +640,7 @@ def test_a_bitstream_runs_at_the_clock_that_is_reached(design, run, monkeypatch,
                 packed.append((where / args[-2]).read_text())
                 (where / args[-1]).write_bytes(b"bits")
 
-        return flow.Step(args[0], action)
+        return flow.FlowStep(args[0], action)
 
     kept = (design / "report.json").read_text()
     monkeypatch.setattr(flow, "synthesise", synthesised)
