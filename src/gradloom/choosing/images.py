@@ -16,8 +16,9 @@ import numpy as np
 
 from gradloom import __version__
 from gradloom.json_file import json_text
-from gradloom.models.datasets import Dataset, load_npz
+from gradloom.models.datasets import Dataset
 from gradloom.models.network import Network
+from gradloom.models.pictures import load_dataset
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
 from gradloom.sim.time.forecast import forecast
@@ -146,7 +147,7 @@ def _request(asked: Asked, options: ImageChoice) -> _Request:
     assert isinstance(workload, ImageWorkload)
     network = network_of(None if options.model is None else Path(options.model), workload)
     data = Path(str(options.data))
-    dataset = load_npz(data, classes=network.classes)
+    dataset = load_dataset(data, network.input_shape, network.classes)
     check_shape("x_train", dataset.x_train, network)
     if len(dataset.x_train) < _LEAST:
         raise ValueError(

@@ -101,9 +101,15 @@ class Job:
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.
 
-        Weights are large, so each is read once.
+        Weights are large, so each is read once. A folder of folders has one sum, of all names and contents.
         """
-        if path not in self._sums:
+        if path not in self._sums and path.is_dir() and any(each.is_dir() for each in path.iterdir()):
+            inside = sorted(each for each in path.rglob("*") if each.is_file())
+            whole = hashlib.sha256()
+            for each in inside:
+                whole.update(f"{each.relative_to(path).as_posix()} {_digest(each)}\n".encode())
+            self._sums[path] = {path.name: whole.hexdigest()}
+        elif path not in self._sums:
             files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
             self._sums[path] = {each.name: _digest(each) for each in files}
         return self._sums[path]

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.peft import load_adapters
-from gradloom.models.datasets import load_images, rotated
+from gradloom.models.datasets import rotated
 from gradloom.models.network import Network
+from gradloom.models.pictures import load_judged
 from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.designs import Design
@@ -45,7 +46,7 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]
         own = shipped(preset.workload if options.model else held_by(preset), network, 0, options.angle)
         images, given = own.x_test, own.y_test
     else:
-        images, given = load_images(data, classes=network.classes)
+        images, given = load_judged(Path(data), network.input_shape, network.classes)
         images = rotated(images, options.angle) if options.angle else images
     check_shape("x_test" if data is None else f"data={data}:", images, network)
     if limit is not None:

@@ -15,10 +15,11 @@ class ImageAnswers(Options):
 
     data: Path | str | None = option(
         "uint8 images x or x_test, (n, height, width) or (n, channels, height, width); labels y or y_test if there are "
-        "any.",
-        metavar="D.npz",
+        "any; or a folder of pictures, or of folders of classes.",
+        metavar="D.npz|DIR",
         usual="shipped images",
         file=True,
+        folder=True,
     )
     adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="no adapter")
     model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
@@ -51,8 +52,9 @@ class ImageChoice(ChoiceOptions):
     model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
     data: Path | str | None = option(
         "uint8 images x_train, x_test and labels y_train, y_test; a fifth of x_train is held out, and x_test is not "
-        "looked at.",
-        metavar="D.npz",
+        "looked at; or a folder as for a fine-tune.",
+        metavar="D.npz|DIR",
         needed="the images to learn from",
         file=True,
+        folder=True,
     )

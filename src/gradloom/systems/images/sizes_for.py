@@ -4,9 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from gradloom.models.datasets import load_npz
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
+from gradloom.models.pictures import load_dataset
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.asked import Asked
 from gradloom.words import some
@@ -84,7 +84,7 @@ def sizes(
     rank = workload.rank if rank is None else rank
     samples = workload.samples if samples is None else samples
     if data is not None:
-        samples = len(load_npz(Path(data), classes=network.classes).x_train)
+        samples = len(load_dataset(Path(data), network.input_shape, network.classes).x_train)
     chosen, why = choose(network, config, rank=rank, samples=samples, fixed=fixed)
     return chosen, {
         "network": network.name,

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import save_adapters
-from gradloom.models.datasets import Dataset, default_split, digits_split, load_npz
+from gradloom.models.datasets import Dataset, default_split, digits_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.models.sequences import SequenceSet
@@ -54,7 +54,9 @@ def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Datase
     if asked.data is None:
         dataset = shipped(workload, network, asked.seed, asked.angle)
     else:
-        dataset = load_npz(Path(asked.data), classes=network.classes)
+        from gradloom.models.pictures import load_dataset
+
+        dataset = load_dataset(Path(asked.data), network.input_shape, network.classes)
         if asked.angle:
             dataset = dataset.rotated(asked.angle)
     check_shape("x_train", dataset.x_train, network)

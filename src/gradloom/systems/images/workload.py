@@ -16,10 +16,12 @@ class ImageOptions(InstantOptions):
     """Options of a fine-tune on images."""
 
     data: Path | str | None = option(
-        "uint8 images x_train, x_test, scaled by 1 / 255, and labels y_train, y_test.",
-        metavar="D.npz",
+        "uint8 images x_train, x_test, scaled by 1 / 255, and labels y_train, y_test; or a folder with pictures "
+        "train/CLASS/PICTURE and test/CLASS/PICTURE.",
+        metavar="D.npz|DIR",
         usual="shipped digits",
         file=True,
+        folder=True,
     )
     angle: float | None = option(
         "Degrees by which images are turned.", metavar="DEG", usual="90 on shipped data", bounds=Bounds()
