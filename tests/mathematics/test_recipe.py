@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.program.descent import FloatAdamW as MachineAdamW
+from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.program.descent import at_rate, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.sim.reference.update import adamw, update

@@ -10,7 +10,7 @@ from gradloom.models.adapters.gguf_lora import load_gguf_lora, write_gguf_lora
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
-from gradloom.systems.text.mathematics import Cache, Llama
+from gradloom.systems.text.mathematics import KeyValueCache, Llama
 
 from .conftest import TINY
 from .test_language import write_gguf
@@ -44,7 +44,7 @@ def test_logits_are_those_of_llama_cpp(tmp_path, which):
     held = np.load(GOLDEN)
     checkpoint = open_checkpoint(tmp_path / "model.gguf")
     adapters = None if which == "base" else load_gguf_lora(tmp_path / "adapter.gguf", checkpoint.model)
-    llama, cache = Llama(checkpoint.model, checkpoint.tensor), Cache()
+    llama, cache = Llama(checkpoint.model, checkpoint.tensor), KeyValueCache()
     found = np.array([llama.expect([int(token)], cache, adapters) for token in held["tokens"]])
     assert np.linalg.norm(found - held[which]) <= 1e-5 * np.linalg.norm(held[which])
     assert np.linalg.norm(held["adapted"] - held["base"]) > 0.1 * np.linalg.norm(held["base"])

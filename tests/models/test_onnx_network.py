@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.models.network import Conv, Dense, Network, PixelMap
 from gradloom.models.onnx_network import network_onnx
-from gradloom.systems.images.mathematics import Cache, adapter_logits
+from gradloom.systems.images.mathematics import FloatCache, adapter_logits
 
 RANDOM = np.random.default_rng(12)
 
@@ -41,7 +41,7 @@ IMAGES = RANDOM.integers(0, 256, (40, 3, 13, 15), dtype=np.uint8)
 def test_onnxruntime_has_the_logits_of_our_floating_point(codes, classes):
     made = network(classes)
     adapters = [(drawn(2, size), drawn(made.classes, 2)) for size in made.taps]
-    kept = Cache.of(made, IMAGES, cache=codes)
+    kept = FloatCache.of(made, IMAGES, cache=codes)
     expected = adapter_logits(adapters, kept.taps, kept.logits)
     found = answered(network_onnx(made, adapters, codes), IMAGES)
     # A value beside a threshold may have the other code in float32: that changes a few logits a little.
@@ -49,14 +49,14 @@ def test_onnxruntime_has_the_logits_of_our_floating_point(codes, classes):
     assert np.median(apart) <= 1e-5 * np.abs(expected).max()
     assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected)
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() >= 0.95
-    plain = Cache.of(made, IMAGES, cache="none")
+    plain = FloatCache.of(made, IMAGES, cache="none")
     other = adapter_logits(adapters, plain.taps, plain.logits)
     assert codes == "none" or np.linalg.norm(found - other) > 1e-3 * np.linalg.norm(other)
 
 
 def test_a_network_without_an_adapter_is_itself():
     made = network()
-    expected = Cache.of(made, IMAGES, cache="none").logits
+    expected = FloatCache.of(made, IMAGES, cache="none").logits
     np.testing.assert_allclose(answered(network_onnx(made), IMAGES), expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -64,6 +64,6 @@ def test_a_block_of_zeros_stays_zeros():
     made = network()
     adapters = [(drawn(2, size), drawn(5, 2)) for size in made.taps]
     dark = np.zeros_like(IMAGES[:2])
-    kept = Cache.of(made, dark, cache="nf4")
+    kept = FloatCache.of(made, dark, cache="nf4")
     expected = adapter_logits(adapters, kept.taps, kept.logits)
     np.testing.assert_allclose(answered(network_onnx(made, adapters, "nf4"), dark), expected, rtol=1e-4, atol=1e-4)

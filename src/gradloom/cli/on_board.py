@@ -11,7 +11,6 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.request import options_of
 
 if TYPE_CHECKING:
-    from gradloom.boards.reach import Reach
     from gradloom.systems.driver import Progress
 
 __all__ = ["HOST", "TUNING", "board_of", "tuned_on"]
@@ -44,8 +43,11 @@ TUNING: dict[str, Any] = {
 }
 
 
-def board_of(asked: Asked, host: str, design: object = None) -> "Reach":
-    """The board of a preset, with the design that ``flash`` put there."""
+def board_of(asked: Asked, host: str, design: object = None) -> Any:
+    """The :class:`~gradloom.boards.reach.Reach` of a preset's board.
+
+    It has the design that ``flash`` put there.
+    """
     from gradloom import boards
     from gradloom.boards.kv260.flash import design_name
 

@@ -20,7 +20,7 @@ from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.product import ProductTime
 from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
-from gradloom.systems.diffusion.estimate.products import ProductTime as Of
+from gradloom.systems.diffusion.estimate.products import ShapedProduct as Of
 
 from ..records import beats_of
 from .machine import CONFIG, ProductConfig
