@@ -25,7 +25,7 @@ __all__ = [
     "JobError",
     "JobPlan",
     "Losses",
-    "Stage",
+    "JobStage",
     "check_name",
     "keep",
     "read_plan",
@@ -56,7 +56,7 @@ def check_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Stage:
+class JobStage:
     """Writes to memory, a program, and reads of its results.
 
     ``writes``: offset in the window, place in ``data.bin`` and length of each. ``program``: offset and commands;
@@ -125,7 +125,7 @@ class JobPlan:
 
     design: dict[str, Any]
     window: int
-    stages: tuple[Stage, ...]
+    stages: tuple[JobStage, ...]
     state: tuple[tuple[int, int], ...] | None
     losses: Losses | None
     watchdog: int
@@ -254,7 +254,7 @@ def _places(name: str, values: Any, window: int) -> Iterator[tuple[int, int]]:
         yield offset, _integer(f"{name}[{number}].length", length, 0, window - offset)
 
 
-def _stage(name: str, value: Any, window: int, data: int) -> Stage:
+def _stage(name: str, value: Any, window: int, data: int) -> JobStage:
     if not isinstance(value, dict) or set(value) != {"writes", "program", "reads"}:
         raise JobError(f"job.json: {name}: must have writes, program and reads")
     if not isinstance(value["writes"], list):
@@ -272,7 +272,7 @@ def _stage(name: str, value: Any, window: int, data: int) -> Stage:
         _integer(f"{name}.program.commands", commands, 1, _MOST_COMMANDS)
         _integer(f"{name}.program.offset", offset, 0, window - commands * COMMAND_BYTES)
         program = offset, commands
-    return Stage(tuple(writes), program, tuple(_places(f"{name}.reads", value["reads"], window)))
+    return JobStage(tuple(writes), program, tuple(_places(f"{name}.reads", value["reads"], window)))
 
 
 def _losses(value: Any, window: int) -> Losses:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from . import registers
 from .board_device import BoardDevice, is_locked, locked
 from .host import Accelerator, AcceleratorError, AcceleratorTimeout, Counters, ProgramError
-from .job import JobError, JobPlan, Stage, keep, read_plan
+from .job import JobError, JobPlan, JobStage, keep, read_plan
 from .machine import MachineDesign
 from .transport import Transport
 
@@ -203,7 +203,7 @@ class _Run:
                     self._store(results, number + 1)
                     stored = time.monotonic()
 
-    def _write(self, stage: Stage, data: BinaryIO) -> None:
+    def _write(self, stage: JobStage, data: BinaryIO) -> None:
         for offset, at, length in stage.writes:
             data.seek(at)
             for done in range(0, length, _PIECE):

@@ -8,7 +8,7 @@ import pytest
 
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.texts.example import Example, foretold, targets_of
-from gradloom.models.texts.reader import Counts, read_records
+from gradloom.models.texts.reader import ExampleCounts, read_records
 from gradloom.models.texts.template import ModelTexts, open_texts
 
 from .test_tokenizer import CONTROL, own_file
@@ -176,7 +176,7 @@ def test_a_folder_has_texts_and_records(model, tmp_path):
     (folder / ".hidden").write_text("x")
     found = read_records(folder, *model, 16)
     texts = [model[0].decode(each.tokens).split("<|end|>")[0] for each in found.windows]
-    assert texts == ["first", "pq", "second", "third"] and found.counts == Counts(
+    assert texts == ["first", "pq", "second", "third"] and found.counts == ExampleCounts(
         examples=4, tokens=found.counts.tokens, learnt=found.counts.learnt, padding=found.counts.padding
     )
     for odd, make in (("d.csv", Path.touch), ("more", Path.mkdir)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.config import Kind, check_config
+from gradloom.models.adapters.config import AdapterKind, check_config
 from gradloom.models.files.keys import is_empty
 
 from .content import Content
@@ -81,7 +81,7 @@ def _shares(count: int, weights: Sequence[float]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def _check(kind: Kind, first_name: str, first: Content, name: str, each: Content) -> None:
+def _check(kind: AdapterKind, first_name: str, first: Content, name: str, each: Content) -> None:
     # What is read of a config, and the base, must be one for all clients.
     told = ("base_model_name_or_path", "peft_type", "r", "lora_alpha")
     for field in (*told, *sorted(kind.handled - {"init_lora_weights", *told})):

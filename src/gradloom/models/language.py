@@ -11,7 +11,7 @@ import numpy as np
 
 from .files.keys import shown
 
-__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "Linear", "PROJECTIONS", "check_shapes"]
+__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "LanguageLinear", "PROJECTIONS", "check_shapes"]
 
 #: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
 PROJECTIONS = {
@@ -58,7 +58,7 @@ def check_shapes(shapes: Mapping[str, Any], names: Mapping[str, str] | None = No
 
 
 @dataclass(frozen=True)
-class Linear:
+class LanguageLinear:
     """A linear layer ``y = W x``.
 
     ``name`` is Hugging Face's without ``.weight``, W is ``[outputs, inputs]``.
@@ -140,13 +140,13 @@ class LanguageModel:
         }[projection]
 
     @cached_property
-    def linears(self) -> tuple[Linear, ...]:
+    def linears(self) -> tuple[LanguageLinear, ...]:
         """Every linear of every layer, in the order of a forward pass.
 
         The head is not among them.
         """
         return tuple(
-            Linear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
+            LanguageLinear(f"model.layers.{i}.{module}.{name}", *self.shape(name))
             for i in range(self.layers)
             for name, module in PROJECTIONS.items()
         )

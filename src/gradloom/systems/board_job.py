@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gradloom.firmware.host import Counters
-from gradloom.firmware.job import JobError, JobPlan, Losses, Stage
+from gradloom.firmware.job import JobError, JobPlan, JobStage, Losses
 from gradloom.firmware.machine import parse_table
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.rtl.shell.table import machine_table
@@ -60,7 +60,7 @@ class JobRecorder:
         self._writes: list[tuple[int, int, int]] = []
         self._program: tuple[int, int] | None = None
         self._reads: list[tuple[int, int]] = []
-        self._stages: list[Stage] = []
+        self._stages: list[JobStage] = []
         self._size = self._window = 0
         self._losses: Losses | None = None
         self._state: Sequence[tuple[int, int]] | None = None
@@ -129,7 +129,7 @@ class JobRecorder:
         self._writes.append((offset, self._places[key], len(content)))
 
     def _end_stage(self) -> None:
-        self._stages.append(Stage(tuple(self._writes), self._program, tuple(self._reads)))
+        self._stages.append(JobStage(tuple(self._writes), self._program, tuple(self._reads)))
         self._writes, self._program, self._reads = [], None, []
 
     def plan(self, design: dict[str, Any], about: dict[str, Any]) -> JobPlan:

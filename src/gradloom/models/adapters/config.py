@@ -13,7 +13,7 @@ from typing import Any
 
 from ..files.keys import ANY, check_keys, shown
 
-__all__ = ["DIRECT", "KINDS", "Kind", "check_config", "kind_of", "matching", "rank_of", "scale_of", "targeted"]
+__all__ = ["DIRECT", "KINDS", "AdapterKind", "check_config", "kind_of", "matching", "rank_of", "scale_of", "targeted"]
 
 #: Key of the configs of adapters that end at a network's logits, and its value.
 TOPOLOGY_KEY, DIRECT_TOPOLOGY = "gradloom_topology", "direct-to-output"
@@ -66,7 +66,7 @@ _CHANGED = ("pissa", "olora", "corda", "lora_ga", "loftq")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class AdapterKind:
     """A kind of adapter, by its config.
 
     Attributes
@@ -100,29 +100,31 @@ _PATTERNS = frozenset({"alpha_pattern", "exclude_modules", "layers_pattern", "la
 _RANKED = frozenset({"peft_type", "r", "lora_alpha"})
 _FOUND = frozenset({"peft_type", "target_modules", "exclude_modules"})
 #: By ``peft_type``; the last two are no types of PEFT's.
-KINDS: Mapping[str, Kind] = {
-    "LORA": Kind(
+KINDS: Mapping[str, AdapterKind] = {
+    "LORA": AdapterKind(
         handled=_RANKED | _PATTERNS | {"target_modules", "use_rslora", "init_lora_weights"},
         harmless=_LORA_HARMLESS,
         ends=_AB,
         ranked=True,
     ),
-    "LN_TUNING": Kind(handled=_FOUND, harmless=_ORIGIN | _NO_MORE, ends=("ln_tuning_layers.weight",)),
-    "IA3": Kind(
+    "LN_TUNING": AdapterKind(handled=_FOUND, harmless=_ORIGIN | _NO_MORE, ends=("ln_tuning_layers.weight",)),
+    "IA3": AdapterKind(
         handled=_FOUND | {"feedforward_modules"},
         harmless=_ORIGIN | _NO_MORE | {"init_ia3_weights": ANY},
         ends=("ia3_l",),
     ),
-    "LORA_XS": Kind(
+    "LORA_XS": AdapterKind(
         handled=_RANKED | {"target_modules", "layers_to_transform"},
         harmless=_ORIGIN,
         ends=("lora_R.weight",),
         ranked=True,
     ),
-    "GRADLOOM_INSTANTFT": Kind(handled=_RANKED | {"layers"}, harmless=_ORIGIN, ends=("A", "B"), prefix="", ranked=True),
+    "GRADLOOM_INSTANTFT": AdapterKind(
+        handled=_RANKED | {"layers"}, harmless=_ORIGIN, ends=("A", "B"), prefix="", ranked=True
+    ),
 }
 #: Adapters of a network's layers to its logits, which call themselves LORA.
-DIRECT = Kind(
+DIRECT = AdapterKind(
     handled=_RANKED | {"target_modules", TOPOLOGY_KEY, "gradloom_codes", "init_lora_weights"},
     harmless=_LORA_HARMLESS | dict.fromkeys(_PATTERNS, (None, {}, [], "")) | {"use_rslora": (False,)},
     ends=_AB,
@@ -130,14 +132,14 @@ DIRECT = Kind(
 )
 
 
-def kind_of(config: Mapping[str, Any]) -> Kind:
+def kind_of(config: Mapping[str, Any]) -> AdapterKind:
     """The kind of adapter that a config says it is."""
     if config.get("peft_type") not in list(KINDS):
         raise ValueError(f"peft_type={shown(config.get('peft_type'))}: must be one of {', '.join(KINDS)}")
     return DIRECT if config["peft_type"] == "LORA" and TOPOLOGY_KEY in config else KINDS[config["peft_type"]]
 
 
-def check_config(config: Mapping[str, Any], kind: Kind | None = None) -> Kind:
+def check_config(config: Mapping[str, Any], kind: AdapterKind | None = None) -> AdapterKind:
     """The kind of a config that is understood whole.
 
     ``kind``: the one that it must be. :class:`ValueError` names the first key that is not, or has a value that does

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.words import some
 
 from ..files.keys import shown
-from ..language import PROJECTIONS, LanguageModel, Linear
+from ..language import PROJECTIONS, LanguageLinear, LanguageModel
 from .config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
 from .peft import CONFIG, about, check_array, check_names, in_file, key, read_peft, representable, write_peft
 
@@ -72,7 +72,7 @@ def adapter_of(
     return Adapter(a.astype(np.float32), b.astype(np.float32), scale)
 
 
-def linears_of(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[Linear]:
+def linears_of(model: LanguageModel, projections: Iterable[str], layers: Iterable[int]) -> list[LanguageLinear]:
     """Linears of projections and layers, in the order of a forward pass."""
     wanted = set(projections)
     prefixes = tuple(f"model.layers.{i}." for i in layers)
@@ -203,7 +203,7 @@ def save_lora(
     return write_peft(folder, tensors, config)
 
 
-def _parts(linear: Linear, rank: int, adapter: Adapter) -> Iterable[tuple[str, np.ndarray, tuple[int, int]]]:
+def _parts(linear: LanguageLinear, rank: int, adapter: Adapter) -> Iterable[tuple[str, np.ndarray, tuple[int, int]]]:
     yield "A", np.asarray(adapter.a), (rank, linear.inputs)
     yield "B", np.asarray(adapter.b), (linear.outputs, rank)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..files.keys import shown
-from ..language import LanguageModel, Linear
+from ..language import LanguageLinear, LanguageModel
 from .config import scale_of, targeted
 from .lora import Adapter, check_uniform, linears_of
 from .methods import LORA_XS
@@ -63,7 +63,7 @@ class _Factors:
     def __init__(self, tensor: Callable[[str], np.ndarray], rank: int) -> None:
         self.tensor, self.rank = tensor, rank
 
-    def of(self, linear: Linear) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, linear: LanguageLinear) -> tuple[np.ndarray, np.ndarray]:
         """``(A, B)`` of the largest singular values.
 
         The sign is the one with which A's largest element of a row is positive.
@@ -102,7 +102,7 @@ def fresh_cores(
 
 
 def _cores(
-    linears: Sequence[Linear],
+    linears: Sequence[LanguageLinear],
     tensor: Callable[[str], np.ndarray],
     rank: int,
     scale: float,

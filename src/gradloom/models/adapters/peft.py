@@ -27,7 +27,7 @@ from ..files.kinds import what_is
 from ..files.tensors import as_float32, open_safetensors
 from ..network import Network
 from .config import DIRECT_TOPOLOGY as TOPOLOGY
-from .config import TOPOLOGY_KEY, Kind, check_config, kind_of, rank_of, scale_of
+from .config import TOPOLOGY_KEY, AdapterKind, check_config, kind_of, rank_of, scale_of
 
 __all__ = [
     "CODES",
@@ -204,7 +204,7 @@ def checked_tensors(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
     return made
 
 
-def _check_ranks(kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+def _check_ranks(kind: AdapterKind, config: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
     """Refuses matrices of another rank than the config has, and halves."""
     for name, array in tensors.items():
         end = next(each for each in kind.ends if name.endswith(f".{each}"))

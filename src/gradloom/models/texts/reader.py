@@ -15,7 +15,7 @@ from .records import RECORDS, Rendered, lines_of, rendered
 from .template import ModelTexts
 from .tokens import TokenStore, Windows
 
-__all__ = ["Counts", "Texts", "has_records", "read_records"]
+__all__ = ["ExampleCounts", "Texts", "has_records", "read_records"]
 
 #: Records whose tokens are made at a time.
 _BATCH = 128
@@ -23,7 +23,7 @@ _FLAT = ".txt"
 
 
 @dataclass(kw_only=True)
-class Counts:
+class ExampleCounts:
     """What was read, and what was left out.
 
     Attributes
@@ -61,7 +61,7 @@ class Texts:
 
     windows: Windows
     records: np.ndarray
-    counts: Counts = field(default_factory=Counts)
+    counts: ExampleCounts = field(default_factory=ExampleCounts)
 
 
 def has_records(path: Path) -> bool:
@@ -91,7 +91,7 @@ def read_records(
         One line with ``option``, file, line and field of what is not understood; with ``skip_bad`` such lines are
         counted and left out.
     """
-    counts, each_has = Counts(), array("i")
+    counts, each_has = ExampleCounts(), array("i")
     padding = 0 if model.end is None else tokenizer.token(model.end)
 
     def bad(where: str, error: ValueError) -> None:
@@ -179,7 +179,7 @@ def _learnt(each: Rendered, spans: np.ndarray) -> np.ndarray:
     return learnt
 
 
-def _cut(tokens: np.ndarray, learnt: np.ndarray, seq: int, store: TokenStore, counts: Counts) -> int:
+def _cut(tokens: np.ndarray, learnt: np.ndarray, seq: int, store: TokenStore, counts: ExampleCounts) -> int:
     """Keeps the windows of an example; returns how many."""
     first, found = store.add(tokens, learnt), 0
     counts.split += len(tokens) > seq

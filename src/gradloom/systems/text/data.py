@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.models.files.texts import read_text
 from gradloom.models.files.tokenizer import Tokenizer
-from gradloom.models.texts.reader import Counts, Texts, has_records, read_records
+from gradloom.models.texts.reader import ExampleCounts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
 from gradloom.systems.driver import Progress
 from gradloom.words import some
@@ -39,7 +39,7 @@ class Data:
     judged: Windows = ()
     tokens: int
     left_out: int
-    counts: Counts | None = None
+    counts: ExampleCounts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
