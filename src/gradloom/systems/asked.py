@@ -143,6 +143,9 @@ def _unknown(model: str, able: Sequence[Preset], verb: str) -> str:
     shipped = ", ".join(sorted({name for preset in able if (name := preset.workload.ships) is not None}))
     takes = "; ".join(dict.fromkeys(kind.reads for kind in _kinds(able)))
     path = Path(model)
+    kind = next((each.workload for each in KNOWN.values() if each.workload.ships == model), None)
+    if kind is not None:
+        return f"model={model}: no preset {DOES[verb]} {kind.label}; must be one of: {takes}"
     if not path.exists():
         return f"model={model}: is no file, none of the presets {KNOWN} and no shipped model ({shipped})"
     is_a = what_is(path) or ("a folder" if path.is_dir() else "a file of a kind that is not known")

@@ -43,13 +43,6 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             linewidth=1.8,
             label="mean of an epoch",
         )
-    held = metrics.get("held_out_losses")
-    if held:
-        # A loss after so many steps stands where the next step's loss would.
-        places = [each["step"] + 1 for each in held]
-        judged = np.array([each["loss"] for each in held], float)
-        axes.plot(places, judged, color=INK, linewidth=1.2, marker="s", markersize=4, label="held out")
-        axes.legend(frameon=False)
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)
@@ -87,7 +80,21 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    axes.plot(np.arange(1, len(loss) + 1), loss, color=LINE, linewidth=1.8, marker="o" if len(loss) <= 64 else None)
+    axes.plot(
+        np.arange(1, len(loss) + 1),
+        loss,
+        color=LINE,
+        linewidth=1.8,
+        marker="o" if len(loss) <= 64 else None,
+        label="learnt",
+    )
+    held = metrics.get("held_out_losses")
+    if held:
+        # A loss after so many steps stands where the next step's loss would.
+        places = [each["step"] + 1 for each in held]
+        judged = np.array([each["loss"] for each in held], float)
+        axes.plot(places, judged, color=INK, linewidth=1.2, marker="s", markersize=4, label="held out")
+        axes.legend(frameon=False)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)
