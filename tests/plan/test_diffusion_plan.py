@@ -172,16 +172,16 @@ def test_sizes_of_a_head_are_checked_in_every_level():
 
 
 def test_the_verb_prints_what_the_plan_counts(run):
-    code, out, _ = run("plan", "sd-v1.5", "--preset", "cdm-qta-kv260", "--only", "cross-attention", "--json")
+    code, out, _ = run("plan", "sd-v1.5", "--board", "kv260", "--only", "cross-attention", "--json")
     found = json.loads(out)
     assert found.pop("step") == summed(step_bounds(operations(SD_V1_5, rank=8), PRESETS["cdm-qta-kv260"].config))
     assert code == 0 and found == planned(SD_V1_5, only="cross-attention")
-    code, out, _ = run("plan", "sd-v1.5", "--preset", "cdm-qta-kv260")
+    code, out, _ = run("plan", "sd-v1.5")
     assert code == 0 and "859,520,964 parameters" in out and "cycles are of the products" in out
 
 
 #: Options of language models with their defaults, which are refused all the same.
-USUAL = {"board": "genesys2", "bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
+USUAL = {"bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
 USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
 
 
@@ -201,16 +201,9 @@ USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
         (("sd-v1.5", "--array", "64x257"), "columns=257"),
         (("smollm2-135m", "--array", "64x64"), "array=64x64"),
         (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
-        (("sd-v1.5", "--preset", "instantft-kv260"), "preset=instantft-kv260"),
-        (("nowhere.json", "--preset", "cdm-qta-kv260"), "nowhere.json: no such file or folder, nor a model known by"),
-        ((__file__, "--preset", "cdm-qta-kv260"), "test_diffusion_plan.py: cannot be read as a configuration"),
-        (("nowhere",), "nor a model known by name (tinyllama-1.1b, smollm2-135m, sd-v1.5)"),
-        (
-            ("smollm2-135m", "--preset", "cdm-qta-kv260"),
-            "preset=cdm-qta-kv260: fine-tunes diffusion models by LoRA, smollm2-135m is a language model: leave it "
-            "out; --board genesys2 plans for edge-qlora-genesys2, instantft-llm-genesys2\n",
-        ),
-        (("smollm2-135m", "--preset", "nowhere"), "preset 'nowhere': must be one of"),
+        (("nowhere.json",), "model=nowhere.json: is no file, none of the presets"),
+        ((__file__,), "test_diffusion_plan.py: is a file of a kind that is not known, which no preset plans for"),
+        (("sd-v1.5", "--board", "ulx3s"), "board=ulx3s: no preset fine-tunes diffusion models on it; must be kv260"),
         *(
             (("sd-v1.5", f"--{name}", value), f"{name.replace('-', '_')}={value}: must be left out")
             for name, value in USUAL.items()

@@ -277,14 +277,14 @@ def test_targets_by_name():
 
 def test_help_says_every_default(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    said = run("plan", "--help")[1]
-    assert "[default: (q,v)]" in said and "[default: (the board's)]" in said
+    said = run("plan", "smollm2-135m", "--help")[1]
+    assert "[default: (q,v, or all of a method)]" in said and "[default: (the board's)]" in said
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("llama-9",), "llama-9: no such file or folder, nor a model known by name"),
+        (("llama-9",), "model=llama-9: is no file"),
         (("smollm2-135m", "--board", "zx81"), "zx81"),
         (("smollm2-135m", "--rank", "0"), "rank=0: must be from 1 to 64"),
         (

@@ -321,5 +321,5 @@ def test_all_resources_that_do_not_suffice_are_named():
 
 def test_from_python(tmp_path):
     with pytest.raises(ValueError, match="samples=0: must be from 1"):
-        gradloom.generate("instantft-kv260", tmp_path / "out", model=LENET5, samples=0)
+        gradloom.generate(str(LENET5), tmp_path / "out", board="kv260", samples=0)
     assert not (tmp_path / "out").exists()
