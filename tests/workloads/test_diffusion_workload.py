@@ -115,7 +115,7 @@ def on_models(monkeypatch, data, tmp_path):
         monkeypatch.setattr(Models, "task", task)
         return lowered(task)
 
-    monkeypatch.setattr(digits_diffusion, "Machine", Models)
+    monkeypatch.setattr("gradloom.sim.run.machine.Machine", Models)
     monkeypatch.setattr(digits_diffusion.DiffusionTask, "_lowered", kept)
     monkeypatch.setattr(Models, "told", told)
     monkeypatch.setattr(Design, "files", lambda design, tell: [])

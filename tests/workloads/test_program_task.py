@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradloom.firmware.host import Counters
-from gradloom.options import Options
+from gradloom.options import TuneOptions
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, counted
@@ -30,7 +30,7 @@ class Task(ProgramTask):
 
 @pytest.fixture
 def task():
-    made = Task(SimpleNamespace(config=CONFIG), Options(), steps=1)
+    made = Task(SimpleNamespace(config=CONFIG), TuneOptions(), steps=1)
     made.program = PlacedProgram(CONFIG)
     made.program.end()
     assert made.forecast()["total"] == made.expected.total
@@ -87,5 +87,5 @@ def test_a_command_of_other_length_is_told(task):
 
 
 def test_floating_point_has_no_forecast(task):
-    task.options = Options(engine="float")
+    task.options = TuneOptions(engine="float")
     assert task.forecast() is None
