@@ -18,8 +18,17 @@ def test_bash_gets_a_script():
 
 
 @pytest.mark.parametrize(
-    "words, at, wanted", [("gradloom finet", 1, "finetune"), ("gradloom sweep --sched", 2, "--scheduler")]
+    "words, at, wanted",
+    [
+        ("gradloom finet", 1, "finetune"),
+        ("gradloom sweep --sched", 2, "--scheduler"),
+        ("gradloom finetune --epoc", 2, "--epochs"),
+    ],
 )
 def test_verbs_and_options_are_completed(words, at, wanted):
     said = _asked(_GRADLOOM_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at)).split()
     assert said == [wanted]
+
+
+def test_other_shells_complete_options_of_models_too():
+    assert "--epochs" in _asked(_GRADLOOM_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="gradloom finetune --epoc")

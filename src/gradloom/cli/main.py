@@ -152,8 +152,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _completed() -> list[str]:
-    """Words of a command line that a shell asks to complete."""
-    return os.environ.get("COMP_WORDS", "").split()[1:] if "_GRADLOOM_COMPLETE" in os.environ else []
+    """Words of a command line that a shell asks to complete.
+
+    Bash has them in one variable, zsh, fish and PowerShell in another.
+    """
+    if "_GRADLOOM_COMPLETE" not in os.environ:
+        return []
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
 
 
 def _message(error: BaseException) -> str:
