@@ -101,17 +101,12 @@ class Job:
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.
 
-        Weights are large, so each is read once. A folder of folders has one sum, of all names and contents.
+        Weights are large, so each is read once. Folders within a folder are of no use beside its files; one that has
+        folders alone has one sum, of all names and contents in them.
         """
-        if path not in self._sums and path.is_dir() and any(each.is_dir() for each in path.iterdir()):
-            inside = sorted(each for each in path.rglob("*") if each.is_file())
-            whole = hashlib.sha256()
-            for each in inside:
-                whole.update(f"{each.relative_to(path).as_posix()} {_digest(each)}\n".encode())
-            self._sums[path] = {path.name: whole.hexdigest()}
-        elif path not in self._sums:
+        if path not in self._sums:
             files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-            self._sums[path] = {each.name: _digest(each) for each in files}
+            self._sums[path] = {each.name: _digest(each) for each in files} or {path.name: _digest_of_tree(path)}
         return self._sums[path]
 
 
@@ -301,6 +296,13 @@ def repeatable(task: Task, job: Job) -> dict[str, Any]:
 
 def _silent(done: int, total: int, text: str) -> None:
     pass
+
+
+def _digest_of_tree(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for each in sorted(each for each in folder.rglob("*") if each.is_file()):
+        whole.update(f"{each.relative_to(folder).as_posix()} {_digest(each)}\n".encode())
+    return whole.hexdigest()
 
 
 def _digest(path: Path) -> str:
