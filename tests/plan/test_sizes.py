@@ -288,6 +288,8 @@ def test_generate_chooses_and_what_comes_out_fine_tunes(tmp_path, run):
         (("mesh", "--rank", "8"), "rank=8: must be left out with mesh, a unit"),
         (("cdm-qta-kv260", "--samples", "8"), "samples=8: must be left out, no sizes are chosen for cdm-qta-kv260"),
         (("edge-qlora-genesys2", "--samples", "8"), "samples=8: must be left out of a language model"),
+        # A shipped model without sizes has its preset's design.
+        (("digits-unet", "--set", "rowz=3"), "rowz: no such parameter"),
         ((LENET5, "--board", "genesys2"), "board=genesys2: no preset is sized for"),
         (("nowhere.onnx", "--board", "kv260"), "nowhere.onnx"),
         ((LENET5, "--board", "kv260", "--data", "d.npz", "--samples", "3"), "samples=3: d.npz says how many"),

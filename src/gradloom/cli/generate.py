@@ -76,7 +76,7 @@ def generate(
 
         if target not in KNOWN and not Path(target).exists() and target not in _shipped():
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
-        asked = asked_for(target, board=board, verb="sizes" if target not in KNOWN else None)
+        asked = asked_for(target, board=board, verb=None)
         make, kind, name = functools.partial(_generate_preset, asked, wanted=wanted), "preset", asked.preset.name
     _check_kept(directory, kind)
     with staged(directory, verb="generate", needs=_NEEDS) as stage:
@@ -155,7 +155,7 @@ def _generate_preset(
     config = configured(preset.config, settings)
     if asked.model is not None or given(wanted):
         if not preset.workload.can("sizes"):
-            name, value = next(iter(given(wanted).items()))
+            name, value = next(iter({**given(wanted), "model": asked.model}.items()))
             raise ValueError(f"{name}={value}: must be left out, no sizes are chosen for {preset.name}")
         config, sizes = preset.workload.function("sizes")(asked, config, settings, **wanted)
         workload = sizes.pop("expects", {})

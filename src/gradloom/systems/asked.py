@@ -1,6 +1,6 @@
 """The preset that a model, a board and a method ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,16 +8,16 @@ from gradloom.models.files.kinds import what_is
 from gradloom.preset import KNOWN, Preset
 from gradloom.workload import Workload
 
-__all__ = ["DOES", "Asked", "asked_for"]
+__all__ = ["Asked", "asked_for"]
 
-#: What a preset does for a verb, in words that a model's name follows.
-DOES = {
+#: What a preset does for a verb, in words that a model's name follows; for none, that it has a design.
+_DOES: Mapping[str | None, str] = {
     "finetune": "fine-tunes",
     "card": "writes a memory card for",
     "infer": "answers by",
     "plan": "plans for",
     "choose": "chooses for",
-    "sizes": "is sized for",
+    None: "is sized for",
 }
 
 
@@ -64,8 +64,8 @@ def asked_for(
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
     the model; an answer that needs no board takes the first. ``method`` parts presets of one board; the first is meant
-    where it is left out. ``verb``: None asks for any preset by its name. ``any_board``: a board without a preset is
-    another's.
+    where it is left out. ``verb``: one that the preset must have; None: any preset has a design. ``any_board``: a board
+    without a preset is another's.
 
     Raises
     ------
@@ -74,8 +74,7 @@ def asked_for(
     """
     if model in KNOWN:
         return _named(model, board, verb)
-    verb = verb or "finetune"
-    able = [preset for preset in KNOWN.values() if preset.workload.can(verb)]
+    able = [preset for preset in KNOWN.values() if verb is None or preset.workload.can(verb)]
     shipping = [preset for preset in able if preset.workload.ships == model]
     asked = {kind.kind: kind.function("knows")(model) for kind in _kinds(able)}
     kinds = {name: named for name, named in asked.items() if named is not None}
@@ -111,7 +110,7 @@ def _named(model: str, board: str | None, verb: str | None) -> Asked:
         if verb == "finetune":
             raise ValueError(f"preset={model}: answers and does not learn; gradloom infer {model} runs it")
         able = ", ".join(each.name for each in KNOWN.values() if each.workload.can(verb))
-        raise ValueError(f"preset={model}: nothing there {DOES[verb]} {workload.label}; must be one of {able}")
+        raise ValueError(f"preset={model}: nothing there {_DOES[verb]} {workload.label}; must be one of {able}")
     return Asked(name=model, preset=preset, board=preset.board)
 
 
@@ -121,7 +120,7 @@ def _kinds(able: Sequence[Preset]) -> list[type[Workload]]:
 
 
 def _on(
-    board: str | None, method: str | None, found: Sequence[Preset], model: str, verb: str, any_board: bool
+    board: str | None, method: str | None, found: Sequence[Preset], model: str, verb: str | None, any_board: bool
 ) -> Preset:
     """The first preset on a board, by a method where one is given."""
     boards = list(dict.fromkeys(preset.board for preset in found))
@@ -132,21 +131,21 @@ def _on(
     if board is not None and board not in boards:
         if any_board:
             return found[0]
-        raise ValueError(f"board={board}: no preset {DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
+        raise ValueError(f"board={board}: no preset {_DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
     if board is None and len(boards) > 1 and verb != "infer":
         raise ValueError(f"board: must be given, {', '.join(boards)} have presets for {model}")
     here = [preset for preset in found if preset.board == (board or boards[0])]
     return next((preset for preset in here if method in preset.workload.methods), here[0])
 
 
-def _unknown(model: str, able: Sequence[Preset], verb: str) -> str:
+def _unknown(model: str, able: Sequence[Preset], verb: str | None) -> str:
     shipped = ", ".join(sorted({name for preset in able if (name := preset.workload.ships) is not None}))
     takes = "; ".join(dict.fromkeys(kind.reads for kind in _kinds(able)))
     path = Path(model)
     kind = next((each.workload for each in KNOWN.values() if each.workload.ships == model), None)
     if kind is not None:
-        return f"model={model}: no preset {DOES[verb]} {kind.label}; must be one of: {takes}"
+        return f"model={model}: no preset {_DOES[verb]} {kind.label}; must be one of: {takes}"
     if not path.exists():
         return f"model={model}: is no file, none of the presets {KNOWN} and no shipped model ({shipped})"
     is_a = what_is(path) or ("a folder" if path.is_dir() else "a file of a kind that is not known")
-    return f"model={model}: is {is_a}, which no preset {DOES[verb]}; must be one of: {takes}"
+    return f"model={model}: is {is_a}, which no preset {_DOES[verb]}; must be one of: {takes}"
