@@ -70,6 +70,8 @@ def test_the_self_test_of_a_board(make_board, said):
         (("finetune", "lenet5", *HOST, "--job", "j"), "host=ubuntu@kria: must be left out with --job"),
         (("finetune", "lenet5", "--host", "-x"), "host must be like user@machine, not '-x'"),
         (("finetune", "lenet5", *HOST, "--engine", "float"), "engine=float: must be left out for a board"),
+        (("finetune", "lenet5", *HOST, "--engine", "reference"), "engine=reference: must be left out for a board"),
+        (("infer", "spar-lstm", *HOST, "--engine", "float"), "engine=float: must be left out for a board"),
         (("finetune", "digits", *HOST), "ulx3s has no Linux that an agent could run on"),
         (("infer", "lenet5", *HOST), "host=ubuntu@kria: must be left out, instantft-kv260 answers by its reference"),
         (("finetune", "lenet5", *FEW, *HOST), "ubuntu@kria does not answer over ssh"),

@@ -4,14 +4,13 @@ import sys
 from collections import Counter
 from typing import Any
 
-from gradloom.options import given
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered, options_of
 from gradloom.words import some
 
 from .app import app
 from .faces import face, more
-from .on_board import HOST, board_of
+from .on_board import HOST, board_of, check_engine
 from .output import ONE_LOGIT, counted, print_json, progress_bar, say, table
 
 __all__: list[str] = []
@@ -39,7 +38,8 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
         else:
             from gradloom.systems.on_board import infer_on
 
-            made = options_of("infer", asked, None, given(options))
+            check_engine(options)
+            made = options_of("infer", asked, None, options)
             result = infer_on(board_of(asked, host, options.get("design")), asked, made, progress=progress)
     if as_json:
         print_json(result)

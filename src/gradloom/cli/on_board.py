@@ -1,6 +1,7 @@
 """Verbs on a board that answers ssh: options, and what they do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from gradloom.systems.request import options_of
 if TYPE_CHECKING:
     from gradloom.systems.driver import Progress
 
-__all__ = ["HOST", "TUNING", "board_of", "tuned_on"]
+__all__ = ["HOST", "TUNING", "board_of", "check_engine", "tuned_on"]
 
 #: Option of a verb that a board may run.
 HOST = (
@@ -55,6 +56,11 @@ def board_of(asked: Asked, host: str, design: object = None) -> Any:
     return boards.reached(boards.find(asked.preset.board), host=host, name=name)
 
 
+def check_engine(options: Mapping[str, Any]) -> None:
+    """Refuses an engine of this machine, where a board is the engine."""
+    check_request("for a board, whose machine has integers", needless={"engine": options.get("engine")})
+
+
 def tuned_on(
     asked: Asked,
     options: dict[str, Any],
@@ -71,8 +77,6 @@ def tuned_on(
 
     It is ``metrics.json``; or, of a job that was written or started, its description.
     """
-    from dataclasses import asdict
-
     if host is None:
         check_request("without --host, the board", needless={"detach": detach, "attach": attach})
     if host is None and job is None:
@@ -88,8 +92,8 @@ def tuned_on(
         return on_board.attach(
             board_of(asked, host), attach, output=output, preset=asked.preset, progress=progress, say=say
         )
+    check_engine(options)
     made = options_of("finetune", asked, None, options)
-    made.check()
     if job is not None:
         return asdict(on_board.write_job(asked.preset, made, job, progress=progress)) | {"folder": str(job)}
     assert host is not None

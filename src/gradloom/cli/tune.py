@@ -6,7 +6,6 @@ from typing import Any
 
 import typer
 
-from gradloom.options import given
 from gradloom.systems.asked import asked_for
 from gradloom.systems.request import tuned
 from gradloom.words import some
@@ -49,7 +48,7 @@ def _finetune_verb(
     with progress_bar(as_json, asked.why) as progress:
         there = tuned_on(
             asked,
-            given(options),
+            options,
             output=output,
             host=host,
             detach=detach,
