@@ -8,7 +8,7 @@ from typing import Any
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.emit.digest import design_digest
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress, silent
 
 from ..run.designs import Design
 from ..run.recording import recorded
@@ -59,7 +59,7 @@ def record(
         check_file(saif, name="saif", suffix=".saif", needs=_ROOM)
     if samples < 1:
         raise ValueError(f"samples={samples}: must be at least 1")
-    tell = progress or _silent
+    tell = progress or silent
     chosen = Design(preset, design)
     chosen.check()
     files = chosen.files(lambda text: tell(0, 0, text))
@@ -92,7 +92,3 @@ def record(
         "saif": None if saif is None else str(saif),
         "instance": "/".join(path),
     }
-
-
-def _silent(done: int, total: int, text: str) -> None:
-    pass

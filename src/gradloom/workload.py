@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 from .options import Options
 
-__all__ = ["Workload"]
+__all__ = ["Progress", "Workload", "silent"]
+
+#: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
+Progress = Callable[[int, int, str], None]
+
+
+def silent(done: int, total: int, text: str) -> None:
+    """Progress that nobody hears."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,8 @@ class Workload:
         Formats that a sweep compares.
     usual_codes : str
         The format of a sweep that names none.
+    anywhere : bool
+        Whether a plan may be for a board that no preset of the kind is for.
     has_accuracy : bool
         Whether a sweep can tell an accuracy.
     units : mapping
@@ -60,6 +69,7 @@ class Workload:
     methods: ClassVar[tuple[str, ...]] = ()
     codes: ClassVar[tuple[str, ...]] = ()
     usual_codes: ClassVar[str] = "nf4"
+    anywhere: ClassVar[bool] = False
     has_accuracy: ClassVar[bool] = False
     units: ClassVar[Mapping[str, str]] = {}
 

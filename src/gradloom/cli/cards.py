@@ -10,8 +10,6 @@ from gradloom.options import check_request
 
 __all__ = ["any_card", "card_file", "name_of"]
 
-#: Bits a second of a board's UART.
-BAUD = 115_200
 Tell = Callable[[int, int, str], None] | None
 
 
@@ -61,7 +59,7 @@ def any_card(
     that names it.
     """
     from gradloom.boards.cards import RemoteCard, SerialCard, opened
-    from gradloom.boards.monitor import open_port
+    from gradloom.boards.monitor import BAUD, open_port
     from gradloom.boards.ssh import valid_host
     from gradloom.firmware.card import CardError
 

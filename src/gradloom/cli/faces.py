@@ -15,7 +15,7 @@ from gradloom.workload import Workload
 
 from .arguments import Json
 
-__all__ = ["face", "take"]
+__all__ = ["FOLDER", "face", "more", "take"]
 
 Presets = Mapping[str, Preset]
 Verb = Callable[..., None]
@@ -25,6 +25,8 @@ _MODEL = Annotated[
     typer.Argument(metavar="MODEL", help="A preset, a shipped model, a file or a folder; see gradloom list presets."),
 ]
 _BOARD = Annotated[str | None, typer.Option(metavar="BOARD", help="Board, where several have a preset for the model.")]
+#: Folder of results.
+FOLDER = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]
 
 #: What is said of an option of all systems, of which each says more.
 _COMMON = {"data": "What to learn from.", "adapter": "Output folder of a fine-tune."}
@@ -40,7 +42,7 @@ class _Face:
     verb : str
         Its name among those of workloads.
     function : callable
-        Gets ``model``, ``board``, ``as_json`` and all options by keyword.
+        Gets ``model_name``, ``board``, ``as_json`` and all options by keyword.
     own : mapping
         Annotation and default of options that no workload has.
     """
@@ -156,7 +158,3 @@ def _option(presets: Presets, name: str, kinds: list[type[Workload]], verb: str,
         help=text,
         show_default=False if flag else (usual.pop() if len(usual) == 1 else None) or False,
     )
-
-
-#: Folder of results.
-FOLDER = Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")]

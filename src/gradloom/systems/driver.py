@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.systems.metrics import units, verdict
+from gradloom.workload import Progress, silent
 
 if TYPE_CHECKING:
     from gradloom.firmware.host import Counters
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from gradloom.sim.run.machine import Machine
 
 __all__ = ["BoardHost", "Job", "Outcome", "Progress", "Task", "finetune", "prepared", "repeatable"]
-
-#: ``progress(done, total, text)``; a ``total`` of 0: nobody knows.
-Progress = Callable[[int, int, str], None]
 
 
 class BoardHost(Protocol):
@@ -221,7 +219,7 @@ def finetune(
     a memory card in place of a run.
     """
     with claimed(output, verb=verb):
-        return _finetune(preset, options, Path(output), verb, progress or _silent, host)
+        return _finetune(preset, options, Path(output), verb, progress or silent, host)
 
 
 def prepared(
@@ -292,10 +290,6 @@ def repeatable(task: Task, job: Job) -> dict[str, Any]:
         "files": {name: job.sums(path) for name, path in task.files.items()},
         "parameters": dataclasses.asdict(job.config),
     }
-
-
-def _silent(done: int, total: int, text: str) -> None:
-    pass
 
 
 def _digest_of_tree(folder: Path) -> str:

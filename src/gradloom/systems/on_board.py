@@ -26,6 +26,7 @@ from gradloom.options import Options
 from gradloom.output import check_folder, staged
 from gradloom.preset import Preset, find_preset
 from gradloom.sim.run.designs import Design
+from gradloom.workload import silent
 
 from .asked import Asked
 from .board_job import JobRecorder, JobResults, design_entry
@@ -76,10 +77,6 @@ class Started:
     received: int
 
 
-def _silent(done: int, total: int, text: str) -> None:
-    pass
-
-
 def write_job(preset: Preset, options: Options, folder: Path | str, *, progress: Progress | None = None) -> WrittenJob:
     """Writes a fine-tune as a job folder.
 
@@ -89,7 +86,7 @@ def write_job(preset: Preset, options: Options, folder: Path | str, *, progress:
     from gradloom import boards
 
     boards.reached(boards.find(preset.board), host="job", name="gradloom")
-    tell = progress or _silent
+    tell = progress or silent
     if any((Path(folder) / name).exists() for name in ("status.json", "result.json", "state.json")):
         raise JobError(f"job={folder}: holds a job that has run: name another folder")
     with staged(folder, verb="finetune --job") as stage:
@@ -206,7 +203,7 @@ def start_on(reach: Reach, preset: Preset, options: Options, *, progress: Progre
     Design, memory and who has the board are looked at before anything is copied. A job of the same request that is
     there already is started again if it was interrupted.
     """
-    tell = progress or _silent
+    tell = progress or silent
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradloom.")))
         plan = _recorded(preset, options, folder, tell)
@@ -262,7 +259,7 @@ def attach(
     ~gradloom.firmware.remote.JobFailed
         With code and address of the error.
     """
-    tell = progress or _silent
+    tell = progress or silent
     check_folder(output, verb="finetune")
     with tempfile.TemporaryDirectory(prefix="gradloom.") as scratch:
         folder = Path(scratch)
@@ -326,7 +323,7 @@ def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress
         host = Accelerator(transport)
         host.reset()
         host.clear_cache()
-        result: dict[str, Any] = function(asked, options, progress or _silent, host=host)
+        result: dict[str, Any] = function(asked, options, progress or silent, host=host)
     return result
 
 

@@ -1,16 +1,14 @@
 """What Python asks beside a fine-tune: answers, plans, choices."""
 
-from collections.abc import Callable
 from typing import Any
 
 from gradloom.options import Options
+from gradloom.workload import Progress
 
 from .asked import asked_for
 from .request import answered, keyworded
 
 __all__ = ["choose", "infer", "plan"]
-
-Progress = Callable[[int, int, str], None]
 
 
 @keyworded("infer")

@@ -9,13 +9,11 @@ from typing import Any
 
 from gradloom.options import Options, given
 from gradloom.preset import KINDS
-from gradloom.workload import Workload
+from gradloom.workload import Progress, Workload, silent
 
 from .asked import Asked, asked_for
 
 __all__ = ["answered", "by_option", "finetune", "keyworded", "keywords", "options_of", "tuned"]
-
-Progress = Callable[[int, int, str], None]
 
 
 def by_option(kinds: Sequence[type[Workload]], verb: str) -> dict[str, list[type[Workload]]]:
@@ -107,8 +105,12 @@ def answered(
 ) -> dict[str, Any]:
     """What a kind of workload answers to a verb, of a preset that is found."""
     made = options_of(verb, asked, request, options)
+    preset = asked.preset
+    if asked.elsewhere and not preset.workload.anywhere:
+        what = preset.workload.title.partition(" by ")[0]
+        raise ValueError(f"board={asked.board}: no preset fine-tunes {what} on it; must be {preset.board}")
     made.check()
-    result: dict[str, Any] = asked.preset.workload.function(verb)(asked, made, progress or _silent)
+    result: dict[str, Any] = preset.workload.function(verb)(asked, made, progress or silent)
     return result
 
 
@@ -151,7 +153,3 @@ def options_of(verb: str, asked: Asked, request: Options | None, options: dict[s
     if known:
         raise ValueError(f"{next(iter(known))}: must be within request, which is given")
     return request
-
-
-def _silent(done: int, total: int, text: str) -> None:
-    pass

@@ -76,8 +76,6 @@ def plan(asked: Asked, options: ImagePlan, tell: Progress) -> dict[str, Any]:
 
     As :func:`expectation`, with ``preset`` and ``board``.
     """
-    if asked.elsewhere:
-        raise ValueError(f"board={asked.board}: no preset fine-tunes images on it; must be {asked.preset.board}")
     preset = asked.preset
     assert isinstance(preset.workload, ImageWorkload)
     found = expectation(preset.config, preset.workload, rank=options.rank, model=options.model, samples=options.samples)

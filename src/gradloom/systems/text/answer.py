@@ -101,7 +101,9 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:
     """
     prompt, tokens = str(options.prompt), options.tokens
     if isinstance(options, BoardAnswers) and options.port is not None:
-        from .card.prompts import BAUD, ask_board
+        from gradloom.boards.monitor import BAUD
+
+        from .card.prompts import ask_board
 
         adapter = str(options.adapter or "kept")
         return ask_board(

@@ -10,8 +10,8 @@ from gradloom.models.files.texts import read_text
 from gradloom.models.files.tokenizer import Tokenizer
 from gradloom.models.texts.reader import ExampleCounts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
-from gradloom.systems.driver import Progress
 from gradloom.words import some
+from gradloom.workload import Progress, silent
 
 from .fit import MIN_SEQ
 from .workload import share_of
@@ -102,7 +102,7 @@ def read_data(
     held_out: Path | str | None = None,
     seed: int = 0,
     skip_bad: bool = False,
-    tell: Progress = lambda done, total, text: None,
+    tell: Progress = silent,
 ) -> Data:
     """What to learn from ``path``: flat text, records, or a folder of both.
 

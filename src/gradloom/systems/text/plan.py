@@ -17,6 +17,7 @@ from .card.layout import planner
 from .fit import MIN_SEQ, machine_misfits, planned, refuse
 from .instant_budget import METHODS
 from .requests import TextPlan
+from .workload import TextWorkload
 
 __all__ = ["plan", "sizes"]
 
@@ -34,8 +35,7 @@ def plan(asked: Asked, options: TextPlan, tell: Progress) -> dict[str, Any]:
     tell(0, 0, f"planning {asked.name}")
     rank, targets, store, seq = options.rank, options.targets, options.store, options.seq
     texts, steps, from_layer = options.texts, options.steps, options.from_layer
-    own = "instantft" if asked.name == asked.preset.name and "instantft" in asked.preset.workload.methods else "qlora"
-    method = options.method or own
+    method = options.method or _method(asked)
     method = "qlora" if method == LORA.name else method
     if method not in METHODS:
         raise ValueError(f"method={method}: must be one of {', '.join(METHODS)}")
@@ -102,6 +102,12 @@ def sizes(
     """
     check_request("of a language model, whose design has no such size", needless=other)
     shapes = find_model(str(asked.model or asked.preset.workload.ships))
-    method = str(getattr(asked.preset.workload, "method", "qlora"))
-    refuse(machine_misfits(config, shapes, seq=MIN_SEQ, rank=rank or 8, targets=LORA.parse(None), method=method))
+    targets, method = LORA.parse(None), _method(asked)
+    refuse(machine_misfits(config, shapes, seq=MIN_SEQ, rank=rank or 8, targets=targets, method=method))
     return config, {"network": shapes.name, "chosen": {}}
+
+
+def _method(asked: Asked) -> str:
+    """The planner's name of the method of the preset's machine."""
+    assert isinstance(asked.preset.workload, TextWorkload)
+    return asked.preset.workload.method

@@ -19,6 +19,7 @@ from gradloom.models.pack import QuantizedLinear, coded_linear
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import Job, Outcome, Progress, repeatable
 from gradloom.words import some
+from gradloom.workload import silent
 
 from .budget import BudgetRequest, cached_texts
 from .card.layout import planner
@@ -45,7 +46,6 @@ __all__ = [
     "plain_results",
     "restore_optimizer",
     "results_of",
-    "silent",
 ]
 
 #: Updates where neither steps nor epochs are given.
@@ -79,10 +79,6 @@ class Quantized:
         if name in self._linears:
             return self.linear(name.removesuffix(".weight")).weight()
         return self.source.tensor(name)
-
-
-def silent(done: int, total: int, text: str) -> None:
-    """Progress that nobody hears."""
 
 
 def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progress | None = None) -> Llama:

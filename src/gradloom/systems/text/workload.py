@@ -262,6 +262,7 @@ class TextWorkload(Workload):
 
     label: ClassVar = "text"
     reads: ClassVar = "a language model as a GGUF or safetensors file or a folder of Hugging Face"
+    anywhere: ClassVar = True
     codes: ClassVar = ("nf4", "nf3", "nf2")
     method: ClassVar[str]
 

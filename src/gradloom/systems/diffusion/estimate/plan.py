@@ -28,10 +28,6 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
     """
     from .step import step_bounds, summed
 
-    if asked.elsewhere:
-        raise ValueError(
-            f"board={asked.board}: no preset fine-tunes diffusion models on it; must be {asked.preset.board}"
-        )
     text = options.seq
     if options.model is None:
         net = replace(shipped_unet()[0], name=str(asked.preset.workload.ships))

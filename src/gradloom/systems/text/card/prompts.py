@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from gradloom.boards.cards import SerialCard
-from gradloom.boards.monitor import open_port
+from gradloom.boards.monitor import BAUD, open_port
 from gradloom.boards.prompts import prompted
 from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
 from gradloom.words import some
 
 from .answers import CONTEXT, RESIDENT
 
-__all__ = ["BAUD", "ask_board"]
-
-#: Bits a second of a board's UART.
-BAUD = 115_200
+__all__ = ["ask_board"]
 
 Progress = Callable[[int, int, str], None]
 
