@@ -9,8 +9,9 @@ four bytes at a time, the first in the lowest bits.
 from collections.abc import Mapping
 
 from .engines import Engine, Engines, Loop
+from .parameters import ShellParameters
 
-__all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "table_words"]
+__all__ = ["MOST_BYTES", "PROGRAM_FORMAT", "TABLE_FORMAT", "machine_table", "table_of", "table_words"]
 
 #: Of the text below, and of programs as :class:`~.signature.Command` lays them out. A driver refuses others.
 TABLE_FORMAT, PROGRAM_FORMAT = 2, 1
@@ -44,6 +45,11 @@ def machine_table(engines: Engines, parameters: Mapping[str, int], loop: tuple[E
             "engines, phases and ports"
         )
     return text
+
+
+def table_of(config: ShellParameters) -> str:
+    """The text of the machine that a configuration names."""
+    return machine_table(config.machine.engines, config.known, config.machine.loop(config))
 
 
 def table_words(text: str) -> list[int]:

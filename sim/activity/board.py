@@ -9,10 +9,9 @@ import numpy as np
 
 from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest
 from gradloom.preset import Preset
-from gradloom.rtl.shell.table import machine_table
 from gradloom.systems.driver import Job, Progress
 
-from ..run.designs import Design
+from ..run.designs import Design, design_entry
 
 __all__ = ["board_request"]
 
@@ -38,10 +37,9 @@ def board_request(
     tell(0, 0, "forecast")
     expected = task.forecast()["total"]
     config = chosen.preset.config
-    table = machine_table(config.machine.engines, config.known, config.machine.loop(config))
     contents = [(offset, np.frombuffer(content, np.uint8).tobytes()) for offset, content in plan.segments]
     request = MeasureRequest(
-        design={"name": preset.name, "table": table, "data_bits": config.data_bits},
+        design=design_entry(preset.name, config),
         program=plan.offset,
         commands=plan.commands,
         repeats=repeats,

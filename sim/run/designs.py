@@ -7,6 +7,7 @@ import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gradloom.rtl
 from gradloom.json_file import read_json
@@ -15,7 +16,7 @@ from gradloom.rtl.shell.parameters import ShellParameters
 
 from .runner import cache_directory
 
-__all__ = ["Design", "design"]
+__all__ = ["Design", "design", "design_entry"]
 
 
 def _sources(config: ShellParameters) -> str:
@@ -39,6 +40,13 @@ def _digest(root: Path) -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def design_entry(name: str, config: ShellParameters) -> dict[str, Any]:
+    """The design that a board must have, as jobs and requests name it."""
+    from gradloom.rtl.shell.table import table_of
+
+    return {"name": name, "table": table_of(config), "data_bits": config.data_bits}
 
 
 def design(config: ShellParameters) -> list[Path]:

@@ -13,7 +13,7 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.machines.configs.sequence import SequenceConfig
-from gradloom.rtl.shell.table import machine_table, table_words
+from gradloom.rtl.shell.table import table_of, table_words
 
 from ..run.counted import counted
 from .vectors import draw
@@ -260,7 +260,6 @@ def machine_content(
 
     ``addresses``: of registers by name; ``ports``: as in ``report.json``.
     """
-    machine = config.machine
     unknown = bytearray(commands.end())
     unknown[1] = unknown[1] & 0xF0 | 0xF  # engine 15
     codes = {name: code for code, (name, _) in registers.ERRORS.items()}
@@ -280,7 +279,7 @@ def machine_content(
         "base": _BASE,
         "longest": _LONGEST,
         "constants": dict(registers.CONSTANTS) | {"STATUS": getattr(config, "requests", 0) << 9},
-        "table": table_words(machine_table(machine.engines, config.known, machine.loop(config))),
+        "table": table_words(table_of(config)),
         "holding": masks,
         "refusals": [
             {"what": what, "code": (raw + commands.end()).hex(), "status": 2, "error": codes[name]}

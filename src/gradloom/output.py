@@ -22,6 +22,7 @@ __all__ = [
     "grouped",
     "is_full",
     "room",
+    "size_of",
     "staged",
     "staged_file",
 ]
@@ -142,18 +143,18 @@ def room(path: Path | str, stage: Path | None = None) -> Iterator[None]:
     except NoRoomError as error:
         # Of a file of the output: its own place has a name that nobody gave.
         at, written = (None, error.written) if stage is not None else (error.at, error.written)
-        raise NoRoomError(path, _above(path), error.reason, at, written + _size(stage)) from error
+        raise NoRoomError(path, _above(path), error.reason, at, written + size_of(stage)) from error
     except OSError as error:
         if not is_full(error):
             raise
-        raise NoRoomError(path, _above(path), str(error.strerror), error.filename, _size(stage)) from error
+        raise NoRoomError(path, _above(path), str(error.strerror), error.filename, size_of(stage)) from error
 
 
 def _above(path: Path | str) -> Path:
     return _nearest(Path(path).absolute().parent)
 
 
-def _size(stage: Path | None) -> int:
+def size_of(stage: Path | None) -> int:
     """Bytes of a file, or of all files of a folder."""
     if stage is None:
         return 0

@@ -16,9 +16,8 @@ from gradloom import boards
 from gradloom.boards.firmware_files import firmware_files
 from gradloom.firmware.remote import Connection
 from gradloom.preset import find_preset
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.designs import design, design_entry
 from gradloom.sim.run.device import MEMORY_BYTES, build_device
-from gradloom.systems.board_job import design_entry
 
 from ..tools import pythons
 

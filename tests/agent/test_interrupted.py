@@ -17,9 +17,10 @@ from gradloom.firmware.job import JobError, JobPlan
 from gradloom.firmware.remote import JobFailed
 from gradloom.rtl.formats.tile_codes import coded
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.sim.run.designs import design_entry
 from gradloom.sim.run.machine import Machine
 from gradloom.systems import on_board
-from gradloom.systems.board_job import JobRecorder, JobResults, design_entry
+from gradloom.systems.board_job import JobRecorder, JobResults
 from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper, losses_of, state_of

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from gradloom import __version__
-from gradloom.json_file import json_text
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Network
 from gradloom.models.pictures import load_dataset
-from gradloom.output import claimed, grouped
+from gradloom.output import claimed
 from gradloom.preset import Preset
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
@@ -131,12 +130,7 @@ def _choose(asked: _Request, output: Path, tell: Progress) -> dict[str, Any]:
     if not within:
         raise ValueError(_nothing(asked, offers))
     result = _result(asked, offers, within, _runs(asked, _finalists(within), state, tell))
-    from .picture import plot_choice
-
-    with grouped(output, last="choose.json") as stage:
-        plot_choice(stage / "pareto.png", result)
-        (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
-    state.remove()
+    state.complete(result)
     return result
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gradloom.output import staged_file
+from gradloom.json_file import json_text
+from gradloom.output import grouped, staged_file
 
 from .points import Point
 
@@ -58,8 +59,13 @@ class ChoiceState:
         self.losses[key] = loss
         self._write()
 
-    def remove(self) -> None:
-        """The choice is complete."""
+    def complete(self, result: dict[str, Any]) -> None:
+        """Writes a choice and its picture, and removes what is unfinished."""
+        from .picture import plot_choice
+
+        with grouped(self.path.parent, last="choose.json") as stage:
+            plot_choice(stage / "pareto.png", result)
+            (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
         self.path.unlink(missing_ok=True)
 
     def _write(self) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 from gradloom import __version__
 from gradloom.firmware.steps import MAX_STEPS
-from gradloom.json_file import json_text
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import LanguageModel
-from gradloom.output import claimed, grouped
+from gradloom.output import claimed
 from gradloom.preset import Preset
 from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
@@ -96,12 +95,7 @@ def _choose(asked: ChoiceRequest, jobs: int, tell: Progress) -> dict[str, Any]:
     llama, by = build_quickest(checkpoint, progress=tell)
     short = _short_runs(asked, llama, checkpoint.tensor, parts, within, found, state, tell, jobs) | {"by": by}
     result = _result(asked, shapes, parts, offers, within, short)
-    from .picture import plot_choice
-
-    with grouped(asked.output, last="choose.json") as stage:
-        plot_choice(stage / "pareto.png", result)
-        (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
-    state.remove()
+    state.complete(result)
     return result
 
 

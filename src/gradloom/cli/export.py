@@ -1,5 +1,6 @@
 """The verb that writes what was learnt, or imported, for other tools."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -146,16 +147,14 @@ def _pictures(source: Path, output: Path, wanted: str) -> dict[str, Any]:
 
     adapters = load_diffusion_lora(source, layers_in(source))
     save_kohya_lora(output, adapters)
-    ranks = sorted({each.rank for each in adapters.values()})
-    told = {"output": str(output), "format": wanted, "name": source.name, "adapters": len(adapters)}
-    return told | {"rank": ranks[0] if len(ranks) == 1 else ranks, "bytes": output.stat().st_size}
+    return _told(output, wanted, source.name, adapters, output.stat().st_size)
 
 
 def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> dict[str, Any]:
     from gradloom.models.adapters.gguf_lora import write_gguf_lora
     from gradloom.models.adapters.lora import save_lora
     from gradloom.models.adapters.mlx_lora import write_mlx_lora
-    from gradloom.output import staged, staged_file
+    from gradloom.output import size_of, staged, staged_file
     from gradloom.systems.text.answer import plain_lora
 
     shapes, adapters = plain_lora(source, model)
@@ -166,10 +165,15 @@ def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> 
     else:
         with staged(output, verb="export") as stage:
             (write_mlx_lora if wanted == "mlx" else save_lora)(stage, shapes, adapters)
-            size = sum(each.stat().st_size for each in Path(stage).iterdir() if each.is_file())
+            size = size_of(Path(stage))
+    return _told(output, wanted, shapes.name, adapters, size)
+
+
+def _told(output: Path, wanted: str, name: str, adapters: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """What is said of adapters that were written; several ranks are a list."""
     ranks = sorted({each.rank for each in adapters.values()})
-    told = {"output": str(output), "format": wanted, "name": shapes.name}
-    return told | {"adapters": len(adapters), "rank": ranks[0] if len(ranks) == 1 else ranks, "bytes": size}
+    told = {"output": str(output), "format": wanted, "name": name, "adapters": len(adapters)}
+    return told | {"rank": ranks[0] if len(ranks) == 1 else ranks, "bytes": size}
 
 
 _TAKES: dict[str, str] = {

@@ -146,7 +146,7 @@ def _generate_preset(
     from gradloom.rtl.machines.fit import check_fit
     from gradloom.rtl.shell.registers.regmap import markdown
     from gradloom.rtl.shell.registers.regtable import REGISTERS
-    from gradloom.rtl.shell.table import machine_table
+    from gradloom.rtl.shell.table import table_of
 
     preset = asked.preset
     board = boards.find(preset.board)
@@ -177,10 +177,7 @@ def _generate_preset(
             "board": board.name,
             "parameters": dataclasses.asdict(config),
             "counted": counted,
-            "machine": {
-                "table": machine_table(config.machine.engines, config.known, config.machine.loop(config)),
-                "data_bits": config.data_bits,
-            },
+            "machine": {"table": table_of(config), "data_bits": config.data_bits},
             "registers": {register.name: register.address for register in REGISTERS},
         }
         | ({} if expected is None else _expected(expected.result(), board, described["ports"]))

@@ -32,7 +32,7 @@ def merge(
     from gradloom.models.adapters.merged import WEIGHTS, Merged, write_folder, write_gguf
     from gradloom.models.files.checkpoint import find_weights, open_checkpoint
     from gradloom.models.files.gguf import GGUF_SUFFIX, GgufCheckpoint
-    from gradloom.output import check_file, check_folder, staged, staged_file
+    from gradloom.output import check_file, check_folder, size_of, staged, staged_file
     from gradloom.systems.text.answer import learnt_of
     from gradloom.systems.text.task import Quantized
     from gradloom.workload import silent
@@ -61,7 +61,7 @@ def merge(
     else:
         with staged(output, verb="merge") as stage:
             write_folder(Path(stage), merged, tell)
-            size = sum(each.stat().st_size for each in Path(stage).iterdir() if each.is_file())
+            size = size_of(Path(stage))
     return {
         "output": str(output),
         "model": checkpoint.model.name,

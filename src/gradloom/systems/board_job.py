@@ -12,18 +12,11 @@ from gradloom.firmware.host import Counters
 from gradloom.firmware.job import JobError, JobPlan, JobStage, Losses
 from gradloom.firmware.machine import parse_table
 from gradloom.firmware.registers import COMMAND_BYTES
-from gradloom.rtl.shell.table import machine_table
 
-__all__ = ["JobRecorder", "JobResults", "design_entry"]
+__all__ = ["JobRecorder", "JobResults"]
 
 #: Cycles without progress after which a board stops a program; no command takes so long.
 WATCHDOG = 100_000_000
-
-
-def design_entry(name: str, config: Any) -> dict[str, Any]:
-    """The design that a board must have, as a job names it."""
-    table = machine_table(config.machine.engines, config.known, config.machine.loop(config))
-    return {"name": name, "table": table, "data_bits": config.data_bits}
 
 
 def _bytes(content: Any) -> bytes:

@@ -25,11 +25,11 @@ from gradloom.firmware.selftest import Result, run_selftest
 from gradloom.options import Options
 from gradloom.output import check_folder, staged
 from gradloom.preset import Preset, find_preset
-from gradloom.sim.run.designs import Design
+from gradloom.sim.run.designs import Design, design_entry
 from gradloom.workload import silent
 
 from .asked import Asked
-from .board_job import JobRecorder, JobResults, design_entry
+from .board_job import JobRecorder, JobResults
 from .driver import Progress, finetune, prepared
 
 __all__ = [
