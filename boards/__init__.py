@@ -13,6 +13,7 @@ from .registry import (
     measure,
     measured,
     reached,
+    require_agent,
     require_sensor,
     write_project,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "measure",
     "measured",
     "reached",
+    "require_agent",
     "require_sensor",
     "write_project",
 ]

@@ -121,11 +121,15 @@ def reached(board: Board, *, host: str, name: str) -> Reach:
 
     ``name`` of the design that was flashed. :class:`ValueError` where the board has no Linux.
     """
-    package = _package(board.name)
-    if not hasattr(package, "reached"):
-        raise ValueError(f"host={host}: must be left out, {board.name} has no Linux that an agent could run on")
-    found: Reach = package.reached(host, name=name)
+    require_agent(board, f"host={host}")
+    found: Reach = _package(board.name).reached(host, name=name)
     return found
+
+
+def require_agent(board: Board, asked: str) -> None:
+    """Refuses a board without Linux; ``asked`` is the option and its value."""
+    if not hasattr(_package(board.name), "reached"):
+        raise ValueError(f"{asked}: must be left out, {board.name} has no Linux that an agent could run on")
 
 
 def require_sensor(board: Board, host: str) -> None:

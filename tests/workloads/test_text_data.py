@@ -11,7 +11,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom.models.adapters.lora import load_lora
-from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
@@ -20,6 +19,7 @@ from gradloom.systems.text.recipe import Schedule
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 
+from ..cli import test_language_verbs as language_verbs
 from ..models.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, TOKENS
 
@@ -28,33 +28,8 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs
 GOLDEN = Path(__file__).parents[1] / "golden"
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QLORA, INSTANT = PRESETS["edge-qlora-genesys2"], PRESETS["instantft-llm-genesys2"]
-MODEL = LanguageModel(
-    name="small",
-    hidden=128,
-    inter=128,
-    layers=2,
-    heads=2,
-    kv_heads=1,
-    head_dim=64,
-    vocab=448,
-    context=64,
-    rope_theta=10000.0,
-    norm_eps=1e-5,
-    tied=True,
-)
-CONFIGURATION = {
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "vocab_size": 448,
-    "max_position_embeddings": 64,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "rope_theta": 10000.0,
-}
+MODEL = dataclasses.replace(language_verbs.MODEL, vocab=448, context=64)
+CONFIGURATION = language_verbs.CONFIG | {"vocab_size": 448, "max_position_embeddings": 64}
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}a:{% endif %}"

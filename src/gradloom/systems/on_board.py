@@ -85,7 +85,7 @@ def write_job(preset: Preset, options: Options, folder: Path | str, *, progress:
     """
     from gradloom import boards
 
-    boards.reached(boards.find(preset.board), host="job", name="gradloom")
+    boards.require_agent(boards.find(preset.board), f"job={folder}")
     tell = progress or silent
     if any((Path(folder) / name).exists() for name in ("status.json", "result.json", "state.json")):
         raise JobError(f"job={folder}: holds a job that has run: name another folder")

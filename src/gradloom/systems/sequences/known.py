@@ -5,6 +5,8 @@ from pathlib import Path
 from gradloom.models.files.onnx_file import has_recurrence
 from gradloom.models.sequences import spar_model
 
+from .workload import SHIPPED
+
 __all__ = ["known"]
 
 
@@ -13,7 +15,7 @@ def known(model: str) -> str | None:
 
     ``spar-lstm`` is the file of a shipped network, that of the first fold.
     """
-    if model == "spar-lstm":
+    if model == SHIPPED:
         return str(spar_model(0))
     path = Path(model)
     imported = (path / "network.json").is_file() or (path.name == "network.json" and path.is_file())

@@ -8,7 +8,10 @@ from gradloom.options import Bounds, option
 from gradloom.plugins import Homes
 from gradloom.systems.instant import InstantOptions, InstantWorkload
 
-__all__ = ["SequenceOptions", "SequenceWorkload"]
+__all__ = ["SHIPPED", "SequenceOptions", "SequenceWorkload"]
+
+#: Name of the networks that the shipped recordings come with.
+SHIPPED = "spar-lstm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,4 +83,4 @@ class SequenceWorkload(InstantWorkload):
     @property
     def ships(self) -> str:
         """See :class:`Workload`."""
-        return "spar-lstm"
+        return SHIPPED
