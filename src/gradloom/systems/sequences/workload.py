@@ -1,48 +1,15 @@
-"""Fine-tunes of recurrent networks by InstantFT: options and defaults."""
+"""Fine-tunes of recurrent networks by InstantFT: defaults."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from gradloom.options import Bounds, option
 from gradloom.plugins import Homes
-from gradloom.systems.instant import InstantOptions, InstantWorkload
+from gradloom.systems.instant import InstantWorkload
 
-__all__ = ["SHIPPED", "SequenceOptions", "SequenceWorkload"]
+__all__ = ["SHIPPED", "SequenceWorkload"]
 
 #: Name of the networks that the shipped recordings come with.
 SHIPPED = "spar-lstm"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceOptions(InstantOptions):
-    """Options of a fine-tune of a recurrent network."""
-
-    model: Path | str | None = option(
-        "Quantised recurrent network: an .onnx file, or the folder of an import.",
-        metavar="M",
-        usual="the shipped one that has never seen the person",
-        file=True,
-        folder=True,
-    )
-    data: Path | str | None = option(
-        "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test.",
-        metavar="D.npz",
-        usual="a person's shipped recordings",
-        file=True,
-    )
-    person: int | None = option(
-        "Person of the shipped recordings, whom the network has never seen.",
-        usual="1 on shipped recordings",
-        bounds=Bounds(1, 10),
-    )
-    base: Path | str | None = option(
-        "Sequences x that the network was trained on: they fix the scales of the taps.",
-        metavar="B.npz",
-        usual="x_train of the data",
-        file=True,
-    )
-    limit: int | None = option("Number of training sequences.", usual="all", bounds=Bounds(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +30,7 @@ class SequenceWorkload(InstantWorkload):
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
     takes: ClassVar = Homes(
         {
-            "finetune": "gradloom.systems.sequences.workload:SequenceOptions",
+            "finetune": "gradloom.systems.sequences.requests:SequenceOptions",
             "infer": "gradloom.systems.sequences.requests:SequenceAnswers",
         }
     )
