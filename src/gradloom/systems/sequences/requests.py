@@ -1,47 +1,13 @@
-"""Options of what is asked of sequences."""
+"""Options of what is asked of sequences beside a fine-tune."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradloom.options import Bounds, option
-from gradloom.systems.instant import InstantOptions
 
-from .recorded import RecordedOptions
+from .workload import RecordedOptions
 
-__all__ = ["SequenceAnswers", "SequenceOptions"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceOptions(RecordedOptions, InstantOptions):
-    """Options of a fine-tune of a recurrent network."""
-
-    model: Path | str | None = option(
-        "Quantised recurrent network: an .onnx file, or the folder of an import.",
-        metavar="M",
-        usual="the shipped one that has never seen the person",
-        file=True,
-        folder=True,
-    )
-    data: Path | str | None = option(
-        "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test; or a folder with CSV or WAV "
-        "files in train/CLASS and test/CLASS.",
-        metavar="D",
-        usual="a person's shipped recordings",
-        file=True,
-        folder=True,
-    )
-    person: int | None = option(
-        "Person of the shipped recordings, whom the network has never seen.",
-        usual="1 on shipped recordings",
-        bounds=Bounds(1, 10),
-    )
-    base: Path | str | None = option(
-        "Sequences x that the network was trained on: they fix the scales of the taps.",
-        metavar="B.npz",
-        usual="x_train of the data",
-        file=True,
-    )
-    limit: int | None = option("Number of training sequences.", usual="all", bounds=Bounds(1))
+__all__ = ["SequenceAnswers"]
 
 
 @dataclass(frozen=True, kw_only=True)

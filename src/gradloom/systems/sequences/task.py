@@ -40,10 +40,8 @@ from gradloom.words import some
 from .answer import check_fits, real_front, real_states
 from .program.image import CellImage
 from .program.taps import TapWriter
-from .recorded import RecordedOptions
-from .requests import SequenceOptions
 from .taps import input_sums, tap_sums, tap_words
-from .workload import SequenceWorkload
+from .workload import RecordedOptions, SequenceOptions, SequenceWorkload
 
 __all__ = ["SHIFTS", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
 

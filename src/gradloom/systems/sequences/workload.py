@@ -1,15 +1,83 @@
-"""Fine-tunes of recurrent networks by InstantFT: defaults."""
+"""Fine-tunes of recurrent networks by InstantFT: options and defaults."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from gradloom.options import Bounds, Options, option
 from gradloom.plugins import Homes
-from gradloom.systems.instant import InstantWorkload
+from gradloom.systems.instant import InstantOptions, InstantWorkload
 
-__all__ = ["SHIPPED", "SequenceWorkload"]
+if TYPE_CHECKING:
+    from gradloom.models.recordings import Cut
+
+__all__ = ["SHIPPED", "RecordedOptions", "SequenceOptions", "SequenceWorkload"]
 
 #: Name of the networks that the shipped recordings come with.
 SHIPPED = "spar-lstm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedOptions(Options):
+    """How a folder's recordings become sequences."""
+
+    window: int | None = option(
+        "Steps of a sequence that is cut out of a folder's recordings.", usual="a whole recording", bounds=Bounds(1)
+    )
+    hop: int | None = option("Steps from one window to the next.", usual="window", bounds=Bounds(1))
+    columns: str | None = option("Columns of a folder's CSV files.", metavar="NAME,…", usual="all")
+    sound: str | None = option(
+        "Features of a folder's WAV files: logmel or mfcc, with constants that differ from "
+        "rate=16000,window=30,hop=20,mels=40,low=20,high=4000,coefficients=10 (Hz, ms).",
+        metavar="KIND[,NAME=N]…",
+        usual="its files are CSV",
+    )
+
+    def cut(self, learnt: Mapping[str, Any] | None = None) -> "Cut":
+        """The options as the reader takes them.
+
+        ``learnt``: a fine-tune's request, which holds where no option is given.
+        """
+        from gradloom.models.recordings import Cut
+
+        own = {name: getattr(self, name) for name in RecordedOptions.known()}
+        if learnt is not None and not any(value is not None for value in own.values()):
+            own = {name: learnt.get(name) for name in own}
+        return Cut(**own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(RecordedOptions, InstantOptions):
+    """Options of a fine-tune of a recurrent network."""
+
+    model: Path | str | None = option(
+        "Quantised recurrent network: an .onnx file, or the folder of an import.",
+        metavar="M",
+        usual="the shipped one that has never seen the person",
+        file=True,
+        folder=True,
+    )
+    data: Path | str | None = option(
+        "Sequences x_train, x_test (n, steps, channels) and classes y_train, y_test; or a folder with CSV or WAV "
+        "files in train/CLASS and test/CLASS.",
+        metavar="D",
+        usual="a person's shipped recordings",
+        file=True,
+        folder=True,
+    )
+    person: int | None = option(
+        "Person of the shipped recordings, whom the network has never seen.",
+        usual="1 on shipped recordings",
+        bounds=Bounds(1, 10),
+    )
+    base: Path | str | None = option(
+        "Sequences x that the network was trained on: they fix the scales of the taps.",
+        metavar="B.npz",
+        usual="x_train of the data",
+        file=True,
+    )
+    limit: int | None = option("Number of training sequences.", usual="all", bounds=Bounds(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +98,7 @@ class SequenceWorkload(InstantWorkload):
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
     takes: ClassVar = Homes(
         {
-            "finetune": "gradloom.systems.sequences.requests:SequenceOptions",
+            "finetune": "gradloom.systems.sequences.workload:SequenceOptions",
             "infer": "gradloom.systems.sequences.requests:SequenceAnswers",
         }
     )
