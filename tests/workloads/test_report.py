@@ -56,7 +56,8 @@ def test_a_page_has_the_figures_and_needs_no_other_file(ran):
     before, after = (f"{metrics[f'accuracy_{when}']:.6g}" for when in ("before", "after"))
     assert ["accuracy", before, after, "share of the images to judge by"] in page.rows
     assert ["total", f"{metrics['forecast']['total']:,}", "–"] in page.rows
-    shown = {row[0]: row[1] for row in page.rows if len(row) == 2}
+    # The machine's parameters come after the request, some under the same name.
+    shown = {row[0]: row[1] for row in reversed(page.rows) if len(row) == 2}
     for name, value in metrics["request"].items():
         if isinstance(value, float):
             assert float(shown[name]) == value
@@ -66,7 +67,7 @@ def test_a_page_has_the_figures_and_needs_no_other_file(ran):
 
 def test_markup_in_a_name_is_text(ran):
     metrics = copy.deepcopy(json.loads((ran / "metrics.json").read_text()))
-    metrics["model"], metrics["diverged"] = "<script>a</script>", ["the loss is 3 < 4"]
+    metrics["samples"], metrics["diverged"] = "<script>a</script>", ["the loss is 3 < 4"]
     text = report_page(ran, metrics, "images & more")
-    assert ["model", "<script>a</script>", ""] in Page(text).rows
-    assert "<script" not in text and "3 &lt; 4" in text and re.search("<h1>images &amp; more</h1>", text)
+    assert ["samples", "<script>a</script>", ""] in Page(text).rows
+    assert "<script" not in text and "3 &lt; 4" in text and re.search("<h1>images &amp; more: digits</h1>", text)

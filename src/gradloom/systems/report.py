@@ -1,6 +1,7 @@
 """The page of a fine-tune: plots, results, cycles, and what was asked for."""
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
@@ -14,6 +15,7 @@ _ELSEWHERE = (
     *("gradloom", "parameters", "preset", "request", "units"),
 )
 _MOST = 6
+_NUMBER = re.compile(r"-?[\d,.]+(e[+-]\d+)?")
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -42,7 +44,7 @@ def report_page(folder: Path, metrics: Mapping[str, Any], title: str) -> str:
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(metrics['preset'])}: {escape(title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1>",
+        f"<h1>{escape(title)}: {escape(str(metrics.get('model') or metrics['preset']))}</h1>",
         f"<p class=soft>{escape(metrics['preset'])}, {engine[metrics['engine']]}; gradloom {metrics['gradloom']}</p>",
         *(f"<p class=warn>{escape(reason)}</p>" for reason in metrics["diverged"]),
         *_table("Before and after", ("", "before", "after", "unit"), _pairs(metrics)),
@@ -76,7 +78,11 @@ def _cycles(metrics: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 def _results(metrics: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     paired = {name.removesuffix("_before") for name in metrics if name.endswith("_before")}
     for name, value in metrics.items():
-        if name in _ELSEWHERE or name.removesuffix("_before").removesuffix("_after") in paired:
+        if (
+            name in _ELSEWHERE
+            or name in metrics["request"]
+            or name.removesuffix("_before").removesuffix("_after") in paired
+        ):
             continue
         for path, each in _flat(name, value):
             if each is not None:
@@ -120,13 +126,14 @@ def _table(title: str, heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) ->
     if lines:
         yield f"<h2>{title}</h2><table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>"
         for first, *rest in lines:
-            cells = "".join(f"<td class=n>{escape(each)}</td>" if each[:1].isdigit() else _cell(each) for each in rest)
+            cells = "".join(_cell(each) for each in rest)
             yield f"<tr>{_cell(first)}{cells}</tr>"
         yield "</table>"
 
 
 def _cell(text: str) -> str:
-    return f"<td>{escape(text)}</td>"
+    kind = " class=n" if _NUMBER.fullmatch(text) else ""
+    return f"<td{kind}>{escape(text)}</td>"
 
 
 def _details(title: str, values: Mapping[str, Any]) -> Iterator[str]:
