@@ -18,10 +18,11 @@ from gradloom.rtl.units.latencies import POST, WINDOW, WINDOW_SETUP
 from gradloom.rtl.units.window_run import WindowRun
 
 from .base import TimedMachine
+from .bus import TransferTime
 from .encode import BLOCK, LEVELS, Encoder
 from .queues import FifoQueue
 from .scheduler import Times
-from .shell import FIFO, Queue, TransferTime
+from .store import FIFO, Queue
 
 __all__ = ["ArrayTime"]
 

@@ -6,7 +6,8 @@ from typing import Any
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
-from .shell import OneAtATime, ShellMachine
+from .one_at_a_time import OneAtATime
+from .shell import ShellMachine
 
 __all__ = ["TimedMachine", "Waking"]
 

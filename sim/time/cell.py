@@ -8,8 +8,9 @@ from gradloom.rtl.engines.cell.stages import stages_of, tap_cycles
 from gradloom.rtl.formats.cell import CODES_A_BEAT
 
 from .base import TimedMachine, Waking
+from .bus import Sink, TransferTime
 from .queues import MemoryWords, Operands
-from .shell import FIFO, Queue, Sink, TransferTime
+from .store import FIFO, Queue
 
 __all__ = ["CellTime"]
 

@@ -6,8 +6,10 @@ from gradloom.rtl.engines.element.engine import ElementEngine
 from gradloom.rtl.formats.element import ElementOpcode
 
 from .base import TimedMachine
+from .bus import Sink, TransferTime
+from .one_at_a_time import OneAtATime
 from .queues import Operands
-from .shell import OneAtATime, Queue, Sink, TransferTime
+from .store import Queue
 from .tiles import TileRecords
 
 __all__ = ["ElementTime"]

@@ -7,9 +7,11 @@ from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.images import ENCODE
 
 from .base import TimedMachine
+from .bus import Sink
+from .one_at_a_time import OneAtATime
 from .queues import FifoQueue
 from .scheduler import Times
-from .shell import FIFO, OneAtATime, Queue, Sink
+from .store import FIFO, Queue
 
 __all__ = ["BLOCK", "LEVELS", "EncodeTime", "Encoder"]
 

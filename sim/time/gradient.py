@@ -7,8 +7,9 @@ from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.language import GRADIENT
 
 from .base import TimedMachine
+from .bus import Sink, TransferTime
+from .one_at_a_time import OneAtATime
 from .queues import Operands, Output, Taken
-from .shell import OneAtATime, Sink, TransferTime
 
 __all__ = ["GradientTime"]
 

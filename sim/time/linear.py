@@ -15,8 +15,9 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import LINEAR
 
 from .base import TimedMachine, Waking
+from .bus import Sink, TransferTime
 from .queues import Output, Taken
-from .shell import FIFO, Sink, TransferTime
+from .store import FIFO
 
 __all__ = ["LinearTime"]
 

@@ -6,7 +6,9 @@ from gradloom.rtl.engines.norm.engine import NormEngine
 from gradloom.rtl.formats.norm import NormOpcode
 
 from .base import TimedMachine
-from .shell import OneAtATime, Queue, Sink
+from .bus import Sink
+from .one_at_a_time import OneAtATime
+from .store import Queue
 from .tiles import TileRecords
 
 __all__ = ["NormTime", "norm_cycles"]

@@ -7,7 +7,7 @@ from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
-from .shell import FIFO, Queue
+from .store import FIFO, Queue
 
 __all__ = ["FifoQueue", "MemoryWords", "Operands", "Output", "Taken"]
 

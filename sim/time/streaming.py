@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from gradloom.program.assembler import Instruction
 
 from .base import TimedMachine
+from .bus import Sink, TransferTime
+from .one_at_a_time import OneAtATime
 from .queues import Output
-from .shell import OneAtATime, Queue, Sink, TransferTime
+from .store import Queue
 
 __all__ = ["Streaming"]
 

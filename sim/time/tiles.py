@@ -3,7 +3,7 @@
 from collections import deque
 
 from .base import TimedMachine
-from .shell import FIFO, Queue
+from .store import FIFO, Queue
 
 __all__ = ["TileRecords"]
 

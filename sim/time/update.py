@@ -13,8 +13,8 @@ from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.formats.adamw import GradientArgument
 
 from .base import TimedMachine, Waking
+from .bus import Sink, TransferTime
 from .queues import Output
-from .shell import Sink, TransferTime
 
 __all__ = ["UpdateTime"]
 

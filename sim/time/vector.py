@@ -12,8 +12,9 @@ from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
 
 from .base import TimedMachine, Waking
+from .bus import Sink, TransferTime
 from .queues import Operands, Output
-from .shell import FIFO, Sink, TransferTime
+from .store import FIFO
 
 __all__ = ["VectorTime"]
 

@@ -1,0 +1,188 @@
+"""Timing of STORE and of the bus's write side.
+
+::
+
+    engines --> queues --> STORE, a beat a cycle --> buffer of two bursts --> bursts --> answers, in order
+                             |
+                             +--> LOAD's port of an engine: forwards
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradloom.rtl.shell.engines import STORE
+
+from .one_at_a_time import OneAtATime
+from .sequencer import BURST
+
+if TYPE_CHECKING:
+    from .shell import ShellMachine
+
+__all__ = ["FIFO", "Queue", "StoreTime"]
+
+FIFO = 2  # cycles from a write to a buffered FIFO to its word at the output
+
+
+class Queue:
+    """Beats on their way to STORE.
+
+    They are listed by the cycle from which each may be taken.
+    """
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.times: deque[int] = deque()
+
+    def add(self, times: Sequence[int]) -> None:
+        self.times.extend(times)
+        store = self.machine.store
+        # Its next beat is another's, or was known before.
+        if store.queue is self and store.waking < 0:
+            store.poke()
+
+    def change(self, old: int, times: Sequence[int]) -> None:
+        """Gives the last ``old`` beats other times.
+
+        Those that were taken in between stay taken.
+        """
+        keep = min(old, len(self.times))
+        for _ in range(keep):
+            self.times.pop()
+        self.times.extend(times[len(times) - keep :])
+        self.machine.store.poke()
+
+    def next(self) -> int | None:
+        return self.times[0] if self.times else None
+
+    def take(self, cycle: int) -> None:
+        self.times.popleft()
+
+    def ready(self, cycle: int) -> int:
+        """When it takes STORE's request, from ``cycle`` on."""
+        return cycle
+
+    def begin(self, cycle: int, beats: int) -> None:
+        """STORE asks in ``cycle``."""
+
+
+class StoreTime(OneAtATime):
+    """The engine STORE."""
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.write_latency
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        self.queue: Queue | None = None
+        self.waking = -1
+        self.write_beats = 0
+        self.moves: deque[int] = deque(maxlen=2 * BURST)  # when each of the last beats left the buffer
+        self.answers: deque[int] = deque(maxlen=machine.outstanding)
+        self.ends: deque[int] = deque(maxlen=4)
+
+    def _begin(self, command: int, at: int) -> None:
+        operands = self.machine.commands[command].operands
+        self.left = operands["beats"]
+        self.address = operands["offset"] // self.machine.beat_bytes
+        self.in_burst = 0
+        self.to = operands["to"] if operands.get("forward") else None
+        self.only = bool(operands.get("only"))
+        self.issue = at + 1  # not before the cycle two after this one
+        source = operands["source"]
+        self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
+
+    def _asked(self, cycle: int, source: int) -> None:
+        self.queue = self.machine.queues[source]
+        self.queue.begin(cycle, self.left)
+        self.next = cycle + 1
+        self._pull(cycle, last=True)
+
+    def poke(self) -> None:
+        """A source knows more."""
+        if self.queue is not None:
+            self._pull(self.machine.now)
+
+    def _pull(self, cycle: int, *, last: bool = False) -> None:
+        """Takes all beats up to ``cycle``, and comes back for the rest.
+
+        ``last``: nothing else happens in ``cycle`` afterwards, so time may go on until something does.
+        """
+        queue, moves = self.queue, self.moves
+        while queue is not None:
+            time = queue.next()
+            if time is None:
+                return
+            if time < self.next:
+                time = self.next
+            # The buffer also holds what is in no burst yet.
+            before = len(moves) + self.in_burst - 2 * BURST
+            if before >= 0 and time <= moves[before] and not self.only:
+                time = moves[before] + 1
+            if self.to is not None and time <= cycle:
+                time = self.next = self.machine.bus.free(self.to, time)
+            if time > cycle:
+                if not last or time >= self.agenda.next_cycle():
+                    if self.waking != time:
+                        self.waking = time
+                        self.agenda.decide(time, self._wake)
+                    return
+                self.machine.now = cycle = time
+                if self.to is not None:
+                    # What LOAD brought until now is known only now.
+                    continue
+            self._take(time)
+            queue = self.queue
+
+    def _wake(self, cycle: int) -> None:
+        self.waking = -1
+        if self.queue is not None:
+            self._pull(cycle, last=True)
+
+    def _take(self, cycle: int) -> None:
+        queue = self.queue
+        assert queue is not None
+        self.next = cycle + 1
+        self.left -= 1
+        if not self.left:
+            self.queue = None
+        queue.take(cycle)
+        if self.only:
+            if not self.left:
+                # Done in order.
+                ended = max(cycle + 1, self.answers[-1] + 1 if self.answers else 0)
+                self._end(ended, ended)
+            return
+        self.in_burst += 1
+        self.address += 1
+        self.write_beats += 1
+        if self.left and self.address % BURST:
+            return
+        issue = max(cycle + 1, self.issue + 2)
+        if len(self.answers) == self.machine.outstanding:
+            issue = max(issue, self.answers[0] + 1)
+        if len(self.ends) == 4:
+            issue = max(issue, self.ends[0] + 1)
+        self.issue = issue
+        move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
+        for n in range(self.in_burst):
+            self.moves.append(move + n)
+        end = move + self.in_burst - 1
+        self.ends.append(end)
+        answer = end + 1 + self.latency + 1
+        if self.answers:
+            answer = max(answer, self.answers[-1] + 1)
+        self.answers.append(answer)
+        self.in_burst = 0
+        if not self.left:
+            self._end(issue, answer)
+
+    def _end(self, last: int, answer: int) -> None:
+        """It may take a command after ``last``, and is done after ``answer``."""
+        command, self.command = self.command, None
+        assert command is not None
+        self.machine.scheduler.done(STORE, command, answer + 1)
+        self.free_at = last + 1
+        self._start(last + 1)
