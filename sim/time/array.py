@@ -22,7 +22,7 @@ from .bus import TransferTime
 from .encode import BLOCK, LEVELS, Encoder
 from .queues import FifoQueue
 from .scheduler import Times
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 
 __all__ = ["ArrayTime"]
 

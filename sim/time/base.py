@@ -6,8 +6,7 @@ from typing import Any
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
-from .one_at_a_time import OneAtATime
-from .shell import ShellMachine
+from .shell import OneAtATime, ShellMachine
 
 __all__ = ["TimedMachine", "Waking"]
 

@@ -8,18 +8,16 @@
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from gradloom.rtl.shell.engines import LOAD
+from gradloom.program.assembler import Instruction
+from gradloom.rtl.shell.engines import LOAD, Engines
 
-from .sequencer import BURST
+from .sequencer import BURST, SequencedMachine
 
-if TYPE_CHECKING:
-    from .shell import ShellMachine
-
-__all__ = ["Bus", "Sink", "TransferTime"]
+__all__ = ["ReadingMachine", "Sink", "TransferTime"]
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +61,7 @@ class Bus:
     The program's fetch shares it.
     """
 
-    def __init__(self, machine: "ShellMachine") -> None:
+    def __init__(self, machine: "ReadingMachine") -> None:
         self.machine = machine
         self.agenda = machine.agenda
         self.latency = machine.read_latency
@@ -279,3 +277,30 @@ class Bus:
         elif self.burst_at is not None:
             # A sink may tell late that it took beats long ago.
             self._try_at(max(cycle, self.burst_at))
+
+
+class ReadingMachine(SequencedMachine):
+    """Sequencer and LOAD.
+
+    ``sinks`` are those of ports that do not take every beat of a LOAD as it comes.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[Instruction],
+        table: Engines,
+        shell: Mapping[str, int],
+        program_offset: int,
+        read_latency: int,
+        port_reads: int,
+    ) -> None:
+        super().__init__(commands, table, shell, program_offset)
+        self.outstanding = shell["outstanding"]
+        self.read_latency = read_latency
+        self.port_reads = port_reads
+        self.bus = Bus(self)
+        self.engines |= {LOAD: self.bus}
+        self.sinks: dict[int, Sink] = {}
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.bus.fetch(beats, cycle)

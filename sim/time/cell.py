@@ -10,7 +10,7 @@ from gradloom.rtl.formats.cell import CODES_A_BEAT
 from .base import TimedMachine, Waking
 from .bus import Sink, TransferTime
 from .queues import MemoryWords, Operands
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 
 __all__ = ["CellTime"]
 

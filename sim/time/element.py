@@ -7,9 +7,8 @@ from gradloom.rtl.formats.element import ElementOpcode
 
 from .base import TimedMachine
 from .bus import Sink, TransferTime
-from .one_at_a_time import OneAtATime
 from .queues import Operands
-from .store import Queue
+from .shell import OneAtATime, Queue
 from .tiles import TileRecords
 
 __all__ = ["ElementTime"]

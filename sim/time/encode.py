@@ -8,10 +8,9 @@ from gradloom.rtl.machines.images import ENCODE
 
 from .base import TimedMachine
 from .bus import Sink
-from .one_at_a_time import OneAtATime
 from .queues import FifoQueue
 from .scheduler import Times
-from .store import FIFO, Queue
+from .shell import FIFO, OneAtATime, Queue
 
 __all__ = ["BLOCK", "LEVELS", "EncodeTime", "Encoder"]
 

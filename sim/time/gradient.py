@@ -8,8 +8,8 @@ from gradloom.rtl.machines.language import GRADIENT
 
 from .base import TimedMachine
 from .bus import Sink, TransferTime
-from .one_at_a_time import OneAtATime
 from .queues import Operands, Output, Taken
+from .shell import OneAtATime
 
 __all__ = ["GradientTime"]
 

@@ -7,7 +7,7 @@ from gradloom.rtl.machines.images import HEAD
 from .base import TimedMachine
 from .bus import Sink
 from .queues import FifoQueue
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 
 __all__ = ["HeadTime"]
 

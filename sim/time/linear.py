@@ -17,7 +17,7 @@ from gradloom.rtl.machines.language import LINEAR
 from .base import TimedMachine, Waking
 from .bus import Sink, TransferTime
 from .queues import Output, Taken
-from .store import FIFO
+from .shell import FIFO
 
 __all__ = ["LinearTime"]
 

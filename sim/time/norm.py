@@ -7,8 +7,7 @@ from gradloom.rtl.formats.norm import NormOpcode
 
 from .base import TimedMachine
 from .bus import Sink
-from .one_at_a_time import OneAtATime
-from .store import Queue
+from .shell import OneAtATime, Queue
 from .tiles import TileRecords
 
 __all__ = ["NormTime", "norm_cycles"]

@@ -17,7 +17,7 @@ from gradloom.rtl.systolic.aligned import AlignedSums
 
 from .base import TimedMachine
 from .bus import Sink
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 from .tiles import TileRecords
 
 __all__ = ["ProductTime", "rows_of"]

@@ -7,7 +7,7 @@ from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.shell.engines import Engine
 
 from .base import TimedMachine
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 
 __all__ = ["FifoQueue", "MemoryWords", "Operands", "Output", "Taken"]
 

@@ -1,18 +1,224 @@
-"""Timing of the shell: sequencer, LOAD, STORE and the bus."""
+"""Timing of the shell: sequencer, LOAD, STORE and the bus.
 
+::
+
+    bus.py: LOAD --> sinks of engines
+    engines --> queues --> STORE, a beat a cycle --> buffer of two bursts --> bursts --> answers, in order
+                             |
+                             +--> LOAD's port of an engine: forwards
+"""
+
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from gradloom.program.assembler import Instruction
-from gradloom.rtl.shell.engines import LOAD, STORE, Engines
+from gradloom.rtl.shell.engines import STORE, Engines
 
-from .bus import Bus, Sink
-from .sequencer import SequencedMachine
-from .store import Queue, StoreTime
+from .bus import ReadingMachine
+from .sequencer import BURST
 
-__all__ = ["ShellMachine"]
+__all__ = ["FIFO", "OneAtATime", "Queue", "ShellMachine"]
+
+FIFO = 2  # cycles from a write to a buffered FIFO to its word at the output
 
 
-class ShellMachine(SequencedMachine):
+class Queue:
+    """Beats on their way to STORE.
+
+    They are listed by the cycle from which each may be taken.
+    """
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.times: deque[int] = deque()
+
+    def add(self, times: Sequence[int]) -> None:
+        self.times.extend(times)
+        store = self.machine.store
+        # Its next beat is another's, or was known before.
+        if store.queue is self and store.waking < 0:
+            store.poke()
+
+    def change(self, old: int, times: Sequence[int]) -> None:
+        """Gives the last ``old`` beats other times.
+
+        Those that were taken in between stay taken.
+        """
+        keep = min(old, len(self.times))
+        for _ in range(keep):
+            self.times.pop()
+        self.times.extend(times[len(times) - keep :])
+        self.machine.store.poke()
+
+    def next(self) -> int | None:
+        return self.times[0] if self.times else None
+
+    def take(self, cycle: int) -> None:
+        self.times.popleft()
+
+    def ready(self, cycle: int) -> int:
+        """When it takes STORE's request, from ``cycle`` on."""
+        return cycle
+
+    def begin(self, cycle: int, beats: int) -> None:
+        """STORE asks in ``cycle``."""
+
+
+class OneAtATime:
+    """An engine that runs one command, while the next may be offered.
+
+    A subclass has :meth:`_begin`.
+    """
+
+    machine: "ShellMachine"
+    offered: tuple[int, int] | None
+    command: int | None
+    free_at: int
+    #: Cycles in which it checks a command before it takes it.
+    check = 0
+
+    def offer(self, command: int, cycle: int) -> None:
+        self.offered = (command, cycle)
+        if self.command is None:
+            self._start(cycle)
+
+    def _start(self, cycle: int) -> None:
+        if self.offered is None or self.command is not None:
+            return
+        command, offered = self.offered
+        at = max(offered + self.check, self.free_at)
+        self.offered = None
+        self.command = command
+        self.machine.scheduler.taken(command, at)
+        self._begin(command, at)
+
+    def _begin(self, command: int, at: int) -> None:
+        raise NotImplementedError
+
+
+class StoreTime(OneAtATime):
+    """The engine STORE."""
+
+    def __init__(self, machine: "ShellMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.write_latency
+        self.offered = None
+        self.command = None
+        self.free_at = 0
+        self.queue: Queue | None = None
+        self.waking = -1
+        self.write_beats = 0
+        self.moves: deque[int] = deque(maxlen=2 * BURST)  # when each of the last beats left the buffer
+        self.answers: deque[int] = deque(maxlen=machine.outstanding)
+        self.ends: deque[int] = deque(maxlen=4)
+
+    def _begin(self, command: int, at: int) -> None:
+        operands = self.machine.commands[command].operands
+        self.left = operands["beats"]
+        self.address = operands["offset"] // self.machine.beat_bytes
+        self.in_burst = 0
+        self.to = operands["to"] if operands.get("forward") else None
+        self.only = bool(operands.get("only"))
+        self.issue = at + 1  # not before the cycle two after this one
+        source = operands["source"]
+        self.agenda.decide(self.machine.queues[source].ready(at + 3), lambda now: self._asked(now, source))
+
+    def _asked(self, cycle: int, source: int) -> None:
+        self.queue = self.machine.queues[source]
+        self.queue.begin(cycle, self.left)
+        self.next = cycle + 1
+        self._pull(cycle, last=True)
+
+    def poke(self) -> None:
+        """A source knows more."""
+        if self.queue is not None:
+            self._pull(self.machine.now)
+
+    def _pull(self, cycle: int, *, last: bool = False) -> None:
+        """Takes all beats up to ``cycle``, and comes back for the rest.
+
+        ``last``: nothing else happens in ``cycle`` afterwards, so time may go on until something does.
+        """
+        queue, moves = self.queue, self.moves
+        while queue is not None:
+            time = queue.next()
+            if time is None:
+                return
+            if time < self.next:
+                time = self.next
+            # The buffer also holds what is in no burst yet.
+            before = len(moves) + self.in_burst - 2 * BURST
+            if before >= 0 and time <= moves[before] and not self.only:
+                time = moves[before] + 1
+            if self.to is not None and time <= cycle:
+                time = self.next = self.machine.bus.free(self.to, time)
+            if time > cycle:
+                if not last or time >= self.agenda.next_cycle():
+                    if self.waking != time:
+                        self.waking = time
+                        self.agenda.decide(time, self._wake)
+                    return
+                self.machine.now = cycle = time
+                if self.to is not None:
+                    # What LOAD brought until now is known only now.
+                    continue
+            self._take(time)
+            queue = self.queue
+
+    def _wake(self, cycle: int) -> None:
+        self.waking = -1
+        if self.queue is not None:
+            self._pull(cycle, last=True)
+
+    def _take(self, cycle: int) -> None:
+        queue = self.queue
+        assert queue is not None
+        self.next = cycle + 1
+        self.left -= 1
+        if not self.left:
+            self.queue = None
+        queue.take(cycle)
+        if self.only:
+            if not self.left:
+                # Done in order.
+                ended = max(cycle + 1, self.answers[-1] + 1 if self.answers else 0)
+                self._end(ended, ended)
+            return
+        self.in_burst += 1
+        self.address += 1
+        self.write_beats += 1
+        if self.left and self.address % BURST:
+            return
+        issue = max(cycle + 1, self.issue + 2)
+        if len(self.answers) == self.machine.outstanding:
+            issue = max(issue, self.answers[0] + 1)
+        if len(self.ends) == 4:
+            issue = max(issue, self.ends[0] + 1)
+        self.issue = issue
+        move = max(issue + 1, self.moves[-1] + 1 if self.moves else 0)
+        for n in range(self.in_burst):
+            self.moves.append(move + n)
+        end = move + self.in_burst - 1
+        self.ends.append(end)
+        answer = end + 1 + self.latency + 1
+        if self.answers:
+            answer = max(answer, self.answers[-1] + 1)
+        self.answers.append(answer)
+        self.in_burst = 0
+        if not self.left:
+            self._end(issue, answer)
+
+    def _end(self, last: int, answer: int) -> None:
+        """It may take a command after ``last``, and is done after ``answer``."""
+        command, self.command = self.command, None
+        assert command is not None
+        self.machine.scheduler.done(STORE, command, answer + 1)
+        self.free_at = last + 1
+        self._start(last + 1)
+
+
+class ShellMachine(ReadingMachine):
     """Sequencer, LOAD and STORE.
 
     A machine adds its ``engines``, the ``queues`` that STORE asks and the ``sinks`` that do not take every beat of a
@@ -36,16 +242,8 @@ class ShellMachine(SequencedMachine):
         ):
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
-        super().__init__(commands, table, shell, program_offset)
-        self.outstanding = shell["outstanding"]
-        self.read_latency = read_latency
+        super().__init__(commands, table, shell, program_offset, read_latency, port_reads)
         self.write_latency = write_latency
-        self.port_reads = port_reads
-        self.bus = Bus(self)
         self.store = StoreTime(self)
-        self.engines |= {LOAD: self.bus, STORE: self.store}
+        self.engines |= {STORE: self.store}
         self.queues: dict[int, Queue] = {}
-        self.sinks: dict[int, Sink] = {}
-
-    def fetch(self, beats: int, cycle: int) -> None:
-        self.bus.fetch(beats, cycle)

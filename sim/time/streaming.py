@@ -6,9 +6,8 @@ from gradloom.program.assembler import Instruction
 
 from .base import TimedMachine
 from .bus import Sink, TransferTime
-from .one_at_a_time import OneAtATime
 from .queues import Output
-from .store import Queue
+from .shell import OneAtATime, Queue
 
 __all__ = ["Streaming"]
 

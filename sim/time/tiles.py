@@ -3,7 +3,7 @@
 from collections import deque
 
 from .base import TimedMachine
-from .store import FIFO, Queue
+from .shell import FIFO, Queue
 
 __all__ = ["TileRecords"]
 

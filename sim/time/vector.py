@@ -14,7 +14,7 @@ from gradloom.rtl.machines.language import VECTOR
 from .base import TimedMachine, Waking
 from .bus import Sink, TransferTime
 from .queues import Operands, Output
-from .store import FIFO
+from .shell import FIFO
 
 __all__ = ["VectorTime"]
 
