@@ -14,10 +14,9 @@ from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import LINEAR
 
-from .base import TimedMachine, Waking
 from .bus import Sink, TransferTime
 from .queues import Output, Taken
-from .shell import FIFO
+from .shell import FIFO, TimedMachine, Waking
 
 __all__ = ["LinearTime"]
 

@@ -15,9 +15,8 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import EDGE
 from gradloom.rtl.systolic.aligned import AlignedSums
 
-from .base import TimedMachine
 from .bus import Sink
-from .shell import FIFO, Queue
+from .shell import FIFO, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["ProductTime", "rows_of"]
