@@ -23,7 +23,7 @@ __all__ = ["StartChecks", "connect_dispatch", "connect_engines", "connect_faults
 
 @dataclass(frozen=True)
 class StartChecks:
-    """What is checked before a program starts, and the ``address`` of what went wrong at any time.
+    """Checks before a program starts, and the ``address`` of a fault.
 
     ``end``: the offset behind the program. ``code``: the error that refuses it.
     """

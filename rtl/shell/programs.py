@@ -29,7 +29,7 @@ class SequencerParts:
 
 @dataclass(frozen=True)
 class Flow:
-    """Registers and strobes that say how far a program has come; :func:`new_flow` says what each one means."""
+    """Registers and strobes that say how far a program has come; see :func:`new_flow` for each one."""
 
     run: Signal
     fresh: Signal
@@ -50,7 +50,7 @@ class ChosenProgram:
     """The program that runs, or will.
 
     ``pending``, ``serving``: a request waits, runs. ``origin``, ``commands``: the program's offset and length.
-    ``first_offset``, ``first_index``, ``first_left``: where it begins or goes on, the index there, and what is left.
+    ``first_offset``, ``first_index``, ``first_left``: offset and index of its next command, and the commands left.
     """
 
     pending: Value

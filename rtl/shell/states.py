@@ -68,7 +68,7 @@ def run_programs(m, sequencer, parts, flow, program, start):
 
 
 def _enter(m, sequencer, flow, state):
-    """The next state; what it tells to many is in registers."""
+    """Enters the next state; signals of it that reach far are registers."""
     m.next = state
     m.d.sync += [
         flow.fresh.eq(state in _FRESH),

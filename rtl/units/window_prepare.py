@@ -1,4 +1,4 @@
-"""Derives what a run of the window generator needs from its configuration."""
+"""Derives the constants of a run of the window generator from its configuration."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ def columns_width(unit):
 def derived_layout(unit):
     """Values that follow from a configuration.
 
-    What a counter starts from is kept as "count minus one", so that it ends at zero, or signed, so that its range
+    The start of a counter is kept as "count minus one", so that it ends at zero, or signed, so that its range
     ends with its sign.
     """
     k, row_bits, col_bits = unit.max_kernel, rows_width(unit), columns_width(unit)

@@ -1,4 +1,4 @@
-"""What runs beside each other in a run of a bench: commands, LOAD, STORE, and each plain stream.
+"""Lanes, which run beside each other in a bench: commands, LOAD, STORE, and each plain stream.
 
 A lane is an iterator: it goes on by a cycle each time, and ends when all that it had is done.
 """

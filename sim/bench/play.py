@@ -46,7 +46,7 @@ class BenchPlay:
 
     @property
     def result(self) -> BenchedRun:
-        """What has happened so far."""
+        """The result so far."""
         return self.state.result
 
     async def serve(self, ctx: Any) -> None:
@@ -77,7 +77,7 @@ class BenchPlay:
                 return
 
     def _record(self) -> None:
-        """Notes what happened in the cycle that has ended."""
+        """Notes the events of the cycle that has ended."""
         run, now = self.state.result, self.state.now
         for name in self.watch:
             run.seen.setdefault(name, []).append(now["watch", name])

@@ -1,4 +1,4 @@
-"""What a bench of an engine is given to play, and what it gives back."""
+"""Steps of a bench of an engine, and its result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What enters the array from above, and the adapter's lanes, which learn from what leaves below.
+"""Words that enter the array from above, and the adapter's lanes, which learn from the sums that leave below.
 
 ::
 
@@ -8,7 +8,7 @@
       ^                                                                      |
       +----------------------- sums of a gradient ---------------------------+
 
-A column does in each cycle what the one before it in its panel did in the cycle before.
+Each column is a cycle behind the one before it in its panel.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class _LaneSteps:
-    """What column 0's lanes do: ``ask`` for words, ``use`` those that were asked for, ``learn`` from sums."""
+    """Actions of column 0's lanes: ``ask`` for words, ``use`` those that were asked for, ``learn`` from sums."""
 
     ask: Value
     use: Value
@@ -96,7 +96,7 @@ def _read_dh(m, ports, passes):
 
 
 def _time_lanes(m, config, passes, array):
-    """Times what the lanes do: a forward pass reads them, a gradient changes them."""
+    """Times the lanes: a forward pass reads them, a gradient changes them."""
     lane_layout = data.StructLayout({"valid": 1, "address": ceil_log2(config.adapter_depth)})
     ask = Signal(lane_layout)
     m.d.comb += [ask.valid.eq(passes.beat.valid & ~passes.beat.backward), ask.address.eq(passes.beat.lane)]

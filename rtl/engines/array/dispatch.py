@@ -36,7 +36,7 @@ class TapBase:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """What the rest of the engine has to do with its commands.
+    """Joints of the commands with the rest of the engine.
 
     ``optimiser``: its operands, which hold while gradients are under way. ``gradient_done``, ``drained``: a gradient, a
     forward pass is done; strobes of others.

@@ -1,4 +1,4 @@
-"""What leaves the array: sums of windows, of forward passes and of dense layers.
+"""Sums that leave the array: of windows, of forward passes and of dense layers.
 
 ::
 

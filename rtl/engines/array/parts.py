@@ -15,7 +15,7 @@ __all__ = ["ArrayParts", "place_parts"]
 
 @dataclass(frozen=True)
 class ArrayParts:
-    """The array, the controls that feed it, and what takes its sums."""
+    """The array, the controls that feed it, and the feet that take its sums."""
 
     array: SystolicArray
     passes: PassControl
@@ -26,7 +26,7 @@ class ArrayParts:
 
 
 def place_parts(m, config, platform):
-    """Places the array, the controls that feed it, and what takes its sums."""
+    """Places the array, the controls that feed it, and the feet that take its sums."""
     rows, rank = config.rows, config.rank
     array = place(
         m,

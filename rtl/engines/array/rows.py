@@ -1,4 +1,4 @@
-"""What enters the array from the left: operands, tags and loads of weights.
+"""Operands, tags and loads of weights, which enter the array from the left.
 
 ::
 

@@ -23,7 +23,7 @@ __all__ = ["HeadStep", "run_commands"]
 
 @dataclass(frozen=True)
 class HeadStep:
-    """The command under way, and what others say of it.
+    """The command under way, and the strobes of others about it.
 
     ``start``: a pulse, when it was checked. ``finishing``, ``updating``, ``dumping``: its states. Others drive
     ``finished``, ``updated`` and ``dumped``, which end these states; ``loss_ready``, there is room for a loss; and

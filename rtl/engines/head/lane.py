@@ -1,4 +1,4 @@
-"""A lane of the head: what it does for one class."""
+"""A lane of the head, for one class."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring

@@ -1,4 +1,4 @@
-"""B: its update from dB, and what the host loads and dumps of it.
+"""B: its update from dB, its loads and dumps by the host.
 
 ::
 

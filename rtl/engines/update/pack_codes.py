@@ -24,7 +24,7 @@ __all__ = ["CodeParts", "DecodedWord", "decode", "encode", "read_code"]
 
 @dataclass(frozen=True)
 class CodeParts:
-    """What a code says, 4 cycles after it: ``level``, ``negative``, ``scale``; of ``v``, its ``word``."""
+    """The meaning of a code, 4 cycles after it: ``level``, ``negative``, ``scale``; of ``v``, its ``word``."""
 
     level: Value
     negative: Value
@@ -42,7 +42,7 @@ class DecodedWord:
 
 
 def read_code(m, unit, taken, block, batch, tops):
-    """Looks up what a code says, and its block's scale."""
+    """Looks up the meaning of a code, and its block's scale."""
     args = unit.args
     # A code is there 2 cycles after it was asked for.
     index = delay(m, taken.within[:3], 1)

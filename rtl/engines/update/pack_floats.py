@@ -23,7 +23,7 @@ __all__ = ["Floats", "Multiplied", "make_floats", "multiply"]
 
 @dataclass(frozen=True)
 class Floats:
-    """What leaves the normaliser, 4 cycles after a word.
+    """Outputs of the normaliser, 4 cycles after a word.
 
     ``bits``: the float of a word, or one as it was; ``negative``. ``normal``: the word with its highest bit on top,
     ``down``: by how much it moved. UNPACK's words come from the multiplier, which drives ``product``.
@@ -38,7 +38,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class Multiplied:
-    """What leaves the multiplier, ``product``, and the shifter, ``shifted``.
+    """Outputs of the multiplier, ``product``, and of the shifter, ``shifted``.
 
     ``into``: a word of UNPACK for the shifter, and ``low``: how far down it goes; who decodes drives them.
     """

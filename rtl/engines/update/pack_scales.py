@@ -26,7 +26,7 @@ __all__ = ["Elements", "Tops", "buffer_blocks", "read_record"]
 
 @dataclass(frozen=True)
 class Tops:
-    """Largest scale of either side, and the memory of what a record says of the scales below."""
+    """Largest scale of either side, and the memory of a record's other scales."""
 
     tops: list[Signal]
     stored: Memory

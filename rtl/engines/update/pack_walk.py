@@ -42,7 +42,7 @@ FLOATED, DECODED, ENCODED = 5, 14, 14
 
 @dataclass(frozen=True)
 class PackWalk:
-    """What is done: a pair of blocks, or of beats of codes, at a time.
+    """Place of a command: a pair of blocks, or of beats of codes, at a time.
 
     ``n``: index of the word or code. ``batch``: the pair of blocks; ``last_batch``: it is the last. ``odd``: the second
     pair of beats of a pair of blocks. ``word_end``, ``code_end``: the beat is read to its end. ``fill``, ``read``,

@@ -1,4 +1,4 @@
-"""What the lanes do for each opcode, and the stages at which they do it."""
+"""Actions of the lanes for each opcode, and their stages."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class Stage(IntEnum):
         TAKE  CHOOSE  AIM      MASK  LOOK_UP             RIGHT LEFT FOLD              PRODUCT     WORD
         0     1       2    3   4     5     6 ...   11    12    13   14 ...   18  19   20    ...   24
 
-    What a stage needs is computed in the ones before it, and registered.
+    The inputs of a stage are computed in the ones before it, and registered.
     """
 
     TAKE = 0
@@ -128,7 +128,7 @@ TWO = (
     VectorOpcode.NORM_BACKWARD_GAIN,
     VectorOpcode.SCALE_BACKWARD,
 )
-#: What goes with a beat through all stages.
+#: Tag of a beat, which goes with it through all stages.
 TAG = data.StructLayout(
     {
         "valid": 1,

@@ -1,4 +1,4 @@
-"""Takes beats of operands, each with a tag of what the lanes do with it.
+"""Takes beats of operands, each with a tag for the lanes.
 
 ::
 
@@ -46,7 +46,7 @@ class Walks:
 
 @dataclass(frozen=True)
 class Kinds:
-    """What kind of operation the command is.
+    """Kind of the command's operation.
 
     ``plain``: it brings weights or targets. ``power``: a softmax. ``sharp``: its sums. ``single``: it has one token.
     """
@@ -90,7 +90,7 @@ def place_walks(m, engine):
 
 
 def register_kinds(m, op, args):
-    """Registers what kind of operation the command is."""
+    """Registers the kind of the command's operation."""
     rope, plain, power, sharp, single = (Signal(name=name) for name in ("rope", "plain", "power", "sharp", "single"))
     m.d.sync += [
         rope.eq(op == VectorOpcode.ROPE),

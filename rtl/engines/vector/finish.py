@@ -1,4 +1,4 @@
-"""The end of a command: until its results have left, and what follows from sums of rows.
+"""The end of a command: its last results, and the values that follow from sums of rows.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What is known of a beat's rows: weights, targets, values of rows, maxima, sums.
+"""Memories and units that know a beat's rows: weights, targets, values of rows, maxima, sums.
 
 ::
 
@@ -31,7 +31,7 @@ __all__ = ["Known", "Moves", "RowMaxima", "add_rows", "find_maxima", "recall", "
 
 @dataclass(frozen=True)
 class Known:
-    """What was kept for a beat: its ``weight`` or target, its row's value as ``row`` or ``root``, and ``level``.
+    """Values kept for a beat: its ``weight`` or target, its row's value as ``row`` or ``root``, and ``level``.
 
     ``write`` keeps the value of a row.
     """

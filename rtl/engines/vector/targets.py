@@ -27,7 +27,7 @@ class Masks:
 def mask_elements(m, engine, op, args, walk, targets, line):
     """Finds the elements that do not count, and the target among the others.
 
-    ``targets``: what :func:`recall` gives as a beat's weight.
+    ``targets``: the weight that :func:`recall` gives of a beat.
     """
     side = (engine.lanes - 1).bit_length()
     active = Signal()
