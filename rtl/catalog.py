@@ -65,8 +65,8 @@ class Unit:
 
     ``make`` turns parameters into a component and imports its modules.
 
-    ``adapter``, for ``gradloom run``: ``module:name`` of a :class:`~gradloom.sim.units.run.UnitAdapter`; those of the
-    house are in its table there.
+    ``adapter``, for ``gradloom run``: ``module:name`` of a :class:`~gradloom.sim.units.adapter.UnitAdapter`; most of
+    ours are in the table of :mod:`gradloom.sim.units.adapters` instead.
     """
 
     name: str

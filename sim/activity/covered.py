@@ -25,7 +25,8 @@ from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, SimulationError, build_device
 from gradloom.sim.run.machine import Machine
-from gradloom.sim.units.run import ADAPTERS, simulate, unpacked
+from gradloom.sim.units.adapters import ADAPTERS
+from gradloom.sim.units.simulate import simulate, unpacked
 from gradloom.systems.images.integers import fill_cache, fine_tune
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune

@@ -4,6 +4,8 @@ A unit's file says in a comment above a line what a mutant has in its place, and
 
     # mutant never-full: m.d.comb += self.ready.eq(1)
     m.d.comb += self.ready.eq(level < depth)
+
+So does the file of a part: a module whose functions the unit's file imports.
 """
 
 import inspect
@@ -11,7 +13,7 @@ import re
 import sys
 import types
 
-__all__ = ["mutant", "mutants"]
+__all__ = ["holder", "mutant", "mutants"]
 
 _MARK = re.compile(r"\s*# mutant ([\w-]+):(.*)")
 
@@ -39,17 +41,37 @@ def mutants(text):
     return found
 
 
-def mutant(unit, name):
-    """Class ``unit`` as it is with the mutant ``name`` of its file."""
+def holder(unit, name):
+    """The module with the mutant ``name``: that of class ``unit``, or of a part of it."""
     module = sys.modules[unit.__module__]
-    text = inspect.getsource(module)
-    known = mutants(text)
-    if name not in known:
-        raise ValueError(f"{module.__name__}: has no mutant {name}, but {', '.join(known) or 'none'}")
-    lines = text.splitlines()
-    number, new = known[name]
-    lines[number] = new
-    changed = types.ModuleType(module.__name__)
-    changed.__package__, changed.__file__ = module.__package__, module.__file__
-    exec(compile("\n".join(lines), module.__file__, "exec"), changed.__dict__)
-    return getattr(changed, unit.__name__)
+    parts = {value.__module__: None for value in vars(module).values() if inspect.isfunction(value)}
+    known = []
+    for place in (module, *(sys.modules[part] for part in parts if part != module.__name__)):
+        found = mutants(inspect.getsource(place))
+        if name in found:
+            return place
+        known += found
+    raise ValueError(f"{module.__name__}: has no mutant {name}, but {', '.join(known) or 'none'}")
+
+
+def mutant(unit, name):
+    """Class ``unit`` as it is with the mutant ``name`` of its file, or of a part's."""
+    module, place = sys.modules[unit.__module__], holder(unit, name)
+    number, new = mutants(inspect.getsource(place))[name]
+    changed = _executed(place, {number: new})
+    if place is module:
+        return getattr(changed, unit.__name__)
+    whole = _executed(module, {})
+    for key, value in vars(whole).items():
+        if getattr(value, "__module__", None) == place.__name__:
+            setattr(whole, key, getattr(changed, value.__name__))
+    return getattr(whole, unit.__name__)
+
+
+def _executed(module, lines):
+    """``module`` anew, with other text in the numbered ``lines``."""
+    text = [lines.get(number, line) for number, line in enumerate(inspect.getsource(module).splitlines())]
+    anew = types.ModuleType(module.__name__)
+    anew.__package__, anew.__file__ = module.__package__, module.__file__
+    exec(compile("\n".join(text), module.__file__, "exec"), anew.__dict__)
+    return anew

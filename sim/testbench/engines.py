@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.rtl.catalog import Unit
 
-from ..units.run import pack
+from ..units.adapter import pack
 from .plan import BenchPart, BenchPlan
 from .vectors import Parameters, draw, payload
 

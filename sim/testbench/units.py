@@ -7,7 +7,8 @@ import numpy as np
 
 from gradloom.rtl.catalog import Unit
 
-from ..units.run import Arrays, UnitAdapter, unit_adapter
+from ..units.adapter import Arrays, UnitAdapter
+from ..units.adapters import unit_adapter
 from . import engines
 from .plan import BenchPart, BenchPlan
 from .vectors import Parameters, draw, masked, numbers, packed

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..units.run import UnitArray, pack
+from ..units.adapter import UnitArray, pack
 
 __all__ = ["Parameters", "draw", "masked", "numbers", "packed", "payload"]
 

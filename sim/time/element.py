@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from gradloom.rtl.engines.element.engine import ElementEngine
 from gradloom.rtl.formats.element import ElementOpcode
 
-from .base import TimedMachine
+from .bus import Sink, TransferTime
 from .queues import Operands
-from .shell import OneAtATime, Queue, Sink, TransferTime
+from .shell import OneAtATime, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["ElementTime"]

@@ -6,9 +6,9 @@ from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.language import GRADIENT
 
-from .base import TimedMachine
+from .bus import Sink, TransferTime
 from .queues import Operands, Output, Taken
-from .shell import OneAtATime, Sink, TransferTime
+from .shell import OneAtATime, TimedMachine
 
 __all__ = ["GradientTime"]
 

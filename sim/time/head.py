@@ -4,9 +4,9 @@ from collections import deque
 
 from gradloom.rtl.machines.images import HEAD
 
-from .base import TimedMachine
+from .bus import Sink
 from .queues import FifoQueue
-from .shell import FIFO, Queue, Sink
+from .shell import FIFO, Queue, TimedMachine
 
 __all__ = ["HeadTime"]
 

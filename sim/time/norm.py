@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from gradloom.rtl.engines.norm.engine import NormEngine
 from gradloom.rtl.formats.norm import NormOpcode
 
-from .base import TimedMachine
-from .shell import OneAtATime, Queue, Sink
+from .bus import Sink
+from .shell import OneAtATime, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["NormTime", "norm_cycles"]

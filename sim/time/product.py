@@ -15,8 +15,8 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import EDGE
 from gradloom.rtl.systolic.aligned import AlignedSums
 
-from .base import TimedMachine
-from .shell import FIFO, Queue, Sink
+from .bus import Sink
+from .shell import FIFO, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["ProductTime", "rows_of"]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.shell.engines import Engine
 
-from .base import TimedMachine
-from .shell import FIFO, Queue
+from .shell import FIFO, Queue, TimedMachine
 
 __all__ = ["FifoQueue", "MemoryWords", "Operands", "Output", "Taken"]
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from gradloom.program.assembler import Instruction
 
-from .base import TimedMachine
+from .bus import Sink, TransferTime
 from .queues import Output
-from .shell import OneAtATime, Queue, Sink, TransferTime
+from .shell import OneAtATime, Queue, TimedMachine
 
 __all__ = ["Streaming"]
 

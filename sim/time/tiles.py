@@ -2,8 +2,7 @@
 
 from collections import deque
 
-from .base import TimedMachine
-from .shell import FIFO, Queue
+from .shell import FIFO, Queue, TimedMachine
 
 __all__ = ["TileRecords"]
 

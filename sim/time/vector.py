@@ -11,9 +11,9 @@ from gradloom.rtl.engines.vector.roots import RowSums
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
 
-from .base import TimedMachine, Waking
+from .bus import Sink, TransferTime
 from .queues import Operands, Output
-from .shell import FIFO, Sink, TransferTime
+from .shell import FIFO, TimedMachine, Waking
 
 __all__ = ["VectorTime"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.rtl.formats.aligned import DROP, FRACTION, LOST, TILES
 
 from ..reference.int8_chain import drops, int8_chain
-from .run import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
+from .adapter import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
 
 __all__ = ["ADAPTER"]
 

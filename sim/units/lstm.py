@@ -18,7 +18,7 @@ from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.systems.sequences.program.image import CellImage
 
 from ..reference.cell import run
-from .run import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
+from .adapter import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
 
 __all__ = ["ADAPTER", "Driven", "network_of"]
 

@@ -14,7 +14,7 @@ from gradloom.cli.main import app, main
 from gradloom.cli.on_board import TUNING
 from gradloom.preset import KINDS
 from gradloom.rtl.catalog import UNITS
-from gradloom.sim.units.run import ADAPTERS
+from gradloom.sim.units.adapters import ADAPTERS
 
 ROOT = typer.main.get_command(app)
 #: Every verb, with its group.

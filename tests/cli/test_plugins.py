@@ -41,7 +41,7 @@ PRESET = Preset(name="theirs", board="kv260", summary="yarn", config=ImageConfig
 UNIT = """
 import dataclasses
 from gradloom.rtl.catalog import find_unit
-from gradloom.sim.units.run import ADAPTERS
+from gradloom.sim.units.adapters import ADAPTERS
 
 UNIT = dataclasses.replace(find_unit("nf4-decode"), name="knit", summary="yarn", adapter="needle:ADAPTER")
 ADAPTER = ADAPTERS["nf4-decode"]

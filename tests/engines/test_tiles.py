@@ -168,7 +168,7 @@ def test_a_wrong_rule_is_found(monkeypatch, name, unit, case):
 
 
 def test_words_that_count_twice_are_found(monkeypatch):
-    monkeypatch.setattr("gradloom.sim.bench.engine.TileStore", mutant(TileStore, "both-halves"))
+    monkeypatch.setattr("gradloom.sim.bench.ports.TileStore", mutant(TileStore, "both-halves"))
     words, exponents = CASES["whole"]
     expected = stored(words, exponents, WIDE)
     unit = Loop()

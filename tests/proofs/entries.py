@@ -3,7 +3,7 @@
 import functools
 
 from gradloom.preset import PRESETS
-from gradloom.sim.bench.mutants import mutant
+from gradloom.sim.bench.mutants import holder, mutant
 from gradloom.sim.proofs.proof import FREE_PRODUCTS, stream_proof
 
 from .placed import units_of
@@ -19,7 +19,7 @@ FREE = (FREE_PRODUCTS,)
 
 
 def pair(factory, unit, *names, **given):
-    """Claim, and the claim of the unit that is broken as each of the mutants in its file of these names."""
+    """Claim, and the claim of the unit that is broken as each of the mutants of these names."""
     return {
         "make": functools.partial(factory, unit, **given),
         "broken": {told(unit, name): lambda name=name: factory(mutant(unit, name), **given) for name in names},
@@ -28,7 +28,7 @@ def pair(factory, unit, *names, **given):
 
 def told(unit, name):
     """A mutant in the table of proofs."""
-    return f"{unit.__module__.removeprefix('gradloom.rtl.')}: {name}"
+    return f"{holder(unit, name).__name__.removeprefix('gradloom.rtl.')}: {name}"
 
 
 def placed(preset, unit, **given):

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import gradloom.rtl
+from gradloom.rtl.engines.vector.command import take_command
+from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.formats.pair import Pair
 from gradloom.rtl.stream.queue import ShortQueue
-from gradloom.sim.bench.mutants import mutant, mutants
+from gradloom.sim.bench.mutants import holder, mutant, mutants
 from gradloom.sim.proofs.claim import Claim
 from gradloom.sim.proofs.proof import outcome
 from gradloom.sim.proofs.prover import Circuit, solver_missing
@@ -84,3 +86,11 @@ def test_a_mutant_is_the_line_of_its_name():
         mutants("# mutant one: a\n# mutant one: b\nc")
     with pytest.raises(ValueError, match="has no mutant nowhere, but takes-over-a-word"):
         mutant(ShortQueue, "nowhere")
+
+
+def test_a_mutant_may_stand_in_a_part_of_its_unit():
+    broken = mutant(VectorEngine, "rows-of-one-beat")
+    assert holder(VectorEngine, "rows-of-one-beat").take_command is take_command
+    used = broken.elaborate.__globals__
+    assert used["take_command"].__code__ != take_command.__code__
+    assert used["take_beat"] is VectorEngine.elaborate.__globals__["take_beat"]

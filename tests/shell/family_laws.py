@@ -11,8 +11,8 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table
 
 from .family import DEPTH, family, machine, stored
+from .host import BASE, STEP, Host
 from .program import command, end, load, store, timer
-from .shell_laws import BASE, STEP, Host
 from .timer import BAD
 
 ENGINES = family(int(os.environ["ENGINES"]))

@@ -9,9 +9,9 @@ from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
+from .host import BASE, PROGRAM, STEP, Host, until
 from .program import command, end, fence, load, pause, store, timer
 from .request_laws import RING, begin, bits, check, copies, queue, settle
-from .shell_laws import BASE, PROGRAM, STEP, Host, until
 
 #: Commands in a burst.
 BURST = 16 * STEP // COMMAND_BYTES

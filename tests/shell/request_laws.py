@@ -11,8 +11,8 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
 
+from .host import BASE, PROGRAM, SIZE, STEP, Host
 from .program import command, control, end, fence, load, pause, store, timer
-from .shell_laws import BASE, PROGRAM, SIZE, STEP, Host
 
 REQUEST = 0xC000
 BELL, RESET, RING = 1, 2, 4

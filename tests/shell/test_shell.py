@@ -10,7 +10,7 @@ from .bench import built
     "laws, data_bits, law",
     [
         case
-        for laws in ("shell_laws", "request_laws", "limit_laws")
+        for laws in ("shell_laws", "bus_laws", "request_laws", "limit_laws")
         for data_bits in (128, 256)
         for case in cases(f"tests.shell.{laws}", laws, data_bits)
     ],

@@ -5,7 +5,8 @@ import pytest
 
 from gradloom.rtl.catalog import UNITS
 from gradloom.sim.run.runner import find_icarus
-from gradloom.sim.units.run import ADAPTERS, run_unit
+from gradloom.sim.units.adapters import ADAPTERS
+from gradloom.sim.units.run import run_unit
 
 SIMULATORS = ["verilator", *(["icarus"] if find_icarus() else [])]
 

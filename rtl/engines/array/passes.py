@@ -1,6 +1,6 @@
 """Control of adapter passes: FORWARD and GRADIENT of a microbatch."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -63,6 +63,53 @@ def FeedControl(config):
     )
 
 
+@dataclass(frozen=True)
+class _Tables:
+    """Strobes that a table is full and read out, and how many are full from the next cycle on."""
+
+    fill_done: Signal
+    read_done: Signal
+    now_full: Signal
+
+
+@dataclass(frozen=True)
+class _Filling:
+    """The block whose table is filled, if one is (``active``), with its ``low`` nibbles or not.
+
+    ``last``: the block is the last; ``last_block``: and so is the table. ``room``: a table may be started.
+    """
+
+    active: Signal
+    low: Signal
+    block: Signal
+    last: Signal
+    last_block: Signal
+    room: Signal
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """Whether dh is ``loaded``, or ``loading`` and its ``last`` row; ``swapped``: it came into use."""
+
+    loaded: Signal
+    loading: Signal
+    last: Signal
+    swapped: Signal
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The beat that is read, if one is (``active``), and the cycles left until a forward pass drains (``gap``)."""
+
+    beat: Signal
+    block: Signal
+    active: Signal
+    lane: Signal
+    pass_end: Signal
+    last: Signal
+    gap: Signal
+
+
 class PassControl(wiring.Component):
     """Runs passes: fills a table of scaled levels while another is read.
 
@@ -77,6 +124,13 @@ class PassControl(wiring.Component):
     and low, at the same address of the lanes. A forward pass adds up the products of both in the array, a gradient
     pass their sums in the lanes. A block has four bank words, those of its high nibbles first; it takes 32 cycles to
     fill and ``2 * 64 / panels`` to read, one after the other.
+
+    ::
+
+        i --> filling --> waiting --> reading --> drain
+                 |           |           |
+                 v           v           v
+              tables      loads dh     beats
 
     Members
     -------
@@ -135,7 +189,7 @@ class PassControl(wiring.Component):
         freed, now_full = Signal(2), Signal(range(3))
         m.d.comb += [freed.eq(read_done << reading.wide), now_full.eq(full + fill_done - freed)]
         m.d.sync += full.eq(now_full)
-        return SimpleNamespace(fill_done=fill_done, read_done=read_done, now_full=now_full)
+        return _Tables(fill_done=fill_done, read_done=read_done, now_full=now_full)
 
     def _fill(self, m, tables, filling, fills):
         """Fills tables with the levels of the pass's blocks, in order."""
@@ -167,7 +221,7 @@ class PassControl(wiring.Component):
         m.d.comb += more.eq(fills & (fill_block != filling.blocks) & ~(fill_done & fill_last_block))
         with m.If(more & room & (~fill_active | fill_done)):
             m.d.sync += fill_active.eq(1)
-        return SimpleNamespace(
+        return _Filling(
             active=fill_active, low=fill_low, block=fill_block, last=fill_last, last_block=fill_last_block, room=room
         )
 
@@ -234,7 +288,7 @@ class PassControl(wiring.Component):
             m.d.sync += [loading.eq(0), loaded.eq(1)]
         with m.Elif(swapped):
             m.d.sync += loaded.eq(0)
-        return SimpleNamespace(loaded=loaded, loading=loading, last=load_last, swapped=swapped)
+        return _Loading(loaded=loaded, loading=loading, last=load_last, swapped=swapped)
 
     def _read(self, m, tables, load, reading, reads):
         """Reads the codes of a pass through the full tables.
@@ -287,7 +341,7 @@ class PassControl(wiring.Component):
             m.d.sync += [reads.eq(0), gap.eq(Mux(reading.backward, 0, rows))]
         with m.Elif(gap != 0):
             m.d.sync += gap.eq(gap - 1)
-        return SimpleNamespace(
+        return _Reading(
             beat=beat, block=read_block, active=read_active, lane=lane, pass_end=pass_end, last=read_last, gap=gap
         )
 

@@ -11,12 +11,14 @@ from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay
 from .core import LaneWrite, LinearArray, OperandWrite
+from .dequantize import Dequantizer, TileBeat
 from .drain import Drain, DrainJob
 from .feet import Foot, HiddenFoot, HiddenWord
 from .parameters import LinearParameters
 from .parts import PartSequencer
 from .stager import Stager, StagerJob
-from .weights import Dequantizer, TableBeat, TableLoader, TileBeat, TileBuffer
+from .tables import TableBeat, TableLoader
+from .tile_buffer import TileBuffer
 
 __all__ = ["LinearEngine"]
 

@@ -10,7 +10,8 @@ from ...formats.rounding import saturate_hdl
 from ...shell.signature import LoadSignature
 from .commands import OPERAND_ARG, TABLE_ARG, TILE_ARG
 from .core import LaneWrite, OperandWrite
-from .weights import TableBeat, TileBeat
+from .dequantize import TileBeat
+from .tables import TableBeat
 
 __all__ = ["LinearIntake"]
 

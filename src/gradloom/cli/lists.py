@@ -36,7 +36,7 @@ def units() -> list[dict[str, Any]]:
     ``origin``: gradloom, or the package that adds it.
     """
     from gradloom.rtl.catalog import KNOWN
-    from gradloom.sim.units.run import runs
+    from gradloom.sim.units.adapters import runs
 
     return [
         {

@@ -7,7 +7,8 @@ import pytest
 
 from gradloom.rtl.catalog import find_unit
 from gradloom.sim.units.lstm import ADAPTER, Driven
-from gradloom.sim.units.run import run_unit, simulate, unpacked
+from gradloom.sim.units.run import run_unit
+from gradloom.sim.units.simulate import simulate, unpacked
 
 SIZES = {"hidden": 16, "inputs": 8, "sequences": 2}
 

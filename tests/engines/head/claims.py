@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Mux, Signal, signed
 
-from gradloom.rtl.engines.head.engine import _ClassLane
+from gradloom.rtl.engines.head.lane import _ClassLane
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.units.lora_gradient import GRADIENT_WIDTH
 from gradloom.sim.proofs.claim import Claim

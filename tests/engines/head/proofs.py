@@ -1,6 +1,7 @@
 """Proofs of the head engine."""
 
-from gradloom.rtl.engines.head.engine import Head, _ClassLane
+from gradloom.rtl.engines.head.engine import Head
+from gradloom.rtl.engines.head.lane import _ClassLane
 from gradloom.rtl.units.softmax import SoftmaxCrossEntropy
 from gradloom.sim.proofs.proof import Proof
 

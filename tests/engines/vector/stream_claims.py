@@ -3,7 +3,9 @@
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib import data
 
-from gradloom.rtl.engines.vector.engine import _PLAIN, _SUMS, _TAG, VectorEngine, VectorOpcode, VectorOperands
+from gradloom.rtl.engines.vector.actions import PLAIN, SUMS, TAG
+from gradloom.rtl.engines.vector.engine import VectorEngine
+from gradloom.rtl.formats.vector import VectorOpcode, VectorOperands
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["vector_rules"]
@@ -30,12 +32,12 @@ def vector_rules(unit=VectorEngine, **sizes):
     plain = inside.find("plain")[0]
     claim.lemma("one_step", sum(steps) <= 1)
     operands, op = data.View(VectorOperands, inside["args"]), inside.wire("op")
-    claim.lemma("sums_are_known", ~known | (inside["is_sums"] == Cat(op == each for each in _SUMS).any()))
-    claim.lemma("weights_are_known", ~known | (plain == Cat(op == each for each in _PLAIN).any()))
+    claim.lemma("sums_are_known", ~known | (inside["is_sums"] == Cat(op == each for each in SUMS).any()))
+    claim.lemma("weights_are_known", ~known | (plain == Cat(op == each for each in PLAIN).any()))
     claim.lemma("targets_are_known", ~known | (inside["tells"] == ((op == VectorOpcode.SOFTMAX) & operands.targets)))
 
     # What was counted as under way is in the lanes or in a queue, which has room for it.
-    lanes = [data.View(_TAG, inside[f"tag_{n}"]) for n in range(1, engine.latency - 1)]
+    lanes = [data.View(TAG, inside[f"tag_{n}"]) for n in range(1, engine.latency - 1)]
     for name in ("o", "q"):
         pending, queue = inside[f"pending_{name}"], f"results_{name}"
         count = inside[f"{queue}.inner_level"] + inside[f"{queue}.r_rdy"]
@@ -56,7 +58,7 @@ def vector_rules(unit=VectorEngine, **sizes):
         claim.lemma(f"hits_{n}_are_over", ~inside["hits"][n] | (quiet <= 4 + n))
     claim.lemma("walks_while_it_runs", ~busy | running)
     claim.lemma("rested", inside["rested"] == (rest == 0))
-    resting = rest != engine._settle
+    resting = rest != engine.settling
     claim.lemma("rests_in_the_end", ~resting | ((running & ~busy) | idle))
     claim.lemma("asks_in_the_end", ~inside["asking"] | (running & ~busy & (rest == 0) & inside["is_sums"]))
     claim.lemma("rests_when_all_is_out", ~(running & resting) | ((quiet >= 1) & ((rest >= 8) | (rest + quiet >= 8))))

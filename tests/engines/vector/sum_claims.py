@@ -6,17 +6,8 @@ import numpy as np
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data
 
-from gradloom.rtl.engines.vector.engine import (
-    _NORMS,
-    _POWERS,
-    _PULLS,
-    _SUMS,
-    _TAG,
-    _TWO,
-    VectorEngine,
-    VectorOpcode,
-    VectorOperands,
-)
+from gradloom.rtl.engines.vector.actions import NORMS, POWERS, PULLS, SUMS, TAG, TWO
+from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.lane import Lane
 from gradloom.rtl.engines.vector.maxima import Maxima
 from gradloom.rtl.engines.vector.roots import RowSums
@@ -33,6 +24,8 @@ from gradloom.rtl.formats.vector import (
     SUM,
     TERM,
     LossWord,
+    VectorOpcode,
+    VectorOperands,
 )
 from gradloom.sim.proofs.claim import Claim
 
@@ -200,7 +193,7 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     side = (lanes - 1).bit_length()
     args, op = data.View(VectorOperands, inside["args"]), inside.wire("op")
     # The units' tags come later, and so do sizes of what arrives.
-    tag = data.View(_TAG, inside.find("tag", wires=True)[0])
+    tag = data.View(TAG, inside.find("tag", wires=True)[0])
     place = claim.fixed(1 + (tokens - 1).bit_length(), "place")
     along, token = place[0], place[1:]
     running, begin, busy, phase, rest = (inside[name] for name in ("running", "begin", "walk.busy", "phase", "rest"))
@@ -230,14 +223,14 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     known, judged = Cat(steps[2:]).any(), begin | running
     is_sums = inside["is_sums"]
     for name, value in (
-        ("is_sums", _one_of(op, _SUMS)),
+        ("is_sums", _one_of(op, SUMS)),
         ("sharp", op == VectorOpcode.SOFTMAX_SUMS),
-        ("two", _one_of(op, _TWO)),
+        ("two", _one_of(op, TWO)),
         ("single", args.tokens == 1),
     ):
         claim.lemma(f"{name}_is_known", ~known | (inside[name] == value))
     sizes = {name: inside.find(name)[0] for name in ("row", "tokens", "tiles")}
-    of_rows = _one_of(op, _NORMS + _POWERS + _PULLS)
+    of_rows = _one_of(op, NORMS + POWERS + PULLS)
     for name, size in sizes.items():
         claim.lemma(f"{name}_are_known", ~judged | ~of_rows | (size == (args[name] - 1)[: len(size)]))
     claim.lemma(
@@ -249,7 +242,7 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
             & (args.tiles != 0)
             & (args.tokens != 0)
             & (args.tokens <= tokens)
-            & (inside["beats"] <= Mux(_one_of(op, _POWERS), 1 << ELEMENTS - side, 1 << PULLED - side))
+            & (inside["beats"] <= Mux(_one_of(op, POWERS), 1 << ELEMENTS - side, 1 << PULLED - side))
         ),
     )
 
@@ -295,7 +288,7 @@ def rows_in_order(unit=VectorEngine, *, lanes, tokens, **sizes):
     claim.lemma("others_came_between", ~busy_row | ~here | (counted != 0) | ~later | single | (since == 3))
 
     # When it is quiet.
-    resting, asked, asking = engine._settle, inside["asked"], inside["asking"]
+    resting, asked, asking = engine.settling, inside["asked"], inside["asking"]
     claim.lemma("quiet_between", (running & is_sums) | (quiet == settled))
     claim.lemma(
         "quiet_in_the_end", ~(running & ~busy & ~asking & ~asked) | (quiet == settled) | (quiet + rest > resting)

@@ -1,0 +1,306 @@
+"""Timing of LOAD and of the bus's read side.
+
+::
+
+    LOAD --> transfer --> bursts --+--> address, one at a time --> memory --> beats, in order --> sinks
+    fetch of the program ----------+    (a port that keeps few reads                  |
+                                         in flight may make it wait)                  +--> dispatch
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gradloom.program.assembler import Instruction
+from gradloom.rtl.shell.engines import LOAD, Engines
+
+from .sequencer import BURST, SequencedMachine
+
+__all__ = ["ReadingMachine", "Sink", "TransferTime"]
+
+
+@dataclass(eq=False, slots=True)
+class TransferTime:
+    """A LOAD on its way."""
+
+    command: int
+    operands: dict[str, int]
+    #: In beats, of the next burst; beats that no burst asks for yet; beats that were taken.
+    address: int
+    left: int
+    taken: int = 0
+    #: When its last beat was taken.
+    ended: int | None = None
+
+    @property
+    def beats(self) -> int:
+        """All of them."""
+        return self.operands["beats"]
+
+
+class Sink(Protocol):
+    """A sink for the beats of a LOAD."""
+
+    def __call__(self, at: int, count: int, transfer: TransferTime, /) -> Sequence[int]:
+        """When the next ``count`` beats are taken, as far as is known.
+
+        The first may be taken from ``at`` on, each other from the cycle after the one before. What returns fewer
+        cycles calls :meth:`Bus.pump` when it knows more.
+        """
+
+
+def _unbounded(at: int, count: int, transfer: TransferTime) -> Sequence[int]:
+    """A beat a cycle."""
+    return range(at, at + count)
+
+
+class Bus:
+    """The engine LOAD, and the read side of the bus.
+
+    The program's fetch shares it.
+    """
+
+    def __init__(self, machine: "ReadingMachine") -> None:
+        self.machine = machine
+        self.agenda = machine.agenda
+        self.latency = machine.read_latency
+        self.port_reads = machine.port_reads
+        self.wanted = 0  # beats of a fetch that waits
+        self.in_flight = 0
+        self.outstanding = machine.outstanding
+        self.trying = -1
+        self.last = -1  # cycle of the last beat so far
+        self.offered: tuple[int, int] | None = None
+        self.free_at = 0  # the command before has sent its bursts
+        self.contexts: deque[TransferTime] = deque(maxlen=4)
+        self.bursting: TransferTime | None = None
+        self.burst_at: int | None = None  # its next burst may leave from then on
+        #: Bursts that were asked for: first cycle, beats that are not taken yet, what they belong to if not a fetch.
+        self.coming: deque[tuple[int, int, TransferTime | None]] = deque()
+        self.read_beats = 0
+        self.pumping = self.again = False
+        # Of a port that keeps few reads in flight only:
+        #: The burst in the address register: since when, its beats, and what they belong to if not a fetch.
+        self.addressed: tuple[int, int, TransferTime | None] | None = None
+        self.flying = 0
+        #: Reads of which it is not known when the last beat comes: first cycle, beats, all beats up to its last.
+        self.arriving: deque[tuple[int, int, int]] = deque()
+        self.asked = self.taken = 0  # beats
+        self.took = [-1, -1]  # when the last two were taken
+        #: First and last cycles in which beats of the ports that STORE forwards to were taken.
+        self.filled: dict[int, deque[tuple[int, int]]] = {
+            command.operands["to"]: deque() for command in machine.commands if command.operands.get("forward")
+        }
+
+    # commands
+
+    def offer(self, command: int, cycle: int) -> None:
+        self.offered = (command, cycle)
+        self._start(cycle)
+
+    def _start(self, cycle: int) -> None:
+        if self.offered is None or self.bursting is not None:
+            return
+        command, offered = self.offered
+        at = max(cycle, offered, self.free_at)
+        if len(self.contexts) == 4:
+            ended = self.contexts[0].ended
+            if ended is None:
+                return
+            at = max(at, ended + 1)
+        self.offered = None
+        self.machine.scheduler.taken(command, at)
+        operands = self.machine.commands[command].operands
+        self.bursting = TransferTime(
+            command, operands, operands["offset"] // self.machine.beat_bytes, operands["beats"]
+        )
+        self.contexts.append(self.bursting)
+        self.agenda.visible(at + 3, self._ready)
+
+    def _ready(self, cycle: int) -> None:
+        self.burst_at = cycle
+        self._try_at(cycle)
+
+    # addresses
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.wanted = beats
+        self._try_at(cycle)
+
+    def _try_at(self, cycle: int) -> None:
+        if self.trying != cycle:
+            self.trying = cycle
+            self.agenda.decide(cycle, self._try)
+
+    def _try(self, cycle: int) -> None:
+        if self.trying == cycle:
+            self.trying = -1
+        if self.in_flight >= self.outstanding or self.addressed is not None:
+            return
+        if self.wanted:
+            beats, self.wanted = self.wanted, 0
+            self._ask(cycle, beats, None)
+            self.machine.dispatch.accepted(cycle)
+            if self.burst_at is not None:
+                self._try_at(cycle + 1)
+        elif self.burst_at is not None and self.burst_at <= cycle:
+            transfer = self.bursting
+            assert transfer is not None
+            beats = min(BURST - transfer.address % BURST, transfer.left)
+            transfer.address += beats
+            transfer.left -= beats
+            self.burst_at = None
+            if transfer.left:
+                self.agenda.visible(cycle + 2, self._ready)
+            else:
+                self.bursting = None
+                self.free_at = cycle + 1
+                self.agenda.decide(cycle + 1, self._start)
+            self._ask(cycle, beats, transfer)
+
+    def _ask(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
+        """Decides in ``cycle`` on the address of a burst."""
+        self.in_flight += 1
+        self.read_beats += beats
+        if self.port_reads:
+            self.addressed = cycle + 1, beats, transfer
+            self.agenda.visible(cycle + 1, self._address)
+        else:
+            self._coming(cycle + 1, beats, transfer)
+
+    def _coming(self, cycle: int, beats: int, transfer: TransferTime | None) -> None:
+        """Memory takes the address of a burst in ``cycle``."""
+        self.coming.append((cycle + self.latency + 2, beats, transfer))
+        if len(self.coming) == 1:
+            self.pump()
+
+    # a port that keeps few reads in flight
+
+    def _address(self, cycle: int) -> None:
+        """The port takes an address in ``cycle``, if one waits and has a place."""
+        if self.addressed is None or self.flying >= self.port_reads:
+            return
+        since, beats, transfer = self.addressed
+        if cycle < since:
+            return  # a sink told late that it took a beat: its own action is still to come
+        self.addressed = None
+        self.flying += 1
+        self.asked += beats
+        self.arriving.append((cycle + self.latency + 1, beats, self.asked))
+        self._arrive(())
+        self._coming(cycle, beats, transfer)
+        if self.wanted or self.burst_at is not None:
+            self._try_at(cycle)
+
+    def _arrive(self, times: Sequence[int]) -> None:
+        """The next beats are taken at ``times``.
+
+        LOAD holds two beats that are not taken yet, so that a beat comes after the second before it was taken.
+        """
+        known = [*self.took, *times]
+        while self.arriving:
+            first, beats, end = self.arriving[0]
+            if end - self.taken > len(known):
+                break
+            self.arriving.popleft()
+            self.agenda.visible(max(first + beats, known[end - 1 - self.taken] + 2), self._arrived)
+        self.taken += len(times)
+        self.took = known[-2:]
+
+    def _arrived(self, cycle: int) -> None:
+        self.flying -= 1
+        self._address(cycle)
+
+    # beats
+
+    def pump(self) -> None:
+        """Lets beats be taken, as far as is known.
+
+        A sink that takes beats may itself find that more can be taken: then they are looked at once more.
+        """
+        self.again = True
+        if self.pumping:
+            return
+        self.pumping = True
+        while self.again:
+            self.again = False
+            self._pump()
+        self.pumping = False
+
+    def _pump(self) -> None:
+        while self.coming:
+            first, beats, transfer = self.coming[0]
+            at = max(self.last + 1, first)
+            if transfer is None:
+                times: Sequence[int] = range(at, at + beats)
+            else:
+                sink = self.machine.sinks.get(transfer.operands["dest"], _unbounded)
+                times = sink(at, beats, transfer)
+                transfer.taken += len(times)
+            if self.port_reads:
+                self._arrive(times)
+            if times:
+                self.last = times[-1]
+                if transfer is not None and transfer.operands["dest"] in self.filled:
+                    self.filled[transfer.operands["dest"]].append((times[0], times[-1]))
+            if len(times) < beats:
+                self.coming[0] = (first, beats - len(times), transfer)
+                return
+            self.coming.popleft()
+            self.agenda.visible(self.last + 1, self._release)
+            if transfer is None:
+                for time in times:
+                    self.machine.dispatch.arrive(time + 1)
+            elif transfer.taken == transfer.beats:
+                transfer.ended = self.last
+                self.machine.scheduler.done(LOAD, transfer.command, self.last + 1)
+                self._start(self.machine.now)
+
+    def free(self, port: int, cycle: int) -> int:
+        """The first cycle from ``cycle`` on that STORE may forward in.
+
+        It follows one in which LOAD's port took no beat. As far as is known; what is before ``cycle`` is forgotten.
+        """
+        spans = self.filled[port]
+        while spans and spans[0][0] < cycle:
+            last = spans[0][1]
+            if last >= cycle - 1:
+                cycle = last + 2
+            spans.popleft()
+        return cycle
+
+    def _release(self, cycle: int) -> None:
+        self.in_flight -= 1
+        if self.wanted:
+            self._try_at(cycle)
+        elif self.burst_at is not None:
+            # A sink may tell late that it took beats long ago.
+            self._try_at(max(cycle, self.burst_at))
+
+
+class ReadingMachine(SequencedMachine):
+    """Sequencer and LOAD.
+
+    ``sinks`` are those of ports that do not take every beat of a LOAD as it comes.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[Instruction],
+        table: Engines,
+        shell: Mapping[str, int],
+        program_offset: int,
+        read_latency: int,
+        port_reads: int,
+    ) -> None:
+        super().__init__(commands, table, shell, program_offset)
+        self.outstanding = shell["outstanding"]
+        self.read_latency = read_latency
+        self.port_reads = port_reads
+        self.bus = Bus(self)
+        self.engines |= {LOAD: self.bus}
+        self.sinks: dict[int, Sink] = {}
+
+    def fetch(self, beats: int, cycle: int) -> None:
+        self.bus.fetch(beats, cycle)
