@@ -31,6 +31,7 @@ _HOST = (
     "host.py",
     "job.py",
     "job_run.py",
+    "lanes.py",
     "program.py",
     "measured.py",
     "pynq_transport.py",
