@@ -207,7 +207,10 @@ def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path)
     boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
     lines = log.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh"]
-    assert lines[1] == f"scp -r board/bundle board/load.sh firmware me@board:gradloom-designs/{NAME}/"
+    assert (
+        lines[1]
+        == f"scp -r board/bundle board/load.sh board/60-gradloom.rules firmware me@board:gradloom-designs/{NAME}/"
+    )
     assert lines[0].startswith("ssh -o ConnectTimeout=10 me@board ")
     assert lines[2] == f"ssh -t me@board sudo sh gradloom-designs/{NAME}/load.sh {NAME}"
     assert all("me@board" in line for line in lines)
@@ -219,7 +222,7 @@ def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
     clone = home / "gradloom"
     clone.mkdir(parents=True)
     (clone / "README.md").touch()
-    tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$5" | cut -d: -f2)")/copied')
+    tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$6" | cut -d: -f2)")/copied')
     fill(project)
     ours = home / "gradloom-designs" / NAME
     for _ in range(2):
