@@ -31,6 +31,7 @@ def wait(tmp_path_factory):
             str(program),
             str(Path(__file__).with_name("linux_wait.c")),
             str(FOLDER / "gradloom.c"),
+            str(FOLDER / "linux_json.c"),
         ],
         check=True,
     )
