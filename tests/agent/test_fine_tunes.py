@@ -207,6 +207,10 @@ def test_an_agent_of_another_version_is_refused(board):
         ("echo Welcome to Ubuntu", "'Welcome to Ubuntu' arrived in place of a frame"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo must not ask for a password there"),
         ("exit 255", "ubuntu@kria does not answer over ssh"),
+        (
+            "echo 'ubuntu@kria: Permission denied (publickey,password).' >&2; exit 255",
+            "host=ubuntu@kria: refuses the login: run ssh-copy-id ubuntu@kria once",
+        ),
     ],
 )
 def test_what_stands_in_the_way_is_one_line(make_board, before, said):
