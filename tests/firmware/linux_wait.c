@@ -1,6 +1,6 @@
 /* The wait of linux_board.c, with a UIO device that wakes when it is told to and a machine that is a row of words.
  * Usage: linux_wait WAKES BUSY ERROR: wakes that come before the end; 1 if the program never ends; 1 if with an error.
- * Prints what board_wait returns, how often the interrupt was unmasked, and whether the machine was reset. */
+ * Prints what board_wait returns, how often the interrupt was unmasked and taken, and whether the machine was reset. */
 #define poll wake
 #define read take
 #define write unmask
@@ -10,7 +10,7 @@
 #undef write
 
 static uint32_t words[1024];
-static int wakes, endless, failing, unmasked;
+static int wakes, endless, failing, unmasked, taken;
 
 int wake(struct pollfd *waiting, nfds_t count, int timeout)
 {
@@ -30,6 +30,7 @@ ssize_t take(int file, void *data, size_t size)
 {
     (void)file;
     memset(data, 0, size);
+    taken++;
     return (ssize_t)size;
 }
 
@@ -56,7 +57,7 @@ int main(int argc, char **argv)
     gl_init_mmio(&board.device, words);
     words[offsetof(gradloom_t, STATUS) / 4] = GRADLOOM__STATUS__BUSY_bm;
     status = board_wait(&board, 200);
-    printf("%d %d %d\n", status, unmasked,
+    printf("%d %d %d %d\n", status, unmasked, taken,
            (words[offsetof(gradloom_t, CONTROL) / 4] & GRADLOOM__CONTROL__RESET_bm) != 0);
     return 0;
 }
