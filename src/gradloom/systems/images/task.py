@@ -340,7 +340,7 @@ class IntegerImageTask(ImageTask):
     def alone(self, ran: Outcome) -> Outcome:
         """The losses and adapters of the machine; which steps clipped words is not known."""
         made = ran.learnt
-        self.words = list(zip(made.a, made.b))
+        self.words: Adapters = list(zip(made.a, made.b))
         return Outcome(losses=made.mean_losses, learnt=self._decoded(), figures=ran.figures)
 
     def _decoded(self) -> list[tuple[np.ndarray, np.ndarray]]:
