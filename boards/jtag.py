@@ -5,13 +5,14 @@ import re
 
 from .flow import FlowError
 from .programs import BoardProgramError, answer, find_program
+from .usb import RULES
 
 __all__ = ["Chip", "require_chip"]
 
 _IDCODE = re.compile(r"^\s*idcode\s+(0x[0-9a-fA-F]+)", re.M)
 _MODEL = re.compile(r"^\s*model\s+(\S+)", re.M)
 _UNKNOWN = re.compile(r"Unknown device with IDCODE: (0x[0-9a-fA-F]+)")
-_RULES = "run as root, or install openFPGALoader's udev rules (99-openfpgaloader.rules) and plug the cable in again"
+_RULES = f"run as root, or install the udev rules of the design ({RULES}) and plug the cable in again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

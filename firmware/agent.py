@@ -364,7 +364,8 @@ def unit(device: BoardDevice, jobs: Path) -> str:
     return f"""\
 [Unit]
 Description=Loads a gradloom design, and continues jobs that a power cut has interrupted
-After=local-fs.target dfx-mgr.service
+# PYNQ's own services load overlays too, and the last one to set a port's width has it.
+After=local-fs.target dfx-mgr.service pl_server.service jupyter.service
 
 [Service]
 Type=oneshot

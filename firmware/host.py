@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from . import registers
+from .lanes import lanes_fault
 from .machine import PROGRAM_FORMAT, TABLE_FORMAT, MachineDesign, MachineTable, own_design, parse_table
 from .transport import Transport
 
@@ -201,6 +202,8 @@ class Accelerator:
             raise AcceleratorError(
                 f"no gradloom accelerator: ID is 0x{magic:08X}, not 0x{registers.CONSTANTS['ID']:08X}"
             )
+        if fault := lanes_fault(self.transport.read32):
+            raise AcceleratorError(fault)
         version = (self.read("VERSION.major"), self.read("VERSION.minor"), self.read("VERSION.patch"))
         lsb, width = registers.FIELDS["VERSION.major"]
         expected = registers.CONSTANTS["VERSION"] >> lsb & (1 << width) - 1

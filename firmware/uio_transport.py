@@ -31,7 +31,8 @@ class UioTransport(Transport):
     uio_name, buffer_name : :class:`str`
         As the overlay calls them.
     clock_hz : :class:`float` or ``None``
-        For seconds beside cycles. None: the clock of the design that the host came with, if it came with one.
+        For seconds beside cycles. None: what the kernel says of ``pl_clk0``, which only root may read; else the clock
+        of the design that the host came with. :class:`ValueError` where the first is above the second.
     sys, dev : :class:`str`
         Where sysfs and the device files are; tests give others.
     """
@@ -46,7 +47,7 @@ class UioTransport(Transport):
         dev: str = "/dev",
     ):
         self._barrier = memory_barrier()
-        device = _find(Path(sys) / "class" / "uio", uio_name)
+        device = find_uio(Path(sys) / "class" / "uio", uio_name)
         buffer = Path(sys) / "class" / "u-dma-buf" / buffer_name
         if not buffer.is_dir():
             raise ValueError(
@@ -56,15 +57,14 @@ class UioTransport(Transport):
         register_bytes = int((device / "maps" / "map0" / "size").read_text(), 0)
         self.window_base = int((buffer / "phys_addr").read_text(), 0)
         self.window_size = int((buffer / "size").read_text(), 0)
-        own = own_design() if clock_hz is None else None
-        self.clock_hz = own.clock_mhz * 1e6 if own is not None and own.clock_mhz is not None else clock_hz
+        self.clock_hz = _clock(Path(sys)) if clock_hz is None else clock_hz
 
-        self._uio = _open(Path(dev) / device.name)
+        self._uio = open_device(Path(dev) / device.name)
         try:
             self._registers = mmap.mmap(self._uio, register_bytes)
             # A 32-bit view makes each access one bus transfer; slices of bytes would not.
             self._words = memoryview(self._registers).cast("I")
-            self._buffer = _open(Path(dev) / buffer_name)
+            self._buffer = open_device(Path(dev) / buffer_name)
             try:
                 self._window = mmap.mmap(self._buffer, self.window_size)
             except BaseException:
@@ -108,7 +108,21 @@ class UioTransport(Transport):
         os.close(self._uio)
 
 
-def _find(folder: Path, name: str) -> Path:
+def _clock(sys: Path) -> float | None:
+    own = own_design()
+    asked = None if own is None or own.clock_mhz is None else own.clock_mhz * 1e6
+    try:
+        found = float((sys / "kernel/debug/clk/pl0_ref/clk_rate").read_text())
+    except (OSError, ValueError):
+        return asked
+    # A design's clock is kept in whole MHz.
+    if asked is not None and found >= asked + 1.01e6:
+        raise ValueError(f"pl_clk0 runs at {found:,.0f} Hz, the timing holds up to {asked:,.0f} Hz: run load.sh again")
+    return found
+
+
+def find_uio(folder: Path, name: str) -> Path:
+    """The UIO device called ``name``, of ``/sys/class/uio``."""
     for device in sorted(folder.glob("uio*")):
         if (device / "name").read_text().strip() == name:
             return device
@@ -118,7 +132,8 @@ def _find(folder: Path, name: str) -> Path:
     )
 
 
-def _open(path: Path) -> int:
+def open_device(path: Path) -> int:
+    """A descriptor of a device file; :class:`ValueError` without the rights."""
     try:
         return os.open(path, os.O_RDWR | os.O_SYNC)
     except PermissionError:

@@ -7,6 +7,7 @@ from ..checkup import Check, Workplace, cable, chip, programs, speaks
 from ..jtag import Chip
 from ..monitor import BAUD
 from ..vivado_probe import vivado_checks
+from .facts import CABLES
 
 __all__ = ["CHIP", "checks"]
 
@@ -18,8 +19,7 @@ CHIP = Chip(
     mask=0x0FFF_FFFF,
     connector="the port PROG",
 )
-_PROG = (0x0403, 0x6010)  # FT2232, for JTAG
-_UART = (0x0403, 0x6001)  # FT232R
+_PROG, _UART = CABLES
 _EDITION = "Vivado ML Enterprise, or the licence for this part that comes with the board"
 
 

@@ -20,3 +20,5 @@ GENESYS2 = Board(
     host="soft core, RISC-V",
     register_base=0x2000_0000,
 )
+#: Of the ports PROG and UART: FT2232, for JTAG; FT232R.
+CABLES = ((0x0403, 0x6010), (0x0403, 0x6001))

@@ -15,7 +15,9 @@ from ..board import Board
 from ..clocks import asked_hz
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
+from ..usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
+from .facts import CABLES
 from .memory import CLOCK_HZ, DATA_BITS, mig_project
 
 _HERE = Path(__file__).parent
@@ -104,6 +106,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "board/settings.tcl": settings,
         "board/clock.xdc": clock,
         "board/mig.prj": mig_project(),
+        RULES: udev_rules(CABLES),
         "board/soc/soc_image.mem": memory_text(),
     }
     files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}

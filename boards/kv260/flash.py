@@ -8,6 +8,7 @@ from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..ssh import ssh, valid_host
+from ..usb import RULES
 
 #: What Kria's Ubuntu calls its user and itself.
 DEFAULT_HOST = "ubuntu@kria"
@@ -134,10 +135,12 @@ def flash(
         f'echo "gradloom: ~/{target} on the board is not of gradloom flash: move it away" >&2; exit 1; fi; '
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"
     )
+    # Designs of older versions have none.
+    rules = (RULES,) if (directory / RULES).is_file() else ()
     steps: list[FlowCommand | FlowStep] = [
         FlowCommand(ssh(host, clear), explain={255: silent(host)}),
         FlowCommand(
-            ("scp", "-r", "board/bundle", "board/load.sh", "firmware", f"{host}:{target}/"),
+            ("scp", "-r", "board/bundle", "board/load.sh", *rules, "firmware", f"{host}:{target}/"),
             explain={255: silent(host), 1: f"{host}: not all files were copied; is its storage full?"},
         ),
         # xmutil reads only root's folder; -t lets sudo ask for its password.

@@ -9,6 +9,8 @@ import json
 #: Names under which Linux shows the registers (UIO) and the buffer (u-dma-buf).
 UIO_NAME = "gradloom"
 BUFFER_NAME = "udmabuf-gradloom"
+#: Both as udev's rules match them.
+DEVICE_FILES = (f'SUBSYSTEM=="uio", ATTR{{name}}=="{UIO_NAME}"', f'KERNEL=="{BUFFER_NAME}"')
 #: Shared peripheral interrupt of pl_ps_irq1[0]. Kria-PYNQ's node holds 89, that of pl_ps_irq0[0], and no two share one.
 INTERRUPT = 104
 

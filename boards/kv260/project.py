@@ -16,8 +16,10 @@ from gradloom.preset import Preset
 from ..board import Board
 from ..clocks import asked_hz
 from ..firmware_files import firmware_files
+from ..usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
+from .facts import CABLES
 
 __all__ = ["check", "project_files"]
 
@@ -98,6 +100,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()
+    files[RULES] = udev_rules(CABLES, board=overlay.DEVICE_FILES)
     machine = report.get("machine")
     design = None if machine is None else {"name": name, **machine, "clock_mhz": clock_hz // 1_000_000}
     files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}

@@ -17,6 +17,8 @@ def reached(host: str, *, name: str) -> Reach:
     command = f'cd {FOLDER}/{name}/firmware && exec sudo -n python3 -m gradloom_host.agent --jobs "$HOME/gradloom-jobs"'
 
     def explain(code: int | None, line: str) -> str:
+        if code == 255 and "Permission denied" in line:
+            return f"host={host}: refuses the login: run ssh-copy-id {host} once, then no password is asked for"
         if code == 255:
             return silent(host)
         remedy = next((f"; {text}" for words, text in REMEDIES.items() if words in line), "")

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from ..board import Board
 from ..checkup import Check, Workplace, cable, chip, packages, programs, speaks
 from ..jtag import Chip
+from .facts import CABLES
 
 __all__ = ["CHIP", "checks"]
 
 CHIP = Chip(board="ulx3s", title="ULX3S", name="LFE5U-85F", idcode=0x4111_3043, connector="the port US1")
-_CABLE = (0x0403, 0x6015)  # FT231X, for JTAG and UART
+(_CABLE,) = CABLES
 _ECP5 = "pip install 'gradloom[ecp5]', or make ecp5 in the clone"
 _BAUD = 1_000_000
 

@@ -27,3 +27,5 @@ ULX3S = Board(
     register_base=0x2000_0000,
     build_time="40 to 60 minutes on one core",
 )
+#: Of the port US1: FT231X, for JTAG and UART.
+CABLES = ((0x0403, 0x6015),)

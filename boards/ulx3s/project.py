@@ -13,6 +13,8 @@ from gradloom.rtl.soc import tuner_sources
 from ..board import Board
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
+from ..usb import RULES, udev_rules
+from .facts import CABLES
 from .ram import WORDS, ram_verilog
 
 __all__ = ["BAUD", "INPUT_MHZ", "check", "project_files", "pll", "top_verilog", "tuner_files"]
@@ -109,5 +111,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         "board/pins.lpf": (_HERE / "pins.lpf").read_text(encoding="utf-8"),
         "board/settings.json": json.dumps(settings, indent=2) + "\n",
         "board/synth/onchip_ram.v": ram_verilog(plan.image),
+        RULES: udev_rules(CABLES),
         **{f"firmware/gradloom_soc/{path}": text for path, text in soc_files("tuner").items()},
     }

@@ -32,6 +32,14 @@ serve(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
 """
 
 
+def put_host(folder: Path, design) -> None:
+    """Writes the package ``gradloom_host`` to a folder, as ``gradloom flash`` does."""
+    for path, text in firmware_files(design).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
 class Board:
     """A home on the board with a flashed design, and the device.
 
@@ -45,10 +53,7 @@ class Board:
         self.program = build_device(
             design(config), data_bits=config.shell["data_bits"], address_bits=config.address_bits
         )
-        for path, text in firmware_files(self.design).items():
-            target = self.host / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+        put_host(self.host, self.design)
         self.server = None
         self.power_up()
 

@@ -65,6 +65,7 @@ def test_a_fine_tune_over_ssh_is_that_of_simulated_rtl(board, direct, tmp_path):
         PRESET,
         OPTIONS,
         output=tmp_path / "run",
+        compare=True,
         progress=lambda *each: told.append(each),
         say=lines.append,
     )
@@ -88,8 +89,23 @@ def test_a_job_folder_runs_on_the_board_by_itself(board, direct, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "step 6 of 6: loss" in (tmp_path / "job/log").read_text()
     assert "done already" in board.agent("run", str(tmp_path / "job")).stdout
-    on_board.collect_job(tmp_path / "job", output=tmp_path / "run")
+    on_board.collect_job(tmp_path / "job", output=tmp_path / "run", compare=True)
     same(direct(OPTIONS), tmp_path / "run")
+    # Without the comparison only its own entries are missing, and what the reference alone counts.
+    alone = on_board.collect_job(tmp_path / "job", output=tmp_path / "alone")
+    whole = json.loads((tmp_path / "run/metrics.json").read_text())
+    found = json.loads((tmp_path / "alone/metrics.json").read_text())
+    assert found == alone and "equal_to_reference" not in found
+    del whole["equal_to_reference"]
+    for each in (whole, found):
+        each["units"] = {name: unit for name, unit in each["units"].items() if name.split(".")[-1] in ("loss", "total")}
+        each["last_epoch"] = each["last_epoch"]["loss"]
+    assert found == whole
+    weights = "adapter_model.safetensors"
+    assert (tmp_path / "alone" / weights).read_bytes() == (tmp_path / "run" / weights).read_bytes()
+    other = find_preset("cdm-qta-kv260")
+    with pytest.raises(JobError, match="is a job of instantft-kv260, not of cdm-qta-kv260"):
+        on_board.collect_job(tmp_path / "job", output=tmp_path / "other", preset=other)
     with pytest.raises(JobError, match="holds a job that has run"):
         on_board.write_job(PRESET, OPTIONS, tmp_path / "job")
 
@@ -115,7 +131,7 @@ def test_a_lost_connection_does_not_end_a_job(board, direct, tmp_path):
     assert jobs_on(board)[started.name]["state"] == "running"
     # The same request again finds the same job.
     assert on_board.start_on(board.reach, PRESET, LONG).name == started.name
-    on_board.attach(board.reach, started.name, output=tmp_path / "run")
+    on_board.attach(board.reach, started.name, output=tmp_path / "run", compare=True)
     same(direct(LONG), tmp_path / "run")
 
 
@@ -133,7 +149,7 @@ def test_a_job_that_is_killed_begins_again(board, direct, tmp_path, power):
     if power == "goes":
         board.power_off()
         board.power_up()
-    on_board.attach(board.reach, started.name, output=tmp_path / "run")
+    on_board.attach(board.reach, started.name, output=tmp_path / "run", compare=True)
     same(direct(LONG), tmp_path / "run")
 
 
@@ -191,6 +207,10 @@ def test_an_agent_of_another_version_is_refused(board):
         ("echo Welcome to Ubuntu", "'Welcome to Ubuntu' arrived in place of a frame"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo must not ask for a password there"),
         ("exit 255", "ubuntu@kria does not answer over ssh"),
+        (
+            "echo 'ubuntu@kria: Permission denied (publickey,password).' >&2; exit 255",
+            "host=ubuntu@kria: refuses the login: run ssh-copy-id ubuntu@kria once",
+        ),
     ],
 )
 def test_what_stands_in_the_way_is_one_line(make_board, before, said):
@@ -216,6 +236,6 @@ def test_steps_of_a_diffusion_model_are_those_of_simulated_rtl(make_board, tmp_p
     preset = find_preset("cdm-qta-kv260")
     options = preset.workload.options(preset.name, {"batch": 1, "steps": 2, "generate": 0, "engine": "rtl"})
     board = make_board(preset.config, preset.name)
-    on_board.finetune_on(board.reach, preset, options, output=tmp_path / "found")
+    on_board.finetune_on(board.reach, preset, options, output=tmp_path / "found", compare=True)
     finetune(preset, options, output=tmp_path / "wanted")
     same(tmp_path / "wanted", tmp_path / "found")

@@ -45,14 +45,21 @@ def test_a_fine_tune_on_a_board(make_board, said, tmp_path):
 def test_a_job_folder(make_board, said, tmp_path):
     """Written here, run on the board, made into results by the same command."""
     board = make_board(PRESET.config, PRESET.name)
-    request = ("finetune", "lenet5", *FEW, "--job", tmp_path / "job", "-o", tmp_path / "run")
-    code, out, _ = said(*request)
+    collect = ("finetune", "lenet5", "--job", tmp_path / "job", "-o", tmp_path / "run")
+    code, out, _ = said(*collect, *FEW)
     assert code == 0 and "python3 -m gradloom_host.agent run job" in " ".join(out.split())
-    assert not (tmp_path / "run").exists()
+    written = (tmp_path / "job/job.json").read_bytes()
+    code, out, err = said(*collect)
+    assert (code, out, err.count("gradloom: ")) == (2, "", 1) and "job: has no result: " in err
+    assert (tmp_path / "job/job.json").read_bytes() == written and not (tmp_path / "run").exists()
     assert board.agent("run", str(tmp_path / "job")).returncode == 0
-    code, out, err = said(*request, "--json")
+    code, out, err = said(*collect, *FEW[:2])
+    assert (code, out) == (2, "") and "limit=8: must be left out with --job, whose job has run" in err
+    assert not (tmp_path / "run").exists()
+    code, out, err = said(*collect, "--compare", "--json")
     assert code == 0, err
-    assert len(json.loads(out)["loss"]) == 2 and (tmp_path / "run" / "metrics.json").is_file()
+    assert len(json.loads(out)["loss"]) == 2 and json.loads(out)["equal_to_reference"]["losses"] == 2
+    assert (tmp_path / "run" / "metrics.json").is_file()
 
 
 def test_the_self_test_of_a_board(make_board, said):
@@ -68,6 +75,9 @@ def test_the_self_test_of_a_board(make_board, said):
         (("finetune", "lenet5", "--attach", "j"), "attach=j: must be left out without --host, the board"),
         (("finetune", "lenet5", *HOST, "--attach", "j", "--rank", "2"), "rank=2: must be left out with --attach"),
         (("finetune", "lenet5", *HOST, "--job", "j"), "host=ubuntu@kria: must be left out with --job"),
+        (("finetune", "lenet5", "--compare"), "compare=True: must be left out without --host or --job"),
+        (("finetune", "lenet5", *FEW, *HOST, "--detach", "--compare"), "compare=True: must be left out until the job"),
+        (("finetune", "lenet5", *FEW, "--job", "j", "--compare"), "compare=True: must be left out until the job"),
         (("finetune", "lenet5", "--host", "-x"), "host must be like user@machine, not '-x'"),
         (("finetune", "lenet5", *HOST, "--engine", "float"), "engine=float: must be left out for a board"),
         (("finetune", "lenet5", *HOST, "--engine", "reference"), "engine=reference: must be left out for a board"),

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import tempfile
@@ -32,8 +33,8 @@ SILENT = {
     ),
     "no rights": (
         "unable to open ftdi device: -4 (usb_open() failed)\nJTAG init failed with: unable to open ftdi device",
-        "no permission for the USB cable of the ULX3S: run as root, or install openFPGALoader's udev rules "
-        "(99-openfpgaloader.rules) and plug the cable in again",
+        "no permission for the USB cable of the ULX3S: run as root, or install the udev rules of the design "
+        "(board/60-gradloom.rules) and plug the cable in again",
     ),
     "too old": (
         "Error: cannot find board 'ulx3s'",
@@ -333,9 +334,21 @@ def test_missing_parts_and_board_files_are_named(vivado):
 # ---- the KV260's own checks, by its script in a real shell
 
 
-def kria(root, *, model="ZynqMP SMK-K26 Rev1/B/A", loaded=True, cma=900_000):
+#: What two systems of the board say of themselves.
+SYSTEMS = {
+    "22.04": ("Ubuntu 22.04.5 LTS", "5.15.0-1031-xilinx-zynqmp", "root=LABEL=writable cma=1000M quiet\n"),
+    "24.04": ("Ubuntu 24.04.2 LTS", "6.8.0-1017-xilinx", "root=LABEL=writable quiet\n"),
+}
+
+
+def kria(root, *, model="ZynqMP SMK-K26 Rev1/B/A", loaded=True, cma=900_000, system="22.04", uboot="2022.01-g91ad7924"):
     """What a board's kernel shows."""
+    name, kernel, cmdline = SYSTEMS[system]
     for path, text in (
+        ("proc/device-tree/chosen/u-boot,version", f"{uboot}\0"),
+        ("etc/os-release", f'PRETTY_NAME="{name}"\nNAME="Ubuntu"\nVERSION_ID="{system}"\nID=ubuntu\nID_LIKE=debian\n'),
+        ("proc/sys/kernel/osrelease", f"{kernel}\n"),
+        ("proc/cmdline", cmdline),
         ("proc/device-tree/model", model + "\0"),
         ("proc/device-tree/compatible", "xlnx,zynqmp\0"),
         ("proc/meminfo", f"MemTotal: 4000000 kB\nCmaTotal:        1024000 kB\nCmaFree:          {cma} kB\n"),
@@ -360,19 +373,33 @@ def kria(root, *, model="ZynqMP SMK-K26 Rev1/B/A", loaded=True, cma=900_000):
 def board(tools, tmp_path):
     """Checks a KV260 that a shell plays behind ``ssh``."""
 
-    def run(root, *, ssh="exec sh -s {root}", xmutil=True):
+    def run(root, *, ssh="exec sh -s {root}", xmutil=True, python="echo 3.10"):
         tools("ssh", ssh.format(root=root))
         tools("modinfo", "exit 1")
         if xmutil:
             tools("xmutil", "exit 0")
-        tools("python3", "echo 3.10")
+        tools("python3", python)
         place = Workplace(host="ubuntu@kria", root=tmp_path, tell=lambda line: None)
         return by_name(boards.checkup(boards.find("kv260"), place))
 
     return run
 
 
-NAMES = ("board", "board's type", "xmutil", "python3", "FPGA manager", "overlay", "reserved memory", "u-dma-buf", "UIO")
+NAMES = (
+    "board",
+    "boot firmware",
+    "board's type",
+    "system",
+    "kernel",
+    "xmutil",
+    "python3",
+    "numpy",
+    "FPGA manager",
+    "overlay",
+    "reserved memory",
+    "u-dma-buf",
+    "UIO",
+)
 
 
 def test_a_board_that_is_ready_passes(board, tmp_path):
@@ -387,7 +414,9 @@ def test_a_fresh_board_is_told_what_is_missing(board, tmp_path):
     found = board(tmp_path, xmutil=False)
     assert found["overlay"].state == "skipped" and "overlays: pynq" in found["overlay"].found
     assert found["reserved memory"].state == "fault" and "others hold it" in found["reserved memory"].advice
-    assert {found[name].state for name in ("xmutil", "u-dma-buf", "UIO")} == {"fault"}
+    assert {found[name].state for name in ("u-dma-buf", "UIO")} == {"fault"}
+    assert found["xmutil"].state == "skipped" and "the snap xlnx-config has none" in found["xmutil"].advice
+    assert "install Kria-PYNQ" in found["u-dma-buf"].advice
 
 
 @pytest.mark.parametrize("model", ["ZynqMP KR260 revB", "Raspberry Pi 4 Model B"])
@@ -405,7 +434,7 @@ def test_registers_for_root_only_are_told(board, open_folder, nobody):
         pytest.skip("needs setpriv")
     if os.geteuid():
         (open_folder / "dev/uio4").chmod(0)
-    assert board(open_folder, ssh=login)["UIO"].advice == "run the self-test with sudo"
+    assert board(open_folder, ssh=login)["UIO"].advice.startswith("run the self-test with sudo, or install")
 
 
 @pytest.mark.parametrize("ssh", ['echo "ssh: connect to host kria port 22: No route to host" >&2; exit 255', "exit 0"])
@@ -445,7 +474,77 @@ def test_the_board_script_is_plain_shell():
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
 
 
-def test_a_kernel_with_less_memory_than_krias_own_is_told_what_that_boots_with(board, tmp_path):
-    kria(tmp_path, loaded=False)
+def test_boot_firmware_comes_first(board, tmp_path):
+    kria(tmp_path, uboot="2021.01")
+    found = board(tmp_path)
+    rows = list(found)
+    assert rows[rows.index("board") + 1] == "boot firmware" and found["boot firmware"].state == "fault"
+    assert found["boot firmware"].advice.startswith("2022.1 or newer is needed: ")
+    (tmp_path / "proc/device-tree/chosen/u-boot,version").unlink()
+    assert board(tmp_path)["boot firmware"].state == "skipped"
+
+
+def test_ubuntu_24_04_is_told_what_is_right_there(board, tmp_path, tools):
+    kria(tmp_path, system="24.04", loaded=False)
+    (tmp_path / "usr/lib/python3.12").mkdir(parents=True)
+    (tmp_path / "usr/lib/python3.12/EXTERNALLY-MANAGED").touch()
+    found = board(tmp_path, python='case "$2" in *numpy*) exit 1;; esac; echo 3.12')
+    assert found["system"].state == "ok" and "Kria-PYNQ refuses this release" in found["system"].advice
+    assert found["kernel"].advice.startswith(
+        "its updates leave u-dma-buf behind: sudo apt-mark hold linux-image-6.8.0-"
+    )
+    assert found["numpy"].state == "skipped" and found["numpy"].advice.endswith("pip is externally managed here")
+    assert "PYNQ" not in found["u-dma-buf"].advice
+
+
+def test_other_systems_and_kernels_are_named(board, tmp_path):
+    kria(tmp_path)
+    (tmp_path / "etc/os-release").write_text('ID=ubuntu\nVERSION_ID="20.04"\nPRETTY_NAME="Ubuntu 20.04"\n')
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("5.4.0-generic\n")
+    found = board(tmp_path)
+    assert (found["system"].state, found["kernel"].state) == ("fault", "fault")
+    (tmp_path / "etc/os-release").write_text("ID=petalinux\nVERSION_ID=2023.2\nPRETTY_NAME=PetaLinux\n")
+    assert (board(tmp_path)["system"].state, board(tmp_path)["system"].found) == ("skipped", "PetaLinux")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_kernel_with_little_memory_is_told_no_less_than_what_kria_boots_with(board, tmp_path, system):
+    kria(tmp_path, loaded=False, system=system)
     (tmp_path / "proc/meminfo").write_text("CmaTotal:        32768 kB\nCmaFree:         1000 kB\n")
-    assert "boot with cma=1000M" in board(tmp_path)["reserved memory"].advice
+    found = board(tmp_path)["reserved memory"]
+    assert "boot with cma=1000M" in found.advice and "256" not in found.advice
+    assert ("does by itself" in found.advice) == (system == "22.04") != ("flash-kernel" in found.advice)
+    assert ("(cma=1000M)" in found.found) == (system == "22.04")
+
+
+def test_the_order_of_overlays_is_told_where_pynq_is(board, tmp_path):
+    kria(tmp_path)
+    assert "load it first, flash after it" in board(tmp_path)["overlay"].advice
+    (tmp_path / "sys/kernel/config/device-tree/overlays/pynq/status").unlink()
+    (tmp_path / "sys/kernel/config/device-tree/overlays/pynq").rmdir()
+    assert "PYNQ" not in board(tmp_path)["overlay"].advice
+
+
+def test_xmutil_is_needed_only_where_configfs_takes_no_overlays(board, tmp_path):
+    kria(tmp_path)
+    shutil.rmtree(tmp_path / "sys/kernel/config")
+    assert board(tmp_path, xmutil=False)["xmutil"].state == "fault"
+
+
+# ---- rules for udev
+
+
+@pytest.mark.parametrize("name", ["kv260", "genesys2"])
+def test_projects_have_rules_for_their_cables_and_devices(name, design, report):
+    """Each line has matches, then assignments; the names are those of the overlay."""
+    boards.write_project(boards.find(name), design, report | {"name": "edge"} if name == "genesys2" else report)
+    lines = (design / "board/60-gradloom.rules").read_text().splitlines()
+    assert lines[0].startswith("# sudo install -m 644 60-gradloom.rules /etc/udev/rules.d")
+    for line in lines[1:]:
+        parts = [re.fullmatch(r'([A-Z]+(?:\{\w+\})?)(==|=|\+=)"([\w-]+)"', each) for each in line.split(", ")]
+        kinds = "".join("m" if each[2] == "==" else "a" for each in parts)
+        assert re.fullmatch("m+a+", kinds), line
+    text = "\n".join(lines)
+    numbers = {"kv260": ["6011"], "genesys2": ["6010", "6001"]}[name]
+    assert re.findall(r'"usb", ATTRS\{idVendor\}=="0403", ATTRS\{idProduct\}=="(\w+)"', text) == numbers
+    assert ('ATTR{name}=="gradloom"' in text and 'KERNEL=="udmabuf-gradloom"' in text) == (name == "kv260")

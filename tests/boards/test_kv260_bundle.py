@@ -207,7 +207,10 @@ def test_flash_needs_a_bundle_but_its_dry_run_does_not(project, tools, tmp_path)
     boards.flash(BOARD, project, host="me@board", echo=lambda line: None)
     lines = log.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["ssh", "scp", "ssh"]
-    assert lines[1] == f"scp -r board/bundle board/load.sh firmware me@board:gradloom-designs/{NAME}/"
+    assert (
+        lines[1]
+        == f"scp -r board/bundle board/load.sh board/60-gradloom.rules firmware me@board:gradloom-designs/{NAME}/"
+    )
     assert lines[0].startswith("ssh -o ConnectTimeout=10 me@board ")
     assert lines[2] == f"ssh -t me@board sudo sh gradloom-designs/{NAME}/load.sh {NAME}"
     assert all("me@board" in line for line in lines)
@@ -219,7 +222,7 @@ def test_flash_deletes_nothing_that_it_did_not_make(project, tools, tmp_path):
     clone = home / "gradloom"
     clone.mkdir(parents=True)
     (clone / "README.md").touch()
-    tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$5" | cut -d: -f2)")/copied')
+    tools("scp", f'touch {home}/gradloom-designs/$(basename "$(echo "$6" | cut -d: -f2)")/copied')
     fill(project)
     ours = home / "gradloom-designs" / NAME
     for _ in range(2):
@@ -269,113 +272,6 @@ def test_a_board_that_does_not_answer_is_one_line(project, tools, run):
     assert code == 2 and err.splitlines()[-1] == (
         "gradloom: ubuntu@kria does not answer over ssh: is the board on, in this network, and its name right? "
         "(--host USER@HOST)"
-    )
-
-
-# ---- load.sh, on a board that is a folder
-
-
-@pytest.fixture
-def load(project, tools, tmp_path):
-    """Runs load.sh with stand-ins for xmutil and modprobe: ``(exit code, lines, error lines)``. ``shows``: what a load
-    makes appear in sysfs."""
-    board = tmp_path / "board"
-    tree = board / "proc/device-tree"
-    tree.mkdir(parents=True)
-    (tree / "compatible").write_bytes(b"xlnx,zynqmp-sk-kv260-rev2\0xlnx,zynqmp\0")
-    bundle = project / "board" / "bundle"
-    bundle.mkdir()
-    for file in (f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
-        (bundle / file).write_text(file)
-    devices, uio, buffer = (
-        board / "sys" / path
-        for path in ("bus/platform/devices/a0010000.gradloom", "class/uio/uio1", "class/u-dma-buf/udmabuf-gradloom")
-    )
-
-    def run(shows=("device", "uio", "buffer"), *, says=f"{NAME}: loaded to slot 0", unloads=True):
-        for other in ("bus/platform/devices/axi:gradloom-clock", "class/uio/uio0"):
-            (board / "sys" / other).mkdir(parents=True, exist_ok=True)
-        (board / "sys" / "class/uio/uio0/name").write_text("fabric\n")
-        steps = {
-            "device": f"mkdir -p {devices}",
-            "buffer": f"mkdir -p {buffer}",
-            "uio": f"mkdir -p {uio} && echo gradloom > {uio}/name",
-        }
-        gone = f"rm -rf {devices} {uio} {buffer}" if unloads else "true"
-        tools(
-            "xmutil",
-            f'case "$1" in unloadapp) {gone};; '
-            f'loadapp) {" && ".join(["true", *(steps[name] for name in shows)])}; echo "{says}";; esac',
-        )
-        tools("modprobe", "exit 0")
-        done = subprocess.run(
-            ["sh", str(project / "board" / "load.sh"), NAME, str(board)], capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
-
-    return run
-
-
-def test_a_design_that_is_there_is_loaded(load, tmp_path):
-    for _ in range(2):
-        assert load() == (0, [f"{NAME}: loaded to slot 0", f"gradloom: {NAME} is loaded"], [])
-    firmware = tmp_path / "board" / "lib/firmware/xilinx" / NAME
-    assert {file.name for file in firmware.iterdir()} == {f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
-
-
-@pytest.mark.parametrize(
-    "shows, more, said",
-    [
-        ((), {}, "is not loaded: its registers are not among"),
-        (("device",), {}, "no UIO device is called gradloom: load uio_pdrv_genirq with of_id=generic-uio"),
-        # The design before it is still there, and xmutil returns 0.
-        (("device", "uio"), {"says": "load Error: -1"}, 'is not loaded: xmutil says "load Error: -1"'),
-    ],
-)
-def test_a_load_that_failed_is_told_in_a_line(load, shows, more, said):
-    code, _, errors = load(shows, **more)
-    assert code == 1 and len(errors) == 1 and errors[0].startswith("gradloom: ") and said in errors[0]
-
-
-def test_a_design_that_does_not_go_is_told(load):
-    assert load()[0] == 0
-    code, lines, errors = load((), unloads=False)
-    assert code == 1 and lines == [] and "that xmutil does not unload" in errors[0]
-
-
-def test_another_board_keeps_what_it_has(load, tmp_path):
-    (tmp_path / "board/proc/device-tree/compatible").write_bytes(b"xlnx,zynqmp-sk-kr260-rev1\0")
-    code, lines, errors = load()
-    assert (code, lines) == (1, []) and errors == ["gradloom: this is no KV260: its device tree names another board"]
-    assert not (tmp_path / "board/lib").exists()
-
-
-def test_a_design_in_use_is_not_unloaded(load, tmp_path):
-    assert load()[0] == 0
-    (tmp_path / "board/proc/417/fd").mkdir(parents=True)
-    (tmp_path / "board/proc/417/fd/5").symlink_to("/dev/uio1")
-    code, lines, errors = load()
-    assert (code, lines) == (1, [])
-    assert errors == ["gradloom: the design that is loaded is in use by process 417: end it first"]
-
-
-def test_a_half_copied_bundle_is_not_loaded(load, project, tmp_path):
-    (project / "board/bundle" / f"{NAME}.dtbo").write_text("")
-    code, lines, errors = load()
-    assert (code, lines) == (1, []) and f"{NAME}.dtbo is missing or empty: run gradloom flash again" in errors[0]
-    assert not (tmp_path / "board/lib").exists()
-
-
-def test_an_overlay_of_others_is_named_where_a_load_fails(load, tmp_path):
-    (tmp_path / "board/sys/kernel/config/device-tree/overlays/somebody").mkdir(parents=True)
-    assert "overlays that are there: somebody (see dmesg" in load(())[2][0]
-
-
-def test_a_missing_buffer_is_told_but_pynq_needs_none(load):
-    code, lines, errors = load(("device", "uio"))
-    assert (code, errors) == (0, [])
-    assert lines[1] == (
-        "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
     )
 
 

@@ -66,6 +66,14 @@ def test_seconds_are_those_of_the_designs_own_clock(linux, monkeypatch):
     monkeypatch.setattr("gradloom.firmware.uio_transport.own_design", lambda: own)
     with UioTransport(**linux) as transport:
         assert transport.clock_hz == 150e6
+    # What the kernel says of the clock holds, unless it is above what the design is timed for.
+    rate = Path(linux["sys"]) / "kernel/debug/clk/pl0_ref/clk_rate"
+    write(rate, "99999999\n")
+    with UioTransport(**linux) as transport:
+        assert transport.clock_hz == 99_999_999
+    write(rate, "187500000\n")
+    with pytest.raises(ValueError, match="pl_clk0 runs at 187,500,000 Hz, the timing holds up to 150,000,000 Hz"):
+        UioTransport(**linux)
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ def test_the_host_finds_the_machine_and_its_window(accelerator, machine):
 def test_the_host_refuses_what_is_not_a_machine_it_knows(make_machine):
     with pytest.raises(AcceleratorError, match="ID is 0xDEADBEEF, not 0x47524C4D"):
         Accelerator(make_machine(faults=["id"]))
+    with pytest.raises(AcceleratorError, match="registers off the 16-byte lanes read 0: the port HPM0 is at 32 bits"):
+        Accelerator(make_machine(faults=["lanes"]))
     machine = make_machine()
     machine.values["VERSION"] += 3 << 16
     with pytest.raises(AcceleratorError, match=r"register map 4\.0\.0"):

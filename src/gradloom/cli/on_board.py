@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradloom.options import check_request
+from gradloom.options import check_request, given
 from gradloom.systems.asked import Asked
 from gradloom.systems.request import options_of
 
@@ -33,6 +33,13 @@ TUNING: dict[str, Any] = {
     "attach": (
         Annotated[str | None, typer.Option(metavar="JOB", help="With --host: follow a job that runs there.")],
         None,
+    ),
+    "compare": (
+        Annotated[
+            bool,
+            typer.Option("--compare", help="With --host or --job: compare each word of the result with the reference."),
+        ],
+        False,
     ),
     "job": (
         Annotated[
@@ -69,6 +76,7 @@ def tuned_on(
     host: str | None,
     detach: bool,
     attach: str | None,
+    compare: bool,
     job: Path | None,
     progress: "Progress | None",
     say: Callable[[str], object] | None,
@@ -80,19 +88,29 @@ def tuned_on(
     if host is None:
         check_request("without --host, the board", needless={"detach": detach, "attach": attach})
     if host is None and job is None:
+        check_request("without --host or --job: simulated RTL is always compared", needless={"compare": compare})
         return None
     from gradloom.systems import on_board
 
     check_request("with --job, which a board runs by itself", needless={"host": host} if job else {})
-    if job is not None and (job / "result.json").is_file():
-        return on_board.collect_job(job, output=output, preset=asked.preset, progress=progress)
+    if job is not None and ((job / "result.json").is_file() or ((job / "job.json").is_file() and not given(options))):
+        check_request("with --job, whose job has run with options of its own", needless=options)
+        return on_board.collect_job(job, output=output, preset=asked.preset, compare=compare, progress=progress)
     if attach is not None:
         assert host is not None
         check_request("with --attach, whose job is there", needless={"detach": detach, **options})
         return on_board.attach(
-            board_of(asked, host), attach, output=output, preset=asked.preset, progress=progress, say=say
+            board_of(asked, host),
+            attach,
+            output=output,
+            preset=asked.preset,
+            compare=compare,
+            progress=progress,
+            say=say,
         )
     check_engine(options)
+    if job is not None or detach:
+        check_request("until the job has run", needless={"compare": compare})
     made = options_of("finetune", asked, None, options)
     if job is not None:
         return asdict(on_board.write_job(asked.preset, made, job, progress=progress)) | {"folder": str(job)}
@@ -100,4 +118,4 @@ def tuned_on(
     reach = board_of(asked, host, options.get("design"))
     if detach:
         return asdict(on_board.start_on(reach, asked.preset, made, progress=progress))
-    return on_board.finetune_on(reach, asked.preset, made, output=output, progress=progress, say=say)
+    return on_board.finetune_on(reach, asked.preset, made, output=output, compare=compare, progress=progress, say=say)

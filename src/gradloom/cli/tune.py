@@ -34,6 +34,7 @@ def _finetune_verb(
     host: str | None,
     detach: bool,
     attach: str | None,
+    compare: bool,
     job: Path | None,
     as_json: bool,
     **options: Any,
@@ -53,6 +54,7 @@ def _finetune_verb(
             host=host,
             detach=detach,
             attach=attach,
+            compare=compare,
             job=job,
             progress=progress,
             say=None if as_json else (lambda line: print(line, file=sys.stderr)),
@@ -82,7 +84,8 @@ def _say_job(result: dict[str, Any], model: str) -> None:
         say(
             f"{result['folder']}: job {result['name']}, {some(result['stages'], 'program')}, {result['bytes_there']:,} "
             f"bytes of data, {result['memory_bytes']:,} bytes of the board's memory; on the board: python3 -m "
-            f"gradloom_host.agent run {Path(result['folder']).name}; then, here: the same command again"
+            f"gradloom_host.agent run {Path(result['folder']).name}; then, here: gradloom finetune {model} --job "
+            f"{result['folder']} -o DIR"
         )
     else:
         say(

@@ -182,6 +182,9 @@ class Task(Protocol):
         Raises :class:`~gradloom.sim.run.counted.MismatchError`.
         """
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """The outcome of a run in RTL that is not compared: what only the reference counts is missing."""
+
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
         """Figures of the result, and the loss after the last step.
 
@@ -209,10 +212,11 @@ def finetune(
     verb: str = "finetune",
     progress: Progress | None = None,
     host: BoardHost | None = None,
+    compare: bool = True,
 ) -> dict[str, Any]:
     """Fine-tunes and writes the results to ``output``.
 
-    ``host``: runs programs in place of simulated RTL.
+    ``host``: runs programs in place of simulated RTL. ``compare``: a run in RTL with the reference.
 
     They are ``metrics.json``, adapter, ``loss.png`` and ``report.html``; returns the metrics.
 
@@ -220,7 +224,7 @@ def finetune(
     a memory card in place of a run.
     """
     with claimed(output, verb=verb):
-        return _finetune(preset, options, Path(output), verb, progress or silent, host)
+        return _finetune(preset, options, Path(output), verb, progress or silent, host, compare)
 
 
 def prepared(
@@ -237,7 +241,7 @@ def prepared(
 
 
 def _finetune(
-    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: BoardHost | None
+    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: BoardHost | None, compare: bool
 ) -> dict[str, Any]:
     task, job = prepared(preset, options, output, tell, host, verb=verb)
     packaged = task.package()
@@ -249,7 +253,7 @@ def _finetune(
     if host is not None:
         host.finished()
     if options.engine == "rtl":
-        outcome = task.compared(outcome)
+        outcome = task.compared(outcome) if compare else task.alone(outcome)
     judged, after = task.judge(outcome)
     metrics: dict[str, Any] = {
         "gradloom": __version__,

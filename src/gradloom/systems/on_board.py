@@ -143,12 +143,17 @@ def _name(preset: str, plan: JobPlan) -> str:
 
 
 def collect_job(
-    folder: Path | str, *, output: Path | str, preset: Preset | None = None, progress: Progress | None = None
+    folder: Path | str,
+    *,
+    output: Path | str,
+    preset: Preset | None = None,
+    compare: bool = False,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Makes the results of a job that has run.
 
-    They are the adapter, ``metrics.json``, ``loss.png`` and ``report.html``. The words are the board's, compared with
-    the reference as those of simulated RTL are. Model and data must lie where they lay when the job was written.
+    They are the adapter, ``metrics.json``, ``loss.png`` and ``report.html``. Model and data must lie where they lay
+    when the job was written.
 
     Parameters
     ----------
@@ -157,6 +162,8 @@ def collect_job(
     output : path
     preset : Preset, optional
         The one of the job, if it is none of the house's own.
+    compare : bool
+        The board's words with the reference, as those of simulated RTL are.
 
     Returns
     -------
@@ -169,21 +176,24 @@ def collect_job(
         raise JobError(
             f"{folder}: has no result: python3 -m gradloom_host.agent run {folder.name} on the board makes it"
         )
-    return _collected(folder, plan, output, preset, progress)
+    return _collected(folder, plan, output, preset, compare, progress)
 
 
 def _collected(
-    folder: Path, plan: JobPlan, output: Path | str, preset: Preset | None, progress: Progress | None
+    folder: Path, plan: JobPlan, output: Path | str, preset: Preset | None, compare: bool, progress: Progress | None
 ) -> dict[str, Any]:
     found, options = _request(plan, preset)
     with tempfile.TemporaryFile() as data:
         results = JobResults(folder, plan, data)
-        return finetune(found, options, output=output, progress=progress, host=results)
+        return finetune(found, options, output=output, progress=progress, host=results, compare=compare)
 
 
 def _request(plan: JobPlan, preset: Preset | None) -> tuple[Preset, Options]:
     try:
-        found = find_preset(str(plan.about["preset"])) if preset is None else preset
+        name = str(plan.about["preset"])
+        if preset is not None and preset.name != name:
+            raise JobError(f"job.json: is a job of {name}, not of {preset.name}: name that, or a model that it has")
+        found = find_preset(name) if preset is None else preset
         return found, found.workload.options(found.name, dict(plan.about["options"]))
     except (KeyError, TypeError):
         raise JobError("job.json: about: has no request") from None
@@ -233,6 +243,7 @@ def attach(
     *,
     output: Path | str,
     preset: Preset | None = None,
+    compare: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
@@ -247,6 +258,8 @@ def attach(
     output : path
     preset : Preset, optional
         The one of the job, if it is none of the house's own.
+    compare : bool
+        See :func:`collect_job`.
     progress : callable, optional
         ``progress(done, total, text)``: steps with their losses.
     say : callable, optional
@@ -265,8 +278,8 @@ def attach(
         folder = Path(scratch)
         _fetched(reach, name, folder, tell, say)
         plan = JobPlan.parse((folder / "job.json").read_bytes())
-        metrics = _collected(folder, plan, output, preset, tell)
-    # The comparison may take long: the board is not kept waiting for its end.
+        metrics = _collected(folder, plan, output, preset, compare, tell)
+    # This may take long: the board is not kept waiting for its end.
     with connected(reach) as agent:
         agent.remove(name)
     return metrics
@@ -299,13 +312,14 @@ def finetune_on(
     options: Options,
     *,
     output: Path | str = "finetune",
+    compare: bool = False,
     progress: Progress | None = None,
     say: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes on a board: :func:`start_on`, then :func:`attach`."""
     check_folder(output, verb="finetune")
     started = start_on(reach, preset, options, progress=progress)
-    return attach(reach, started.name, output=output, preset=preset, progress=progress, say=say)
+    return attach(reach, started.name, output=output, preset=preset, compare=compare, progress=progress, say=say)
 
 
 def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress | None = None) -> dict[str, Any]:

@@ -104,6 +104,10 @@ class ProgramTask:
         equal |= self.ran.check(saturated=clipped, told=self.expected)
         return dataclasses.replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        return ran
+
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
         """See :class:`~.driver.Task`."""
         return self.judged(outcome.learnt), None

@@ -321,6 +321,10 @@ class DiffusionTask:
                 equal[name] = equal.get(name, 0) + count
         return replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        return ran
+
     def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
         """Losses on images that were not learnt, and generated digits."""
         told: dict[str, Any] = {}

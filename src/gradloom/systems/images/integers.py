@@ -143,6 +143,11 @@ def records(lowered: Lowered, cache: WordCache) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
+def mean_losses(losses: Sequence[int], counts: Sequence[int]) -> list[float]:
+    """Mean loss of each step, of sums in Q.16."""
+    return [loss / 65536 / count for loss, count in zip(losses, counts)]
+
+
 @dataclass(eq=False)
 class FineTune:
     """State and results of a fine-tune in integers.
@@ -165,7 +170,7 @@ class FineTune:
     @property
     def mean_losses(self) -> list[float]:
         """Mean loss of each step."""
-        return [loss / 65536 / count for loss, count in zip(self.losses, self.counts)]
+        return mean_losses(self.losses, self.counts)
 
     def adapters(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """``(A, B)`` of each tap, Q4.12, A in NCHW order."""

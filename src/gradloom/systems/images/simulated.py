@@ -9,7 +9,7 @@ from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine, Ran
 from gradloom.sim.time.timing import Timing
 
-from .integers import FineTune, WordCache, records
+from .integers import FineTune, WordCache, mean_losses, records
 from .program.lowered import Lowered
 from .program.program import ImagePlanned, image_words
 
@@ -33,6 +33,11 @@ class TunedWords:
     def metrics(self) -> dict[str, dict[str, int]]:
         """The counters as ``metrics.json`` has them."""
         return self.ran.counters.metrics()
+
+    @property
+    def mean_losses(self) -> list[float]:
+        """Mean loss of each step."""
+        return mean_losses(self.losses, self.counts)
 
 
 def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:

@@ -210,6 +210,10 @@ class ImageTask:
         """See :class:`~.driver.Task`."""
         return ran
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        return ran
+
     def finish(self) -> None:
         """Finishes a fine-tune; see :class:`~.driver.Task`.
 
@@ -335,13 +339,22 @@ class IntegerImageTask(ImageTask):
         equal |= compare(ran.learnt, self.reference, self.kept, self.expected)
         return replace(made, figures={**ran.figures, "equal_to_reference": equal})
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """The losses and adapters of the machine; which steps clipped words is not known."""
+        made = ran.learnt
+        self.words: Adapters = list(zip(made.a, made.b))
+        return Outcome(losses=made.mean_losses, learnt=self._decoded(), figures=ran.figures)
+
+    def _decoded(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in self.words]
+
     def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:
         self.words = words
         return Outcome(
             losses=self.reference.mean_losses,
             clipped=self.reference.clipped,
             words=self.reference.words,
-            learnt=[(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in words],
+            learnt=self._decoded(),
             figures=figures,
         )
 

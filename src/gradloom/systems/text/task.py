@@ -247,6 +247,10 @@ class TextTask:
         """
         return ran
 
+    def alone(self, ran: Outcome) -> Outcome:
+        """See :class:`~.driver.Task`."""
+        return ran
+
     # ---- what is prepared
 
     @property

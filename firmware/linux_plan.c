@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "linux_plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "linux_board.h"
+
+#define COMMAND_BYTES 32u
+
+static __attribute__((noreturn)) void refuse(const char *format, ...)
+{
+    char line[400];
+    va_list more;
+
+    va_start(more, format);
+    vsnprintf(line, sizeof line, format, more);
+    va_end(more);
+    board_fail("job.json", line);
+}
+
+uint64_t plan_number(const job *of, uint32_t at, uint64_t low, uint64_t high, const char *name)
+{
+    uint64_t found;
+
+    if (!json_number(&of->plan, at, low, high, &found))
+        refuse("%s: must be an integer from %" PRIu64 " to %" PRIu64, name, low, high);
+    return found;
+}
+
+/* Looks at each place of an array, so that nothing is found to be wrong later. Returns the bytes of its places. */
+static uint64_t check_places(const job *of, uint32_t places, uint32_t parts, const char *name)
+{
+    const json_value *values = of->plan.values;
+    uint64_t bytes = 0, offset, length;
+    uint32_t at;
+
+    if (places == JSON_NONE || values[places].kind != '[')
+        refuse("%s: must be a list", name);
+    for (at = places + 1; at < values[places].next; at = values[at].next) {
+        if (values[at].kind != '[' || json_length(&of->plan, at) != parts)
+            refuse("%s: must have lists of %" PRIu32, name, parts);
+        offset = plan_number(of, at + 1, 0, of->window, name);
+        length = plan_number(of, at + parts, 0, of->window - offset, name);
+        if (parts == 3 && length <= of->data_bytes)
+            plan_number(of, at + 2, 0, of->data_bytes - length, name);
+        else if (parts == 3)
+            refuse("%s: is longer than the data", name);
+        bytes += length;
+    }
+    return bytes;
+}
+
+static void check_plan(job *of)
+{
+    static const char *const fields[] = {"format", "design", "window",     "stages",      "state",
+                                         "losses", "watchdog", "data_bytes", "data_sha256", "about"};
+    json *plan = &of->plan;
+    uint32_t at, design, program;
+    uint64_t commands;
+    char kind[8];
+    size_t each;
+
+    for (each = 0; each < sizeof fields / sizeof *fields; each++)
+        if (json_field(plan, 0, fields[each]) == JSON_NONE)
+            refuse("%s: is missing", fields[each]);
+    if (json_length(plan, 0) != 2 * each)
+        refuse("has a field that is unknown");
+    plan_number(of, json_field(plan, 0, "format"), 1, 1, "format");
+    of->window = plan_number(of, json_field(plan, 0, "window"), 1, UINT32_MAX, "window");
+    /* The sum counts bits in 32 bits. */
+    of->data_bytes = plan_number(of, json_field(plan, 0, "data_bytes"), 0, ((uint64_t)1 << 29) - 1, "data_bytes");
+    of->watchdog = plan_number(of, json_field(plan, 0, "watchdog"), 0, UINT32_MAX, "watchdog");
+    design = json_field(plan, 0, "design");
+    if (!json_text(plan, json_field(plan, 0, "data_sha256"), of->sha, sizeof of->sha))
+        refuse("data_sha256: must be a text");
+    if (!json_text(plan, json_field(plan, design, "name"), of->name, sizeof of->name) ||
+        !json_text(plan, json_field(plan, design, "table"), of->table, sizeof of->table))
+        refuse("design: must have a name, a table and data_bits");
+    of->data_bits = plan_number(of, json_field(plan, design, "data_bits"), 1, 4096, "design.data_bits");
+    of->stages = json_field(plan, 0, "stages");
+    if (plan->values[of->stages].kind != '[' || !json_length(plan, of->stages))
+        refuse("stages: must be a list of one or more");
+    for (at = of->stages + 1; at < plan->values[of->stages].next; at = plan->values[at].next) {
+        check_places(of, json_field(plan, at, "writes"), 3, "stages.writes");
+        of->result_bytes += check_places(of, json_field(plan, at, "reads"), 2, "stages.reads");
+        program = json_field(plan, at, "program");
+        if (json_length(plan, at) != 6 || program == JSON_NONE)
+            refuse("stages: must have writes, program and reads");
+        if (plan->values[program].kind == 't')
+            continue;
+        if (plan->values[program].kind != '[' || json_length(plan, program) != 2)
+            refuse("stages.program: must be a list of 2");
+        commands = plan_number(of, program + 2, 1, GRADLOOM__PROGRAM_COMMANDS__VALUE_bm, "stages.program.commands");
+        if (commands * COMMAND_BYTES > of->window)
+            refuse("stages.program: is longer than the window");
+        plan_number(of, program + 1, 0, of->window - commands * COMMAND_BYTES, "stages.program.offset");
+    }
+    of->losses = json_field(plan, 0, "losses");
+    if (plan->values[of->losses].kind == 't') {
+        of->losses = JSON_NONE;
+        return;
+    }
+    if (!json_text(plan, json_field(plan, of->losses, "kind"), kind, sizeof kind) ||
+        (strcmp(kind, "sums") && strcmp(kind, "tiles")))
+        refuse("losses: must be sums or tiles, with their places");
+    of->sums = !strcmp(kind, "sums");
+    of->loss_offset = plan_number(of, json_field(plan, of->losses, "offset"), 0, of->window, "losses.offset");
+    of->loss_count = plan_number(of, json_field(plan, of->losses, "count"), 1, of->window / 16, "losses.count");
+    of->loss_scale = plan_number(of, json_field(plan, of->losses, "scale"), 1, of->window, "losses.scale");
+    of->loss_rows = plan_number(of, json_field(plan, of->losses, "rows"), 0, 65535, "losses.rows");
+    of->loss_row_bytes = plan_number(of, json_field(plan, of->losses, "row_bytes"), 0, 65535, "losses.row_bytes");
+    of->loss_bits = plan_number(of, json_field(plan, of->losses, "bits"), of->sums ? 0 : 8, 16, "losses.bits");
+    if (of->loss_count * (16 + (of->sums ? 0 : of->loss_rows * of->loss_row_bytes)) > of->window - of->loss_offset)
+        refuse("losses: must lie in the window");
+}
+
+void plan_hex(const uint8_t *digest, char *text)
+{
+    int at;
+
+    for (at = 0; at < 32; at++)
+        sprintf(text + 2 * at, "%02x", digest[at]);
+}
+
+FILE *plan_file(const job *of, const char *name, const char *mode, int flags)
+{
+    int file = openat(of->root, name, flags | O_CLOEXEC, 0666);
+    FILE *made = file < 0 ? NULL : fdopen(file, mode);
+
+    if (!made)
+        board_fail(name, strerror(errno));
+    return made;
+}
+
+void plan_read(job *of)
+{
+    FILE *file = plan_file(of, "job.json", "rb", O_RDONLY);
+    struct stat information;
+    static uint8_t piece[1 << 16];
+    uint64_t size = 0;
+    uint8_t digest[32];
+    char found[65], *text;
+    size_t length;
+
+    if (fstat(fileno(file), &information) || !(text = malloc((size_t)information.st_size + 1)))
+        board_fail("job.json", strerror(errno));
+    length = fread(text, 1, (size_t)information.st_size, file);
+    fclose(file);
+    if (json_parse(&of->plan, text, length) || of->plan.values[0].kind != '{')
+        refuse("is no JSON object");
+    check_plan(of);
+    of->data = plan_file(of, "data.bin", "rb", O_RDONLY);
+    sha_start(&of->sum);
+    while ((length = fread(piece, 1, sizeof piece, of->data)) > 0 && (size += length) <= of->data_bytes)
+        sha_bytes(&of->sum, piece, (uint32_t)length);
+    sha_end(&of->sum, digest);
+    plan_hex(digest, found);
+    if (size != of->data_bytes || strcmp(found, of->sha))
+        board_fail("data.bin", "has bytes that are not those of job.json: copy the job again");
+}
