@@ -36,6 +36,8 @@ class UioTransport(Transport):
         Where sysfs and the device files are; tests give others.
     """
 
+    real_time = True
+
     def __init__(
         self,
         *,

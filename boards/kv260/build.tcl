@@ -31,7 +31,7 @@ add_files -norecurse -fileset constrs_1 [list [file join $here constraints.xdc]]
 set_property top ${design}_wrapper [current_fileset]
 update_compile_order -fileset sources_1
 
-gradloom_implement $out_dir $allowed_rules
+gradloom_implement $out_dir $allowed_rules $clocks
 
 # PYNQ wants .bit and .hwh side by side under one name; bootgen wants the .bit.
 set project_dir [file join $work_dir project]

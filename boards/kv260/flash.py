@@ -8,6 +8,7 @@ from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..ssh import ssh, valid_host
+from .settle import settle
 
 #: What Kria's Ubuntu calls its user and itself.
 DEFAULT_HOST = "ubuntu@kria"
@@ -44,7 +45,8 @@ def build(
 ) -> list[str]:
     """Builds with Vivado, bootgen and dtc.
 
-    ``board/bundle`` appears at the end, whole or not at all.
+    ``board/bundle`` appears at the end, whole or not at all. Overlay and host get the clock that the design
+    meets, which is that of the project or a slower one.
     """
     directory = Path(directory)
     name = design_name(directory)
@@ -60,7 +62,11 @@ def build(
     def begin() -> None:
         for folder in (partial, bundle):
             shutil.rmtree(folder, ignore_errors=True)
+        (out / "clock.txt").unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
+
+    def take_clock() -> None:
+        echo(f"clock: {settle(directory, name):g} MHz")
 
     def collect() -> None:
         partial.mkdir(parents=True)
@@ -72,12 +78,13 @@ def build(
         partial.rename(bundle)
 
     steps: list[FlowCommand | FlowStep] = [
-        FlowStep("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
+        FlowStep("rm -rf board/build/bundle board/bundle board/build/out/clock.txt && mkdir -p board/build/out", begin),
         activity_step(saif, directory),
         FlowCommand(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",
         ),
+        FlowStep("python3 -m gradloom.boards.kv260.settle .", take_clock),
         FlowStep(
             f"cp board/{name}.bif board/build/out/",
             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif"),

@@ -14,10 +14,11 @@ from pathlib import Path
 from gradloom.preset import Preset
 
 from ..board import Board
-from ..clocks import asked_hz
+from ..clocks import asked_mhz
 from ..firmware_files import firmware_files
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
+from .ps_clock import Pll, PsClock, clock_of, slower
 
 __all__ = ["check", "project_files"]
 
@@ -25,20 +26,16 @@ _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
-#: What an AXI port of the processing system takes: F_AXICLK of AMD's data sheet DS925, "PS-PL Interface Performance".
-_MOST_MHZ = 333
+# 200 MHz is no fraction of the IOPLL, but one of the PLL of the memory, which runs at 1,200 MHz on a K26.
+_USUAL = PsClock(Pll("DPLL", 36), (6, 1))
 
 
 def check(board: Board, preset: Preset) -> None:
-    """Refuses a clock that the processing system's ports do not take.
+    """Refuses a clock that the processing system does not make.
 
     See :func:`gradloom.boards.check`.
     """
-    mhz = preset.config.clock_mhz
-    if mhz > _MOST_MHZ:
-        raise ValueError(
-            f"clock_mhz={mhz}: must be at most {_MOST_MHZ} on {board.name}, the clock of an AXI port (DS925)"
-        )
+    clock_of(preset.config.clock_mhz, board.name, _USUAL)
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -58,7 +55,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not {window_bytes}"
         )
     register_range = max(_PAGE, 1 << ports.register_address_bits)
-    clock_hz = asked_hz(report, board.clock_hz)
+    made = clock_of(asked_mhz(report, board.clock_hz), board.name, _USUAL)
+    clock_hz = made.hz
 
     settings = tcl_settings(
         {
@@ -67,6 +65,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "part": board.part.lower(),
             "ip_family": "zynquplus",
             "clock_mhz": f"{clock_hz / 1e6:g}",
+            "clock_source": made.pll.name,
+            "clocks": [each.hz for each in slower(made)],
             "clock_port": ports.clock,
             "reset_port": ports.reset,
             "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
@@ -99,6 +99,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     )
     files["board/shell.json"] = overlay.shell_json()
     machine = report.get("machine")
-    design = None if machine is None else {"name": name, **machine, "clock_mhz": clock_hz // 1_000_000}
+    design = None if machine is None else {"name": name, **machine, "clock_mhz": made.mhz}
     files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
     return files

@@ -309,15 +309,26 @@ def configured(config: Any, settings: Mapping[str, object], *, check: bool = Tru
         if name not in fields:
             raise ValueError(f"{name}: no such parameter; there are {', '.join(fields)}")
         kind = type(getattr(config, name))
+        fraction = fields[name].metadata.get("fraction", False)
         try:
             if kind is bool:
                 changes[name] = {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+            elif fraction:
+                changes[name] = _number(str(value))
             else:
                 changes[name] = int(str(value), 0) if kind is int else kind(value)
         except (ValueError, KeyError):
-            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(kind, kind.__name__)
+            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(
+                float if fraction else kind, kind.__name__
+            )
             raise ValueError(f"{name}={value}: must be {wanted}") from None
     return dataclasses.replace(config, **changes) if check else config
+
+
+def _number(text: str) -> float:
+    """The number that ``text`` writes: an integer where it is whole."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def _described(emission: Any) -> dict[str, Any]:
