@@ -19,6 +19,8 @@ __all__ = ["BAUD", "INPUT_MHZ", "check", "project_files", "pll", "top_verilog", 
 
 _HERE = Path(__file__).parent
 BAUD = 1_000_000
+# How the tuner names the accelerator in it.
+_ACCELERATOR = "    gradloom accelerator ("
 INPUT_MHZ = 25
 #: The PLL's oscillator runs at 400 to 800 MHz, best near the middle: the loop filter (`top.v`) is that of ecppll, which
 #: aims there too.
@@ -56,12 +58,13 @@ def top_verilog(*, mhz: float, words: int, baud: int = BAUD) -> str:
     return text
 
 
-def tuner_files(plan: PowerUp, *, mhz: float, memory_bytes: int) -> dict[str, str]:
-    """Verilog around the accelerator with its memories' contents.
+def tuner_files(plan: PowerUp, *, mhz: float, memory_bytes: int, module: str = "gradloom") -> dict[str, str]:
+    """Verilog around the accelerator ``module`` with its memories' contents.
 
     It is by file name.
     """
     files = {path.name: path.read_text(encoding="utf-8") for path in tuner_sources()}
+    files["tuner.v"] = files["tuner.v"].replace(_ACCELERATOR, f"    {module} accelerator (")
     files["top.v"] = top_verilog(mhz=mhz, words=memory_bytes // 16)
     files["memory.mem"] = plan.text()
     files["tuner_image.mem"] = soc_files("tuner")["tuner_image.mem"]
@@ -98,7 +101,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     config = type(preset.config)(**report["parameters"])
     plan = _power_up(board, replace(preset, config=config))
     try:
-        files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)
+        files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes, module=report["module"])
     except ValueError as error:
         if "not installed" in str(error):
             raise NoProjectError(f"board={board.name}: no board project: {error}") from None
