@@ -14,9 +14,9 @@ source [file join $here implement.tcl]
 source [file join $here package_ip.tcl]
 
 create_project -force $name [file join $work_dir project] -part $part
-set board_part [lindex [get_board_parts "*:kv260*" -latest_file_version] 0]
+set board_part [lindex [get_board_parts $board_store -latest_file_version] 0]
 if {$board_part eq ""} {
-    error "this Vivado has no board files of the KV260: install them with Tools > Vivado Store > Boards"
+    error "this Vivado has no board files of the $board_title: install them with Tools > Vivado Store > Boards"
 }
 set_property board_part $board_part [current_project]
 set_property ip_repo_paths [list $ip_dir] [current_project]

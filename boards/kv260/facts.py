@@ -21,4 +21,5 @@ KV260 = Board(
     host="4x Cortex-A53, Linux",
     # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
     register_base=0xA001_0000,
+    shell="zynqmp",
 )

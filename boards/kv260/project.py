@@ -1,4 +1,4 @@
-"""The Vivado project and bundle sources of a KV260 design.
+"""The Vivado project and bundle sources of a design for a KV260, or a board of its :mod:`.carriers`.
 
 Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
@@ -18,7 +18,8 @@ from ..clocks import asked_mhz
 from ..firmware_files import firmware_files
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
-from .ps_clock import Pll, PsClock, clock_of, slower
+from .carriers import CARRIERS
+from .ps_clock import clock_of, slower
 
 __all__ = ["check", "project_files"]
 
@@ -26,8 +27,8 @@ _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
-# 200 MHz is no fraction of the IOPLL, but one of the PLL of the memory, which runs at 1,200 MHz on a K26.
-_USUAL = PsClock(Pll("DPLL", 36), (6, 1))
+# Words of load.sh that are of the board: how its device tree is known, and its name.
+_TREE, _TITLE = "-e kv260 -e k26", "KV260"
 
 
 def check(board: Board, preset: Preset) -> None:
@@ -35,7 +36,7 @@ def check(board: Board, preset: Preset) -> None:
 
     See :func:`gradloom.boards.check`.
     """
-    clock_of(preset.config.clock_mhz, board.name, _USUAL)
+    clock_of(preset.config.clock_mhz, board.name, CARRIERS[board.name].usual)
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -43,6 +44,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
 
     Writes nothing.
     """
+    carrier = CARRIERS[board.name]
     name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128):
@@ -55,7 +57,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not {window_bytes}"
         )
     register_range = max(_PAGE, 1 << ports.register_address_bits)
-    made = clock_of(asked_mhz(report, board.clock_hz), board.name, _USUAL)
+    made = clock_of(asked_mhz(report, board.clock_hz), board.name, carrier.usual)
     clock_hz = made.hz
 
     settings = tcl_settings(
@@ -63,6 +65,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "name": name,
             "module": ports.module,
             "part": board.part.lower(),
+            "board_store": carrier.store,
+            "board_title": carrier.title,
             "ip_family": "zynquplus",
             "clock_mhz": f"{clock_hz / 1e6:g}",
             "clock_source": made.pll.name,
@@ -85,6 +89,12 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     )
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _FILES}
+    loader = files["board/load.sh"]
+    for usual, own in ((_TREE, " ".join(f"-e {word}" for word in carrier.tree)), (_TITLE, carrier.title)):
+        if usual not in loader:
+            raise ValueError(f"load.sh has no {usual!r} to put {own!r} in its place")
+        loader = loader.replace(usual, own)
+    files["board/load.sh"] = loader
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files["board/settings.tcl"] = settings
     files["board/clock.xdc"] = clock
