@@ -67,6 +67,7 @@ def said_so(run, output, *arguments):
         "adapter_model.safetensors",
         "loss.png",
         "metrics.json",
+        "report.html",
     }
     return metrics
 

@@ -102,6 +102,7 @@ def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
         "adapter_model.safetensors",
         "loss.png",
         "metrics.json",
+        "report.html",
     ]
 
 

@@ -177,7 +177,8 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
     asked = "finetune", "instantft-kv260", "--engine", "reference", "--data", digits, "--epochs", 1, "-o", tmp_path
     assert run(*asked)[0] == 0
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    assert sorted(before) == ["adapter_config.json", "adapter_model.safetensors", "loss.png", "metrics.json"]
+    pages = ["loss.png", "metrics.json", "report.html"]
+    assert sorted(before) == ["adapter_config.json", "adapter_model.safetensors", *pages]
 
     def interrupted(*_):
         raise KeyboardInterrupt

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.words import some
-
+from .class_folders import classes_in, files_in, in_turn, inside, parts_of
 from .datasets import Dataset, load_images, load_npz
 
 __all__ = ["load_dataset", "load_judged"]
@@ -28,14 +27,7 @@ def load_dataset(path: Path, shape: Sequence[int], classes: int) -> Dataset:
     """
     if not path.is_dir():
         return load_npz(path, classes=classes)
-    names = {part: _classes(path / part, classes) for part in ("train", "test")}
-    for part, other in (("train", "test"), ("test", "train")):
-        for name in names[other]:
-            if name not in names[part]:
-                raise ValueError(
-                    f"data={path}: class {name} is in {other} and not in {part}: both must have the same folders"
-                )
-    read = {part: _labelled([path / part / name for name in names[part]], shape) for part in names}
+    read = {part: _labelled(folders, shape) for part, folders in parts_of(path, classes).items()}
     (x_train, y_train), (x_test, y_test) = read["train"], read["test"]
     return Dataset(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
 
@@ -48,44 +40,14 @@ def load_judged(path: Path, shape: Sequence[int], classes: int) -> tuple[np.ndar
     if not path.is_dir():
         return load_images(path, classes=classes)
     folder = path / "test" if (path / "test").is_dir() else path
-    if any(each.is_dir() for each in _inside(folder)):
-        return _labelled([folder / name for name in _classes(folder, classes)], shape)
-    return np.stack([_pixels(file, shape) for file in _pictures(folder)]), None
-
-
-def _inside(folder: Path) -> list[Path]:
-    """Files and folders but hidden ones, by name."""
-    return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-
-
-def _classes(folder: Path, count: int) -> list[str]:
-    if not folder.is_dir():
-        raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have train/CLASS and test/CLASS")
-    inside = _inside(folder)
-    for each in inside:
-        if not each.is_dir():
-            raise ValueError(f"data={each}: is a file among folders of classes: put it into one of them")
-    if len(inside) != count:
-        raise ValueError(f"data={folder}: has {some(len(inside), 'class folder')}, the network has {count} classes")
-    return [each.name for each in inside]
-
-
-def _pictures(folder: Path) -> list[Path]:
-    files = _inside(folder)
-    if not files:
-        raise ValueError(f"data={folder}: has no pictures")
-    for file in files:
-        if file.suffix.lower() not in _ENDINGS:
-            raise ValueError(f"data={file}: must end in {', '.join(_ENDINGS)}; take it out of the folder")
-    return files
+    if any(each.is_dir() for each in inside(folder)):
+        return _labelled(classes_in(folder, classes), shape)
+    return np.stack([_pixels(file, shape) for file in files_in(folder, _ENDINGS, "pictures")]), None
 
 
 def _labelled(folders: Sequence[Path], shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of all classes in turn, so that each batch has several."""
-    files = [[(file, label) for file in _pictures(folder)] for label, folder in enumerate(folders)]
-    most = max(map(len, files))
-    order = [each[n] for n in range(most) for each in files if n < len(each)]
-    return np.stack([_pixels(file, shape) for file, _ in order]), np.array([label for _, label in order])
+    read = [(_pixels(file, shape), label) for file, label in in_turn(folders, _ENDINGS, "pictures")]
+    return np.stack([pixels for pixels, _ in read]), np.array([label for _, label in read])
 
 
 def _pixels(file: Path, shape: Sequence[int]) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from gradloom.words import some
 
 from .files.archive import read_npz
+from .recordings import WHOLE, Cut, learnt_recordings
 
 __all__ = [
     "CLASSES",
@@ -111,12 +112,18 @@ def _check_classes(name: str, y: np.ndarray, count: int, classes: int) -> None:
         raise ValueError(f"{name} holds {y.min()} to {y.max()}: classes must be from 0 to {classes - 1}")
 
 
-def load_sequences(path: Path, *, classes: int, channels: int, tokens: int = 0) -> SequenceSet:
-    """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a user's file.
+def load_sequences(path: Path, *, classes: int, channels: int, tokens: int = 0, cut: Cut = WHOLE) -> SequenceSet:
+    """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a user's file, or of a folder of recordings.
 
     :class:`ValueError` says what is wrong with them.
     """
-    arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+    if path.is_dir():
+        if tokens:
+            raise ValueError(f"data={path}: is a folder, the network takes {taken(channels, tokens)}: give an .npz")
+        arrays = learnt_recordings(path, classes=classes, channels=channels, cut=cut)
+    else:
+        cut.refuse(path)
+        arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
     try:
         return SequenceSet(**arrays, classes=classes, channels=channels, tokens=tokens)
     except ValueError as error:

@@ -14,6 +14,7 @@ from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.systems.metrics import units, verdict
+from gradloom.systems.report import report_page
 from gradloom.workload import Progress, silent
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def finetune(
 
     ``host``: runs programs in place of simulated RTL.
 
-    They are ``metrics.json``, adapter and ``loss.png``; returns the metrics.
+    They are ``metrics.json``, adapter, ``loss.png`` and ``report.html``; returns the metrics.
 
     ``diverged`` in them has the reasons if it diverged, see :mod:`~gradloom.systems.metrics`. The verb ``card`` writes
     a memory card in place of a run.
@@ -275,6 +276,7 @@ def _finetune(
     metrics["units"] = {**units(metrics), **preset.workload.units}
     with grouped(output, last="metrics.json") as stage:
         task.save(stage, outcome, metrics)
+        (stage / "report.html").write_text(report_page(stage, metrics, preset.workload.title), encoding="utf-8")
         (stage / "metrics.json").write_text(json_text(metrics), encoding="utf-8")
     task.finish()
     return metrics

@@ -147,8 +147,8 @@ def collect_job(
 ) -> dict[str, Any]:
     """Makes the results of a job that has run.
 
-    They are the adapter, ``metrics.json`` and ``loss.png``. The words are the board's, compared with the reference as
-    those of simulated RTL are. Model and data must lie where they lay when the job was written.
+    They are the adapter, ``metrics.json``, ``loss.png`` and ``report.html``. The words are the board's, compared with
+    the reference as those of simulated RTL are. Model and data must lie where they lay when the job was written.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ def finetune(
 ) -> dict[str, Any]:
     """Fine-tunes adapters and writes the results to ``output``.
 
-    They are ``metrics.json``, the adapter and ``loss.png``.
+    They are ``metrics.json``, the adapter, ``loss.png`` and ``report.html``.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
-from gradloom.models.sequences import SequenceSet
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.time.forecast import forecast
@@ -27,13 +26,16 @@ from .program.program import Ahead, Settings, plan_finetune
 from .program.schedule import batches, initial_adapters
 from .workload import DIGITS, ImageOptions, ImageWorkload
 
+if TYPE_CHECKING:
+    from gradloom.models.sequences import SequenceSet
+
 __all__ = ["check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Units of one in a sum of losses, Q.16.
 _LOSS_SCALE = 1 << 16
 #: Of the fine-tunes that this machine runs.
-Samples = Dataset | SequenceSet
+Samples: TypeAlias = "Dataset | SequenceSet"
 
 
 def _is_digits(workload: ImageWorkload) -> bool:

@@ -36,8 +36,8 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
         check_file(output, suffix=".npz", inputs=(data, adapter))
     if engine == "rtl":
         raise ValueError("engine=rtl: must be reference or float with an adapter")
-    shifts, person, learnt_on = _told(adapter)
-    for name, value, own in (("model", model, learnt_on), ("data", data, None if person else "data of its own")):
+    shifts, person, request = _told(adapter)
+    for name, value, own in (("model", model, request["model"]), ("data", data, None if person else "data of its own")):
         if value is None and own is not None:
             raise ValueError(f"{name}: must be given, {adapter} learnt on {own}")
     network = load_network(spar_model(fold_of(person or 1)) if model is None else model)
@@ -49,7 +49,8 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
         x, y = own_person.x_test[:limit], own_person.y_test[:limit]
         check_sequences("x", x, network.channels, network.tokens)
     else:
-        x, y = sequences_of(Path(data), network, limit)
+        folder = Path(data).is_dir()
+        x, y = sequences_of(Path(data), network, limit, options.cut(request if folder else None))
     name = f"person={person}" if data is None else f"data={data}"
     beyond = check_fits(network, x, name)
     check_steps(network, x, name)
@@ -74,12 +75,16 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     return told if y is None else told | {"accuracy": float((labels == y).mean())}
 
 
-def _told(adapter: Path) -> tuple[tuple[int, ...], int | None, str | None]:
-    """Scales of an adapter's taps, whose it is, and its own network's name."""
+def _told(adapter: Path) -> tuple[tuple[int, ...], int | None, dict[str, Any]]:
+    """Scales of an adapter's taps, whose it is, and what was asked for."""
     path = adapter / "metrics.json"
     try:
         metrics = read_json(path)
-        return tuple(int(each) for each in metrics["tap_shifts"]), metrics["person"], metrics["request"]["model"]
+        return (
+            tuple(int(each) for each in metrics["tap_shifts"]),
+            metrics["person"],
+            {"model": None} | metrics["request"],
+        )
     except OSError:
         raise ValueError(f"{path}: no such file; it has the scales of the taps: name a fine-tune's folder") from None
     except (ValueError, KeyError, TypeError):

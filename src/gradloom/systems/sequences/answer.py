@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.files.archive import read_npz
+from gradloom.models.recordings import WHOLE, Cut, labelled_recordings
 from gradloom.models.recurrent.cells import GruCell, RnnCell
 from gradloom.models.recurrent.front import Conv, Pool
 from gradloom.models.recurrent.host import picked, seen
 from gradloom.models.recurrent.lstm import Gate, LstmCell
 from gradloom.models.recurrent.network import Cell, RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.sequences import check_sequences
+from gradloom.models.sequences import check_sequences, taken
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
 from gradloom.words import some
@@ -50,6 +51,7 @@ def infer_sequences(
     model: Path,
     *,
     data: Path,
+    cut: Cut = WHOLE,
     limit: int | None = None,
     engine: str = "reference",
     stream: bool = False,
@@ -64,7 +66,9 @@ def infer_sequences(
         An ``.onnx`` file, or a folder of an import.
     data : path
         .npz with ``x``, real numbers ``[n, steps, channels]``, or tokens ``[n, steps]`` of a network that begins with a
-        table of them, and classes ``y``, ``[n]``, if there are any.
+        table of them, and classes ``y``, ``[n]``, if there are any; or a folder of recordings.
+    cut : Cut
+        How recordings become sequences.
     limit : int, optional
         Number of sequences.
     engine : str
@@ -91,7 +95,7 @@ def infer_sequences(
     if engine not in known:
         raise ValueError(f"engine={engine}: must be {', '.join(known[:-1])} or float; rtl needs a preset")
     network = load_network(model)
-    x, y = sequences_of(data, network, limit)
+    x, y = sequences_of(data, network, limit, cut)
     if stream:
         if any(backward is not None for _, backward in network.layers):
             raise ValueError("stream: must be left out, a direction of the network begins at the last step")
@@ -231,10 +235,18 @@ def _logits(network: RecurrentNetwork, sums: np.ndarray, every: bool) -> np.ndar
     return reference.real_logits(network, sums)
 
 
-def sequences_of(path: Path, network: RecurrentNetwork, limit: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Sequences of a file, and their classes if there are any."""
-    arrays = read_npz(path, ["x"], optional=["y"])
-    x, y = arrays["x"], arrays.get("y")
+def sequences_of(
+    path: Path, network: RecurrentNetwork, limit: int | None, cut: Cut
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sequences of a file or of a folder of recordings, and their classes if there are any."""
+    if path.is_dir():
+        if network.tokens:
+            raise ValueError(f"data={path}: is a folder, the network takes {taken(0, network.tokens)}: give an .npz")
+        x, y = labelled_recordings(path, classes=network.classes, channels=network.channels, cut=cut)
+    else:
+        cut.refuse(path)
+        arrays = read_npz(path, ["x"], optional=["y"])
+        x, y = arrays["x"], arrays.get("y")
     try:
         check_sequences("x", x, network.channels, network.tokens)
     except ValueError as error:

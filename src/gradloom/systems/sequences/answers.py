@@ -57,6 +57,7 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
     return infer_sequences(
         Path(model),
         data=Path(data),
+        cut=options.cut(),
         limit=options.limit,
         engine=options.engine,
         stream=options.stream,

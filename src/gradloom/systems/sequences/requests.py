@@ -3,20 +3,24 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradloom.options import Bounds, Options, option
+from gradloom.options import Bounds, option
+
+from .workload import RecordedOptions
 
 __all__ = ["SequenceAnswers"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceAnswers(Options):
+class SequenceAnswers(RecordedOptions):
     """Options of answers of a recurrent network."""
 
     data: Path | str | None = option(
-        "Sequences x (n, steps, channels), or tokens (n, steps); classes y if there are any.",
-        metavar="D.npz",
+        "Sequences x (n, steps, channels), or tokens (n, steps), and classes y if there are any; or a folder of CSV or "
+        "WAV files.",
+        metavar="D",
         usual="with an adapter that learnt on shipped recordings, those to judge by",
         file=True,
+        folder=True,
     )
     adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="no adapter")
     model: Path | str | None = option(

@@ -27,6 +27,7 @@ from gradloom.models.sequences import (
     spar_person,
     taken,
 )
+from gradloom.options import check_request
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.driver import Job, Outcome, Progress
@@ -40,7 +41,7 @@ from .answer import check_fits, real_front, real_states
 from .program.image import CellImage
 from .program.taps import TapWriter
 from .taps import input_sums, tap_sums, tap_words
-from .workload import SequenceOptions, SequenceWorkload
+from .workload import RecordedOptions, SequenceOptions, SequenceWorkload
 
 __all__ = ["SHIFTS", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
 
@@ -155,6 +156,8 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
         raise ValueError(f"data={asked.data}: needs a network of its own: name its file in place of the preset")
     if asked.base is not None and asked.model is None:
         raise ValueError(f"base={asked.base}: must be left out, the shipped network's scales are known")
+    if asked.data is None:
+        check_request("without data", needless={name: getattr(asked, name) for name in RecordedOptions.known()})
     person = asked.person or 1
     recurrent = load_network(spar_model(fold_of(person)) if asked.model is None else asked.model)
     _ = recurrent.lstm  # refuses another cell
@@ -167,7 +170,9 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
                 f"the shipped recordings {taken(data.channels, 0)} and {data.classes}; give --data"
             )
     else:
-        data = load_sequences(Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens)
+        data = load_sequences(
+            Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens, cut=asked.cut()
+        )
         name = f"data={asked.data}"
     if asked.limit is not None:
         if asked.limit > len(data.x_train):

@@ -1,0 +1,65 @@
+"""Folders of a user's files, a folder a class."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gradloom.words import some
+
+__all__ = ["classes_in", "files_in", "in_turn", "inside", "parts_of"]
+
+_PARTS = ("train", "test")
+
+
+def inside(folder: Path) -> list[Path]:
+    """Files and folders but hidden ones, by name."""
+    return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+
+
+def parts_of(path: Path, classes: int) -> dict[str, list[Path]]:
+    """Folders of the classes in ``train`` and in ``test``, in the order of their names.
+
+    :class:`ValueError` where one part has not the classes of the other.
+    """
+    found = {part: classes_in(path / part, classes) for part in _PARTS}
+    for part, other in (_PARTS, _PARTS[::-1]):
+        names = [folder.name for folder in found[part]]
+        for folder in found[other]:
+            if folder.name not in names:
+                raise ValueError(
+                    f"data={path}: class {folder.name} is in {other} and not in {part}: both must have the same folders"
+                )
+    return found
+
+
+def classes_in(folder: Path, count: int) -> list[Path]:
+    """Folders of ``count`` classes, in the order of their names."""
+    if not folder.is_dir():
+        raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have train/CLASS and test/CLASS")
+    found = inside(folder)
+    for each in found:
+        if not each.is_dir():
+            raise ValueError(f"data={each}: is a file among folders of classes: put it into one of them")
+    if len(found) != count:
+        raise ValueError(f"data={folder}: has {some(len(found), 'class folder')}, the network has {count} classes")
+    return found
+
+
+def files_in(folder: Path, endings: Sequence[str], what: str) -> list[Path]:
+    """Files of a folder, which all have one of the endings.
+
+    ``what`` names them in messages.
+    """
+    files = inside(folder)
+    if not files:
+        raise ValueError(f"data={folder}: has no {what}")
+    for file in files:
+        if file.suffix.lower() not in endings:
+            raise ValueError(f"data={file}: must end in {', '.join(endings)}; take it out of the folder")
+    return files
+
+
+def in_turn(folders: Sequence[Path], endings: Sequence[str], what: str) -> Iterator[tuple[Path, int]]:
+    """``(file, label)`` of all classes in turn, so that each batch has several."""
+    files = [[(file, label) for file in files_in(folder, endings, what)] for label, folder in enumerate(folders)]
+    for n in range(max(map(len, files))):
+        yield from (each[n] for each in files if n < len(each))
