@@ -83,7 +83,7 @@ def build(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",
         ),
-        FlowStep("python3 -m gradloom.boards.kv260.settle .", take_clock),
+        FlowStep(f"python3 -m gradloom.boards.kv260.settle . {name}", take_clock),
         FlowStep(
             f"cp board/{name}.bif board/build/out/",
             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif"),

@@ -1,6 +1,6 @@
 """The clock that the built bitstream meets, put where it is set and where it is read.
 
-Run as ``python -m gradloom.boards.kv260.settle DESIGN``.
+Run as ``python -m gradloom.boards.kv260.settle DESIGN NAME``.
 """
 
 import json
@@ -61,6 +61,4 @@ def _put(path: Path, pattern: str, value: str, text: str | None = None) -> str:
 
 
 if __name__ == "__main__":
-    from .flash import design_name
-
-    print(f"{settle(sys.argv[1], design_name(Path(sys.argv[1]))):g} MHz")
+    print(f"{settle(sys.argv[1], sys.argv[2]):g} MHz")
