@@ -36,6 +36,8 @@ class Board:
         The processor that rings the bell.
     register_base : :class:`int`
         Physical address of the register block, as the host sees it.
+    shell : :class:`str`
+        What surrounds a design there: boards of one shell take each other's presets.
     build_time : :class:`str`
         Time of ``gradloom build``, where it was measured.
     """
@@ -55,6 +57,7 @@ class Board:
     port_bits: int
     host: str
     register_base: int = 0
+    shell: str = ""
     build_time: str = ""
     port_reads: int = 0
 

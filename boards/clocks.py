@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["REACHED", "asked_hz", "reached"]
+__all__ = ["REACHED", "asked_mhz", "reached"]
 
 _ESTIMATE = "open synthesis, without placement"
 _ROUTED = "place-and-route by open tools"
@@ -24,7 +24,7 @@ REACHED: Mapping[str, tuple[float, str]] = {
 }
 
 
-def reached(preset: str, clock_mhz: int) -> dict[str, Any] | None:
+def reached(preset: str, clock_mhz: float) -> dict[str, Any] | None:
     """A preset's asked clock beside the one that it reaches.
 
     ``asked_mhz``, ``reached_mhz``, ``evidence`` (its kind), and ``short``, a sentence if more is asked than is reached,
@@ -34,15 +34,16 @@ def reached(preset: str, clock_mhz: int) -> dict[str, Any] | None:
         return None
     mhz, kind = REACHED[preset]
     short = (
-        f"clock_mhz={clock_mhz}: {preset} as it comes reaches {mhz:g} MHz by {kind}; no vendor's tool has timed it "
+        f"clock_mhz={clock_mhz:g}: {preset} as it comes reaches {mhz:g} MHz by {kind}; no vendor's tool has timed it "
         f"(docs/evidence/timing.md)"
     )
     return {"asked_mhz": clock_mhz, "reached_mhz": mhz, "evidence": kind, "short": short if clock_mhz > mhz else None}
 
 
-def asked_hz(report: Mapping[str, Any], usual: int) -> int:
-    """Clock of a design in Hz, from its report.
+def asked_mhz(report: Mapping[str, Any], usual_hz: int) -> float:
+    """Clock of a design in MHz, from its report.
 
-    ``usual`` where the report has no parameters.
+    ``usual_hz`` where the report has no parameters.
     """
-    return int(report.get("parameters", {}).get("clock_mhz", usual / 1e6) * 1_000_000)
+    mhz: float = report.get("parameters", {}).get("clock_mhz", usual_hz / 1e6)
+    return mhz

@@ -44,9 +44,18 @@ proc gradloom_export {from to} {
 # Each gate takes a report's text and gives a line for each thing that the design fails. A report that cannot be read
 # fails as well.
 
+# The row of the Design Timing Summary; empty if there is none.
+proc gradloom_timing_row {text} {
+    if {![regexp {WNS\(ns\)[^\n]*WPWS\(ns\)[^\n]*\n[ -]*\n([^\n]*)} $text all row] || [llength $row] != 12} {
+        return {}
+    }
+    return $row
+}
+
 # Setup, hold and pulse width, by the row of the Design Timing Summary: of pulse width a run keeps no property.
 proc gradloom_gate_timing {text} {
-    if {![regexp {WNS\(ns\)[^\n]*WPWS\(ns\)[^\n]*\n[ -]*\n([^\n]*)} $text all row] || [llength $row] != 12} {
+    set row [gradloom_timing_row $text]
+    if {[llength $row] == 0} {
         return [list "timing: the report holds no Design Timing Summary"]
     }
     set failed {}
@@ -89,8 +98,39 @@ proc gradloom_gate_rules {what text allowed} {
     return $failed
 }
 
+# Takes a clock that the worst slack of a routed design allows, where the processing system makes it: a register sets
+# it, and the bitstream is the same at each. $clocks are in Hz, that which was asked for first, then slower ones. A
+# design that does not meet the first is timed again with the fastest that its slack allows. Returns the report that
+# the gates read; the clock goes to clock.txt.
+proc gradloom_settle {out_dir clocks text} {
+    set chosen [lindex $clocks 0]
+    set slack [lindex [gradloom_timing_row $text] 0]
+    if {[string is double -strict $slack] && $slack < 0} {
+        set clock [get_clocks clk_pl_0]
+        set shortest [expr {[get_property PERIOD $clock] - $slack}]
+        foreach hz $clocks {
+            if {1e9 / $hz >= $shortest} { set chosen $hz; break }
+        }
+    }
+    if {$chosen != [lindex $clocks 0]} {
+        set file [file join $out_dir timing.rpt]
+        file rename -force $file [file join $out_dir timing_asked.rpt]
+        set jitter [get_property INPUT_JITTER $clock]
+        create_clock -name clk_pl_0 -period [expr {floor(1e12 / $chosen) / 1e3}] [get_property SOURCE_PINS $clock]
+        if {$jitter ne ""} { set_input_jitter clk_pl_0 $jitter }
+        report_timing_summary -max_paths 20 -file $file
+        set text [gradloom_read $file]
+        puts "gradloom: worst slack $slack ns: the clock is $chosen Hz in place of [lindex $clocks 0]"
+    }
+    set file [open [file join $out_dir clock.txt] w]
+    puts $file $chosen
+    close $file
+    return $text
+}
+
 # From the open project's sources to a bitstream; reports go to $out_dir. A rule in $allowed_rules may be violated.
-proc gradloom_implement {out_dir allowed_rules} {
+# $clocks: see gradloom_settle; none where the clock stands.
+proc gradloom_implement {out_dir allowed_rules {clocks {}}} {
     gradloom_run synth_1
     set_property strategy Performance_ExplorePostRoutePhysOpt [get_runs impl_1]
     foreach step {PHYS_OPT_DESIGN POST_ROUTE_PHYS_OPT_DESIGN} {
@@ -110,6 +150,7 @@ proc gradloom_implement {out_dir allowed_rules} {
         report_$report {*}$options -file $file
         set text($report) [gradloom_read $file]
     }
+    if {[llength $clocks]} { set text(timing_summary) [gradloom_settle $out_dir $clocks $text(timing_summary)] }
     set failed [list {*}[gradloom_gate_timing $text(timing_summary)] \
         {*}[gradloom_gate_constraints $text(timing_summary)] \
         {*}[gradloom_gate_rules "design rules (drc.rpt)" $text(drc) $allowed_rules] \

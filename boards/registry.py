@@ -9,7 +9,7 @@ from typing import Any
 from gradloom.plugins import Table
 from gradloom.preset import Preset
 
-from . import genesys2, kv260, ulx3s, zcu104
+from . import genesys2, kr260, kv260, ulx3s, zcu104
 from .area import area
 from .board import Board
 from .checkup import Check, Workplace
@@ -18,7 +18,7 @@ from .reach import Reach
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
 _BOARDS: Table[ModuleType] = Table(
-    "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kv260, ulx3s, zcu104)}
+    "board", "gradloom.boards", {package.BOARD.name: package for package in (genesys2, kr260, kv260, ulx3s, zcu104)}
 )
 
 

@@ -147,7 +147,7 @@ def _meanings(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         text = inspect.cleandoc(each.__dict__.get("__doc__") or "").partition("Parameters\n----------\n")[2]
-        for names, said in re.findall(r"^([\w, ]+) : int\n((?:    .*\n?|\n(?=    ))+)", text, re.MULTILINE):
+        for names, said in re.findall(r"^([\w, ]+) : (?:int|float)\n((?:    .*\n?|\n(?=    ))+)", text, re.MULTILINE):
             prose = " ".join(said.split()).replace("``", "`").replace("|", r"\|")
             found |= dict.fromkeys(names.split(", "), prose)
     return found

@@ -112,7 +112,7 @@ class MachineDesign:
     name: str
     table: str
     data_bits: int
-    clock_mhz: int | None = None
+    clock_mhz: float | None = None
 
     def differs(self, *, engines: int, phases: int, data_bits: int) -> str:
         """How read-only registers of the board differ; empty if they do not."""

@@ -6,6 +6,7 @@ The overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from 
 import os
 
 from .barrier import memory_barrier
+from .machine import own_design
 from .transport import Transport
 
 _IP = "accelerator"
@@ -27,6 +28,8 @@ class PynqTransport(Transport):
         Bytes to allocate, a multiple of 4096.
     """
 
+    real_time = True
+
     def __init__(self, bitfile: str, *, window_size: int = 64 << 20):
         if window_size <= 0 or window_size % 4096:
             raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")
@@ -45,10 +48,16 @@ class PynqTransport(Transport):
             found = ", ".join(self._overlay.ip_dict) or "none"
             raise ValueError(f"{bitfile} holds no IP called {_IP!r}, but {found}")
         self._mmio = getattr(self._overlay, _IP).mmio
+        self.clock_hz = pynq.Clocks.fclk0_mhz * 1e6
+        own = own_design()
+        if own is not None and own.clock_mhz is not None and self.clock_hz > own.clock_mhz * 1.01e6:
+            raise ValueError(
+                f"{bitfile}: PYNQ runs it at {self.clock_hz / 1e6:.4g} MHz, it is made for {own.clock_mhz:.4g}: set "
+                f"pynq.Clocks.fclk0_mhz, or load the design by gradloom flash and leave --bitfile out"
+            )
         self._buffer = pynq.allocate(shape=(window_size,), dtype=np.uint8, cacheable=False)
         self.window_base = self._buffer.device_address
         self.window_size = window_size
-        self.clock_hz = pynq.Clocks.fclk0_mhz * 1e6
 
     def read32(self, offset: int) -> int:
         return self._mmio.read(offset)

@@ -119,6 +119,7 @@ class AgentTransport(Transport):
         self.connection = connection
         self.window_base, self.window_size = int(opened["base"]), int(opened["size"])
         self.clock_hz = None if opened["clock_hz"] is None else float(opened["clock_hz"])
+        self.real_time = bool(opened.get("real_time"))
 
     def read32(self, offset: int) -> int:
         return int(self.connection.ask({"do": "read", "offset": offset})[0]["value"])

@@ -1,10 +1,11 @@
-"""Self-test: identity, registers, errors, interrupt, memory.
+"""Self-test: identity, registers, errors, interrupt, memory, clock.
 
 On a board: ``python3 -m gradloom_host.selftest`` (UIO), or with ``--bitfile NAME.bit`` (PYNQ).
 """
 
 import argparse
 import sys
+import time
 from collections.abc import Callable
 
 from . import program, registers
@@ -12,6 +13,8 @@ from .host import Accelerator, AcceleratorError, ProgramError
 from .transport import Transport
 
 _TIMEOUT = 5.0
+#: Cycles that the clock is measured over, the times that this is done, and the error that passes.
+_CYCLES, _TIMES, _OFF = 20_000_000, 3, 0.01
 # Any failure is a finding, and the next check still runs.
 _FAULTS = (AcceleratorError, AssertionError, OSError, ValueError)
 
@@ -150,6 +153,49 @@ def check_copy(acc: Accelerator) -> str:
     return f"{length} bytes to {configuration.table.loads[loop.dest]} and back"
 
 
+def check_clock(acc: Accelerator) -> str:
+    """The accelerator's clock is the one that turns cycles into seconds.
+
+    CYCLES of a program of loads are held against the wall clock. A short program's time, which is mostly the host's, is
+    taken from a long one's.
+    """
+    hz, loop = acc.transport.clock_hz, acc.configuration.table.loop
+    if not acc.transport.real_time:
+        return "not checked: the accelerator is simulated"
+    if hz is None or loop is None:
+        return f"not checked: {'the clock is not known' if hz is None else 'no memory of this machine takes any data'}"
+    size = registers.COMMAND_BYTES
+    most = min((acc.window_size - 4096 - loop.beats * acc.configuration.data_bits // 8) // size, (1 << 24) - 1)
+    word = program.load(most * size + -most * size % 4096, loop.beats, loop.dest, loop.arg)
+
+    def timed(count: int) -> tuple[int, float]:
+        """Cycles of ``count`` loads, and the least time that they took."""
+        acc.store((count - 1) * size, program.end())
+        runs = []
+        for _ in range(_TIMES):
+            start = time.perf_counter()
+            cycles = acc.run(0, count, timeout=_TIMEOUT).cycles
+            runs.append((time.perf_counter() - start, cycles))
+        acc.store((count - 1) * size, word)
+        return min(runs)[1], min(runs)[0]
+
+    few = min(256, most // 2)
+    acc.store(0, word * few)
+    each = timed(few)[0] / few
+    many = min(int(_CYCLES / each), most)
+    acc.store(0, word * many)
+    (short, less), (long, more) = timed(few), timed(many)
+    if (more - less) * hz < _CYCLES / 20:
+        return f"not checked: a window of {acc.window_size} bytes is too small for a program that lasts"
+    found = (long - short) / (more - less)
+    _require(
+        abs(found / hz - 1) <= _OFF,
+        f"cycles pass at {found / 1e6:.1f} MHz by the wall clock, not {hz / 1e6:.1f}: seconds are "
+        f"{100 * abs(hz / found - 1):.1f} % off; the board did not take the clock, or another program changed it",
+    )
+    return f"{found / 1e6:.1f} MHz by the wall clock, {hz / 1e6:.1f} expected"
+
+
 CHECKS: tuple[tuple[str, Callable[[Accelerator], str]], ...] = (
     ("identity", check_identity),
     ("registers", check_registers),
@@ -158,6 +204,7 @@ CHECKS: tuple[tuple[str, Callable[[Accelerator], str]], ...] = (
     ("window", check_window),
     ("unknown command", check_unknown),
     ("copy", check_copy),
+    ("clock", check_clock),
 )
 
 

@@ -17,7 +17,12 @@ _OFFSETS = frozenset(REGISTERS.values())
 
 def opened(transport: Transport) -> dict[str, Any]:
     """The message that describes a transport to the other side."""
-    return {"base": transport.window_base, "size": transport.window_size, "clock_hz": transport.clock_hz}
+    return {
+        "base": transport.window_base,
+        "size": transport.window_size,
+        "clock_hz": transport.clock_hz,
+        "real_time": transport.real_time,
+    }
 
 
 def answered(transport: Transport, message: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes] | None:

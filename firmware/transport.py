@@ -25,11 +25,14 @@ class Transport(ABC):
         Its size in bytes.
     clock_hz : :class:`float` or ``None``
         The accelerator's clock, where it is known; turns cycles into seconds.
+    real_time : :class:`bool`
+        Whether the accelerator's clock runs beside the wall clock; a simulated one's does not.
     """
 
     window_base: int = 0
     window_size: int = 0
     clock_hz: float | None = None
+    real_time: bool = False
     poll_interval: float = 0.0005
 
     @abstractmethod

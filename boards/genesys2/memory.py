@@ -2,18 +2,43 @@
 
 1,600 MT/s, although chips and FPGA can do 1,800: MIG's user clock is a quarter of the memory's, and 200 MHz is the
 clock that designs are made for, so that nothing between accelerator and memory crosses clocks. 256 bits at 200 MHz is
-all that 32 bits at 1,600 MT/s can bring.
+all that 32 bits at 1,600 MT/s can bring. A design that does not meet 200 MHz takes 1,333 MT/s and 166.67 MHz.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
-__all__ = ["CLOCK_HZ", "DATA_BITS", "PINS", "mig_project"]
+__all__ = ["DATA_BITS", "PACES", "PINS", "Pace", "mig_project", "pace_of"]
 
-#: The user clock, and the width of the bus in it.
-CLOCK_HZ = 200_000_000
+#: Width of the bus in the user clock.
 DATA_BITS = 256
-_PERIOD_PS = 1250
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """A speed of the memory.
+
+    It has the period of the memory's clock in picoseconds, and the latencies of reads and writes in such periods.
+    """
+
+    period_ps: int
+    reads: int
+    writes: int
+
+    @property
+    def hz(self) -> int:
+        """The user clock in Hz, a quarter of the memory's."""
+        return 10**12 // (4 * self.period_ps)
+
+    @property
+    def mhz(self) -> float:
+        """The user clock in MHz."""
+        return self.hz / 1e6
+
+
+#: The latencies of 1,333 MT/s are those that every speed grade from there on must bear (JESD79-3, CL 10 and CWL 7).
+PACES = (Pace(1250, 11, 8), Pace(1500, 10, 7))
 _BYTES = 1 << 30
 
 #: Balls of each signal, lowest bit first, and its standard.
@@ -62,12 +87,12 @@ _SYSTEM = {
 # Two MT41K256M16 or MT41J256M16 side by side.
 _CONTROLLER = {
     "MemoryDevice": "DDR3_SDRAM/Components/MT41J256m16XX-107",
-    "TimePeriod": _PERIOD_PS,
+    "TimePeriod": "",
     "VccAuxIO": "2.0V",
     "PHYRatio": "4:1",
     "InputClkFreq": 200,
     "UIExtraClocks": 0,
-    "MMCM_VCO": 800,
+    "MMCM_VCO": "",
     "MMCMClkOut0": "1.000",
     "MMCMClkOut1": 1,
     "MMCMClkOut2": 1,
@@ -104,7 +129,7 @@ _TIMING = {
 _MODES = (
     ("mrBurstLength", "Burst Length", "8 - Fixed"),
     ("mrBurstType", "Read Burst Type and Length", "Sequential"),
-    ("mrCasLatency", "CAS Latency", "11"),
+    ("mrCasLatency", "CAS Latency", "{reads}"),
     ("mrMode", "Mode", "Normal"),
     ("mrDllReset", "DLL Reset", "No"),
     ("mrPdMode", "DLL control for precharge PD", "Slow Exit"),
@@ -118,7 +143,7 @@ _MODES = (
     ("emrDQS", "TDQS enable", "Enabled"),
     ("emrRDQS", "Qoff", "Output Buffer Enabled"),
     ("mr2PartialArraySelfRefresh", "Partial-Array Self Refresh", "Full Array"),
-    ("mr2CasWriteLatency", "CAS write latency", "8"),
+    ("mr2CasWriteLatency", "CAS write latency", "{writes}"),
     ("mr2AutoSelfRefresh", "Auto Self Refresh", "Enabled"),
     # Spelt as MIG spells it.
     ("mr2SelfRefreshTempRange", "High Temparature Self Refresh Rate", "Normal"),
@@ -140,7 +165,16 @@ def signals() -> Iterator[tuple[str, str, str]]:
             yield f"ddr3_{name}" + ("" if name in _SCALARS else f"[{index}]"), ball, standard
 
 
-def mig_project() -> str:
+def pace_of(mhz: float, board: str) -> Pace:
+    """The speed whose user clock is asked for; :class:`ValueError` if there is none."""
+    for pace in PACES:
+        if abs(pace.mhz / mhz - 1) < 5e-4:
+            return pace
+    known = " or ".join(f"{pace.mhz:.6g}" for pace in PACES)
+    raise ValueError(f"clock_mhz={mhz:g}: must be {known} on {board}, whose memory controller clocks the whole design")
+
+
+def mig_project(pace: Pace = PACES[0]) -> str:
     """The project file of the memory interface generator."""
     project = ElementTree.Element("Project", {"NoOfControllers": "1"})
 
@@ -150,7 +184,8 @@ def mig_project() -> str:
 
     put(project, **_SYSTEM)
     controller = ElementTree.SubElement(project, "Controller", {"number": "0"})
-    put(controller, **_CONTROLLER)
+    # MIG writes whole MHz of its clock manager, four times the user clock.
+    put(controller, **_CONTROLLER | {"TimePeriod": pace.period_ps, "MMCM_VCO": 4 * pace.hz // 10**6})
     pins = ElementTree.SubElement(controller, "PinSelection")
     for name, ball, standard in signals():
         ElementTree.SubElement(
@@ -166,7 +201,9 @@ def mig_project() -> str:
     timing = ElementTree.SubElement(controller, "TimingParameters")
     ElementTree.SubElement(timing, "Parameters", _TIMING)
     for tag, name, value in _MODES:
-        ElementTree.SubElement(controller, tag, {"name": name}).text = value
+        ElementTree.SubElement(controller, tag, {"name": name}).text = value.format(
+            reads=pace.reads, writes=pace.writes
+        )
     put(controller, PortInterface="AXI")
     put(ElementTree.SubElement(controller, "AXIParameters"), **_BUS)
     ElementTree.indent(project)

@@ -12,13 +12,13 @@ from gradloom.preset import Preset
 from gradloom.rtl.soc import soc_sources
 
 from ..board import Board
-from ..clocks import asked_hz
+from ..clocks import asked_mhz
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
 from ..usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from .facts import CABLES
-from .memory import CLOCK_HZ, DATA_BITS, mig_project
+from .memory import DATA_BITS, mig_project, pace_of
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("build.tcl", "design.tcl", "load.tcl", "pins.xdc")
@@ -33,19 +33,11 @@ _COMMAND_BITS = 8 * 17
 
 
 def check(board: Board, preset: Preset) -> None:
-    """Refuses a clock that is not the memory controller's.
+    """Refuses a clock that the memory controller does not make.
 
     See :func:`gradloom.boards.check`.
     """
-    _check_clock(board, preset.config.clock_mhz * 1_000_000)
-
-
-def _check_clock(board: Board, clock_hz: int) -> None:
-    if clock_hz != CLOCK_HZ:
-        raise ValueError(
-            f"clock_mhz={clock_hz / 1e6:g}: must be {CLOCK_HZ / 1e6:g} on {board.name}, whose memory controller "
-            f"clocks the whole design"
-        )
+    pace_of(preset.config.clock_mhz, board.name)
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -55,7 +47,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     """
     name = design_name(report)
     ports = TopPorts.of(report)
-    _check_clock(board, asked_hz(report, CLOCK_HZ))
+    pace = pace_of(asked_mhz(report, board.clock_hz), board.name)
     if ports.memory_bits not in (32, 64, 128, DATA_BITS):
         raise ValueError(
             f"report: m_axi_wdata must be 32, 64, 128 or {DATA_BITS} bits wide on {board.name}, not {ports.memory_bits}"
@@ -86,17 +78,17 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "register_range": "0x1000",
             "memory_base": f"{MEMORY_BASE:#x}",
             "memory_range": f"{board.memory_bytes:#x}",
-            "uart_divisor": round(CLOCK_HZ / BAUD),
-            "card_slow": CLOCK_HZ // (2 * CARD_SLOW_HZ),
-            "card_fast": CLOCK_HZ // (2 * CARD_FAST_HZ),
+            "uart_divisor": round(pace.hz / BAUD),
+            "card_slow": -(-pace.hz // (2 * CARD_SLOW_HZ)),
+            "card_fast": -(-pace.hz // (2 * CARD_FAST_HZ)),
             "card_tries": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
             "soc_files": sorted(sources),
             "allowed_rules": (),
         }
     )
     clock = (
-        f"# Period of {CLOCK_HZ / 1e6:g} MHz, for the core on its own (out of context).\n"
-        f"create_clock -name {ports.clock} -period {1e9 / CLOCK_HZ:.3f} [get_ports {ports.clock}]\n"
+        f"# Period of {pace.mhz:g} MHz, for the core on its own (out of context).\n"
+        f"create_clock -name {ports.clock} -period {4 * pace.period_ps / 1e3:.3f} [get_ports {ports.clock}]\n"
     )
     firmware = soc_files()
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _SCRIPTS}
@@ -105,7 +97,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files |= {
         "board/settings.tcl": settings,
         "board/clock.xdc": clock,
-        "board/mig.prj": mig_project(),
+        "board/mig.prj": mig_project(pace),
         RULES: udev_rules(CABLES),
         "board/soc/soc_image.mem": memory_text(),
     }

@@ -14,9 +14,9 @@ source [file join $here implement.tcl]
 source [file join $here package_ip.tcl]
 
 create_project -force $name [file join $work_dir project] -part $part
-set board_part [lindex [get_board_parts "*:kv260*" -latest_file_version] 0]
+set board_part [lindex [get_board_parts $board_store -latest_file_version] 0]
 if {$board_part eq ""} {
-    error "this Vivado has no board files of the KV260: install them with Tools > Vivado Store > Boards"
+    error "this Vivado has no board files of the $board_title: install them with Tools > Vivado Store > Boards"
 }
 set_property board_part $board_part [current_project]
 set_property ip_repo_paths [list $ip_dir] [current_project]
@@ -31,7 +31,7 @@ add_files -norecurse -fileset constrs_1 [list [file join $here constraints.xdc]]
 set_property top ${design}_wrapper [current_fileset]
 update_compile_order -fileset sources_1
 
-gradloom_implement $out_dir $allowed_rules
+gradloom_implement $out_dir $allowed_rules $clocks
 
 # PYNQ wants .bit and .hwh side by side under one name; bootgen wants the .bit.
 set project_dir [file join $work_dir project]

@@ -8,6 +8,7 @@ apply_bd_automation -rule xilinx.com:bd_rule:zynq_ultra_ps_e -config {apply_boar
 # of its own and answer nothing: an access to it hangs the CPU.
 set_property -dict [list \
     CONFIG.PSU__FPGA_PL0_ENABLE 1 \
+    CONFIG.PSU__CRL_APB__PL0_REF_CTRL__SRCSEL $clock_source \
     CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ $clock_mhz \
     CONFIG.PSU__FPGA_PL1_ENABLE 0 \
     CONFIG.PSU__USE__FABRIC__RST 1 \

@@ -21,6 +21,7 @@ KV260 = Board(
     host="4x Cortex-A53, Linux",
     # The first 64 KB of the port belong to a node that Kria-PYNQ puts into the device tree at every start.
     register_base=0xA001_0000,
+    shell="zynqmp",
 )
 #: Of the port J4: FT4232, for JTAG and UART.
 CABLES = ((0x0403, 0x6011),)

@@ -1,4 +1,4 @@
-"""Builds the bundle of a KV260 design and loads it over ssh."""
+"""Builds the bundle of a design for a Zynq UltraScale+ and loads it over ssh."""
 
 import shutil
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..ssh import ssh, valid_host
 from ..usb import RULES
+from .carriers import CARRIERS
+from .settle import settle
 
-#: What Kria's Ubuntu calls its user and itself.
-DEFAULT_HOST = "ubuntu@kria"
 #: Where designs go in the user's home there; a folder of ours holds the file.
 FOLDER, _OURS = "gradloom-designs", ".gradloom-flash"
 
@@ -24,7 +24,7 @@ def design_name(directory: Path) -> str:
     recipes = sorted((directory / "board").glob("*.dtso"))
     if len(recipes) != 1:
         raise FlowError(
-            f"directory {str(directory)!r} holds no generated KV260 design (board/NAME.dtso): "
+            f"directory {str(directory)!r} holds no generated design for a Zynq UltraScale+ (board/NAME.dtso): "
             f"run gradloom generate first"
         )
     return recipes[0].stem
@@ -45,7 +45,8 @@ def build(
 ) -> list[str]:
     """Builds with Vivado, bootgen and dtc.
 
-    ``board/bundle`` appears at the end, whole or not at all.
+    ``board/bundle`` appears at the end, whole or not at all. Overlay and host get the clock that the design
+    meets, which is that of the project or a slower one.
     """
     directory = Path(directory)
     name = design_name(directory)
@@ -61,7 +62,11 @@ def build(
     def begin() -> None:
         for folder in (partial, bundle):
             shutil.rmtree(folder, ignore_errors=True)
+        (out / "clock.txt").unlink(missing_ok=True)
         out.mkdir(parents=True, exist_ok=True)
+
+    def take_clock() -> None:
+        echo(f"clock: {settle(directory, name):g} MHz")
 
     def collect() -> None:
         partial.mkdir(parents=True)
@@ -73,12 +78,13 @@ def build(
         partial.rename(bundle)
 
     steps: list[FlowCommand | FlowStep] = [
-        FlowStep("rm -rf board/build/bundle board/bundle && mkdir -p board/build/out", begin),
+        FlowStep("rm -rf board/build/bundle board/bundle board/build/out/clock.txt && mkdir -p board/build/out", begin),
         activity_step(saif, directory),
         FlowCommand(
             ("vivado", "-mode", "batch", "-nojournal", "-notrace", "-log", "build/vivado.log", "-source", "build.tcl"),
             "board",
         ),
+        FlowStep(f"python3 -m gradloom.boards.kv260.settle . {name}", take_clock),
         FlowStep(
             f"cp board/{name}.bif board/build/out/",
             lambda: shutil.copyfile(directory / "board" / f"{name}.bif", out / f"{name}.bif"),
@@ -118,7 +124,7 @@ def flash(
     """
     directory = Path(directory)
     name = design_name(directory)
-    host = valid_host(DEFAULT_HOST if host is None else host)
+    host = valid_host(CARRIERS[board.name].host if host is None else host)
     bundle = directory / "board" / "bundle"
     absent = [file for file in bundle_files(name) if not (bundle / file).is_file()]
     if absent and not dry_run:
@@ -126,11 +132,13 @@ def flash(
             f"directory {str(directory)!r} has no board/bundle/{absent[0]}: run gradloom build {board.name} first"
         )
     target = f"{FOLDER}/{name}"
+    title = CARRIERS[board.name].title
+    words = " ".join(f"-e {word}" for word in CARRIERS[board.name].tree)
     # A word for the shell there; names have no character that it would read.
     tree = "/proc/device-tree"
     clear = (
-        f"if ! cat {tree}/compatible {tree}/model 2>/dev/null | tr '\\000' ' ' | grep -qi -e kv260 -e k26; then "
-        f'echo "gradloom: {host} is no KV260: its device tree names another board" >&2; exit 1; fi; '
+        f"if ! cat {tree}/compatible {tree}/model 2>/dev/null | tr '\\000' ' ' | grep -qi {words}; then "
+        f'echo "gradloom: {host} is no {title}: its device tree names another board" >&2; exit 1; fi; '
         f"if [ -e {target} ] && [ ! -e {target}/{_OURS} ]; then "
         f'echo "gradloom: ~/{target} on the board is not of gradloom flash: move it away" >&2; exit 1; fi; '
         f"rm -rf {target} && mkdir -p {target} && touch {target}/{_OURS}"

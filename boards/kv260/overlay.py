@@ -27,6 +27,8 @@ def device_tree(
 
     It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer.
     """
+    # Labels are identifiers; those of two overlays must differ.
+    label = name.replace("-", "_")
     return f"""\
 // SPDX-License-Identifier: Apache-2.0
 // Device tree overlay of {name}. Compile: dtc -@ -I dts -O dtb -o {name}.dtbo {name}.dtso
@@ -44,13 +46,13 @@ def device_tree(
 	#address-cells = <2>;
 	#size-cells = <2>;
 
-	gradloom_afi: gradloom-afi {{
+	{label}_afi: gradloom-afi {{
 		compatible = "xlnx,afi-fpga";
 		config-afi = <4 {_HP_WIDTH[memory_bits]}>, <5 {_HP_WIDTH[memory_bits]}>, <14 {_HPM0_128:#x}>;
 	}};
 
 	/* Linux gates a clock that no node claims, and an access to a stopped accelerator hangs the CPU. */
-	gradloom_clock: gradloom-clock {{
+	{label}_clock: gradloom-clock {{
 		compatible = "xlnx,fclk";
 		#clock-cells = <0>;
 		clocks = <&zynqmp_clk 71>;
@@ -59,7 +61,7 @@ def device_tree(
 		clock-output-names = "gradloom_clk";
 	}};
 
-	gradloom_registers: gradloom@{register_base:x} {{
+	{label}_registers: gradloom@{register_base:x} {{
 		compatible = "generic-uio";
 		linux,uio-name = "{UIO_NAME}";
 		reg = <{register_base >> 32:#x} {register_base & 0xFFFFFFFF:#x} 0x0 {register_range:#x}>;
@@ -71,7 +73,7 @@ def device_tree(
 	/* From CMA: an overlay is loaded long after boot, too late to reserve memory. */
 	/* S_AXI_HP0_FPD does not see the CPU's caches. sync-mode 2 maps the buffer uncached, write-combining: */
 	/* both sides see the same bytes, and unaligned accesses stay legal (mode 1 is device memory). */
-	gradloom_buffer: gradloom-buffer {{
+	{label}_buffer: gradloom-buffer {{
 		compatible = "ikwzm,u-dma-buf";
 		device-name = "{BUFFER_NAME}";
 		size = <{window_bytes:#x}>;

@@ -1,4 +1,4 @@
-"""The Vivado project and bundle sources of a KV260 design.
+"""The Vivado project and bundle sources of a design for a KV260, or a board of its :mod:`.carriers`.
 
 Ports, and why: ``m_axi`` goes straight to ``S_AXI_HP0_FPD``, at 128 bits and the fabric's clock. ``HPC0``
 would be coherent with the CPU's caches, but only if the boot firmware broadcasts inner-shareable traffic (a
@@ -14,12 +14,14 @@ from pathlib import Path
 from gradloom.preset import Preset
 
 from ..board import Board
-from ..clocks import asked_hz
+from ..clocks import asked_mhz
 from ..firmware_files import firmware_files
 from ..usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
+from .carriers import CARRIERS
 from .facts import CABLES
+from .ps_clock import clock_of, slower
 
 __all__ = ["check", "project_files"]
 
@@ -27,20 +29,16 @@ _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
-#: What an AXI port of the processing system takes: F_AXICLK of AMD's data sheet DS925, "PS-PL Interface Performance".
-_MOST_MHZ = 333
+# Words of load.sh that are of the board: how its device tree is known, and its name.
+_TREE, _TITLE = "-e kv260 -e k26", "KV260"
 
 
 def check(board: Board, preset: Preset) -> None:
-    """Refuses a clock that the processing system's ports do not take.
+    """Refuses a clock that the processing system does not make.
 
     See :func:`gradloom.boards.check`.
     """
-    mhz = preset.config.clock_mhz
-    if mhz > _MOST_MHZ:
-        raise ValueError(
-            f"clock_mhz={mhz}: must be at most {_MOST_MHZ} on {board.name}, the clock of an AXI port (DS925)"
-        )
+    clock_of(preset.config.clock_mhz, board.name, CARRIERS[board.name].usual)
 
 
 def project_files(board: Board, report: Mapping) -> dict[str, str]:
@@ -48,6 +46,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
 
     Writes nothing.
     """
+    carrier = CARRIERS[board.name]
     name = design_name(report)
     ports = TopPorts.of(report)
     if ports.memory_bits not in (32, 64, 128):
@@ -60,15 +59,20 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             f"report: window_bytes must be a positive multiple of {_PAGE} below {1 << 31}, not {window_bytes}"
         )
     register_range = max(_PAGE, 1 << ports.register_address_bits)
-    clock_hz = asked_hz(report, board.clock_hz)
+    made = clock_of(asked_mhz(report, board.clock_hz), board.name, carrier.usual)
+    clock_hz = made.hz
 
     settings = tcl_settings(
         {
             "name": name,
             "module": ports.module,
             "part": board.part.lower(),
+            "board_store": carrier.store,
+            "board_title": carrier.title,
             "ip_family": "zynquplus",
             "clock_mhz": f"{clock_hz / 1e6:g}",
+            "clock_source": made.pll.name,
+            "clocks": [each.hz for each in slower(made)],
             "clock_port": ports.clock,
             "reset_port": ports.reset,
             "reset_polarity": "ACTIVE_HIGH" if ports.reset_active_high else "ACTIVE_LOW",
@@ -87,6 +91,12 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     )
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _FILES}
+    loader = files["board/load.sh"]
+    for usual, own in ((_TREE, " ".join(f"-e {word}" for word in carrier.tree)), (_TITLE, carrier.title)):
+        if usual not in loader:
+            raise ValueError(f"load.sh has no {usual!r} to put {own!r} in its place")
+        loader = loader.replace(usual, own)
+    files["board/load.sh"] = loader
     files |= {f"board/{file}": text for file, text in shared_tcl().items()}
     files["board/settings.tcl"] = settings
     files["board/clock.xdc"] = clock
@@ -102,6 +112,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files["board/shell.json"] = overlay.shell_json()
     files[RULES] = udev_rules(CABLES, board=overlay.DEVICE_FILES)
     machine = report.get("machine")
-    design = None if machine is None else {"name": name, **machine, "clock_mhz": clock_hz // 1_000_000}
+    design = None if machine is None else {"name": name, **machine, "clock_mhz": made.mhz}
     files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
     return files

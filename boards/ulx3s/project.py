@@ -21,6 +21,8 @@ __all__ = ["BAUD", "INPUT_MHZ", "check", "project_files", "pll", "top_verilog", 
 
 _HERE = Path(__file__).parent
 BAUD = 1_000_000
+# How the tuner names the accelerator in it.
+_ACCELERATOR = "    gradloom accelerator ("
 INPUT_MHZ = 25
 #: The PLL's oscillator runs at 400 to 800 MHz, best near the middle: the loop filter (`top.v`) is that of ecppll, which
 #: aims there too.
@@ -28,15 +30,16 @@ _OSCILLATOR = range(400, 801)
 _MIDDLE_MHZ = 600
 
 
-def pll(mhz: int) -> dict[str, int]:
+def pll(mhz: float) -> dict[str, int]:
     """Dividers of the PLL for a clock of ``mhz``.
 
     It is a multiple of 5 MHz, 25 to 125 MHz. The first output, of 25 MHz, is compared with the board's clock; the
     second is the design's.
     """
-    ratio = Fraction(mhz, INPUT_MHZ)
     if not 25 <= mhz <= 125 or mhz % 5:
-        raise ValueError(f"clock_mhz={mhz}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
+        raise ValueError(f"clock_mhz={mhz:g}: the PLL makes multiples of 5 from 25 to 125 MHz of the board's 25")
+    whole = int(mhz)
+    ratio = Fraction(whole, INPUT_MHZ)
     first = min(
         (
             first
@@ -45,24 +48,25 @@ def pll(mhz: int) -> dict[str, int]:
         ),
         key=lambda first: abs(first * INPUT_MHZ - _MIDDLE_MHZ),
     )
-    second = first * INPUT_MHZ // mhz
+    second = first * INPUT_MHZ // whole
     return {"CLKOP_DIV": first, "CLKOP_PHASE": first // 2, "CLKOS_DIV": second, "CLKOS_PHASE": second // 2}
 
 
-def top_verilog(*, mhz: int, words: int, baud: int = BAUD) -> str:
+def top_verilog(*, mhz: float, words: int, baud: int = BAUD) -> str:
     """The board's top around a tuner whose memory has ``words`` beats."""
     text = (_HERE / "top.v").read_text(encoding="utf-8")
-    for name, value in {**pll(mhz), "MHZ": mhz, "WORDS": words, "DIVISOR": round(mhz * 1e6 / baud)}.items():
+    for name, value in {**pll(mhz), "MHZ": int(mhz), "WORDS": words, "DIVISOR": round(mhz * 1e6 / baud)}.items():
         text = text.replace(f"@{name}@", str(value))
     return text
 
 
-def tuner_files(plan: PowerUp, *, mhz: int, memory_bytes: int) -> dict[str, str]:
-    """Verilog around the accelerator with its memories' contents.
+def tuner_files(plan: PowerUp, *, mhz: float, memory_bytes: int, module: str = "gradloom") -> dict[str, str]:
+    """Verilog around the accelerator ``module`` with its memories' contents.
 
     It is by file name.
     """
     files = {path.name: path.read_text(encoding="utf-8") for path in tuner_sources()}
+    files["tuner.v"] = files["tuner.v"].replace(_ACCELERATOR, f"    {module} accelerator (")
     files["top.v"] = top_verilog(mhz=mhz, words=memory_bytes // 16)
     files["memory.mem"] = plan.text()
     files["tuner_image.mem"] = soc_files("tuner")["tuner_image.mem"]
@@ -99,7 +103,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     config = type(preset.config)(**report["parameters"])
     plan = _power_up(board, replace(preset, config=config))
     try:
-        files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes)
+        files = tuner_files(plan, mhz=config.clock_mhz, memory_bytes=board.memory_bytes, module=report["module"])
     except ValueError as error:
         if "not installed" in str(error):
             raise NoProjectError(f"board={board.name}: no board project: {error}") from None

@@ -1,6 +1,6 @@
-"""AMD ZCU104: facts for area by open synthesis; there is no project."""
+"""AMD ZCU104: the KV260's project with another part and its board files."""
 
+from ..kv260 import build, check, flash, project_files, reached
 from .facts import ZCU104 as BOARD
-from .project import build, flash, project_files
 
-__all__ = ["BOARD", "build", "flash", "project_files"]
+__all__ = ["BOARD", "build", "check", "flash", "project_files", "reached"]

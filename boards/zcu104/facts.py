@@ -4,7 +4,7 @@ from ..board import Board
 
 ZCU104 = Board(
     name="zcu104",
-    summary="AMD ZCU104: Zynq UltraScale+ XCZU7EV, 2 GB DDR4 shared with four Cortex-A53; for area, without a project",
+    summary="AMD ZCU104: Zynq UltraScale+ XCZU7EV, 2 GB DDR4 shared with four Cortex-A53 under Linux",
     part="xczu7ev-ffvc1156-2-e",
     family="xcup",
     lut=230_400,
@@ -20,4 +20,5 @@ ZCU104 = Board(
     port_reads=8,
     host="4x Cortex-A53, Linux",
     register_base=0xA000_0000,
+    shell="zynqmp",
 )

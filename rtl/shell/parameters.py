@@ -29,15 +29,23 @@ class Resources:
 
 
 def parameter(
-    default: int, low: int, high: int, *, power: bool = False, known: bool = False, mesh: bool = False
+    default: int,
+    low: int,
+    high: int,
+    *,
+    power: bool = False,
+    known: bool = False,
+    mesh: bool = False,
+    fraction: bool = False,
 ) -> Any:
     """A field of :class:`Parameters`: an integer from ``low`` to ``high``.
 
     ``power``: a power of two. ``known``: the driver reads it from the machine. ``mesh``: it sets the number of DSP
-    slices, and a refusal names it.
+    slices, and a refusal names it. ``fraction``: a number that need not be whole.
     """
     return dataclasses.field(
-        default=default, metadata={"low": low, "high": high, "power": power, "known": known, "mesh": mesh}
+        default=default,
+        metadata={"low": low, "high": high, "power": power, "known": known, "mesh": mesh, "fraction": fraction},
     )
 
 
@@ -68,17 +76,14 @@ class Parameters:
     def _in_bounds(self, field: "dataclasses.Field[Any]") -> None:
         value, bound = getattr(self, field.name), field.metadata
         low, high, power = bound["low"], bound["high"], bound["power"]
-        if (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and low <= value <= high
-            and not (power and value & value - 1)
-        ):
+        whole = isinstance(value, int) and not isinstance(value, bool) and not (power and value & value - 1)
+        if (whole or bound["fraction"] and isinstance(value, float)) and low <= value <= high:
             return
         if low == high:
             raise ValueError(f"{field.name}={value!r}: must be {low}")
         raise ValueError(
-            f"{field.name}={value!r}: must be {'a power of two' if power else 'an integer'} from {low} to {high}"
+            f"{field.name}={value!r}: must be "
+            f"{'a power of two' if power else 'a number' if bound['fraction'] else 'an integer'} from {low} to {high}"
         )
 
     @classmethod
@@ -130,7 +135,7 @@ class Parameters:
             bits |= found.bits
         return Resources(dsp=dsp, bits=bits)
 
-    def replace(self, **changes: int) -> Self:
+    def replace(self, **changes: float) -> Self:
         """A copy with other values."""
         return dataclasses.replace(self, **changes)
 
@@ -153,7 +158,7 @@ class ShellParameters(Parameters):
         1: a second program runs between parts of the first, where that yields; 0 saves its registers.
     forwards : int
         1: STORE may send records to load ports, too, which take them as LOAD's.
-    clock_mhz : int
+    clock_mhz : float
         Clock of the board's project, and of forecasts in seconds.
     """
 
@@ -163,7 +168,7 @@ class ShellParameters(Parameters):
     outstanding: int = parameter(16, 1, 16, power=True)
     requests: int = parameter(0, 0, 1)
     forwards: int = parameter(0, 0, 1)
-    clock_mhz: int = parameter(200, 1, 1000)
+    clock_mhz: float = parameter(200, 1, 1000, fraction=True)
 
     @property
     def data_bits(self) -> int:

@@ -71,7 +71,7 @@ def record(
             text = preset.workload.function("energy")(request)
         tell(0, 0, "counting transitions")
         found = read_activity(Path(folder)).find("dut")
-    cycles, config, digest = recording.cycles, chosen.preset.config, design_digest(files)
+    cycles, config, digest = recording.cycles, chosen.preset.config, design_digest(chosen.made or files)
     assert cycles
     whole = activity_of(found, files, "gradloom")
     if saif is not None:

@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,16 @@ from typing import Any
 
 import gradloom.rtl
 from gradloom.json_file import read_json
+from gradloom.output import staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.shell.parameters import ShellParameters
 
 from .runner import cache_directory
 
 __all__ = ["Design", "design", "design_entry"]
+
+#: The outermost module, as test benches call it.
+_MODULE = "gradloom"
 
 
 def _sources(config: ShellParameters) -> str:
@@ -63,7 +68,7 @@ def design(config: ShellParameters) -> list[Path]:
     with open(where.parent / f"{key}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (where / "rtl").is_dir():
-            emit(Accelerator(config), where, name="gradloom")
+            emit(Accelerator(config), where, name=_MODULE)
     return sorted((where / "rtl").glob("*.v"))
 
 
@@ -82,15 +87,17 @@ class Design:
     ----------
     preset : Preset
         With the design's configuration.
+    module : str
+        The outermost module of the directory's Verilog.
     """
 
     def __init__(self, preset: Preset, directory: Path | str | None = None) -> None:
         self.directory = directory
-        self.preset = preset if directory is None else _described(preset, directory)
+        self.preset, self.module = (preset, _MODULE) if directory is None else _described(preset, directory)
 
     def check(self) -> None:
         """Refuses a directory without Verilog."""
-        if self.directory is not None and not self._files():
+        if self.directory is not None and not self.made:
             raise ValueError(f"design={self.directory}: has no rtl/*.v; name a directory that gradloom generate made")
 
     def files(self, tell: Callable[[str], object] | None = None) -> list[Path]:
@@ -100,7 +107,7 @@ class Design:
         """
         if self.directory is not None:
             self.check()
-            return self._files()
+            return _simulated(self.made, self.module)
         if tell is not None:
             tell("generating Verilog")
         return design(self.preset.config)
@@ -109,12 +116,31 @@ class Design:
         """Verilog files of the directory; none where there is no directory."""
         return [] if self.directory is None else self.files()
 
-    def _files(self) -> list[Path]:
-        return sorted((Path(str(self.directory)) / "rtl").glob("*.v"))
+    @property
+    def made(self) -> list[Path]:
+        """Verilog files of the directory as they are there; none where there is no directory."""
+        return [] if self.directory is None else sorted((Path(self.directory) / "rtl").glob("*.v"))
 
 
-def _described(preset: Preset, directory: Path | str) -> Preset:
-    """The preset with the configuration that a design's ``report.json`` has."""
+def _simulated(files: list[Path], module: str) -> list[Path]:
+    """The files with ``module`` called as test benches call it.
+
+    A copy of its file is kept in the cache.
+    """
+    if module == _MODULE:
+        return files
+    own = next((each for each in files if each.stem == module), None)
+    if own is None:
+        raise ValueError(f"design={files[0].parents[1]}: has no rtl/{module}.v; generate the design again")
+    text = re.sub(rf"^module {module}\b", f"module {_MODULE}", own.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    kept = cache_directory() / "designs" / f"top-{hashlib.sha256(text.encode()).hexdigest()[:20]}" / f"{_MODULE}.v"
+    with staged_file(kept) as file:
+        file.write(text.encode())
+    return [kept if each is own else each for each in files]
+
+
+def _described(preset: Preset, directory: Path | str) -> tuple[Preset, str]:
+    """The preset with the configuration that a design's ``report.json`` has, and the outermost module."""
     if not (Path(directory) / "report.json").is_file():
         raise ValueError(f"design={directory}: has no report.json; name a directory that gradloom generate made")
     try:
@@ -124,7 +150,9 @@ def _described(preset: Preset, directory: Path | str) -> Preset:
         made, parameters = summary["preset"], summary["parameters"]
         if made != preset.name:
             raise ValueError(f"it is of {made}, the request is for {preset.name}")
-        return dataclasses.replace(preset, config=type(preset.config)(**parameters))
+        return dataclasses.replace(preset, config=type(preset.config)(**parameters)), str(
+            summary.get("module", _MODULE)
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"design={directory}: report.json describes no such design ({error}); gradloom generate {preset.name} "

@@ -29,7 +29,7 @@ class Timing:
     total: int
     phases: dict[str, int]
     commands: list[Times | None] = field(repr=False)
-    clock_mhz: int
+    clock_mhz: float
     engines: Engines = field(repr=False)
     instructions: Sequence[Instruction] = field(repr=False)
     read_beats: int

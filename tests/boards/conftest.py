@@ -17,10 +17,11 @@ STUB = Path(__file__).with_name("vivado_stub.tcl")
 VIVADO = set(
     """
     add_files apply_bd_automation assign_bd_address close_project connect_bd_intf_net connect_bd_net create_bd_cell
-    create_bd_design create_bd_intf_port create_bd_port create_project exclude_bd_addr_seg generate_target
-    get_board_parts launch_runs make_wrapper open_run read_saif report_drc report_methodology report_power
-    report_timing_summary report_utilization save_bd_design set_msg_config set_property update_compile_order
-    update_ip_catalog validate_bd_design wait_on_run write_hw_platform ipx::add_bus_parameter
+    create_bd_design create_clock create_bd_intf_port create_bd_port create_project exclude_bd_addr_seg
+    generate_target get_board_parts launch_runs make_wrapper open_run read_saif report_drc report_methodology
+    report_power
+    report_timing_summary report_utilization save_bd_design set_input_jitter set_msg_config set_property
+    update_compile_order update_ip_catalog validate_bd_design wait_on_run write_hw_platform ipx::add_bus_parameter
     ipx::associate_bus_interfaces ipx::check_integrity ipx::create_xgui_files ipx::infer_bus_interface
     ipx::package_project ipx::remove_bus_parameter ipx::save_core ipx::update_checksums
 """.split()
@@ -216,10 +217,12 @@ def vivado(tcl, tmp_path):
         board_parts="xilinx.com:kv260_som:part0:1.4",
         inferred="m_axi s_axi m_axi_bus s_axi_bus",
         log=None,
+        period="5.000",
         **reports,
     ):
         scenario = (
-            f"board_parts {{{board_parts}}} inferred {{{inferred}}} properties {{PROGRESS 100% "
+            f"board_parts {{{board_parts}}} inferred {{{inferred}}} properties {{PROGRESS 100% PERIOD {period} "
+            "INPUT_JITTER 0.05 SOURCE_PINS ps/PLCLK\\[0\\] "
             f"IP_DIR {{{tmp_path / 'ip of mig' / 'that is new'}}}}} reports {{"
         )
         scenario += " ".join(f"{name} {{{text}}}" for name, text in (PASSED | reports).items()) + "}"

@@ -30,7 +30,7 @@ def test_all_boards_are_found_by_their_names():
 
 
 def test_an_unknown_board_is_named_beside_the_known():
-    with pytest.raises(ValueError, match="board 'zcu999': must be one of genesys2, kv260, ulx3s, zcu104"):
+    with pytest.raises(ValueError, match="board 'zcu999': must be one of genesys2, kr260, kv260, ulx3s, zcu104"):
         boards.find("zcu999")
 
 

@@ -57,7 +57,10 @@ def project(design, report):
 def play_vivado(tools, tmp_path):
     (tmp_path / "made_up.bit").write_bytes(made_up_bitstream())
     out = f"build/out/{NAME}"
-    tools("vivado", f"cp '{tmp_path}/made_up.bit' {out}.bit && echo '<hwh/>' > {out}.hwh")
+    tools(
+        "vivado",
+        f"cp '{tmp_path}/made_up.bit' {out}.bit && echo '<hwh/>' > {out}.hwh && echo 199999998 > build/out/clock.txt",
+    )
 
 
 def need(*names):
@@ -109,7 +112,7 @@ def test_the_overlay_keeps_the_clock_on(project, tmp_path):
     controller = prop("/clock-controller", "phandle")
     assert prop("/axi/gradloom-clock", "compatible", "s") == "xlnx,fclk"
     assert prop("/axi/gradloom-clock", "clocks") == f"{controller} 47"  # PL0_REF
-    assert prop("/axi/gradloom-clock", "assigned-clock-rates", "u") == "200000000"
+    assert prop("/axi/gradloom-clock", "assigned-clock-rates", "u") == "199999998"
 
 
 def test_the_overlay_makes_a_coherent_buffer_and_full_width_ports(project, tmp_path):
@@ -178,9 +181,10 @@ def test_a_failed_command_leaves_no_bundle(project, tools, tmp_path):
     tools("vivado", "exit 3")
     with pytest.raises(boards.FlowError, match="vivado ended with exit code 3"):
         boards.build(BOARD, project, echo=lambda line: None)
-    tools("vivado", "exit 0")
-    with pytest.raises(boards.FlowError, match=f"did not create {NAME}.bit"):
-        boards.build(BOARD, project, echo=lambda line: None)
+    for script, absent in (("exit 0", "clock.txt"), ("echo 199999998 > build/out/clock.txt", f"{NAME}.bit")):
+        tools("vivado", script)
+        with pytest.raises(boards.FlowError, match=f"did not create {absent}"):
+            boards.build(BOARD, project, echo=lambda line: None)
     assert not (project / "board" / "bundle").exists()
 
 

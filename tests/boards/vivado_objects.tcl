@@ -20,7 +20,8 @@ set cores [dict create \
     xilinx.com:ip:zynq_ultra_ps_e {
         pins {pl_clk0 pl_resetn0}
         buses {}
-        settings {PSU__FPGA_PL0_ENABLE PSU__FPGA_PL1_ENABLE PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ PSU__USE__FABRIC__RST
+        settings {PSU__FPGA_PL0_ENABLE PSU__FPGA_PL1_ENABLE PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ
+            PSU__CRL_APB__PL0_REF_CTRL__SRCSEL PSU__USE__FABRIC__RST
             PSU__USE__M_AXI_GP0 PSU__USE__M_AXI_GP1 PSU__USE__M_AXI_GP2 PSU__MAXIGP0__DATA_WIDTH
             PSU__USE__S_AXI_GP2 PSU__SAXIGP2__DATA_WIDTH PSU__USE__IRQ0 PSU__USE__IRQ1}}]
 # Pins and buses of the processing system that a setting switches on.

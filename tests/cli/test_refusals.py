@@ -95,7 +95,7 @@ REFUSED = {
     "no board": (
         ("--board", "vcu118"),
         ("plan", "choose"),
-        "board 'vcu118': must be one of genesys2, kv260, ulx3s, zcu104",
+        "board 'vcu118': must be one of genesys2, kr260, kv260, ulx3s, zcu104",
     ),
     "no images": (("--data", "none.npz"), ("finetune images",), "data=none.npz: no such file"),
     "a folder of images": (

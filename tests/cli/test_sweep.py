@@ -184,7 +184,7 @@ def test_points_are_all_combinations():
         (("digits-ulx3s", "--codes", "nf3"), "nf4, int8"),
         (("edge-qlora-genesys2", "--codes", "int8"), "nf4, nf3, nf2"),
         (("digits-ulx3s", "--set", "colour=1"), "colour"),
-        (("digits-ulx3s", "--set", "clock_mhz=fast"), "an integer"),
+        (("digits-ulx3s", "--set", "clock_mhz=fast"), "a number"),
         (("digits-ulx3s", "--set", "rows=9"), "--mesh"),
         (("digits-ulx3s", "--set", "taps"), "KEY=VALUE"),
         (("digits-ulx3s", "--limit", "5"), "--accuracy"),

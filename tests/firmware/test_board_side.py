@@ -269,6 +269,18 @@ def test_pynq_gives_registers_and_an_uncached_buffer(pynq):
     assert pynq.freed == 1
 
 
+def test_pynq_refuses_a_clock_that_the_design_is_not_made_for(pynq, monkeypatch):
+    """It sets the dividers of the handoff, whatever the boot firmware made of the PLL before them."""
+    for mhz, refused in ((200, False), (187.499998, True)):
+        own = MachineDesign(name="mine", table="", data_bits=128, clock_mhz=mhz)
+        monkeypatch.setattr("gradloom.firmware.pynq_transport.own_design", lambda own=own: own)
+        if refused:
+            with pytest.raises(ValueError, match="PYNQ runs it at 200 MHz, it is made for 187.5"):
+                PynqTransport("design.bit")
+        else:
+            PynqTransport("design.bit").close()
+
+
 def test_pynq_refuses_another_design_and_a_bad_window(pynq):
     with pytest.raises(ValueError, match="no IP called 'accelerator', but none"):
         PynqTransport("empty.bit")

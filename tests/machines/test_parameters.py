@@ -1,6 +1,7 @@
 """A machine's configuration is the sum of its engines' parameters, each given once."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_a_parameter_that_the_shell_has_keeps_its_bounds(kind):
 def test_every_parameter_is_described(kind):
     described = "".join(each.__doc__ or "" for each in kind.__mro__)
     for field in dataclasses.fields(kind):
-        assert f"{field.name} : int" in described or f"{field.name}, " in described
+        assert re.search(rf"\b{field.name} : (int|float)", described) or f"{field.name}, " in described
 
 
 def test_an_engine_needs_its_parameters_in_the_configuration():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -85,7 +86,12 @@ def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
         name, parameters = summary["unit"], UNITS[summary["unit"]].settings({})
     else:
         return None
-    return budget(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
+    found = budget(name) if json.loads(json.dumps(parameters)) == summary.get("parameters") else None
+    own = "gradloom" if "preset" in summary else name.replace("-", "_")
+    module = summary.get("module", own)
+    if found is None or module == own:
+        return found
+    return {re.sub(rf"^{own}(?=_|$)", module, unit): levels for unit, levels in found.items()}
 
 
 def selftest(

@@ -22,6 +22,7 @@ from gradloom.json_file import json_text, read_json
 from gradloom.options import check_request, given
 from gradloom.rtl.catalog import KNOWN as UNITS
 from gradloom.rtl.catalog import Unit, find_unit
+from gradloom.rtl.emit.names import module_name
 from gradloom.rtl.shell import registers
 from gradloom.words import some
 
@@ -49,6 +50,7 @@ def generate(
     data: Path | str | None = None,
     samples: int | None = None,
     trust: Path | str | None = None,
+    name: str | None = None,
 ) -> dict[str, Any]:
     """Writes a preset's, a model's or a unit's Verilog to ``directory``.
 
@@ -60,16 +62,19 @@ def generate(
     preset's.
 
     ``settings`` changes parameters by name. Nothing is written if anything is wrong. ``trust``: the public key of
-    :func:`gradloom.package.keys` that signs what the board's firmware installs.
+    :func:`gradloom.package.keys` that signs what the board's firmware installs. ``name``: of the outermost module, and
+    of the board's files; all other modules begin with it. Two designs in one netlist or on one card need two names,
+    neither of which begins with the other.
     """
     from gradloom.output import staged
 
     root = None if trust is None else _public(trust)
+    called = None if name is None else module_name(name)
     wanted = {"rank": rank, "data": data, "samples": samples}
     if target in UNITS:
         check_request(f"with {target}, a unit", needless={"board": board, **wanted})
-        make: Callable[..., dict[str, Any]] = functools.partial(_generate_unit, target)
-        kind, name = "unit", target
+        make: Callable[..., dict[str, Any]] = functools.partial(_generate_unit, target, called)
+        kind, made = "unit", target
     else:
         from gradloom.preset import KNOWN
         from gradloom.systems.asked import asked_for
@@ -77,10 +82,11 @@ def generate(
         if target not in KNOWN and not Path(target).exists() and target not in _shipped():
             raise ValueError(f"{target}: is neither a preset ({KNOWN}) nor a unit ({UNITS})")
         asked = asked_for(target, board=board, verb=None)
-        make, kind, name = functools.partial(_generate_preset, asked, wanted=wanted), "preset", asked.preset.name
+        make = functools.partial(_generate_preset, asked, called or "gradloom", wanted=wanted)
+        kind, made = "preset", asked.preset.name
     _check_kept(directory, kind)
     with staged(directory, verb="generate", needs=_NEEDS) as stage:
-        summary = {"gradloom": __version__, kind: name} | make(dict(settings or {}), stage)
+        summary = {"gradloom": __version__, kind: made} | make(dict(settings or {}), stage)
         if root is not None:
             from gradloom.boards.trusted import trust as put_key
 
@@ -109,13 +115,13 @@ def _check_kept(directory: Path | str, kind: str) -> None:
             raise ValueError(f"output={directory}: holds the {other} {held[other]}, not a {kind}: name another folder")
 
 
-def _generate_unit(target: str, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+def _generate_unit(target: str, name: str | None, settings: dict[str, object], stage: Path) -> dict[str, Any]:
     from gradloom.rtl.emit.verilog import convert
 
     unit = find_unit(target)
     parameters = unit.settings(settings)
     component = unit.build(**settings)
-    emission = convert(component, name=target.replace("-", "_"))
+    emission = convert(component, name=name or target.replace("-", "_"))
     emission.write(stage)
     return _described(emission) | {
         "parameters": parameters,
@@ -137,7 +143,7 @@ def _unit_bench(
 
 
 def _generate_preset(
-    asked: "Asked", settings: dict[str, object], stage: Path, *, wanted: Mapping[str, Any]
+    asked: "Asked", name: str, settings: dict[str, object], stage: Path, *, wanted: Mapping[str, Any]
 ) -> dict[str, Any]:
     from gradloom import boards
     from gradloom.boards.clocks import reached
@@ -155,8 +161,8 @@ def _generate_preset(
     config = configured(preset.config, settings)
     if asked.model is not None or given(wanted):
         if not preset.workload.can("sizes"):
-            name, value = next(iter({**given(wanted), "model": asked.model}.items()))
-            raise ValueError(f"{name}={value}: must be left out, no sizes are chosen for {preset.name}")
+            field, value = next(iter({**given(wanted), "model": asked.model}.items()))
+            raise ValueError(f"{field}={value}: must be left out, no sizes are chosen for {preset.name}")
         config, sizes = preset.workload.function("sizes")(asked, config, settings, **wanted)
         workload = sizes.pop("expects", {})
     # What is wrong with the request is said before the long part.
@@ -167,7 +173,7 @@ def _generate_preset(
         raise ValueError(f"{_said(sizes)}{error}") from None
     expects = preset.workload.can("expectation")
     with _Expectation(config, preset.workload, **workload) if expects else contextlib.nullcontext() as expected:
-        emission = convert(Accelerator(config), name="gradloom", family=board.family)
+        emission = convert(Accelerator(config), name=name, family=board.family)
         emission.write(stage)
     described = _described(emission)
     summary = (
@@ -309,15 +315,26 @@ def configured(config: Any, settings: Mapping[str, object], *, check: bool = Tru
         if name not in fields:
             raise ValueError(f"{name}: no such parameter; there are {', '.join(fields)}")
         kind = type(getattr(config, name))
+        fraction = fields[name].metadata.get("fraction", False)
         try:
             if kind is bool:
                 changes[name] = {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+            elif fraction:
+                changes[name] = _number(str(value))
             else:
                 changes[name] = int(str(value), 0) if kind is int else kind(value)
         except (ValueError, KeyError):
-            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(kind, kind.__name__)
+            wanted = {int: "an integer", bool: "true or false", float: "a number"}.get(
+                float if fraction else kind, kind.__name__
+            )
             raise ValueError(f"{name}={value}: must be {wanted}") from None
     return dataclasses.replace(config, **changes) if check else config
+
+
+def _number(text: str) -> float:
+    """The number that ``text`` writes: an integer where it is whole."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def _described(emission: Any) -> dict[str, Any]:
@@ -355,6 +372,9 @@ def _generate_verb(
         int | None, usual_option(min=1, help="Number of training images that sizes are for.", usual="the preset's")
     ] = None,
     trust: TrustedKey = None,
+    name: Annotated[
+        str | None, usual_option(metavar="NAME", help="Name of the module and of the board's files.", usual="gradloom")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the Verilog for a model on a board, or of one unit.
@@ -366,7 +386,7 @@ def _generate_verb(
     from gradloom.rtl.hierarchy import uncollected
 
     with uncollected(), working(f"generating {target}", as_json):
-        asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust}
+        asked: dict[str, Any] = {"rank": rank, "data": data, "samples": samples, "trust": trust, "name": name}
         report = generate(target, output, board=board, settings=parse_settings(settings), **asked)
     if as_json:
         print_json(report)

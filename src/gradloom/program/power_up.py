@@ -125,6 +125,6 @@ class PowerUpMemory:
         return bytes(self.image)
 
 
-def usual_pause(clock_mhz: int) -> int:
+def usual_pause(clock_mhz: float) -> int:
     """Cycles of :data:`PAUSE_SECONDS`."""
-    return PAUSE_SECONDS * clock_mhz * 10**6
+    return round(PAUSE_SECONDS * clock_mhz * 10**6)

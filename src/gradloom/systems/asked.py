@@ -1,7 +1,7 @@
 """The preset that a model, a board and a method ask for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradloom.models.files.kinds import what_is
@@ -104,6 +104,8 @@ def _named(model: str, board: str | None, verb: str | None) -> Asked:
     """The preset of a name."""
     preset = KNOWN.find(model)
     workload = preset.workload
+    if verb is None and board is not None and _shared(board, preset):
+        return Asked(name=model, preset=replace(preset, board=board), board=board)
     if board not in (None, preset.board):
         raise ValueError(f"board={board}: must be left out or {preset.board}, which preset {model} is for")
     if verb is not None and not workload.can(verb):
@@ -112,6 +114,14 @@ def _named(model: str, board: str | None, verb: str | None) -> Asked:
         able = ", ".join(each.name for each in KNOWN.values() if each.workload.can(verb))
         raise ValueError(f"preset={model}: nothing there {_DOES[verb]} {workload.label}; must be one of {able}")
     return Asked(name=model, preset=preset, board=preset.board)
+
+
+def _shared(board: str, preset: Preset) -> bool:
+    """Whether a board that is not the preset's own takes its design as it is."""
+    from gradloom.boards import find as find_board
+
+    shell = find_board(board).shell
+    return board != preset.board and shell != "" and shell == find_board(preset.board).shell
 
 
 def _kinds(able: Sequence[Preset]) -> list[type[Workload]]:
@@ -129,6 +139,9 @@ def _on(
 
         find_board(board)
     if board is not None and board not in boards:
+        beside = [preset for preset in found if verb is None and _shared(board, preset)]
+        if beside:
+            return replace(beside[0], board=board)
         if any_board:
             return found[0]
         raise ValueError(f"board={board}: no preset {_DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
