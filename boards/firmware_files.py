@@ -86,5 +86,7 @@ def soc_files(main: str = "soc") -> dict[str, str]:
     folder = files("gradloom.firmware")
     return {
         name: folder.joinpath(name).read_text(encoding="utf-8")
-        for name in sorted((*_SOC, *soc_image.sources(main), soc_image.IMAGES[main].name))
+        for name in sorted(
+            {*_SOC, *soc_image.sources(main), *soc_image.sources("selftest"), soc_image.IMAGES[main].name}
+        )
     }

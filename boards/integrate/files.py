@@ -40,6 +40,7 @@ def integration_files(directory: Path, report: Mapping, family: str | None = Non
         simulation=rtl,
         clock_file="board/clock.xdc" if (directory / "board/clock.xdc").is_file() else None,
     )
+    files["integrate/litex_gradloom.py"] = (_HERE / "litex_gradloom.py").read_text(encoding="utf-8")
     files["component.xml"] = component(part, EDITIONS["1685-2009"])
     files["component-2014.xml"] = component(part, EDITIONS["1685-2014"])
     return files

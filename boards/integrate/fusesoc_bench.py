@@ -5,6 +5,7 @@ cocotb needs and FuseSoC does not set.
 """
 
 import atexit
+import importlib
 import os
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -29,6 +30,6 @@ if __name__ == "__main__":
     # Results of a run before this one say nothing of the next.
     Path("results.xml").unlink(missing_ok=True)
 else:
-    from bench import *  # noqa: F403
-
+    # cocotb finds the tests by the names of this module.
+    globals().update(vars(importlib.import_module("bench")))
     atexit.register(_look)
