@@ -18,6 +18,7 @@ from ..clocks import asked_hz
 from ..firmware_files import firmware_files
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
+from .notebook import notebook
 
 __all__ = ["check", "project_files"]
 
@@ -100,5 +101,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files["board/shell.json"] = overlay.shell_json()
     machine = report.get("machine")
     design = None if machine is None else {"name": name, **machine, "clock_mhz": clock_hz // 1_000_000}
-    files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
+    files |= {f"firmware/{path}": text for path, text in firmware_files(design, ports.module).items()}
+    files[f"firmware/{name}.ipynb"] = notebook(name)
     return files
