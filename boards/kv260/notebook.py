@@ -75,6 +75,6 @@ def notebook(name: str) -> str:
 
 
 def _cell(number: int, kind: str, text: str) -> dict[str, object]:
-    code = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    code: dict[str, object] = {"execution_count": None, "outputs": []} if kind == "code" else {}
     source = text.rstrip("\n").splitlines(keepends=True)
-    return {"cell_type": kind, "id": f"gradloom-{number}", "metadata": {}, "source": source} | code
+    return {"cell_type": kind, "id": f"gradloom-{number}", "metadata": {}, "source": source, **code}
