@@ -27,7 +27,7 @@ __all__ = ["NAME", "GradloomIP"]
 NAME = "gradloom:accelerator:gradloom:1.0"
 
 
-class GradloomIP(DefaultIP):  # type: ignore[misc]
+class GradloomIP(DefaultIP):
     """The accelerator of a loaded overlay.
 
     Each of these has the accelerator for itself, and a buffer of ``window_size`` bytes that ends with the block.
