@@ -8,6 +8,7 @@
 #   make proofs  setup, a SAT solver, and all proofs
 #   make ecp5    setup, and place-and-route for the ULX3S
 #   make cluster  setup, and the client of a Dask cluster for sweeps
+#   make integrate  setup, FuseSoC, LiteX and a RISC-V compiler
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make evidence WITNESS=DIR  the same, and what files of vendors say, which lie in DIR
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
@@ -20,9 +21,10 @@ FIRMWARE_READY := $(VENV)/.ready-firmware
 PROOFS_READY := $(VENV)/.ready-proofs
 ECP5_READY := $(VENV)/.ready-ecp5
 CLUSTER_READY := $(VENV)/.ready-cluster
+INTEGRATE_READY := $(VENV)/.ready-integrate
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness integrate starts toggles-kv260 toggles-genesys2 toggles ledger pythons
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -31,7 +33,7 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs ecp5 cluster test lint types unit docs coverage demo evidence lock clean \
+.PHONY: setup llm firmware proofs ecp5 cluster integrate test lint types unit docs coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
@@ -84,6 +86,12 @@ $(CLUSTER_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,cluster]'
 	@touch $@
 
+integrate: $(INTEGRATE_READY)
+
+$(INTEGRATE_READY): $(READY)
+	@$(INSTALL) -c requirements.lock -e '.[dev,firmware,integrate]'
+	@touch $@
+
 ecp5: $(ECP5_READY)
 
 $(ECP5_READY): $(READY)
@@ -121,7 +129,7 @@ demo: $(READY)
 
 # The figures that the documentation quotes, each by the command that makes it; JOBS parts at a time. Left out is what
 # takes most of an hour by itself: a mesh of 12 x 12 placed and routed, and all lines of the ULX3S's netlist.
-evidence: $(READY) $(LLM_READY) $(ECP5_READY) $(PROOFS_READY)
+evidence: $(READY) $(LLM_READY) $(ECP5_READY) $(PROOFS_READY) $(INTEGRATE_READY)
 	time $(MAKE) -j $(JOBS) --output-sync=line $(EVIDENCE:%=evidence-%)
 
 evidence-ulx3s: $(ECP5_READY)
@@ -172,6 +180,10 @@ evidence-witness: $(READY)
 	time $(BIN)/python -m tests.witness.cross
 	$(if $(WITNESS),time $(BIN)/python -m tests.witness.run $(WITNESS))
 
+# FuseSoC's lint and simulation, and a LiteX system whose processor tests the accelerator.
+evidence-integrate: $(INTEGRATE_READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -rs tests/integrate
+
 # Machines that start with random registers and memories, and are reset in the middle.
 evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
@@ -205,7 +217,7 @@ evidence-ledger: $(LLM_READY)
 
 # Rewrites the pins; no host name is kept.
 lock: $(READY)
-	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra delivery --extra docs --extra train --extra witness --no-header --no-annotate \
+	$(BIN)/python -m uv pip compile --quiet --universal --extra dev --extra llm --extra firmware --extra proofs --extra ecp5 --extra cluster --extra delivery --extra docs --extra train --extra witness --extra integrate --no-header --no-annotate \
 	    --no-emit-index-url --upgrade pyproject.toml -o requirements.lock
 
 clean:

@@ -7,6 +7,8 @@ from typing import Any
 
 from gradloom.firmware import soc_image
 
+from .integrate.identity import core_name
+
 _DRIVER = (
     "gradloom.c",
     "gradloom.h",
@@ -47,6 +49,7 @@ _HOST = (
     "lanes.py",
     "program.py",
     "measured.py",
+    "pynq_driver.py",
     "pynq_transport.py",
     "machine.py",
     "registers.py",
@@ -69,17 +72,23 @@ _SOC = (
 )
 
 
-def firmware_files(design: Mapping[str, Any] | None = None) -> dict[str, str]:
+def firmware_files(design: Mapping[str, Any] | None = None, module: str | None = None) -> dict[str, str]:
     """Content of every file, by its path.
 
     The files are ``driver/*`` and the Python package ``gradloom_host``. Both refuse a board that does not have
-    ``design``, if it is given: its ``name``, ``table`` and ``data_bits``.
+    ``design``, if it is given: its ``name``, ``table`` and ``data_bits``. ``module``: of the core that PYNQ's driver is
+    bound to.
 
     The host is a package of its own there, since a board has numpy, but neither an HDL nor its simulator.
     """
     folder = files("gradloom.firmware")
     texts = {f"driver/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _DRIVER}
     texts |= {f"gradloom_host/{name}": folder.joinpath(name).read_text(encoding="utf-8") for name in _HOST}
+    if module is not None:
+        path, old = "gradloom_host/pynq_driver.py", 'NAME = "gradloom:accelerator:gradloom:1.0"'
+        if old not in texts[path]:
+            raise ValueError("pynq_driver.py names no core")
+        texts[path] = texts[path].replace(old, f'NAME = "{core_name(module)}"')
     if design is not None:
         texts["gradloom_host/design.json"] = json.dumps(dict(design), indent=2) + "\n"
         for field in ("name", "table"):
@@ -100,5 +109,7 @@ def soc_files(main: str = "soc") -> dict[str, str]:
     folder = files("gradloom.firmware")
     return {
         name: folder.joinpath(name).read_text(encoding="utf-8")
-        for name in sorted((*_SOC, *soc_image.sources(main), soc_image.IMAGES[main].name))
+        for name in sorted(
+            {*_SOC, *soc_image.sources(main), *soc_image.sources("selftest"), soc_image.IMAGES[main].name}
+        )
     }

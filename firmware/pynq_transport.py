@@ -4,6 +4,7 @@ The overlay is loaded from ``NAME.bit`` and ``NAME.hwh``, the buffer comes from 
 """
 
 import os
+from typing import Any
 
 from .barrier import memory_barrier
 from .machine import own_design
@@ -13,8 +14,8 @@ _IP = "accelerator"
 _LOGIN = "run it as root in PYNQ's environment: sudo bash -lc 'python3 ...' (plain sudo leaves that)"
 
 
-class PynqTransport(Transport):
-    """A design loaded with PYNQ.
+class MmioTransport(Transport):
+    """Registers that PYNQ has mapped, and a buffer of its own.
 
     PYNQ serves interrupts only through an interrupt controller in the design, which this one does not need:
     the end of a program is polled for. The buffer is not cacheable, since the memory port does not see the
@@ -22,39 +23,28 @@ class PynqTransport(Transport):
 
     Parameters
     ----------
-    bitfile : :class:`str`
-        ``NAME.bit``, with ``NAME.hwh`` beside it.
+    mmio : ``pynq.MMIO``
+        The registers.
     window_size : :class:`int`
         Bytes to allocate, a multiple of 4096.
     """
 
     real_time = True
 
-    def __init__(self, bitfile: str, *, window_size: int = 64 << 20):
-        if window_size <= 0 or window_size % 4096:
-            raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")
+    def __init__(self, mmio: Any, *, window_size: int = 64 << 20):
+        _check_window(window_size)
         import numpy as np
+        import pynq
 
-        # Without it PYNQ registers no device, and says only that there is none.
-        if "XILINX_XRT" not in os.environ:
-            raise ValueError(f"XILINX_XRT is not set, and PYNQ finds no board: {_LOGIN}")
-        try:
-            import pynq
-        except ImportError as error:
-            raise ValueError(f"PYNQ cannot be imported ({error}): {_LOGIN}") from error
         self._barrier = memory_barrier()
-        self._overlay = pynq.Overlay(bitfile)
-        if _IP not in self._overlay.ip_dict:
-            found = ", ".join(self._overlay.ip_dict) or "none"
-            raise ValueError(f"{bitfile} holds no IP called {_IP!r}, but {found}")
-        self._mmio = getattr(self._overlay, _IP).mmio
         self.clock_hz = pynq.Clocks.fclk0_mhz * 1e6
         own = own_design()
         if own is not None and own.clock_mhz is not None and self.clock_hz > own.clock_mhz * 1.01e6:
             raise ValueError(
-                f"{bitfile}: PYNQ runs it at {self.clock_hz / 1e6:.4g} MHz, it is made for {own.clock_mhz:.4g}: set "
+                f"PYNQ runs the design at {self.clock_hz / 1e6:.4g} MHz, it is made for {own.clock_mhz:.4g}: set "
                 f"pynq.Clocks.fclk0_mhz, or load the design by gradloom flash and leave --bitfile out"
             )
+        self._mmio = mmio
         self._buffer = pynq.allocate(shape=(window_size,), dtype=np.uint8, cacheable=False)
         self.window_base = self._buffer.device_address
         self.window_size = window_size
@@ -81,3 +71,35 @@ class PynqTransport(Transport):
 
     def close(self) -> None:
         self._buffer.freebuffer()
+
+
+class PynqTransport(MmioTransport):
+    """A design loaded with PYNQ.
+
+    Parameters
+    ----------
+    bitfile : :class:`str`
+        ``NAME.bit``, with ``NAME.hwh`` beside it.
+    window_size : :class:`int`
+        Bytes to allocate, a multiple of 4096.
+    """
+
+    def __init__(self, bitfile: str, *, window_size: int = 64 << 20):
+        _check_window(window_size)
+        # Without it PYNQ registers no device, and says only that there is none.
+        if "XILINX_XRT" not in os.environ:
+            raise ValueError(f"XILINX_XRT is not set, and PYNQ finds no board: {_LOGIN}")
+        try:
+            import pynq
+        except ImportError as error:
+            raise ValueError(f"PYNQ cannot be imported ({error}): {_LOGIN}") from error
+        self._overlay = pynq.Overlay(bitfile)
+        if _IP not in self._overlay.ip_dict:
+            found = ", ".join(self._overlay.ip_dict) or "none"
+            raise ValueError(f"{bitfile} holds no IP called {_IP!r}, but {found}")
+        super().__init__(getattr(self._overlay, _IP).mmio, window_size=window_size)
+
+
+def _check_window(window_size: int) -> None:
+    if window_size <= 0 or window_size % 4096:
+        raise ValueError(f"window_size must be a positive multiple of 4096, not {window_size}")

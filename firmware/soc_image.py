@@ -43,11 +43,11 @@ IMAGE = _HERE / "soc_image.mem"
 TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
 IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
-_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES}
+_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES, "selftest": TUNER_RAM_BYTES}
 #: Instructions that the processor of each has: short ones save a quarter of the memory where it can read them.
-MARCH = {"soc": "rv32imc", "tuner": "rv32im"}
+MARCH = {"soc": "rv32imc", "tuner": "rv32im", "selftest": "rv32im"}
 #: What is left for the stack at least; a signature takes most of it.
-_STACK_BYTES = {"soc": 5 << 10, "tuner": 2 << 10}
+_STACK_BYTES = {"soc": 5 << 10, "tuner": 2 << 10, "selftest": 2 << 10}
 #: Stands before the public key that the firmware trusts (soc_root.c).
 _ROOT_MARK = b"gradloom root : "
 # What is compiled, and what that includes; a tuner has no memory card.
@@ -78,6 +78,8 @@ _UNITS = {
         "gradloom_sum.c",
     ),
     "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
+    # For a system that somebody else puts the accelerator into; no image of it is committed.
+    "selftest": ("soc_start.S", "selftest_main.c", "soc_device.c", "soc_text.c", "gradloom.c"),
 }
 _SHARED = (
     "gradloom.h",
@@ -109,6 +111,7 @@ _MORE = {
         "soc_trial.h",
     ),
     "tuner": (),
+    "selftest": (),
 }
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")
 _OPTIONS = (
@@ -189,7 +192,7 @@ def build(compiler: Compiler, *, main: str = "soc", board_header: Path | None = 
 
     It has whole words.
 
-    ``main``: a key of :data:`IMAGES`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
+    ``main``: a key of :data:`MARCH`. ``board_header`` stands in for ``soc_board.h``. :class:`ValueError` if the
     compiler refuses, if code and variables do not fit, or if Monocypher's source is not there.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -305,7 +308,7 @@ def read_image(path: Path = IMAGE) -> tuple[dict[str, str], bytes]:
 def main() -> None:
     """Writes the image, or that of another system."""
     parser = argparse.ArgumentParser(description="Builds the firmware of a system on chip.")
-    parser.add_argument("--main", choices=sorted(IMAGES), default="soc", help="which firmware (default: soc)")
+    parser.add_argument("--main", choices=sorted(MARCH), default="soc", help="which firmware (default: soc)")
     parser.add_argument("--board-header", type=Path, help="stands in for soc_board.h")
     parser.add_argument("--march", help="instructions that the processor has, such as rv32ima")
     parser.add_argument(
@@ -313,6 +316,8 @@ def main() -> None:
     )
     parser.add_argument("-o", "--output", type=Path, help="default: the committed image")
     options = parser.parse_args()
+    if options.output is None and options.main not in IMAGES:
+        parser.error(f"--main {options.main} needs -o: no image of it is kept")
     found = compilers(options.march or MARCH[options.main])
     if not found:
         parser.error("no RISC-V compiler: pip install ziglang, or apt install gcc-riscv64-unknown-elf")

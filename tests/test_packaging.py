@@ -67,7 +67,18 @@ def test_no_package_is_imported_that_nothing_requires():
         "google",
     }  # protobuf, which onnx's files are made with and which it brings
     # Offered where found, and told by a message otherwise.
-    optional = {"monocypher", "scipy", "pynq", "torch", "tokenizers", "distributed", "pysat"}
+    optional = {
+        "monocypher",
+        "scipy",
+        "pynq",
+        "torch",
+        "tokenizers",
+        "distributed",
+        "pysat",
+        "litex",
+        "litedram",
+        "migen",
+    }
     found = {}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):

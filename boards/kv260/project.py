@@ -21,6 +21,7 @@ from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
 from .carriers import CARRIERS
 from .facts import CABLES
+from .notebook import notebook
 from .ps_clock import clock_of, slower
 
 __all__ = ["check", "project_files"]
@@ -113,5 +114,6 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files[RULES] = udev_rules(CABLES, board=overlay.DEVICE_FILES)
     machine = report.get("machine")
     design = None if machine is None else {"name": name, **machine, "clock_mhz": made.mhz}
-    files |= {f"firmware/{path}": text for path, text in firmware_files(design).items()}
+    files |= {f"firmware/{path}": text for path, text in firmware_files(design, ports.module).items()}
+    files[f"firmware/{name}.ipynb"] = notebook(name)
     return files

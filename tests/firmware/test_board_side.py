@@ -275,7 +275,7 @@ def test_pynq_refuses_a_clock_that_the_design_is_not_made_for(pynq, monkeypatch)
         own = MachineDesign(name="mine", table="", data_bits=128, clock_mhz=mhz)
         monkeypatch.setattr("gradloom.firmware.pynq_transport.own_design", lambda own=own: own)
         if refused:
-            with pytest.raises(ValueError, match="PYNQ runs it at 200 MHz, it is made for 187.5"):
+            with pytest.raises(ValueError, match="PYNQ runs the design at 200 MHz, it is made for 187.5"):
                 PynqTransport("design.bit")
         else:
             PynqTransport("design.bit").close()

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-__all__ = ["UNPACKED", "unpacked"]
+__all__ = ["UNPACKED", "unpack", "unpacked"]
 
 UNPACKED = Path(__file__).parents[2] / "build" / "debian"
 
@@ -14,9 +14,14 @@ def unpacked(*packages, program):
     if shutil.which(program):
         return False
     if not (UNPACKED / "usr/bin" / program).is_file():
-        UNPACKED.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "download", "-qq", *packages], cwd=UNPACKED, check=True)
-        for name in packages:
-            (package,) = UNPACKED.glob(f"{name}_*.deb")
-            subprocess.run(["dpkg", "-x", package, UNPACKED], check=True)
+        unpack(*packages)
     return True
+
+
+def unpack(*packages):
+    """Unpacks ``packages`` in :data:`UNPACKED`."""
+    UNPACKED.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["apt-get", "download", "-qq", *packages], cwd=UNPACKED, check=True)
+    for name in packages:
+        (package,) = UNPACKED.glob(f"{name}_*.deb")
+        subprocess.run(["dpkg", "-x", package, UNPACKED], check=True)

@@ -134,7 +134,7 @@ def ipxact():
 
     with TemporaryDirectory() as where:
         path = Path(where) / "gradloom.xml"
-        IPXACTExporter(vendor="gradloom", library="gradloom").export(_compile(), str(path))
+        IPXACTExporter(vendor="gradloom", library="gradloom").export(_compile(), str(path), component_name="gradloom")
         return path.read_text()
 
 

@@ -116,6 +116,7 @@ def _check_kept(directory: Path | str, kind: str) -> None:
 
 
 def _generate_unit(target: str, name: str | None, settings: dict[str, object], stage: Path) -> dict[str, Any]:
+    from gradloom.boards.integrate import write_integration
     from gradloom.rtl.emit.verilog import convert
 
     unit = find_unit(target)
@@ -123,10 +124,12 @@ def _generate_unit(target: str, name: str | None, settings: dict[str, object], s
     component = unit.build(**settings)
     emission = convert(component, name=name or target.replace("-", "_"))
     emission.write(stage)
-    return _described(emission) | {
+    summary = _described(emission) | {
         "parameters": parameters,
         "testbench": _unit_bench(unit, parameters, component, emission, stage),
     }
+    write_integration(stage, summary)
+    return summary
 
 
 def _unit_bench(
@@ -147,6 +150,7 @@ def _generate_preset(
 ) -> dict[str, Any]:
     from gradloom import boards
     from gradloom.boards.clocks import reached
+    from gradloom.boards.integrate import write_integration
     from gradloom.rtl.emit.verilog import convert
     from gradloom.rtl.machines.accelerator import Accelerator
     from gradloom.rtl.machines.fit import check_fit
@@ -203,6 +207,7 @@ def _generate_preset(
         boards.write_project(board, stage, summary)
     except boards.NoProjectError as error:
         summary["project"] = {"files": None, "reason": str(error)}
+    write_integration(stage, summary, board.family)
     return summary
 
 
