@@ -24,7 +24,7 @@ _OWN = ("", "ai.onnx")
 #: Sizes that stand for symbolic ones, by the order of the symbols: two for each, to tell what depends on it.
 _PINS = ((101, 131, 151, 181, 191, 227), (103, 137, 157, 193, 197, 229))
 #: Operators whose first output has the shape of their first input, in domains that are not ONNX' own.
-_SAME_SHAPE = ("Quant", "IntQuant", "BipolarQuant", "MultiThreshold")
+_SAME_SHAPE = ("Quant", "IntQuant", "BipolarQuant", "MultiThreshold", "Gelu", "FastGelu", "QuickGelu")
 
 
 def check_opsets(model: Any) -> None:
