@@ -11,10 +11,20 @@ from .base import Operation, Tensor
 from .operations import Parameter, Rearrange
 from .views import View
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "stem_of"]
 
 #: Names that exporters make up.
 _MADE_UP = re.compile(r"(onnx::|val_|const|_to_copy|node_|t?\d)", re.IGNORECASE)
+
+
+#: How the names of a layer's weights end.
+_END = re.compile(r"[._/](weight|bias|kernel|gamma|beta)$", re.IGNORECASE)
+
+
+def stem_of(name: str) -> str | None:
+    """The layer's name in that of its weight or bias; None where it has no such end."""
+    found = _END.search(name)
+    return name[: found.start()] if found and not _MADE_UP.match(name) else None
 
 
 class Builder:
@@ -58,7 +68,7 @@ class Builder:
         A layer that stands twice in a network has one name, if its weights are the same.
         """
         given = [name for name in names if name and not _MADE_UP.match(name)]
-        ends = [name[: -len(end)] for name in given for end in (".weight", ".bias") if name.endswith(end)]
+        ends = [stem for name in given if (stem := stem_of(name))]
         if ends:
             found = ends[0]
         elif given and given[0] == names[0]:

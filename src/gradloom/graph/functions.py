@@ -157,8 +157,8 @@ _POINTS = np.concatenate([-_FAR[::-1], np.linspace(-9, 9, 721), _FAR])
 def named(expression: Callable[[np.ndarray], np.ndarray]) -> tuple[str, tuple[float, ...]] | None:
     """Name and parameters of the function that an expression computes, None for none.
 
-    The expression is compared at 733 points up to 512, to 2e-6 of the largest of one and the value: the constants of a file are
-    float32.
+    The expression is compared at 733 points up to 512, to 2e-6 of the largest of one and the value: the constants of a
+    file are float32.
     """
     with np.errstate(all="ignore"):
         found = expression(_POINTS)

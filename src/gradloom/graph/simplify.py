@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from .base import Operation
+from .builder import stem_of
 from .editor import Editor
 from .network import Network
 from .operations import Activation, Add, Convolution, Linear, Multiply, Norm, Pad, Rearrange
@@ -26,7 +27,7 @@ def simplified(network: Network) -> Network:
     """
     made = Editor(network)
     made.sweep()
-    made.apply(_composed, _risen, _affine, _padded, function, norm, _folded)
+    made.apply(_folded, _single, _composed, _risen, _affine, _padded, function, norm)
     made.apply(attention, _composed, _risen)
     made.apply(attention_scale, _composed, _risen, _affine, _folded)
     _ports(made)
@@ -88,6 +89,19 @@ def _affine(made: Editor, each: Operation) -> bool:
     return False
 
 
+def _single(made: Editor, each: Operation) -> bool:
+    """One number for all values, which is no layer's, is a function's."""
+    if not isinstance(each, Add | Multiply) or isinstance(each, Add) and each.subtract:
+        return False
+    for at in (0, 1):
+        value = made.parameter(each.i[at])
+        if value is not None and value.size == 1:
+            given = (value.item(), 0.0) if isinstance(each, Multiply) else (1.0, value.item())
+            made.change(each, [Activation((each.i[1 - at],), each.o, "affine", given)])
+            return True
+    return False
+
+
 def _padded(made: Editor, each: Operation) -> bool:
     """Zeros in front of a convolution are the convolution's."""
     if not isinstance(each, Convolution) or each.transposed:
@@ -124,8 +138,8 @@ def _into(made: Editor, each: Operation, layer: Linear | Convolution | Norm, val
         return False
     parts = [weight.name.rpartition(".")[2] for weight in layer.weights]
     part = "weight" if factor else "bias"
-    if not parts and name.endswith(f".{part}"):
-        own = _unlike(made, name[: -len(part) - 1], part, value)
+    if not parts:
+        own = _unlike(made, stem_of(name) or layer.layer, part, value)
     else:
         own = made.own(layer.layer, parts)
     at, old = f"{own}.{part}", made.values.get(f"{own}.bias")

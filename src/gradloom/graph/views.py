@@ -136,7 +136,8 @@ class View:
 def _with_batch(axes: list[tuple[int, ...]], before: int) -> list[tuple[int, ...]]:
     """Axes with the one sample of a file that is written for one, behind ``before`` atoms.
 
-    It is an axis of 1 if there is one at this place, else the outermost part of the axis that begins here.
+    It is an axis of 1 if there is one at this place, else the outermost part of the axis that begins here; before the
+    last axis, which are most often the features, the innermost part of the axis that ends.
     """
     seen, found = 0, None
     for number, axis in enumerate(axes):
@@ -145,7 +146,9 @@ def _with_batch(axes: list[tuple[int, ...]], before: int) -> list[tuple[int, ...
         if seen == before and not axis:
             break
         seen += len(axis)
-    if found is None:
+    if before and found is not None and found == len(axes) - 1 and axes[found]:
+        axes[found - 1] = (*axes[found - 1], BATCH)
+    elif found is None:
         axes[-1] = (*axes[-1], BATCH)
     else:
         axes[found] = (BATCH, *axes[found])

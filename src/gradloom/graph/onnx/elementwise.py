@@ -162,7 +162,7 @@ def both(reader: Reader, node: Node) -> None:
         reader.put(node, between(reader, one, other, hint, product, node.kind == "Sub"))
         return
     at = computed.index(True)
-    view, value = reader.view(node, at), node.weights(1 - at, "values")
+    view, value = reader.view(node, at), reader.constant(node, 1 - at)
     if at and node.kind == "Sub":
         view = applied(reader, view, f"{hint}~negative", "affine", -1, 0)
     elif at and node.kind == "Div":
@@ -193,7 +193,7 @@ def _with_constant(
     view = _grown(view, value.ndim)
     if not np.isfinite(value).all():
         raise RefusedNode("divides by 0")
-    if value.size == 1:
+    if value.size == 1 and (not value.ndim or view.shape[-1] > 1):
         given = (value.item(), 0) if kind is Multiply else (1, value.item())
         return applied(reader, view, hint, "affine", *given)
     view, held = table(reader, view, value)

@@ -53,7 +53,12 @@ def normed(
     return view.on(o)
 
 
-@taken("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+@taken(
+    "LayerNormalization",
+    "RMSNormalization",
+    "com.microsoft:LayerNormalization",
+    "com.microsoft:SimplifiedLayerNormalization",
+)
 def layer_norm(reader: Reader, node: Node) -> None:
     """Over the last axes."""
     view = reader.view(node)

@@ -53,9 +53,32 @@ def network_of(model: Any) -> Network:
     """The network of an ``onnx.ModelProto``; :class:`ValueError` as of :func:`load_network`."""
     from . import elementwise, layers, norms, products, shapes  # noqa: F401
 
+    model = _contributed(model)
     _check_kinds(model)
     with np.errstate(all="ignore"):
         return Reader(model).network()
+
+
+def _contributed(model: Any) -> Any:
+    """The model with operators that its opset does not have yet in onnxruntime's domain.
+
+    Its simplifier writes them so.
+    """
+    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    wrong = [n for n, each in enumerate(model.graph.node) if version < _SINCE.get(_key(each.domain, each.op_type), 0)]
+    if not wrong:
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for n in wrong:
+        copy.graph.node[n].domain = "com.microsoft"
+    if not any(each.domain == "com.microsoft" for each in copy.opset_import):
+        copy.opset_import.add(domain="com.microsoft", version=1)
+    return copy
+
+
+#: Operators that onnxruntime has had before ONNX; SimplifiedLayerNormalization never came.
+_SINCE = {"LayerNormalization": 17, "Gelu": 20, "SimplifiedLayerNormalization": 1 << 16}
 
 
 def _check_kinds(model: Any) -> None:
@@ -194,6 +217,12 @@ class Reader:
     def is_computed(self, node: Node, at: int) -> bool:
         """Whether an input is there and is no constant."""
         return (node.optional(at) or "") in self.views
+
+    def constant(self, node: Node, at: int) -> np.ndarray:
+        """An input that is a constant of finite floats, as float64; it may be repeated for the samples."""
+        if node.source(at) not in self.graph.constants:
+            raise RefusedNode(f"its input {node.source(at)!r} is computed by the network: must be a constant")
+        return self.graph.constants.weights(node.source(at))
 
     def shape(self, node: Node, at: int = 0) -> tuple[int, ...]:
         """Shape of a result."""

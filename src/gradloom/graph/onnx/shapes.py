@@ -234,7 +234,7 @@ def concat(reader: Reader, node: Node) -> None:
         if reader.is_computed(node, n):
             tensors.append(reader.build.in_order(reader.view(node, n), order).tensor)
             continue
-        value = node.weights(n, "values")
+        value = reader.constant(node, n)
         samples = next(each for each, own in enumerate(lead.axes) if BATCH in own)
         if samples in order:
             raise RefusedNode("puts a constant behind values whose samples share an axis with others")
