@@ -345,7 +345,7 @@ class FloatReading(Windowed):
 
     def _pad(self, each: Pad, x: np.ndarray) -> np.ndarray:
         given = {"constant_values": each.value} if each.mode == "constant" else {}
-        return np.pad(x, [(0, 0), *each.pads, (0, 0)], mode=each.mode, **given)  # type: ignore[call-overload,no-any-return]
+        return np.pad(x, [(0, 0), *each.pads, (0, 0)], mode=each.mode, **given)  # type: ignore[call-overload]
 
     def _pad_back(self, each: Pad, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
         if each.mode == "constant":
@@ -354,7 +354,8 @@ class FloatReading(Windowed):
         numbers = np.arange(each.i[0].rows).reshape(each.i[0].sides)
         source = np.pad(numbers, each.pads, mode=each.mode).ravel()  # type: ignore[call-overload]
         dx = np.zeros((len(dy), each.i[0].rows, dy.shape[-1]), dy.dtype)
-        np.add.at(dx, (slice(None), source), dy.reshape(len(dy), -1, dy.shape[-1]))
+        for place, own in zip(source, dy.reshape(len(dy), -1, dy.shape[-1]).swapaxes(0, 1)):
+            dx[:, place] += own
         return [dx.reshape(len(dy), *each.i[0].shape)], {}
 
     def _upsample(self, each: Upsample, x: np.ndarray) -> np.ndarray:

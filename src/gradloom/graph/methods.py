@@ -75,13 +75,9 @@ def lora(
     learners: list[str] = []
     for each in chosen:
         if _is_part(each):
-            raise (
-                ValueError(
-                    f"targets={each.layer}: its {'channels are in groups' if not each.transposed else 'kernel is transposed'}"
-                    ", LoRA takes layers of all channels alone; name others"  # type: ignore[union-attr]
-                )
-                if isinstance(each, Convolution)
-                else ValueError(each.layer)
+            raise ValueError(
+                f"targets={each.layer}: its channels are in groups, or it is transposed; LoRA stands beside layers of "
+                "all channels: name others"
             )
         least = min(each.o.features, int(np.prod(replace(each, rank=1).factors[0])))
         if not 1 <= rank <= least:

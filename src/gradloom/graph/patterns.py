@@ -143,7 +143,8 @@ def attention(made: Editor, each: Operation) -> bool:
     shares = made.made(each.i[0])
     if not isinstance(shares, Softmax) or shares.log or not made.is_inner(shares.o):
         return False
-    scores, scale, bias = shares.i[0], 1.0, ()
+    scores, scale = shares.i[0], 1.0
+    bias: tuple[Tensor, ...] = ()
     before = made.made(scores)
     if isinstance(before, Add) and made.parameter(before.i[1]) is not None and made.is_inner(scores):
         scores, bias = before.i[0], before.i[1:]

@@ -1,5 +1,7 @@
 """Matrices that make larger sides of smaller ones."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .operations import Upsample
@@ -10,6 +12,14 @@ __all__ = ["sampling"]
 def sampling(each: Upsample) -> list[np.ndarray]:
     """A matrix ``[side of the result, side]`` for each side."""
     return [_matrix(each, low, high) for low, high in zip(each.i[0].sides, each.o.sides)]
+
+
+_ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+}
 
 
 def _matrix(each: Upsample, low: int, high: int) -> np.ndarray:
@@ -25,12 +35,7 @@ def _matrix(each: Upsample, low: int, high: int) -> np.ndarray:
         place = (at + 0.5) / scale - 0.5
     made = np.zeros((high, low))
     if each.mode == "nearest":
-        rounded = {
-            "floor": np.floor,
-            "ceil": np.ceil,
-            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-        }[each.rounding](place)
+        rounded = _ROUNDED[each.rounding](place)
         made[np.arange(high), np.clip(rounded, 0, low - 1).astype(int)] = 1
         return made
     place = np.clip(place, 0, low - 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -143,7 +144,7 @@ def _into(made: Editor, each: Operation, layer: Linear | Convolution | Norm, val
     else:
         own = made.own(layer.layer, parts)
     at, old = f"{own}.{part}", made.values.get(f"{own}.bias")
-    changed: dict[str, bool] = {}
+    changed: dict[str, Any] = {}
     if not factor:
         made.values[at] = old + value if layer.bias and old is not None else value.copy()
         changed["bias"] = True

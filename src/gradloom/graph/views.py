@@ -157,7 +157,8 @@ def _with_batch(axes: list[tuple[int, ...]], before: int) -> list[tuple[int, ...
 
 def whole(tensor: Tensor, batch: int, axes: Sequence[int] | None = None) -> View:
     """A view whose axes are the samples and then the tensor's sides and features, in the order ``axes``."""
-    numbers, sizes = [], []
+    numbers: list[tuple[int, ...]] = []
+    sizes: list[int] = []
     for size in tensor.shape:
         numbers.append((len(sizes),) if size > 1 else ())
         if size > 1:

@@ -48,14 +48,18 @@ def plain(reader: Reader, node: Node) -> None:
     reader.put(node, applied(reader, reader.view(node), node.outputs[0], _PLAIN[node.kind]))
 
 
-_FIXED = {"Neg": ("affine", -1, 0), "Sqrt": ("power", 0.5), "Reciprocal": ("power", -1)}
+_FIXED: dict[str, tuple[str, tuple[float, ...]]] = {
+    "Neg": ("affine", (-1, 0)),
+    "Sqrt": ("power", (0.5,)),
+    "Reciprocal": ("power", (-1,)),
+}
 
 
 @taken(*_FIXED)
 def fixed(reader: Reader, node: Node) -> None:
     """Functions whose parameters are no attributes."""
-    kind, *parameters = _FIXED[node.kind]
-    reader.put(node, applied(reader, reader.view(node), node.outputs[0], str(kind), *map(float, parameters)))
+    kind, parameters = _FIXED[node.kind]
+    reader.put(node, applied(reader, reader.view(node), node.outputs[0], kind, *parameters))
 
 
 @taken("LeakyRelu", "Elu", "Selu", "HardSigmoid", "Gelu")
@@ -99,8 +103,12 @@ def clip(reader: Reader, node: Node) -> None:
 
 
 def _bounded(reader: Reader, node: Node, view: View, bounds: list[float]) -> None:
-    kind = ("relu",) if bounds == [0, math.inf] else ("clip", *bounds)
-    reader.put(node, applied(reader, view, node.outputs[0], *kind) if bounds != [-math.inf, math.inf] else view)
+    if bounds == [-math.inf, math.inf]:
+        reader.put(node, view)
+    elif bounds == [0, math.inf]:
+        reader.put(node, applied(reader, view, node.outputs[0], "relu"))
+    else:
+        reader.put(node, applied(reader, view, node.outputs[0], "clip", *bounds))
 
 
 @taken("Max", "Min")

@@ -104,7 +104,7 @@ def instance_norm(reader: Reader, node: Node) -> None:
     values = (None, None) if none else (gain.repeat(per), bias.repeat(per))
     names = (None, None) if none else (node.source(1), node.source(2))
     eps = float(node.attribute("epsilon", 1e-5))
-    reader.put(node, normed(reader, view, node, *values, names, eps=eps, over_rows=True, groups=groups))
+    reader.put(node, normed(reader, view, node, values[0], values[1], names, eps=eps, over_rows=True, groups=groups))
 
 
 @taken("GroupNormalization")

@@ -96,7 +96,7 @@ def product(reader: Reader, one: View, other: View, hint: str) -> View:
     # What lies in memory with the sum's axis last is taken so.
     turned = other.flat([*before, rank - 1, rank - 2]) == tuple(range(len(other.sizes))) and bool(inner)
     b = reader.build.in_order(other, [*before, rank - 1, rank - 2] if turned else [*before, rank - 2, rank - 1])
-    sides, count = a.tensor.sides, one.shape and other.shape[-1]
+    sides, count = a.tensor.sides, other.shape[-1]
     o = reader.build.emit(MatMul, (a.tensor, b.tensor), hint, sides, count, turned)
     return _last(a, o, count)
 
@@ -146,8 +146,8 @@ def attention(reader: Reader, node: Node) -> None:
     hint = node.outputs[0]
     scores = product(reader, q, k.moved([0, 1, 3, 2]), f"{hint}~scores")
     scores = applied(reader, scores, f"{hint}~scaled", "affine", scale, 0)
-    t = scores.tensor
-    shares = scores.on(reader.build.emit(Softmax, (t,), f"{hint}~shares", t.sides, t.features))
+    held = scores.tensor
+    shares = scores.on(reader.build.emit(Softmax, (held,), f"{hint}~shares", held.sides, held.features))
     made = product(reader, shares, v, hint)
     if flat:
         joined = made.moved([0, 2, 1, 3]).reshaped(reader.shape(node))
