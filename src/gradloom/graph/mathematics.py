@@ -354,8 +354,8 @@ class FloatReading(Windowed):
         numbers = np.arange(each.i[0].rows).reshape(each.i[0].sides)
         source = np.pad(numbers, each.pads, mode=each.mode).ravel()  # type: ignore[call-overload]
         dx = np.zeros((len(dy), each.i[0].rows, dy.shape[-1]), dy.dtype)
-        for place, own in zip(source, dy.reshape(len(dy), -1, dy.shape[-1]).swapaxes(0, 1)):
-            dx[:, place] += own
+        for place, part in zip(source, dy.reshape(len(dy), -1, dy.shape[-1]).swapaxes(0, 1)):
+            dx[:, place] += part
         return [dx.reshape(len(dy), *each.i[0].shape)], {}
 
     def _upsample(self, each: Upsample, x: np.ndarray) -> np.ndarray:
