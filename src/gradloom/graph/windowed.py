@@ -36,10 +36,26 @@ class Windowed:
             large, small = small, large
         return Windows(large.sides, small.sides, each.kernel, each.stride, each.pads, each.dilation)
 
+    def tapped(self, windows: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """A depthwise layer: windows times ``w [channels, taps]``, every channel by itself."""
+        made: np.ndarray = np.einsum("...tc,ct->...c", windows, w)
+        return made
+
+    def spread_taps(self, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """What comes back to the windows of a depthwise layer."""
+        return y[..., None, :] * w.T
+
+    def taps_gradient(self, windows: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Gradient of a depthwise layer's weights, ``[channels, taps]``."""
+        made: np.ndarray = np.einsum("ntc,nc->ct", windows.reshape(-1, *windows.shape[-2:]), y.reshape(-1, y.shape[-1]))
+        return made
+
     def spread_product(self, windows: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
         """Windows times weights ``[outputs, inputs / groups, *kernel]``: ``[samples, *places, outputs]``."""
         taps, channels = windows.shape[-2:]
         matrix = w.reshape(groups, len(w) // groups, channels // groups, taps)
+        if channels == groups == len(w):
+            return self.tapped(windows, matrix.reshape(groups, taps))
         if groups == 1:
             flat = windows.reshape(*windows.shape[:-2], taps * channels)
             return self.product(flat, matrix[0].transpose(2, 1, 0).reshape(taps * channels, -1))
@@ -55,6 +71,8 @@ class Windowed:
         taps = int(np.prod(w.shape[2:]))
         per, outputs = w.shape[1], len(w) // groups
         matrix = w.reshape(groups, outputs, per, taps).transpose(0, 1, 3, 2).reshape(groups, outputs, taps * per)
+        if per == outputs == 1:
+            return self.spread_taps(y, matrix.reshape(groups, taps))
         if groups == 1:
             return self.product(y, matrix[0]).reshape(*y.shape[:-1], taps, per)
         made = self.product(y.reshape(-1, groups, outputs).transpose(1, 0, 2), matrix)
@@ -65,6 +83,8 @@ class Windowed:
         """Gradient of the weights."""
         taps, channels = windows.shape[-2:]
         outputs, per = len(w) // groups, channels // groups
+        if outputs == per == 1:
+            return self.taps_gradient(windows, y).reshape(w.shape)
         seen = windows.reshape(-1, taps, groups, per).transpose(2, 1, 3, 0).reshape(groups, taps * per, -1)
         made = self.product(seen, y.reshape(-1, groups, outputs).transpose(1, 0, 2))
         return made.reshape(groups, taps, per, outputs).transpose(0, 3, 2, 1).reshape(w.shape)

@@ -134,7 +134,7 @@ def _dims(view: View) -> list[tuple[int, ...] | None]:
 
 def sliced(reader: Reader, view: View, axis: int, start: int, count: int, step: int, hint: str) -> View:
     """A part of one axis."""
-    if count == view.shape[axis] and step == 1:
+    if count == view.shape[axis]:
         return view
     if BATCH in view.axes[axis]:
         raise RefusedNode(f"takes a part of axis {axis}, which has the samples")
