@@ -64,12 +64,16 @@ class FloatReading(Windowed):
         made: np.ndarray = a @ b
         return made
 
+    def operand(self, x: np.ndarray, *, over_rows: bool = False) -> np.ndarray:
+        """What a product takes of a tensor, here itself; ``over_rows``: to sum over its rows."""
+        return x
+
     def held(self, each: Operation, x: np.ndarray) -> np.ndarray:
         """What is kept of a result; here all."""
         return x
 
-    def weight(self, name: str) -> np.ndarray:
-        """A layer's weights, for products."""
+    def weight(self, name: str, *, back: bool = False) -> np.ndarray:
+        """A layer's weights, for products; ``back``: of gradients."""
         return self.values[name]
 
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> list[np.ndarray]:
@@ -151,31 +155,39 @@ class FloatReading(Windowed):
         return [], {each.name: dy.sum(0).reshape(self.values[each.name].shape)} if own else {}
 
     def _linear(self, each: Linear, x: np.ndarray) -> np.ndarray:
+        x = self.operand(x)
         y = self.product(x, self.weight(f"{each.layer}.weight").T)
         if each.rank:
             a, b = (self.weight(weight.name) for weight in each.adapter)
-            y = y + self.dtype(each.scale) * self.product(self.held(each, self.product(x, a.T)), b.T)
+            hidden = self.operand(self.held(each, self.product(x, a.T)))
+            y = y + self.dtype(each.scale) * self.product(hidden, b.T)
         return y + self.values[f"{each.layer}.bias"] if each.bias else y
 
     def _linear_back(self, each: Linear, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
         (x,), learnt = parts, {}
         name = f"{each.layer}.weight"
-        dx = self.product(dy, self.weight(name)) if wanted[0] else None
-        flat_x, flat_dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
-        if name in own:
-            learnt[name] = self.product(flat_dy.T, flat_x)
+        back = self.operand(dy)
+        dx = self.product(back, self.weight(name, back=True)) if wanted[0] else None
         if f"{each.layer}.bias" in own:
-            learnt[f"{each.layer}.bias"] = flat_dy.sum(0)
+            learnt[f"{each.layer}.bias"] = dy.reshape(-1, dy.shape[-1]).sum(0)
+        if name in own:
+            learnt[name] = self._over_rows(dy, x)
         if each.rank:
-            a, b = (self.weight(weight.name) for weight in each.adapter)
-            through = self.held(each, self.product(dy * self.dtype(each.scale), b))
+            a, b = (self.weight(weight.name, back=True) for weight in each.adapter)
+            scale = self.dtype(each.scale)
+            through = self.held(each, scale * self.product(back, b))
             if each.adapter[0].name in own:
-                hidden = self.held(each, self.product(flat_x, a.T))
-                learnt[each.adapter[0].name] = self.product(through.reshape(-1, each.rank).T, flat_x)
-                learnt[each.adapter[1].name] = self.product(flat_dy.T, hidden) * self.dtype(each.scale)
+                hidden = self.held(each, self.product(self.operand(x), self.weight(each.adapter[0].name).T))
+                learnt[each.adapter[0].name] = self._over_rows(through, x)
+                learnt[each.adapter[1].name] = scale * self._over_rows(dy, hidden)
             if dx is not None:
-                dx = dx + self.product(through, a)
+                dx = dx + self.product(self.operand(through), a)
         return [dx], learnt
+
+    def _over_rows(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """``one' other``, over all rows of all samples."""
+        a, b = (self.operand(x, over_rows=True).reshape(-1, x.shape[-1]) for x in (one, other))
+        return self.product(a.T, b)
 
     def _norm_parts(self, each: Norm, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), each.o.rows, each.groups, -1)
@@ -242,14 +254,18 @@ class FloatReading(Windowed):
         return [y * (dy - (dy * y).sum(-1, keepdims=True))], {}
 
     def _matmul(self, each: MatMul, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = self.operand(a), self.operand(b, over_rows=not each.turned)
         return self.product(a, b.swapaxes(-1, -2) if each.turned else b)
 
     def _matmul_back(self, each: MatMul, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
         a, b = parts
-        da = self.product(dy, b if each.turned else b.swapaxes(-1, -2)) if wanted[0] else None
-        db = None
+        da = db = None
+        if wanted[0]:
+            held = self.operand(b, over_rows=each.turned)
+            da = self.product(self.operand(dy), held if each.turned else held.swapaxes(-1, -2))
         if wanted[1]:
-            db = self.product(dy.swapaxes(-1, -2), a) if each.turned else self.product(a.swapaxes(-1, -2), dy)
+            one, other = (self.operand(x, over_rows=True) for x in ((dy, a) if each.turned else (a, dy)))
+            db = self.product(one.swapaxes(-1, -2), other)
         return [shrunk(da, a), shrunk(db, b)], {}
 
     def _heads(self, each: Attention, x: np.ndarray) -> np.ndarray:
@@ -257,7 +273,8 @@ class FloatReading(Windowed):
         return x.reshape(len(x), -1, each.heads, x.shape[-1] // each.heads).swapaxes(1, 2)
 
     def _shares(self, each: Attention, q: np.ndarray, k: np.ndarray, bias: Sequence[np.ndarray]) -> np.ndarray:
-        scores = self.product(self._heads(each, q), self._heads(each, k).swapaxes(2, 3)) * self.dtype(each.scale)
+        q, k = (self._heads(each, self.operand(x)) for x in (q, k))
+        scores = self.held(each, self.product(q, k.swapaxes(2, 3))) * self.dtype(each.scale)
         for more in bias:
             scores = scores + more.reshape(len(more), -1, *scores.shape[-2:])
         powers = np.exp(scores - scores.max(3, keepdims=True))
@@ -268,21 +285,25 @@ class FloatReading(Windowed):
 
     def _attention(self, each: Attention, q: np.ndarray, k: np.ndarray, v: np.ndarray, *bias: np.ndarray) -> np.ndarray:
         shares = self._shares(each, q, k, bias)
-        return self._joined(self.product(shares, self._heads(each, v)), each.o.shape)
+        values = self._heads(each, self.operand(v, over_rows=True))
+        return self._joined(self.product(self.operand(shares), values), each.o.shape)
 
     def _attention_back(
         self, each: Attention, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set
     ) -> _Back:
         q, k, v, *bias = parts
-        shares, d = self._shares(each, q, k, bias), self._heads(each, dy)
-        dp = self.product(d, self._heads(each, v).swapaxes(2, 3))
+        shares = self._shares(each, q, k, bias)
+        dp = self.product(self._heads(each, self.operand(dy)), self._heads(each, self.operand(v)).swapaxes(2, 3))
+        dp = self.held(each, dp)
         scores = self.held(each, shares * (dp - (dp * shares).sum(3, keepdims=True)))
         # The factor comes behind the scores, before the bias.
         scaled = scores * self.dtype(each.scale)
+        over, turned = self.operand(scaled), self.operand(scaled, over_rows=True).swapaxes(2, 3)
+        d, one, other = (self._heads(each, self.operand(x, over_rows=True)) for x in (dy, q, k))
         found: list[np.ndarray | None] = [
-            self._joined(self.product(scaled, self._heads(each, k)), each.i[0].shape),
-            self._joined(self.product(scaled.swapaxes(2, 3), self._heads(each, q)), each.i[1].shape),
-            self._joined(self.product(shares.swapaxes(2, 3), d), each.i[2].shape),
+            self._joined(self.product(over, other), each.i[0].shape),
+            self._joined(self.product(turned, one), each.i[1].shape),
+            self._joined(self.product(self.operand(shares, over_rows=True).swapaxes(2, 3), d), each.i[2].shape),
         ]
         for more in bias:
             seen = scores if len(each.i[3].sides) == 2 and each.i[3].sides[0] > 1 else scores.sum(1, keepdims=True)

@@ -22,12 +22,16 @@ class Windowed:
         """Matrix product of the last two axes."""
         raise NotImplementedError
 
+    def operand(self, x: np.ndarray, *, over_rows: bool = False) -> np.ndarray:
+        """What a product takes of a tensor."""
+        raise NotImplementedError
+
     def held(self, each: Operation, x: np.ndarray) -> np.ndarray:
         """What is kept of a result."""
         raise NotImplementedError
 
-    def weight(self, name: str) -> np.ndarray:
-        """A layer's weights, for products."""
+    def weight(self, name: str, *, back: bool = False) -> np.ndarray:
+        """A layer's weights, for products; ``back``: of gradients."""
         raise NotImplementedError
 
     def _geometry(self, each: Convolution | Pool) -> Windows:
@@ -90,7 +94,8 @@ class Windowed:
         return made.reshape(groups, taps, per, outputs).transpose(0, 3, 2, 1).reshape(w.shape)
 
     def _convolution(self, each: Convolution, x: np.ndarray) -> np.ndarray:
-        w, geometry = self.weight(f"{each.layer}.weight"), self._geometry(each)
+        geometry, x = self._geometry(each), self.operand(x)
+        w = self.weight(f"{each.layer}.weight", back=each.transposed)
         if each.transposed:
             y = geometry.added(self.spread_back(x, w, each.groups))
         else:
@@ -98,7 +103,7 @@ class Windowed:
             y = self.spread_product(windows, w, each.groups)
             if each.rank:
                 a, b = (self.weight(weight.name) for weight in each.adapter)
-                hidden = self.held(each, self.spread_product(windows, a, 1))
+                hidden = self.operand(self.held(each, self.spread_product(windows, a, 1)))
                 y = y + self.dtype(each.scale) * self.product(hidden, b.reshape(len(b), -1).T)
         return y + self.values[f"{each.layer}.bias"] if each.bias else y
 
@@ -107,30 +112,38 @@ class Windowed:
     ) -> tuple[Sequence[np.ndarray | None], dict[str, np.ndarray]]:
         (x,), learnt = parts, {}
         name = f"{each.layer}.weight"
-        w, geometry = self.weight(name), self._geometry(each)
+        w, geometry = self.weight(name, back=not each.transposed), self._geometry(each)
         if f"{each.layer}.bias" in own:
             learnt[f"{each.layer}.bias"] = dy.sum(tuple(range(dy.ndim - 1)))
+        summed = self.operand(dy, over_rows=True)
         if each.transposed:
-            windows = geometry.read(dy)
             if name in own:
-                learnt[name] = self.spread_weights(windows, x, w, each.groups)
+                learnt[name] = self.spread_weights(
+                    geometry.read(summed), self.operand(x, over_rows=True), w, each.groups
+                )
+            windows = geometry.read(self.operand(dy))
             return [self.spread_product(windows, w, each.groups) if wanted[0] else None], learnt
         learns = name in own or bool(each.rank and each.adapter[0].name in own)
-        windows = geometry.read(x) if learns else x
+        windows = geometry.read(self.operand(x, over_rows=True)) if learns else x
         if name in own:
-            learnt[name] = self.spread_weights(windows, dy, w, each.groups)
-        back = self.spread_back(dy, w, each.groups) if wanted[0] else None
+            learnt[name] = self.spread_weights(windows, summed, w, each.groups)
+        coded = self.operand(dy)
+        back = self.spread_back(coded, w, each.groups) if wanted[0] else None
         if each.rank:
-            a, b = (self.weight(weight.name) for weight in each.adapter)
-            scaled = dy * self.dtype(each.scale)
-            through = self.held(each, self.product(scaled, b.reshape(len(b), -1)))
+            a, b = (self.weight(weight.name, back=True) for weight in each.adapter)
+            scale = self.dtype(each.scale)
+            through = self.held(each, scale * self.product(coded, b.reshape(len(b), -1)))
             if each.adapter[0].name in own:
-                hidden = self.held(each, self.spread_product(windows, a, 1))
-                learnt[each.adapter[0].name] = self.spread_weights(windows, through, a, 1)
-                flat = self.product(scaled.reshape(-1, len(b)).T, hidden.reshape(-1, each.rank))
-                learnt[each.adapter[1].name] = flat.reshape(b.shape)
+                hidden = self.held(
+                    each, self.spread_product(geometry.read(self.operand(x)), self.weight(each.adapter[0].name), 1)
+                )
+                learnt[each.adapter[0].name] = self.spread_weights(windows, self.operand(through, over_rows=True), a, 1)
+                flat = self.product(
+                    summed.reshape(-1, len(b)).T, self.operand(hidden, over_rows=True).reshape(-1, each.rank)
+                )
+                learnt[each.adapter[1].name] = scale * flat.reshape(b.shape)
             if back is not None:
-                back = back + self.spread_back(through, a, 1)
+                back = back + self.spread_back(self.operand(through), a, 1)
         return [None if back is None else geometry.added(back)], learnt
 
     def _pool(self, each: Pool, x: np.ndarray) -> np.ndarray:
