@@ -41,7 +41,7 @@ def test_a_benchmark_network_learns(method):
     before = dict(training.reading.values)
     crossing, labels = training.prepare(kept["x"]), (kept["y"].argmax(1) + 1) % 12
     losses = [training.epoch(crossing, labels, 4, np.arange(8)) for _ in range(6)]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     changed = {name for name, value in training.reading.values.items() if value is not before[name]}
     assert changed == set(learning.learners)
 

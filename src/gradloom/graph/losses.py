@@ -1,6 +1,6 @@
 """What a network is taught to make small: values, and gradients of its result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -69,4 +69,4 @@ def _targets(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 #: By what the targets are.
-LOSSES = {"classes": cross_entropy, "labels": logistic, "values": squares}
+LOSSES: dict[str, Callable[..., Loss]] = {"classes": cross_entropy, "labels": logistic, "values": squares}

@@ -56,7 +56,7 @@ class Training:
     optimizer : callable
         Changes values by gradients, see :mod:`.descent`.
     reading : callable
-        Makes the reading of a network; :class:`.FloatReading` unless given.
+        Makes the reading of a network; :class:`.FloatReading` in float32 unless given.
     options : mapping
         Of the loss: ``smoothing``, ``weights``.
     """
@@ -67,12 +67,12 @@ class Training:
         loss: str,
         optimizer: Callable[[MutableMapping[str, np.ndarray], MutableMapping[str, np.ndarray]], None],
         *,
-        reading: Callable[[Network], FloatReading] = partial(FloatReading, dtype=np.float32),
+        reading: Callable[[Network], FloatReading] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.learners, self.optimizer = set(learning.learners), optimizer
         self.loss = partial(LOSSES[loss], **(options or {}))
-        self.reading = reading(learning.network)
+        self.reading = (reading or partial(FloatReading, dtype=np.float32))(learning.network)
         operations = learning.network.operations
         moving = dependent(operations, self.learners)
         self.port: Port = learning.network.outputs[0]

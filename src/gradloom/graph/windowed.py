@@ -42,7 +42,9 @@ class Windowed:
 
     def tapped(self, windows: np.ndarray, w: np.ndarray) -> np.ndarray:
         """A depthwise layer: windows times ``w [channels, taps]``, every channel by itself."""
-        made: np.ndarray = np.einsum("...tc,ct->...c", windows, w)
+        made = windows[..., 0, :] * w[:, 0]
+        for tap in range(1, w.shape[1]):
+            made += windows[..., tap, :] * w[:, tap]
         return made
 
     def spread_taps(self, y: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -51,8 +53,8 @@ class Windowed:
 
     def taps_gradient(self, windows: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Gradient of a depthwise layer's weights, ``[channels, taps]``."""
-        made: np.ndarray = np.einsum("ntc,nc->ct", windows.reshape(-1, *windows.shape[-2:]), y.reshape(-1, y.shape[-1]))
-        return made
+        axes = tuple(range(y.ndim - 1))
+        return np.stack([(windows[..., tap, :] * y).sum(axes) for tap in range(windows.shape[-2])], axis=1)
 
     def spread_product(self, windows: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
         """Windows times weights ``[outputs, inputs / groups, *kernel]``: ``[samples, *places, outputs]``."""

@@ -44,7 +44,10 @@ class Windows:
     def read(self, x: np.ndarray, filling: float = 0.0) -> np.ndarray:
         """All windows of a tensor."""
         padded = np.pad(x, [(0, 0), *self._padded(), (0, 0)], constant_values=filling)
-        return np.stack([padded[(slice(None), *span)] for span in self._spans()], axis=-2)
+        made = np.empty((len(x), *self.places, self.taps, x.shape[-1]), x.dtype)
+        for tap, span in enumerate(self._spans()):
+            made[..., tap, :] = padded[(slice(None), *span)]
+        return made
 
     def added(self, windows: np.ndarray) -> np.ndarray:
         """The tensor whose values are the sums of what windows have at their place."""
