@@ -7,7 +7,7 @@ from gradloom.graph.dependence import dependent, kept
 from gradloom.graph.descent import AdamW, Momentum
 from gradloom.graph.losses import cross_entropy, logistic, squares
 from gradloom.graph.mathematics import FloatReading
-from gradloom.graph.methods import METHODS, lora
+from gradloom.graph.methods import METHODS, instant, lora
 from gradloom.graph.onnx.reader import network_of
 from gradloom.graph.operations import Convolution, Linear
 
@@ -96,6 +96,27 @@ def test_what_learns_is_what_a_method_says():
     assert METHODS["full"](network).parameters == network.parameters
     norms = sum(type(each).__name__ == "Norm" for each in network.operations)
     assert sum(each.endswith(".weight") for each in METHODS["bias"](network).learners) == norms == 5
+
+
+def test_taps_reach_the_logits_past_the_network():
+    """InstantFT: all layers' inputs are kept, and the logits of the network; what learns is behind them."""
+    network = network_of(CORPUS["resnet-13"]())
+    learning = instant(network, rank=2)
+    operations = learning.network.operations
+    inputs = dict.fromkeys(each.i[0].name for each in network.operations if isinstance(each, Linear | Convolution))
+    crossing = [t for t in kept(operations, learning.learners)]
+    assert len(crossing) == len(inputs) + 1 and network.outputs[0].tensor in crossing
+    assert len(learning.learners) == 2 * len(inputs)
+    reading, x = FloatReading(learning.network), RANDOM.standard_normal((2, 3, 16, 16))
+    (want,) = FloatReading(network).run(x)
+    np.testing.assert_array_equal(reading.run(x)[0], want)
+    b = next(name for name in learning.learners if name.endswith("lora_B.weight"))
+    a = b.replace("_B", "_A")
+    reading.values[b] = RANDOM.standard_normal(reading.values[b].shape)
+    found = reading.forward(x)
+    # The first layer's input is the image, alpha twice the rank.
+    added = 2 * found[network.inputs[0].tensor.name].reshape(2, -1) @ reading.values[a].T @ reading.values[b].T
+    np.testing.assert_allclose(reading.run(x)[0] - want, added, atol=1e-12)
 
 
 def test_what_crosses_into_the_part_that_learns_is_kept():

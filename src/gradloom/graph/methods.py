@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .base import Operation
+from .base import Operation, Tensor
 from .network import Network
-from .operations import Convolution, Linear, Norm, Weighted
+from .operations import Activation, Add, Convolution, Linear, Norm, Rearrange, Weighted
 
-__all__ = ["METHODS", "Learning", "bias", "full", "head", "lora", "targets"]
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "targets"]
 
 _LAST = re.compile(r"last:(\d+)")
 
@@ -97,6 +97,45 @@ def lora(
     return Learning(network.with_operations(operations, values), tuple(dict.fromkeys(learners)))
 
 
+def instant(network: Network, *, rank: int = 4, alpha: float | None = None, seed: int = 0) -> Learning:
+    """InstantFT: an adapter from every layer's input straight to the result.
+
+    Each has A over a whole sample's values and B to the result's features; their sum is added to the result. Nothing
+    else learns, and no gradient passes through the network.
+    """
+    port = network.outputs[0]
+    if port.tensor.rows != 1:
+        raise ValueError(f"method=instantft: the result has {port.tensor.rows} rows, must have one: a row of logits")
+    random, scale = np.random.default_rng(seed), (2 * rank if alpha is None else alpha) / max(rank, 1)
+    if not 1 <= rank <= port.tensor.features:
+        raise ValueError(f"rank={rank}: must be from 1 to {port.tensor.features}, the outputs")
+    values, learners = dict(network.values), []
+    operations, total = list(network.operations), port.tensor
+    for number, t in enumerate(dict.fromkeys(each.i[0] for each in _layers(network))):
+        count = t.rows * t.features
+        flat = Tensor(f"tap{number}.flat", (), count)
+        operations.append(Rearrange((t,), flat, (count,), (0,)))
+        hidden = Tensor(f"tap{number}.hidden", (), rank)
+        added = Tensor(f"tap{number}.added", (), port.tensor.features)
+        bound = count**-0.5
+        for layer, i, o, value in (
+            (f"tap{number}.lora_A", flat, hidden, random.uniform(-bound, bound, (rank, count))),
+            (f"tap{number}.lora_B", hidden, added, np.zeros((port.tensor.features, rank))),
+        ):
+            operations.append(Linear((i,), o, layer, bias=False))
+            values[f"{layer}.weight"] = value
+            learners.append(f"{layer}.weight")
+        scaled = Tensor(f"tap{number}.scaled", (), port.tensor.features)
+        operations.append(Activation((added,), scaled, "affine", (scale, 0.0)))
+        met = Tensor(f"tap{number}.sum", port.tensor.sides, port.tensor.features)
+        shaped = Tensor(f"tap{number}.shaped", port.tensor.sides, port.tensor.features)
+        operations.append(Rearrange((scaled,), shaped, (port.tensor.features,), (0,)))
+        operations.append(Add((total, shaped), met))
+        total = met
+    made = network.with_operations(operations, values, outputs=[replace(port, tensor=total)])
+    return Learning(made, tuple(learners))
+
+
 def _named(network: Network, layers: Collection[Operation], parts: Collection[str]) -> Learning:
     names = [weight.name for each in layers for weight in each.weights if weight.name.rpartition(".")[2] in parts]
     return Learning(network, tuple(dict.fromkeys(names)))
@@ -127,5 +166,5 @@ def full(network: Network) -> Learning:
     return Learning(network, tuple(dict.fromkeys(names)))
 
 
-#: Methods without parameters, by name; :func:`lora` has some.
+#: Methods without parameters, by name; :func:`lora` and :func:`instant` have some.
 METHODS = {"head": head, "bias": bias, "full": full}

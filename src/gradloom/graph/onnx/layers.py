@@ -202,6 +202,8 @@ def reduce(reader: Reader, node: Node) -> None:
 def reduced(reader: Reader, view: View, axes: Sequence[int], kind: str, hint: str) -> View:
     """A mean, sum or maximum over axes, which stay as axes of 1."""
     gone = set(view.flat(axes))
+    if not gone:
+        return view
     features = view.features
     rows = None if features is None else set(range(len(view.sizes))) - set(features)
     if gone and gone == rows and features:

@@ -171,7 +171,7 @@ def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
     if kind == "Tile":
         return inputs[0].size * prod(inputs[1].ravel().tolist())
     if kind == "MatMul":
-        return max(inputs[0].size, 1) * max(inputs[1].size, 1) // max(inputs[0].shape[-1], 1)
+        return inputs[0].size * inputs[1].size // max(inputs[0].shape[-1], 1) ** 2
     if kind in _BROADCAST:
         return prod(np.broadcast_shapes(*(each.shape for each in inputs)))
     return sum(each.size for each in inputs)
