@@ -134,7 +134,9 @@ def models(draw):
     return g.model(image.x)
 
 
-@settings(max_examples=2000 if DEEP else 200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=2000 if DEEP else 200, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
+)
 @given(models())
 def test_any_graph_computes_what_onnxruntime_does_and_has_its_gradients(model):
     network = network_of(model)
