@@ -53,6 +53,18 @@ def test_every_tensor_is_codes_of_its_tiles():
             np.testing.assert_array_equal(coded(held, NARROW).values, held)
 
 
+def test_a_product_is_of_codes_of_eight_bits_and_its_sum_of_sixteen():
+    network = network_of(CORPUS["autoencoder-11"]())
+    reading, x = IntegerReading(network), np.random.default_rng(2).standard_normal((70, 24))
+    found = reading.forward(x)
+    first = network.operations[0]
+    given = coded(x, WIDE).values
+    np.testing.assert_array_equal(found[first.i[0].name], given)
+    w, b = (reading.values[weight.name] for weight in first.weights)
+    want = coded(given, NARROW).values @ coded(w.T, NARROW).values + b
+    np.testing.assert_array_equal(found[first.o.name], coded(want, WIDE).values)
+
+
 def test_gradients_of_an_adapter_point_where_float_ones_do():
     network = network_of(CORPUS["cct-14"]())
     learning = lora(network, "linear", rank=1)
