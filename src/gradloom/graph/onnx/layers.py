@@ -1,6 +1,7 @@
 """Convolutions, pools, and other nodes over an image's sides."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,22 @@ def _pads(
     return tuple(found)
 
 
+def _convolved(
+    reader: Reader,
+    node: Node,
+    view: View,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    sides: Sequence[int],
+    count: int,
+    given: dict[str, Any],
+) -> None:
+    layer = reader.build.layer((node.source(1), node.optional(2)), node.name, (weight, bias))
+    has_bias = bias is not None
+    o = reader.build.emit(Convolution, (view.tensor,), node.outputs[0], sides, count, layer, bias=has_bias, **given)
+    reader.put(node, reader.image(o))
+
+
 @taken("Conv")
 def conv(reader: Reader, node: Node) -> None:
     """One or two sides, any kernel, stride, padding, dilation, groups."""
@@ -65,22 +82,8 @@ def conv(reader: Reader, node: Node) -> None:
     groups = node.attribute("group", 1)
     if weight.shape[1] * groups != view.tensor.features or len(weight) % groups:
         raise RefusedNode(f"weights {list(weight.shape)} in {groups} groups do not fit {view.tensor.features} channels")
-    layer = reader.build.layer((node.source(1), node.optional(2)), node.name, (weight, bias))
-    o = reader.build.emit(
-        Convolution,
-        (view.tensor,),
-        node.outputs[0],
-        out,
-        len(weight),
-        layer,
-        bias=bias is not None,
-        kernel=kernel,
-        stride=stride,
-        pads=pads,
-        dilation=dilation,
-        groups=groups,
-    )
-    reader.put(node, reader.image(o))
+    given = {"kernel": kernel, "stride": stride, "pads": pads, "dilation": dilation, "groups": groups}
+    _convolved(reader, node, view, weight, bias, out, len(weight), given)
 
 
 @taken("ConvTranspose")
@@ -107,23 +110,8 @@ def conv_transpose(reader: Reader, node: Node) -> None:
     else:
         given = node.attribute("pads") or [0] * 2 * count
         pads = tuple((given[n], given[n + count]) for n in range(count))
-    layer = reader.build.layer((node.source(1), node.optional(2)), node.name, (weight, bias))
-    o = reader.build.emit(
-        Convolution,
-        (view.tensor,),
-        node.outputs[0],
-        out,
-        weight.shape[1] * groups,
-        layer,
-        bias=bias is not None,
-        kernel=kernel,
-        stride=stride,
-        pads=pads,
-        dilation=dilation,
-        groups=groups,
-        transposed=True,
-    )
-    reader.put(node, reader.image(o))
+    given = {"kernel": kernel, "stride": stride, "pads": pads, "dilation": dilation, "groups": groups}
+    _convolved(reader, node, view, weight, bias, out, weight.shape[1] * groups, {**given, "transposed": True})
 
 
 @taken("MaxPool", "AveragePool")
