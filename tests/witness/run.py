@@ -12,12 +12,19 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from . import axilite, memories, overlay, pins, slices
+from . import axilite, graphs, memories, overlay, pins, slices
 
 __all__ = ["KEPT", "WITNESSES", "digest"]
 
 KEPT = Path(__file__).parents[2] / "docs" / "witnesses.json"
-WITNESSES = {"slices": slices, "memories": memories, "axilite": axilite, "pins": pins, "overlay": overlay}
+WITNESSES = {
+    "slices": slices,
+    "memories": memories,
+    "axilite": axilite,
+    "pins": pins,
+    "overlay": overlay,
+    "graphs": graphs,
+}
 
 
 def digest(texts: dict[str, str]) -> str:
@@ -31,7 +38,9 @@ def digest(texts: dict[str, str]) -> str:
 def hear(name, witness):
     """What ``docs/witnesses.json`` keeps of a witness."""
     module = WITNESSES[name]
-    files = {path: (witness / path).read_text(encoding="utf-8-sig") for path in module.FILES}
+    # Binary files have a hash of what can be read in them.
+    read = ((path, (witness / path).read_bytes().decode("utf-8-sig", errors="replace")) for path in module.FILES)
+    files = {path: text.replace("\r\n", "\n") for path, text in read}
     with tempfile.TemporaryDirectory() as folder:
         said = module.hear(witness, Path(folder))
     return {"of": module.OF, "witness": digest(files), "unit": digest(module.subject()), "said": said}

@@ -13,12 +13,13 @@ __all__ = ["FOLDED", "Constants", "RefusedNode", "has_recurrence", "read_onnx"]
 
 #: Nodes that are computed at import if their inputs are constants; shapes are.
 FOLDED = frozenset(
-    "Abs Add And Cast Ceil Concat Constant ConstantOfShape Div Equal Exp Expand Flatten Floor Gather Greater Identity "
-    "Less Max Min Mul Neg Not Or Pow Range Reciprocal Reshape Shape Size Slice Sqrt Squeeze Sub Transpose Unsqueeze "
-    "Where".split()
+    "Abs Add And Cast Ceil Clip Concat Constant ConstantOfShape Cos Div Equal Exp Expand Flatten Floor Gather "
+    "Greater GreaterOrEqual Identity Less LessOrEqual Log MatMul Max Min Mod Mul Neg Not Or Pow Range Reciprocal "
+    "ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape ScatterND Shape Sign Sin Size Slice "
+    "Softmax Split Sqrt Squeeze Sub Tanh Tile Transpose Trilu Unsqueeze Where".split()
 )
 #: Those whose result has the shape that their inputs broadcast to.
-_BROADCAST = ("Add", "And", "Div", "Equal", "Greater", "Less", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where")
+_BROADCAST = "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Where".split()
 #: Elements of all constants that an import computes; a small file can ask for any number.
 _MOST_FOLDED = 1 << 26
 
@@ -167,6 +168,10 @@ def _folded_size(node: Any, inputs: list[np.ndarray]) -> int:
         return inputs[0].size // max(inputs[0].shape[axis], 1) * inputs[1].size
     if kind == "Expand":
         return prod(np.broadcast_shapes(inputs[0].shape, tuple(inputs[1].ravel().tolist())))
+    if kind == "Tile":
+        return inputs[0].size * prod(inputs[1].ravel().tolist())
+    if kind == "MatMul":
+        return inputs[0].size * inputs[1].size // max(inputs[0].shape[-1], 1) ** 2
     if kind in _BROADCAST:
         return prod(np.broadcast_shapes(*(each.shape for each in inputs)))
     return sum(each.size for each in inputs)

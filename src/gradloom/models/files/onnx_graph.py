@@ -23,8 +23,11 @@ LOWEST_OPSET = 7
 _OWN = ("", "ai.onnx")
 #: Sizes that stand for symbolic ones, by the order of the symbols: two for each, to tell what depends on it.
 _PINS = ((101, 131, 151, 181, 191, 227), (103, 137, 157, 193, 197, 229))
-#: Operators whose first output has the shape of their first input, in domains that are not ONNX' own.
-_SAME_SHAPE = ("Quant", "IntQuant", "BipolarQuant", "MultiThreshold")
+#: Operators whose first output has the shape of their first input: onnx knows no rule for them.
+_SAME_SHAPE = (
+    *("Quant", "IntQuant", "BipolarQuant", "MultiThreshold"),
+    *("Gelu", "FastGelu", "QuickGelu", "LayerNormalization", "SimplifiedLayerNormalization", "GroupNormalization"),
+)
 
 
 def check_opsets(model: Any) -> None:
@@ -385,6 +388,9 @@ class _Walk:
             if node.kind in _SAME_SHAPE and node.inputs[0] in self.types:
                 self.types[node.outputs[0]] = self.types[node.inputs[0]]
                 self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
+            return
+        if node.kind in _SAME_SHAPE and node.inputs[0] in self.types:
+            self._typed(node.outputs[0], self.types[node.inputs[0]].tensor_type.elem_type, self.shapes[node.inputs[0]])
             return
         if any(each.HasField("g") for each in node.proto.attribute):
             # Inference within inner graphs divides by 0 in some, which ends the process.

@@ -1,0 +1,55 @@
+"""What every operation of a network is made of."""
+
+from dataclasses import dataclass
+from math import prod
+
+__all__ = ["Operation", "Tensor", "Weight"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor ``[rows, features]`` of every sample.
+
+    ``sides`` says what the rows are, the last side fastest: height and width of an image, steps of a series, tokens.
+    Without sides it is one row.
+    """
+
+    name: str
+    sides: tuple[int, ...]
+    features: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return prod(self.sides)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sides and features."""
+        return (*self.sides, self.features)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Weights by name; what learns is named by them too."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its parameters."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Makes ``o`` of the tensors ``i``; it knows no values."""
+
+    i: tuple[Tensor, ...]
+    o: Tensor
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Its weights."""
+        return ()

@@ -1,0 +1,26 @@
+"""What depends on what learns, and what does not."""
+
+from collections.abc import Collection, Sequence
+
+from .base import Operation, Tensor
+
+__all__ = ["dependent", "kept"]
+
+
+def dependent(operations: Sequence[Operation], learners: Collection[str]) -> Collection[str]:
+    """Names of the tensors that depend on a learner; no others' gradient is needed."""
+    found: set[str] = set()
+    for each in operations:
+        if any(weight.name in learners for weight in each.weights) or any(t.name in found for t in each.i):
+            found.add(each.o.name)
+    return found
+
+
+def kept(operations: Sequence[Operation], learners: Collection[str]) -> list[Tensor]:
+    """Tensors that cross from what never changes into what learns, inputs among them.
+
+    With these of each sample, all operations before need to run once.
+    """
+    found = dependent(operations, learners)
+    crossing = [t for each in operations if each.o.name in found for t in each.i if t.name not in found]
+    return list(dict.fromkeys(crossing))

@@ -1,0 +1,170 @@
+"""What learns: passes over a network's list."""
+
+import fnmatch
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .base import Operation, Tensor
+from .network import Network
+from .operations import Activation, Add, Convolution, Linear, Norm, Rearrange, Weighted
+
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "targets"]
+
+_LAST = re.compile(r"last:(\d+)")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A network, and the names of its weights that learn."""
+
+    network: Network
+    learners: tuple[str, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that learn."""
+        return sum(self.network.values[name].size for name in self.learners)
+
+
+def _layers(network: Network) -> list[Linear | Convolution]:
+    return [each for each in network.operations if isinstance(each, Linear | Convolution)]
+
+
+def targets(network: Network, asked: str) -> list[Linear | Convolution]:
+    """Layers by what a user asks for.
+
+    ``asked``: ``linear``, ``conv``, ``last:N``, or patterns of layers' names, with commas between. :class:`ValueError`
+    lists the layers if nothing is found.
+    """
+    layers = _layers(network)
+    found: list[Linear | Convolution] = []
+    for part in filter(None, (each.strip() for each in asked.split(","))):
+        last = _LAST.fullmatch(part)
+        if last:
+            some = layers[-int(last[1]) :] if int(last[1]) else []
+        elif part in ("linear", "conv"):
+            kind = Linear if part == "linear" else Convolution
+            # An adapter beside a part of the channels has no form that others know.
+            some = [each for each in layers if isinstance(each, kind) and not _is_part(each)]
+        else:
+            some = [each for each in layers if fnmatch.fnmatchcase(each.layer, part)]
+        if not some:
+            raise ValueError(
+                f"targets={part}: no layer of this name; there are {', '.join(dict.fromkeys(e.layer for e in layers))}"
+            )
+        found += some
+    return list(dict.fromkeys(found))
+
+
+def _is_part(each: Operation) -> bool:
+    return isinstance(each, Convolution) and (each.groups > 1 or each.transposed)
+
+
+def lora(
+    network: Network, asked: str = "linear", *, rank: int = 4, alpha: float | None = None, seed: int = 0
+) -> Learning:
+    """LoRA beside layers, A as PEFT draws it and B zero; ``alpha`` is twice the rank unless given."""
+    random = np.random.default_rng(seed)
+    scale = (2 * rank if alpha is None else alpha) / rank if rank > 0 else 0.0
+    chosen = targets(network, asked)
+    values = dict(network.values)
+    learners: list[str] = []
+    for each in chosen:
+        if _is_part(each):
+            raise ValueError(
+                f"targets={each.layer}: its channels are in groups, or it is transposed; LoRA stands beside layers of "
+                "all channels: name others"
+            )
+        least = min(each.o.features, int(np.prod(replace(each, rank=1).factors[0])))
+        if not 1 <= rank <= least:
+            raise ValueError(f"rank={rank}: must be from 1 to {least} beside {each.layer}")
+        for weight in replace(each, rank=rank).adapter:
+            bound = 1 / math.sqrt(np.prod(weight.shape[1:]))
+            made = random.uniform(-bound, bound, weight.shape) if ".lora_A." in weight.name else np.zeros(weight.shape)
+            values.setdefault(weight.name, made)
+            learners.append(weight.name)
+    names = {each.layer for each in chosen}
+    operations = [
+        replace(each, rank=rank, scale=scale)
+        if isinstance(each, Linear | Convolution) and each.layer in names
+        else each
+        for each in network.operations
+    ]
+    return Learning(network.with_operations(operations, values), tuple(dict.fromkeys(learners)))
+
+
+def instant(network: Network, *, rank: int = 4, alpha: float | None = None, seed: int = 0) -> Learning:
+    """InstantFT: an adapter from every layer's input straight to the result.
+
+    Each has A over a whole sample's values and B to the result's features; their sum is added to the result. Nothing
+    else learns, and no gradient passes through the network.
+    """
+    port = network.outputs[0]
+    if port.tensor.rows != 1:
+        raise ValueError(f"method=instantft: the result has {port.tensor.rows} rows, must have one: a row of logits")
+    random, scale = np.random.default_rng(seed), (2 * rank if alpha is None else alpha) / max(rank, 1)
+    if not 1 <= rank <= port.tensor.features:
+        raise ValueError(f"rank={rank}: must be from 1 to {port.tensor.features}, the outputs")
+    values, learners = dict(network.values), []
+    operations, total = list(network.operations), port.tensor
+    for number, t in enumerate(dict.fromkeys(each.i[0] for each in _layers(network))):
+        count = t.rows * t.features
+        flat = Tensor(f"tap{number}.flat", (), count)
+        operations.append(Rearrange((t,), flat, (count,), (0,)))
+        hidden = Tensor(f"tap{number}.hidden", (), rank)
+        added = Tensor(f"tap{number}.added", (), port.tensor.features)
+        bound = count**-0.5
+        for layer, i, o, value in (
+            (f"tap{number}.lora_A", flat, hidden, random.uniform(-bound, bound, (rank, count))),
+            (f"tap{number}.lora_B", hidden, added, np.zeros((port.tensor.features, rank))),
+        ):
+            operations.append(Linear((i,), o, layer, bias=False))
+            values[f"{layer}.weight"] = value
+            learners.append(f"{layer}.weight")
+        scaled = Tensor(f"tap{number}.scaled", (), port.tensor.features)
+        operations.append(Activation((added,), scaled, "affine", (scale, 0.0)))
+        met = Tensor(f"tap{number}.sum", port.tensor.sides, port.tensor.features)
+        shaped = Tensor(f"tap{number}.shaped", port.tensor.sides, port.tensor.features)
+        operations.append(Rearrange((scaled,), shaped, (port.tensor.features,), (0,)))
+        operations.append(Add((total, shaped), met))
+        total = met
+    made = network.with_operations(operations, values, outputs=[replace(port, tensor=total)])
+    return Learning(made, tuple(learners))
+
+
+def _named(network: Network, layers: Collection[Operation], parts: Collection[str]) -> Learning:
+    names = [weight.name for each in layers for weight in each.weights if weight.name.rpartition(".")[2] in parts]
+    return Learning(network, tuple(dict.fromkeys(names)))
+
+
+def head(network: Network) -> Learning:
+    """Weight and bias of the last layer."""
+    layers = _layers(network)
+    if not layers:
+        raise ValueError("method=head: the network has no linear layer and no convolution")
+    return _named(network, layers[-1:], ("weight", "bias"))
+
+
+def bias(network: Network) -> Learning:
+    """All biases, and the gains of norms."""
+    norms = [each for each in network.operations if isinstance(each, Norm)]
+    found = _named(network, [each for each in network.operations if isinstance(each, Weighted)], ("bias",))
+    gains = _named(network, norms, ("weight",))
+    names = tuple(dict.fromkeys((*found.learners, *gains.learners)))
+    if not names:
+        raise ValueError("method=bias: the network has no bias and no norm")
+    return Learning(network, names)
+
+
+def full(network: Network) -> Learning:
+    """All weights."""
+    names = [weight.name for each in network.operations for weight in each.weights]
+    return Learning(network, tuple(dict.fromkeys(names)))
+
+
+#: Methods without parameters, by name; :func:`lora` and :func:`instant` have some.
+METHODS = {"head": head, "bias": bias, "full": full}

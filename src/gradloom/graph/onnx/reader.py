@@ -1,0 +1,262 @@
+"""Reads ONNX files into a :class:`~gradloom.graph.network.Network`."""
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.files.onnx_file import RefusedNode, read_onnx
+from gradloom.models.files.onnx_graph import Node, OnnxGraph
+
+from ..builder import Builder
+from ..network import Network, Port
+from ..simplify import simplified
+from ..views import BATCH, View, whole
+
+__all__ = ["HANDLERS", "Reader", "load_network", "network_of", "taken"]
+
+Handler = Callable[["Reader", Node], None]
+#: What reads a node, by its operator; those of other domains as ``domain:operator``.
+HANDLERS: dict[str, Handler] = {}
+
+_INTEGER = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
+_LOOPS = ("Loop", "Scan", "If", "LSTM", "GRU", "RNN")
+#: Nodes that a message names, at most.
+_NAMED = 8
+
+
+def taken(*kinds: str) -> Callable[[Handler], Handler]:
+    """Marks a function as the reader of these operators."""
+
+    def mark(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(kinds, handler))
+        return handler
+
+    return mark
+
+
+def load_network(path: str | Path) -> Network:
+    """The network in an ONNX file.
+
+    :class:`ValueError` names all nodes that are not understood, and what the file's inputs lack.
+    """
+    try:
+        return network_of(read_onnx(Path(path)))
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said if said.startswith(f"{path}: ") else f"{path}: {said}") from None
+
+
+def network_of(model: Any) -> Network:
+    """The network of an ``onnx.ModelProto``; :class:`ValueError` as of :func:`load_network`."""
+    from . import elementwise, layers, norms, products, shapes  # noqa: F401
+
+    model = _contributed(model)
+    _check_kinds(model)
+    with np.errstate(all="ignore"):
+        return Reader(model).network()
+
+
+def _contributed(model: Any) -> Any:
+    """The model with operators that its opset does not have yet in onnxruntime's domain.
+
+    Its simplifier writes them so.
+    """
+    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    wrong = [n for n, each in enumerate(model.graph.node) if version < _SINCE.get(_key(each.domain, each.op_type), 0)]
+    if not wrong:
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for n in wrong:
+        copy.graph.node[n].domain = "com.microsoft"
+    if not any(each.domain == "com.microsoft" for each in copy.opset_import):
+        copy.opset_import.add(domain="com.microsoft", version=1)
+    return copy
+
+
+#: Operators that onnxruntime has had before ONNX; SimplifiedLayerNormalization never came.
+_SINCE = {"LayerNormalization": 17, "Gelu": 20, "SimplifiedLayerNormalization": 1 << 16}
+
+
+def _check_kinds(model: Any) -> None:
+    """Refuses all operators that have no reader, at once."""
+    from gradloom.models.files.onnx_file import FOLDED
+
+    nodes = list(model.graph.node) + [each for function in model.functions for each in function.node]
+    functions = {each.name for each in model.functions}
+    wrong: list[Any] = []
+    for each in nodes:
+        if each.op_type in _LOOPS and not each.domain:
+            raise ValueError(
+                f"node {each.name or each.output[0]!r} ({each.op_type}): a network with a loop or a choice is not one "
+                "list of operations; gradloom infer and finetune take recurrent ones with a preset such as lstm-kv260"
+            )
+        if each.op_type in _INTEGER or each.op_type.startswith("QLinear"):
+            raise ValueError(
+                f"node {each.name or each.output[0]!r} ({each.op_type}): the graph is an integer one; export the "
+                "network before its quantisation, in float"
+            )
+        if _key(each.domain, each.op_type) not in HANDLERS and each.op_type not in FOLDED | functions | _DROPPED:
+            wrong.append(each)
+    if wrong:
+        shown = ", ".join(f"{each.name or each.output[0]!r} ({each.op_type})" for each in wrong[:_NAMED])
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise ValueError(
+            f"node{'s' * (len(wrong) > 1)} {shown}{more}: no such operation; taken are "
+            f"{', '.join(sorted(each for each in HANDLERS))}"
+        )
+
+
+_DROPPED = frozenset(("Identity", "Dropout", "Shape", "Size"))
+
+
+def _key(domain: str, kind: str) -> str:
+    return kind if domain in ("", "ai.onnx") else f"{domain}:{kind}"
+
+
+class Reader:
+    """Walks the nodes of a graph.
+
+    Attributes
+    ----------
+    graph : OnnxGraph
+    build : Builder
+    views : dict
+        Values of the file that the network computes.
+    batch : int
+        Samples for which the file was written.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.graph = OnnxGraph(model)
+        self.build = Builder()
+        self.views: dict[str, View] = {}
+        self.batch = 1
+        self.inputs = [self._input(each) for each in self._inputs()]
+
+    def _inputs(self) -> list[Any]:
+        read = {name for node in self.graph.nodes for name in node.inputs}
+        inputs = [each for each in self.graph.inputs if each.name in read]
+        if not inputs:
+            raise ValueError("the graph has no input that a node reads")
+        for each in inputs:
+            if not each.sizes:
+                raise ValueError(f"input {each.name!r} has no shape: export the network with one")
+            for axis, size in enumerate(each.sizes):
+                if axis and size is None:
+                    raise ValueError(
+                        f"input {each.name!r}: axis {axis} is left open "
+                        f"({self.graph.open_sizes[self.graph.shapes[each.name][axis]]}); only axis 0, the samples, "
+                        "may be: export the network with fixed sizes"
+                    )
+        batches = {self.graph.shapes[each.name][0] for each in inputs}
+        if len(batches) > 1:
+            raise ValueError(
+                f"inputs {', '.join(repr(each.name) for each in inputs)} differ in axis 0: it must be the samples of "
+                "each"
+            )
+        self.batch = batches.pop()
+        return inputs
+
+    def _input(self, value: Any) -> Port:
+        shape = self.graph.shapes[value.name][1:]
+        sides, features = (shape[:-1], shape[-1]) if shape else ((), 1)
+        tensor = self.build.tensor(value.name, sides, features)
+        view = whole(tensor, self.batch)
+        if not shape:
+            view = View(tensor, (), ((BATCH,),), self.batch)
+        self.views[value.name] = view
+        return Port(value.name, shape, tensor, shape or (1,), tuple(range(max(len(shape), 1))))
+
+    def network(self) -> Network:
+        """The whole of it."""
+        self._read_all()
+        outputs = [self._output(name) for name in self.graph.outputs]
+        made = self.build
+        return simplified(
+            Network(tuple(made.operations), made.values, tuple(self.inputs), tuple(outputs), made.origins)
+        )
+
+    def _read_all(self) -> None:
+        """Reads every node that can be read, and refuses all others at once."""
+        faults: list[str] = []
+        lost: set[str] = set()
+        for node in self.graph.nodes:
+            if lost & set(node.inputs):
+                lost.update(node.outputs)
+                continue
+            try:
+                handler = HANDLERS.get(_key(node.domain, node.kind))
+                if handler is None:
+                    raise RefusedNode("no such operation, or none between values that the network computes")
+                handler(self, node)
+                node.check_read()
+                self._check(node)
+            except ValueError as error:
+                faults.append(f"{node.label}: {error}")
+                lost.update(node.outputs)
+        if faults:
+            more = f"; and {len(faults) - _NAMED} more nodes" if len(faults) > _NAMED else ""
+            raise ValueError("; ".join(faults[:_NAMED]) + more)
+
+    def _check(self, node: Node) -> None:
+        made, known = self.views.get(node.outputs[0]), self.graph.shapes.get(node.outputs[0])
+        if made is not None and known is not None and made.shape != known:
+            raise RefusedNode(f"its result has shape {list(known)}, was read as {list(made.shape)}")
+
+    def view(self, node: Node, at: int = 0) -> View:
+        """An input that the network computes."""
+        name = node.source(at)
+        if name not in self.views:
+            raise RefusedNode(f"its input {name!r} is a constant: expected a value that the network computes")
+        return self.views[name]
+
+    def is_computed(self, node: Node, at: int) -> bool:
+        """Whether an input is there and is no constant."""
+        return (node.optional(at) or "") in self.views
+
+    def constant(self, node: Node, at: int) -> np.ndarray:
+        """An input that is a constant of finite floats, as float64; it may be repeated for the samples."""
+        if node.source(at) not in self.graph.constants:
+            raise RefusedNode(f"its input {node.source(at)!r} is computed by the network: must be a constant")
+        return self.graph.constants.weights(node.source(at))
+
+    def shape(self, node: Node, at: int = 0) -> tuple[int, ...]:
+        """Shape of a result."""
+        if node.outputs[at] not in self.graph.shapes:
+            raise RefusedNode("the shape of its result is not known")
+        return self.graph.shapes[node.outputs[at]]
+
+    def put(self, node: Node, view: View, at: int = 0) -> None:
+        """What a result is."""
+        self.views[node.outputs[at]] = view
+
+    def alone(self, view: View, axis: int = 0) -> None:
+        """Refuses a value whose axis is not just the samples."""
+        if view.axes[axis] != (BATCH,):
+            raise RefusedNode(f"axis {axis} of its input is not the samples: export the network with the batch first")
+
+    def channels_last(self, view: View) -> View:
+        """A value ``[samples, channels, *sides]`` of the file as sides and features of its own."""
+        self.alone(view)
+        return self.build.in_order(view, [*range(2, len(view.axes)), 1])
+
+    def image(self, tensor: Any) -> View:
+        """A tensor as ``[samples, channels, *sides]``."""
+        sides = len(tensor.sides)
+        return whole(tensor, self.batch, [sides, *range(sides)])
+
+    def _output(self, name: str) -> Port:
+        if name not in self.views:
+            raise ValueError(f"result {name!r} is a constant: the network does not compute it")
+        view = self.views[name]
+        if not view.axes or view.axes[0] != (BATCH,):
+            raise ValueError(f"result {name!r}: its axis 0 is not the samples; export the network with the batch first")
+        order = view.flat(range(len(view.axes)))
+        shape = view.shape[1:]
+        if prod(shape) != view.tensor.rows * view.tensor.features:
+            raise ValueError(f"result {name!r}: its shape {list(shape)} is not that of its values")
+        return Port(name, shape, view.tensor, view.sizes or (1,), order or (0,))
