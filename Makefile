@@ -22,7 +22,7 @@ ECP5_READY := $(VENV)/.ready-ecp5
 CLUSTER_READY := $(VENV)/.ready-cluster
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness starts toggles-kv260 toggles-genesys2 toggles ledger pythons large
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -100,8 +100,8 @@ types: $(READY)
 	$(BIN)/mypy --cache-dir build/.mypy_cache
 
 # JOBS processes share the cores, so each has one thread for matrix products. Bytecode is kept: tests start Python
-# some hundred times.
-RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=30 --durations-min=10
+# some hundred times. A file's tests run in one process: what they share is made once, and nobody waits for it.
+RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --durations=30 --durations-min=10
 
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
@@ -176,6 +176,12 @@ evidence-witness: $(READY)
 evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
+
+# Builds that are larger than those of every run of the tests, and prove what smaller ones do.
+evidence-large: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
+	    tests/workloads/test_board_job.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py -k mesh
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

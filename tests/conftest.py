@@ -22,14 +22,25 @@ from gradloom.sim.run.counted import MismatchError
 from .cpu import BUILDS, Budgets, Clock, slowest
 from .laws import verdicts
 
+BUDGETS = Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="utf-8"))
+
 
 def pytest_configure(config):
     """Counts CPU time. Bounds are those of what ``make test`` runs, without a record of lines that are reached."""
     free = os.environ.get("GRADLOOM_DEEP") or config.getoption("cov_source", None)
-    clock = Clock(None if free else Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="utf-8")))
+    clock = Clock(None if free else BUDGETS)
     config.pluginmanager.register(clock, "cpu-clock")
     device._run_whole = clock.counted(BUILDS, device._run_whole)
     Runner.build = clock.counted(BUILDS, Runner.build)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Files with long tests come first: a process that takes the last file is not to take minutes for it."""
+    longest = Counter()
+    for name, seconds in BUDGETS.tests.items():
+        longest[name.partition("::")[0]] += seconds
+    items.sort(key=lambda item: -longest[item.nodeid.partition("::")[0]])
 
 
 def pytest_collection_finish():
