@@ -17,9 +17,9 @@ import numpy as np
 from gradloom.firmware.transport import Transport
 
 from .checks import checked
-from .objects import keep_objects, kept_objects, make_options, reuse_objects
+from .objects import drop_parts, keep_objects, kept_objects, make_options, reuse_objects
 from .recording import ARGUMENTS, recording
-from .runner import cache_directory, verilator_environment, verilator_root
+from .runner import cache_directory, verilator_environment, verilator_root, verilator_version
 
 __all__ = [
     "Harness",
@@ -65,7 +65,8 @@ def build_harness(
         for path in sorted(sources, key=lambda p: p.name)
     }
     files = [_BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
-    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
+    made_by = sys.platform, verilator_version(), make_options(1)
+    digest = hashlib.sha256(repr((*made_by, sorted(parameters.items()), *defines, *arguments)).encode())
     for source, text in texts.items():
         digest.update(source.encode() + b"\0" + text.encode() + b"\0")
     for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
@@ -127,6 +128,7 @@ def build_harness(
             lines = [line for line in said.splitlines() if "rror" in line][:5]
             raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
         keep_objects(where / "obj", kept)
+        drop_parts(where / "obj")
         (where / "built").touch()
     return program
 
