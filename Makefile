@@ -177,11 +177,12 @@ evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
 
-# Builds that are larger than those of every run of the tests, and prove what smaller ones do.
+# Builds that are larger than those of every run of the tests and prove what smaller ones do, and benches that find
+# what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/workloads/test_board_job.py
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py -k mesh
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines -k "mesh or mutant"
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

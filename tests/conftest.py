@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import gc
 import importlib
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,6 +19,7 @@ from gradloom.sim.run import device
 from gradloom.sim.run.counted import MismatchError
 
 from .cpu import BUILDS, Budgets, Clock, slowest
+from .deep import DEEP
 from .laws import verdicts
 
 BUDGETS = Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ BUDGETS = Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="u
 
 def pytest_configure(config):
     """Counts CPU time. Bounds are those of what ``make test`` runs, without a record of lines that are reached."""
-    free = os.environ.get("GRADLOOM_DEEP") or config.getoption("cov_source", None)
+    free = DEEP or config.getoption("cov_source", None)
     clock = Clock(None if free else BUDGETS)
     config.pluginmanager.register(clock, "cpu-clock")
     device._run_whole = clock.counted(BUILDS, device._run_whole)
@@ -47,6 +47,10 @@ def pytest_collection_finish():
     """What is collected stays: the collector of garbage need not look at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()
 
 
 def skipped(reasons):

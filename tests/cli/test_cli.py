@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 
@@ -17,7 +16,8 @@ from gradloom.preset import KINDS
 from gradloom.rtl.catalog import UNITS
 from gradloom.sim.units.run import ADAPTERS
 
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
+from ..deep import deep
+
 ROOT = typer.main.get_command(app)
 #: Every verb, with its group.
 VERBS = sorted(
@@ -336,10 +336,7 @@ def test_a_unit_equals_its_reference_on_vectors_from_a_file(run, vectors, tmp_pa
         assert set(found.files) == {*figures, *described, *(f"reference_{each}" for each in described)}
 
 
-@pytest.mark.parametrize(
-    "edge, tiles",
-    [(8, 128), pytest.param(16, 64, marks=pytest.mark.skipif(not DEEP, reason="a large build: GRADLOOM_DEEP=1"))],
-)
+@pytest.mark.parametrize("edge, tiles", [(8, 128), pytest.param(16, 64, marks=deep)])
 def test_a_mesh_is_95_percent_busy_in_rtl(run, tmp_path, edge, tiles):
     """As many activation rows in each tile as the mesh has; counted by the simulation, from the first word offered to
     the last result taken."""

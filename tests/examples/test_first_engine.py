@@ -3,7 +3,6 @@
 import ast
 import io
 import json
-import os
 import re
 import runpy
 import shlex
@@ -13,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from ..deep import DEEP
 from ..tools.installed import ROOT, Installed, build_wheel, gradloom_wheel, tracked
 
 PAGE = ROOT / "docs/tutorials/your-first-engine.md"
 EXAMPLE = "examples/first_engine/"
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 
 
 @pytest.fixture(scope="module")
