@@ -17,7 +17,7 @@ import numpy as np
 from gradloom.firmware.transport import Transport
 
 from .checks import checked
-from .objects import drop_parts, keep_objects, kept_objects, make_options, reuse_objects
+from .objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .recording import ARGUMENTS, recording
 from .runner import cache_directory, verilator_environment, verilator_root, verilator_version
 
@@ -93,9 +93,6 @@ def build_harness(
             "verilator",
             "--cc",
             "--exe",
-            "--build",
-            "-j",
-            "2",
             "-O3",
             "--top-module",
             name,
@@ -123,6 +120,10 @@ def build_harness(
             str(_BENCH / f"{name}.cpp"),
         ]
         code, said = _run_whole(command, env)
+        if not code:
+            make = ["make", "-C", str(where / "obj"), "-f", f"V{name}.mk", "-j", "2"]
+            code, more = _run_whole([*make, *gather(where / "obj", f"V{name}"), name], env)
+            said += more
         (where / "build.log").write_text(said)
         if code:
             lines = [line for line in said.splitlines() if "rror" in line][:5]

@@ -1,0 +1,39 @@
+"""Files that Verilator wrote are compiled in three, and what a program was made from goes."""
+
+from gradloom.sim.run.objects import drop_parts, gather
+
+CLASSES = """VM_CLASSES_FAST += \\
+  Vx_a \\
+  Vx_b \\
+
+VM_CLASSES_SLOW += \\
+  Vx_a__Slow \\
+
+VM_SUPPORT_FAST += \\
+  Vx__Dpi \\
+
+VM_SUPPORT_SLOW += \\
+  Vx__Syms__Slow \\
+
+VM_GLOBAL_FAST += \\
+  verilated \\
+"""
+
+
+def test_every_file_is_compiled_once(tmp_path):
+    (tmp_path / "Vx_classes.mk").write_text(CLASSES)
+    said = gather(tmp_path, "Vx")
+    assert {"VM_FAST=gathered_0 gathered_1", "VM_SLOW=gathered_slow"} <= set(said)
+    texts = {name: (tmp_path / f"gathered_{name}.cpp").read_text().split() for name in ("0", "1", "slow")}
+    assert texts == {
+        "0": ["#include", '"Vx_a.cpp"', "#include", '"Vx__Dpi.cpp"'],
+        "1": ["#include", '"Vx_b.cpp"'],
+        "slow": ["#include", '"Vx_a__Slow.cpp"', "#include", '"Vx__Syms__Slow.cpp"'],
+    }
+
+
+def test_the_program_and_its_log_stay(tmp_path):
+    for name in ("x", "build.log", "x.o", "x.cpp", "x__ALL.a", "x.d", "x.gch"):
+        (tmp_path / name).touch()
+    drop_parts(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "build.log"}
