@@ -1,4 +1,4 @@
-"""How Verilator's C++ becomes a program, with as little work for the compiler as it takes."""
+"""Turns Verilator's C++ into a program, with as little work for the compiler as it takes."""
 
 import hashlib
 import os
