@@ -86,7 +86,7 @@ def build_harness(
             (where / "rtl" / source).write_text(text, encoding="utf-8")
         env = verilator_environment()
         env["MAKEFLAGS"] += make_options(1)
-        kept = kept_objects(cache_directory(), verilator_root(), "harness", arguments)
+        kept = kept_objects(cache_directory(), verilator_root(), verilator_version(), "harness", arguments)
         (where / "obj").mkdir()
         reuse_objects(kept, where / "obj")
         command = [

@@ -181,7 +181,8 @@ def build(
         if simulator == "verilator":
             env["MAKEFLAGS"] += make_options(optimize)
             cocotb = find_spec("cocotb")
-            kept = kept_objects(cache_directory(), verilator_root(), cocotb and cocotb.origin, tuple(arguments))
+            made_by = verilator_root(), verilator_version(), cocotb and cocotb.origin
+            kept = kept_objects(cache_directory(), *made_by, tuple(arguments))
             reuse_objects(kept, where)
         with _environment(env):
             get_runner(simulator).build(

@@ -1,6 +1,14 @@
 """Files that Verilator wrote are compiled in three, and what a program was made from goes."""
 
-from gradloom.sim.run.objects import drop_parts, gather
+import contextlib
+
+import pytest
+
+from gradloom.sim.run.device import SimulationError, build_device
+from gradloom.sim.run.objects import drop_parts, gather, kept_objects
+from gradloom.sim.run.runner import verilator_version
+
+from .test_checks import QUIET
 
 CLASSES = """VM_CLASSES_FAST += \\
   Vx_a \\
@@ -37,3 +45,18 @@ def test_the_program_and_its_log_stay(tmp_path):
         (tmp_path / name).touch()
     drop_parts(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"x", "build.log"}
+
+
+def test_another_verilator_has_objects_of_its_own(tmp_path):
+    assert kept_objects(tmp_path, "/verilator", "5.48") != kept_objects(tmp_path, "/verilator", "5.49")
+
+
+@pytest.mark.parametrize("version", ["5.49.0", verilator_version()])
+def test_a_build_is_of_one_verilator(monkeypatch, tmp_path, version):
+    """Another version does not get the program of this one: it builds, which is refused here."""
+    (tmp_path / "gradloom.sv").write_text(QUIET.read_text(encoding="utf-8"))
+    build_device([tmp_path / "gradloom.sv"], memory_bytes=1 << 13, data_bits=64, address_bits=32)
+    monkeypatch.setattr("gradloom.sim.run.device.verilator_version", lambda: version)
+    monkeypatch.setattr("gradloom.sim.run.device._run_whole", lambda *_: (1, "Error: it would be built"))
+    with contextlib.nullcontext() if version == verilator_version() else pytest.raises(SimulationError, match="built"):
+        build_device([tmp_path / "gradloom.sv"], memory_bytes=1 << 13, data_bits=64, address_bits=32)
