@@ -182,7 +182,8 @@ evidence-starts: $(READY)
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/workloads/test_board_job.py
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines -k "mesh or mutant"
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines/cell \
+	    tests/engines/element tests/engines/update -k "mesh or mutant"
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90
