@@ -24,7 +24,7 @@ CLUSTER_READY := $(VENV)/.ready-cluster
 INTEGRATE_READY := $(VENV)/.ready-integrate
 JOBS ?= 2
 # Parts of `make evidence`, the longest first.
-EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness integrate starts toggles-kv260 toggles-genesys2 toggles ledger pythons
+EVIDENCE := ulx3s mesh genesys2 kv260 language curve proofs power fuzz witness integrate starts toggles-kv260 toggles-genesys2 toggles ledger pythons large
 
 # uv installs in seconds what takes pip a minute; where it cannot be had, pip does the same.
 define INSTALL
@@ -108,8 +108,8 @@ types: $(READY)
 	$(BIN)/mypy --cache-dir build/.mypy_cache
 
 # JOBS processes share the cores, so each has one thread for matrix products. Bytecode is kept: tests start Python
-# some hundred times.
-RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup --durations=30 --durations-min=10
+# some hundred times. A file's tests run in one process: what they share is made once, and nobody waits for it.
+RUN_TESTS := OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --durations=30 --durations-min=10
 
 # Last, so that the run ends with pytest's own closing line.
 unit: $(READY)
@@ -188,6 +188,14 @@ evidence-integrate: $(INTEGRATE_READY)
 evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
+
+# Builds that are larger than those of every run of the tests and prove what smaller ones do, and benches that find
+# what was broken on purpose.
+evidence-large: $(READY)
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
+	    tests/workloads/test_board_job.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines/cell \
+	    tests/engines/element tests/engines/update -k "mesh or mutant"
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

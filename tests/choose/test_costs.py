@@ -1,6 +1,5 @@
 """Costs that are composed of small programs beside those of whole programs."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,8 @@ from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.program.packed import STORES
 from gradloom.systems.text.program.planned import planned_step
+
+from ..deep import DEEP
 
 MODEL = LanguageModel(
     name="small",
@@ -53,9 +54,7 @@ QUICK = ("q, v everywhere", "all linears of the last layers", "norms of the last
 
 @pytest.fixture(scope="module")
 def costs():
-    return Costs(
-        MODEL, CONFIG, [each for name, each in CHOICES.items() if name in QUICK or os.environ.get("GRADLOOM_DEEP")]
-    )
+    return Costs(MODEL, CONFIG, [each for name, each in CHOICES.items() if name in QUICK or DEEP])
 
 
 def whole(each, **change):
@@ -72,7 +71,7 @@ def whole(each, **change):
     return forecast(program, config=PACKING).total
 
 
-@pytest.mark.parametrize("name", [name for name in CHOICES if name in QUICK or os.environ.get("GRADLOOM_DEEP")])
+@pytest.mark.parametrize("name", [name for name in CHOICES if name in QUICK or DEEP])
 def test_composed_costs_are_those_of_whole_programs(costs, name):
     each = CHOICES[name]
     found = costs.of(each)

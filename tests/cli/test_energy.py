@@ -1,7 +1,5 @@
 """The verb energy: what it refuses, in one line and before the long part."""
 
-import os
-
 import pytest
 
 import gradloom
@@ -9,6 +7,8 @@ from gradloom.cli.sweep import measure, plan_points
 from gradloom.preset import find_preset
 from gradloom.sim.activity import driver
 from gradloom.sim.activity.idle import idle_activity
+
+from ..deep import deep
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),
@@ -57,14 +57,14 @@ def test_a_sweep_counts_the_transitions_of_each_points_own_run(monkeypatch):
     assert "toggles" not in measure(plain) and len(asked) == 4
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="builds two simulations: GRADLOOM_DEEP=1")
+@deep
 def test_a_larger_array_has_more_transitions_for_the_same_work():
     small, large = (measure(point) for point in points("digits-ulx3s", mesh="4x4,8x4"))
     assert 0 < small["toggles"] < large["toggles"] and small["toggles_a_cycle"] < large["toggles_a_cycle"]
     assert small["toggles"] == gradloom.energy("digits-ulx3s")["toggles"]
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes of processor time: GRADLOOM_DEEP=1")
+@deep
 def test_a_diffusion_models_step_moves_every_engine(tmp_path):
     found = gradloom.energy("cdm-qta-kv260", saif=tmp_path / "step.saif")
     moved = {each["part"]: each["toggles_a_cycle"] for each in found["engines"]}
@@ -72,7 +72,7 @@ def test_a_diffusion_models_step_moves_every_engine(tmp_path):
     assert (tmp_path / "step.saif").stat().st_size
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="builds two simulations: GRADLOOM_DEEP=1")
+@deep
 @pytest.mark.parametrize("preset, most", [("digits-ulx3s", 1.0), ("edge-qlora-genesys2", 7.0)])
 def test_engines_that_have_nothing_to_do_are_still(preset, most):
     found = idle_activity(find_preset(preset))

@@ -19,6 +19,8 @@ from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.systems.text import task as language
 
+from ..language import config_of, save_model
+
 PRESET = "edge-qlora-genesys2"
 MODEL = LanguageModel(
     name="small",
@@ -34,19 +36,6 @@ MODEL = LanguageModel(
     norm_eps=1e-5,
     tied=True,
 )
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "vocab_size": 96,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "rope_theta": 10000.0,
-}
 TEXT = "the warp is strung once and stays; the weft is thrown across it, a little at a time."
 
 
@@ -66,16 +55,7 @@ class Letters:
 def here(tmp_path, monkeypatch):
     """A folder with ``small``, a model, and ``text.txt``, and the one we are in."""
     monkeypatch.setattr(language, "open_tokenizer", lambda path, **_: Letters())
-    random = np.random.default_rng(5)
-    (tmp_path / "small").mkdir()
-    save_file(
-        {
-            name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
-            for name, shape in MODEL.tensors.items()
-        },
-        tmp_path / "small" / "model.safetensors",
-    )
-    (tmp_path / "small" / "config.json").write_text(json.dumps(CONFIG))
+    save_model(tmp_path / "small", MODEL)
     (tmp_path / "text.txt").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -448,7 +428,7 @@ def test_a_text_that_teaches_nothing_is_refused(run, here, content, named):
 
 
 def test_shapes_that_the_machine_cannot_take_are_named(run, here):
-    odd = CONFIG | {"num_attention_heads": 4, "num_key_value_heads": 2}
+    odd = config_of(MODEL) | {"num_attention_heads": 4, "num_key_value_heads": 2}
     (here / "small" / "config.json").write_text(json.dumps(odd))
     random = np.random.default_rng(5)
     shapes = dataclasses.replace(MODEL, heads=4, kv_heads=2, head_dim=32).tensors

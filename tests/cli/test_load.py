@@ -1,16 +1,15 @@
 """``gradloom card write``: a packed model and adapters become an image for a memory card, or nothing does."""
 
-import json
-
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 import gradloom
 from gradloom.firmware.card import BLOCK, read_card
 from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
 from gradloom.models.adapters.words import pack_adapters, unpack_adapters
 from gradloom.models.language import LanguageModel
+
+from ..language import save_model
 
 MODEL = LanguageModel(
     name="small",
@@ -26,19 +25,6 @@ MODEL = LanguageModel(
     norm_eps=1e-5,
     tied=True,
 )
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "vocab_size": 96,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "rope_theta": 10000.0,
-}
 
 
 def trained(seed, rank=4):
@@ -52,16 +38,7 @@ def trained(seed, rank=4):
 @pytest.fixture
 def here(tmp_path, monkeypatch, run):
     """A folder with ``packed``, a model, and ``first`` and ``second``, adapters; we are in it."""
-    random = np.random.default_rng(5)
-    (tmp_path / "small").mkdir()
-    save_file(
-        {
-            name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32)
-            for name, shape in MODEL.tensors.items()
-        },
-        tmp_path / "small" / "model.safetensors",
-    )
-    (tmp_path / "small" / "config.json").write_text(json.dumps(CONFIG))
+    save_model(tmp_path / "small", MODEL)
     monkeypatch.chdir(tmp_path)
     assert run("pack", "small", "-o", "packed")[0] == 0
     for seed, name in enumerate(("first", "second")):

@@ -1,12 +1,10 @@
 """How long to look: a little in every run of the tests, the same each time; far longer with ``GRADLOOM_DEEP=1``."""
 
-import os
-
 from hypothesis import HealthCheck, settings
 
-__all__ = ["looks"]
+from ..deep import DEEP
 
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
+__all__ = ["looks"]
 
 
 def looks(few, many):

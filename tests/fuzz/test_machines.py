@@ -1,7 +1,6 @@
 """A configuration that is not refused makes a machine: words are the reference's, cycles those of its forecast."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,13 +12,14 @@ from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.simulated import compare
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
+from ..deep import deep
 from ..engines.linear.conftest import make_layer
 from ..engines.linear.test_linear_perf import agree
 from ..system.conftest import Machine
-from .looks import DEEP, looks
+from .looks import looks
 
 #: Each configuration is a simulation to build. Every run of the tests builds the small machines of other folders.
-pytestmark = pytest.mark.skipif(not DEEP, reason="a minute each: GRADLOOM_DEEP=1")
+pytestmark = deep
 RATE = 0.3
 
 

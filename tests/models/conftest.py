@@ -1,14 +1,13 @@
 """Small language models on disk, and the real one where it is installed."""
 
 import importlib.util
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from gradloom.models.language import LanguageModel
+
+from ..language import config_of, drawn, save_model
 
 TINY = LanguageModel(
     name="tiny",
@@ -24,20 +23,6 @@ TINY = LanguageModel(
     norm_eps=1e-5,
     tied=True,
 )
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "vocab_size": 96,
-    "max_position_embeddings": 32,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": True,
-    "rope_scaling": None,
-    "rope_theta": 10000.0,
-}
 
 
 @pytest.fixture(scope="session")
@@ -48,26 +33,20 @@ def tiny():
 @pytest.fixture
 def config():
     """``config.json`` of TINY."""
-    return dict(CONFIG)
+    return config_of(TINY) | {"rope_scaling": None}
 
 
 @pytest.fixture(scope="session")
 def tensors():
     """Float32 tensors of TINY by name."""
-    random = np.random.default_rng(5)
-    return {
-        name: (random.normal(1 if len(shape) == 1 else 0, 0.1, shape)).astype(np.float32)
-        for name, shape in TINY.tensors.items()
-    }
+    return drawn(TINY)
 
 
 @pytest.fixture
-def folder(tmp_path, tensors):
+def folder(tmp_path):
     """TINY as a Hugging Face folder."""
     path = tmp_path / "tiny"
-    path.mkdir()
-    save_file(tensors, path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(CONFIG))
+    save_model(path, TINY)
     return path
 
 

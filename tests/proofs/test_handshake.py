@@ -1,7 +1,5 @@
 """No stream of a preset waits with its ``valid`` for its ``ready``; which readers look at ``valid`` is written down."""
 
-import os
-
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -11,6 +9,7 @@ from gradloom.preset import PRESETS
 from gradloom.rtl.emit.verilog import convert
 from gradloom.sim.run.designs import design
 
+from ..deep import deep
 from .handshake import Handshakes
 
 #: Readers that look at what is offered before they take it: engines at a command, which they judge first, what joins
@@ -28,7 +27,6 @@ LANGUAGE = {
 LOOKED_AT = {"array": IMAGES, "linear": LANGUAGE}
 #: A preset of each configuration that presets have.
 MACHINES = {preset.config: name for name, preset in reversed(list(PRESETS.items()))}.values()
-DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="a minute: GRADLOOM_DEEP=1")
 
 
 class Waits(wiring.Component):
@@ -51,7 +49,7 @@ class Waits(wiring.Component):
 
 
 @pytest.mark.parametrize(
-    "preset", [pytest.param(name, marks=() if name == "digits-ulx3s" else DEEP) for name in MACHINES]
+    "preset", [pytest.param(name, marks=() if name == "digits-ulx3s" else deep) for name in MACHINES]
 )
 def test_no_valid_waits_for_its_ready(preset, tmp_path):
     config = PRESETS[preset].config

@@ -23,10 +23,9 @@ from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 
+from ..deep import deep
 from ..witness import icarus
 
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
-deep = pytest.mark.skipif(not DEEP, reason="minutes: GRADLOOM_DEEP=1")
 #: Changes of ``nf4-decode``'s Verilog: what is there, and what comes in its place.
 CHANGES = {
     "rounds up where it should round to even": (r"\+ \$signed\(5'h0f\)", "+ $signed(5'h10)"),

@@ -1,6 +1,5 @@
 """The firmware on its processor in RTL checks a signature, and installs what it is of."""
 
-import os
 import random
 
 import numpy as np
@@ -12,10 +11,11 @@ from gradloom.firmware.delivered import Area, DeliveryRequest
 from gradloom.firmware.soc_image import memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
+from ..deep import deep
 from ..firmware.deliver import AT, COUNT, base_of, fresh_card
 from .conftest import MEMORY
 
-pytestmark = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="two minutes: GRADLOOM_DEEP=1")
+pytestmark = deep
 #: Cycles that a check of a signature may take; with all else that an installation needs they are 27.4 million.
 MOST = 30_000_000
 

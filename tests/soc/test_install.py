@@ -1,7 +1,5 @@
 """A signed package reaches a board by a bad line; the board checks it at once, and takes it into its inbox alone."""
 
-import os
-
 import numpy as np
 import pytest
 import serial
@@ -14,6 +12,7 @@ from gradloom.firmware.card import DELIVERY, CardError, read_header, section_of
 from gradloom.firmware.soc_image import IMAGE, memory_text, trusting
 from gradloom.sim.run.soc import SimulatedSoC
 
+from ..deep import deep
 from ..firmware.deliver import COUNT, base_of, fresh_card
 from .conftest import MEMORY
 from .test_serve import Line
@@ -72,7 +71,7 @@ def test_no_other_block_is_written(program):
         soc.close()
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+@deep
 def test_a_package_is_installed_and_brought_back(program, package, tmp_path, monkeypatch):
     image = tmp_path / "soc_image.mem"
     image.write_text(trusting(memory_text(), package[1].public))

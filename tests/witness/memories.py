@@ -7,7 +7,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from gradloom.boards.area import _mapping
+from gradloom.boards.area import _kept, _mapping
 from gradloom.preset import KNOWN
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
@@ -48,7 +48,7 @@ def _mapped(sources, top, family, cell, folder):
     for name, text in sources.items():
         files[name.removesuffix(".v")] = folder / name
         (folder / name).write_text(text, encoding="utf-8")
-    run_yosys(_mapping(files, [top], family, folder / f"{top}.il"))
+    run_yosys([*_mapping(files, [top], family), *_kept([top], folder / f"{top}.il")])
     run_yosys(
         [
             f"read_rtlil {folder / f'{top}.il'}",

@@ -1,8 +1,6 @@
 """Everything that is emitted, by slang: the Verilog of two presets and of all units in each run, of all presets in a
 deep one."""
 
-import os
-
 import pytest
 
 from gradloom.preset import PRESETS
@@ -12,9 +10,9 @@ from gradloom.rtl.machines.accelerator import Accelerator
 
 pytest.importorskip("pyslang", reason="pyslang is not installed: make setup")
 
+from ..deep import DEEP
 from .slang import findings  # noqa: E402
 
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QUICK = ("digits-ulx3s", "lstm-zcu104")
 #: A line of Verilog, and what slang calls it; empty where it is an error.
 FAULTS = {

@@ -54,10 +54,11 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     """From a fresh adapter, whose second step has gradients that the first had not. On a text that there was a step on
     before it runs the last of two layers alone. Every word is the host-driven run's. Meanwhile it answers a prompt."""
     texts = TEXTS if DEEP else TEXTS[:1]
+    # The processor's arithmetic takes most of the time: without GRADLOOM_DEEP=1 two of three matrices have an adapter.
     used = {
         name: replace(each, b=np.zeros_like(each.b))
         for name, each in adapters.items()
-        if f".layers.{layers[-1]}." in name
+        if f".layers.{layers[-1]}." in name and (DEEP or not name.endswith("q_proj"))
     }
     rule, steps = AdamW(lr=1e-2), 5 if DEEP else 2
     made = board_job(frozen, texts, used, layers, rule, steps, CONFIG, answer=True)

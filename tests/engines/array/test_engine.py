@@ -8,29 +8,13 @@ from amaranth.hdl import Module, Signal
 from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from gradloom.rtl.engines.array.engine import ArrayEngine
 from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference import array
 from gradloom.sim.reference.array import hidden
 from gradloom.sim.reference.encode import decode_fixed, decode_int8, encode_fixed, encode_int8
 from gradloom.sim.reference.optimizer import optimize
 
-CONFIG = ImageConfig(
-    rows=5,
-    kernel=2,
-    panels=4,
-    rank=2,
-    classes=4,
-    taps=4,
-    adapter_depth=256,
-    weight_depth=128,
-    feature_depth=64,
-    image_depth=256,
-    dense_depth=128,
-    blocks=8,
-    positions=64,
-    width=16,
-)
+from .small import CONFIG
 
 
 def packed(layout, values):

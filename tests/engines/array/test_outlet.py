@@ -3,26 +3,11 @@
 import pytest
 
 from gradloom.rtl.engines.array.outlet import LaneOutlet
-from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.bench.pauses import drain, pauses
 
-CONFIG = ImageConfig(
-    rows=5,
-    kernel=2,
-    panels=4,
-    rank=2,
-    classes=4,
-    taps=4,
-    adapter_depth=256,
-    weight_depth=128,
-    feature_depth=64,
-    image_depth=256,
-    dense_depth=128,
-    blocks=8,
-    positions=64,
-    width=16,
-)
+from .small import CONFIG
+
 REQUESTS = [(3, 7), (0, 8), (255, 2), (17, 1), (17, 40)]
 
 

@@ -7,25 +7,10 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.array.passes import BEATS, LEVELS, PassControl
-from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate
 
-CONFIG = ImageConfig(
-    rows=5,
-    kernel=2,
-    panels=4,
-    rank=2,
-    classes=4,
-    taps=4,
-    adapter_depth=256,
-    weight_depth=128,
-    feature_depth=64,
-    image_depth=256,
-    dense_depth=128,
-    blocks=8,
-    positions=64,
-    width=16,
-)
+from .small import CONFIG
+
 FIELDS = {
     "feed": ("fill", "fill_table", "level", "book", "scale", "read", "table", "word", "group"),
     "beat": ("valid", "lane", "first", "last", "backward"),

@@ -22,6 +22,7 @@ from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
 
+from ...deep import deep
 from ...models.recurrent.models import AUTHORS, arrays
 
 HOLD = 60
@@ -310,6 +311,7 @@ def broken(monkeypatch):
     return made
 
 
+@deep
 @pytest.mark.parametrize("unit, name", [(Results, "overfull"), (Feed, "early"), (GateStages, "unborrowed")])
 def test_a_mutant_fails_the_bench(broken, unit, name):
     config = SMALL.replace(sequences=1)
@@ -326,6 +328,7 @@ def test_a_mutant_fails_the_bench(broken, unit, name):
         play(bench, CellImage(made, config), codes, hold=600, patience=700)
 
 
+@deep
 @pytest.mark.parametrize("unit, name", [(Sums, "crammed"), (Feed, "crowded")])
 def test_a_mutant_fails_beside_a_convolution(broken, unit, name):
     made = example_network(10, 16, 3, kernel=2, stride=1, outputs=7, classes=9)

@@ -14,6 +14,7 @@ from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 
+from ...deep import deep
 from .script import CONFIG, Script, beats_of
 
 HOLD = 60
@@ -288,10 +289,11 @@ ENGINE = {
 }
 
 
+@deep
 @pytest.mark.parametrize("name", [*LANES, *ENGINE])
-def test_mutants_are_found(monkeypatch, name):
+def test_mutants_are_found(bench, monkeypatch, name):
     script = (LANES | ENGINE)[name]()
-    script.check(EngineBench(SPEC, CONFIG))
+    script.check(bench)
     if name in LANES:
         monkeypatch.setattr(hardware, "ElementLane", mutant(ElementLane, name))
         broken = ElementEngine(SPEC, CONFIG)

@@ -1,7 +1,6 @@
 """The firmware on its processor keeps on a card what the accelerator learns, and goes on after power was cut."""
 
 import io
-import os
 import random
 
 import numpy as np
@@ -16,13 +15,13 @@ from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.program.linear import LayerMap
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
+from ...deep import deep
 from .conftest import SMALL, make_layer
 
 RATE, RUNS, MEMORY = 0.01, 4, 1 << 24
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 
 
-pytestmark = pytest.mark.skipif(not DEEP, reason="minutes: GRADLOOM_DEEP=1")
+pytestmark = deep
 
 
 class Captured(Exception):

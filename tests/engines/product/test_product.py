@@ -1,7 +1,5 @@
 """The product engine beside its reference: words, cycles, errors."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -22,6 +20,7 @@ from gradloom.sim.time.product import ProductTime
 from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
 from gradloom.systems.diffusion.estimate.products import ShapedProduct as Of
 
+from ...deep import deep
 from ..records import beats_of
 from .machine import CONFIG, ProductConfig
 
@@ -237,7 +236,7 @@ def test_records_and_cycles_are_those_of_the_reference(monkeypatch, memory):
             compared(machine, play)
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+@deep
 @pytest.mark.parametrize("memory", [{"read_latency": 3}], ids=str)
 def test_random_programs_on_a_square_array(monkeypatch, memory):
     """One pass, one part: what a tile is at once; products in a row of which none waits for the one before."""
@@ -344,7 +343,7 @@ def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
     assert taken[1] - taken[0] == law[1] - law[0]
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+@deep
 @pytest.mark.parametrize(
     "name, unit, module, case",
     [

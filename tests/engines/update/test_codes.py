@@ -22,6 +22,7 @@ from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.update import UpdateModel, adamw
 from gradloom.sim.run.machine import Machine
 
+from ...deep import deep
 from ..records import beats_of
 from .machine import RecordConfig
 from .test_engine import moments, operands
@@ -282,6 +283,7 @@ _CASES = {
 }
 
 
+@deep
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(monkeypatch, name):
     kind = MUTANTS[name]
