@@ -21,6 +21,7 @@ from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.words import CellWords
 
 from ...models.recurrent.models import AUTHORS, arrays
 
@@ -273,7 +274,7 @@ def test_a_sum_at_its_bound_is_exact_and_one_more_is_refused(over, monkeypatch):
     if over:
         with pytest.raises(ValueError, match="sums of a lane of products of the cell reach 262144: .* below 262144"):
             CellImage(made, config).check()
-        monkeypatch.setattr(CellImage, "_check_chains", lambda *_: None)
+        monkeypatch.setattr(CellWords, "_check_chains", lambda *_: None)
     image = CellImage(made, config)
     h, c = np.full((1, 16), -128), np.full((1, 16), 100)
     codes = np.full((1, 1, 8), -128)
