@@ -27,14 +27,14 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
     hidden = Coding(scale, -32, 31)
     accumulator = Coding(2.0**-3 if powers else 0.19, -32, 31)
 
-    def gate(name: str, output: Coding, gated: float | None = None) -> Gate:
+    def gate(name: str, output: Coding, *, alone: bool = False) -> Gate:
         w, u = (np.clip(rng.normal(0, 32, (units, width)), -127, 127).astype(np.int64) for width in (inputs, units))
         w_scale = np.full(units, 2.0**-7) if powers else rng.uniform(0.003, 0.02, units)
-        if gated is not None and not powers:
-            # Sums of the input and what the reset gate has passed must have one unit.
-            w_scale = np.full(units, gated / scale)
+        if alone:
+            # Sums of the input and what the reset gate has passed must have units of a ratio of integers.
+            w_scale = np.full(units, 2.0**-7)
         bias = rng.integers(-64, 65, units) * w_scale * scale if powers else rng.uniform(-1, 1, units)
-        u_scale = w_scale if gated is None else np.full(units, 2.0**-7) if powers else rng.uniform(0.003, 0.02, units)
+        u_scale = rng.uniform(0.003, 0.02, units) if alone and not powers else w_scale
         function = "tanh" if name == "new" else "sigmoid"
         return Gate(w, u, w_scale, u_scale, bias, accumulator, function, output, f"{name} gate")
 
@@ -42,11 +42,11 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
         return RnnCell({"new": gate("new", hidden)}, name="cell")
     if kind != "GRU":
         raise ValueError(f"kind={kind}: must be LSTM, CIFG, GRU or RNN")
-    opened, inner = Coding(2.0**-6, 0, 64), Coding(2.0**-5 if powers else 0.043, -64, 63)
+    opened, inner = Coding(2.0**-6, 0, 64), Coding(2 * scale, -64, 63)
     gates = {
         "update": gate("update", opened),
         "reset": gate("reset", opened),
-        "new": gate("new", Coding(scale, -32, 31), opened.scale * inner.scale),
+        "new": gate("new", Coding(scale, -32, 31), alone=True),
     }
     bias = rng.integers(-64, 65, units) * gates["new"].u_scale * scale if powers else rng.uniform(-1, 1, units)
     return GruCell(gates, inner, bias, hidden, name="cell")
