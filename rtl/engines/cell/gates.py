@@ -114,10 +114,7 @@ class GateStages:
                     *([("gated", MULTIPLIER, self.stages.codes)] if gated else []),
                 ):
                     kept = memory.Memory(
-                        shape=shape,
-                        depth=2 * config.groups * config.cells,
-                        init=[],
-                        attrs={"ram_style": "distributed"},
+                        shape=shape, depth=2 * config.groups * config.cells, init=[], attrs={"ram_style": "distributed"}
                     )
                     m.submodules[f"{name}_{number}"] = kept
                     write, read = kept.write_port(), kept.read_port()

@@ -22,7 +22,11 @@ def operand_layout(config):
     A chunk, whether it is the first of a sum, and the place of the weights of the next chunk.
     """
     return data.StructLayout(
-        {"x": data.ArrayLayout(signed(CODE), config.parallel), "first": 1, "address": range(config.cells * config.places)}
+        {
+            "x": data.ArrayLayout(signed(CODE), config.parallel),
+            "first": 1,
+            "address": range(config.cells * config.places),
+        }
     )
 
 

@@ -44,6 +44,7 @@ class GruStages:
         enter, _, cell, output = gates
         rest = (self.ends(Quantizers.HIDDEN, "one", self.stages.codes) - enter)[: len(output)].as_signed()
         chosen = self.chosen
+        # mutant unkept: return Mux(chosen, output, before), cell, Mux(chosen, rest, output)
         return Mux(chosen, output, before), Mux(chosen, before, cell), Mux(chosen, rest, output)
 
     def multiplier(self, gated, usual):
@@ -67,5 +68,6 @@ class GruStages:
         ``raw``: of one that began in ``begins``. A register is before the slice.
         """
         wanted = stage + MULTIPLY_ADD - 2
+        # mutant early: raw = delay(self.m, raw, wanted - (begins + MULTIPLY_ADD) - 1)
         raw = delay(self.m, raw, wanted - (begins + MULTIPLY_ADD))
         return registered(self.m, Mux(self.chosen, raw, self.ends(which, "addend", wanted)).as_signed())

@@ -54,10 +54,7 @@ class StateStages:
                 new.eq(Mux(total < lo, lo, Mux(total > hi, hi, total))),
             ]
             squash = memory.Memory(
-                shape=signed(CODE),
-                depth=config.cells << config.state_bits,
-                init=[],
-                attrs={"ram_style": "distributed"},
+                shape=signed(CODE), depth=config.cells << config.state_bits, init=[], attrs={"ram_style": "distributed"}
             )
             m.submodules[f"squash_{element}"] = squash
             write, squashed = squash.write_port(), squash.read_port()

@@ -338,7 +338,9 @@ class CellImage:
         """
         top = self.layers[-1]
         rows = np.frombuffer(raw, np.int8).reshape(-1, sequences * top.directions, self.result)
-        return np.concatenate([*top.told(rows.transpose(1, 0, 2)[..., : top.units].astype(np.int64)).swapaxes(0, 1)], -1)
+        return np.concatenate(
+            [*top.told(rows.transpose(1, 0, 2)[..., : top.units].astype(np.int64)).swapaxes(0, 1)], -1
+        )
 
     def state_codes(self, raw: bytes, sequences: int) -> np.ndarray:
         """Codes ``[2, sequences, hidden]`` from all beats of ``state``.

@@ -169,14 +169,7 @@ def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
     inner = cell.cell.inner
     codes = np.arange(inner.lo, inner.hi + 1)
     return {
-        "new": Slot(
-            name="new",
-            w=new.w,
-            accumulator=new.accumulator,
-            reach=(low, high),
-            table=new.table,
-            gated=gated,
-        ),
+        "new": Slot(name="new", w=new.w, accumulator=new.accumulator, reach=(low, high), table=new.table, gated=gated),
         "inner": Slot(
             name="inner",
             u=cell.u[own],

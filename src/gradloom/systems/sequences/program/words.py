@@ -172,7 +172,9 @@ class CellWords:
         words = np.zeros((max(_TABLE, 1 << bits), 8), np.int64)
         for gate, slot in enumerate(self.slots):
             if len(slot.table) > _TABLE:
-                raise ValueError(f"{slot.name} accumulator: has {len(slot.table)} codes: at most {_TABLE} fit the cell engine")
+                raise ValueError(
+                    f"{slot.name} accumulator: has {len(slot.table)} codes: at most {_TABLE} fit the cell engine"
+                )
             places = (slot.first + np.arange(len(slot.table))) & _TABLE - 1
             words[places, gate] = _within(slot.table, f"{slot.name} gate")
         low, high = self._state_range
