@@ -23,7 +23,8 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
     if kind in ("LSTM", "CIFG"):
         return example_lstm(seed, units, inputs, powers=powers, coupled=kind == "CIFG").cell
     rng = np.random.default_rng(seed)
-    scale = 2.0**-5 if powers else 0.0271
+    # What a GRU remembers is often just between two codes: float32 would decide there, had the scale more bits.
+    scale = 2.0**-5 if powers or kind == "GRU" else 0.0271
     hidden = Coding(scale, -32, 31)
     accumulator = Coding(2.0**-3 if powers else 0.19, -32, 31)
 

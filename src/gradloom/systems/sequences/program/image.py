@@ -137,10 +137,8 @@ class CellImage:
         for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
             cells = [cell for cell in network.integers.layers[at] if cell is not None]
             units = cells[0].cell.units
-            window, head = None, None
-            if at == 0 and self.conv is not None:
-                window = self._window(units)
-            heads = [None] * len(cells)
+            window = self._window(units) if at == 0 and self.conv is not None else None
+            heads: list[np.ndarray | None] = [None] * len(cells)
             if at == top and network.head is not None:
                 heads = [network.head.weight[:, n * units : (n + 1) * units] for n in range(len(cells))]
             yield Layer(

@@ -80,7 +80,7 @@ def slots_of(cell: Any) -> tuple[Slot, ...]:
         new = _slot(cell, "new", cell.factors, cell.accumulator, cell.table, cell.w, cell.u)
         return _ABSENT, _ABSENT, _ABSENT, new
     units = cell.cell.units
-    found = {}
+    found: dict[str, Slot] = {}
     for number, name in enumerate(cell.gates):
         own = slice(number * units, (number + 1) * units)
         if name == "new":
@@ -105,7 +105,7 @@ def behind_of(cell: Any) -> Behind:
         return Behind(kept=(IDLE, 0), added=(IDLE, 0), hidden=(same, 0), state=(0, 0), first=0, squash=one)
     if isinstance(cell, IntegerGru):
         return _behind_gru(cell)
-    made = {}
+    made = []
     for which, own, what in (
         ("kept", cell.kept, "forget gate * state"),
         ("added", cell.added, "input gate * cell gate"),
@@ -113,8 +113,11 @@ def behind_of(cell: Any) -> Behind:
     ):
         _within_half(what, *cell.reach[which])
         quantizer = Affine.of(own, what)
-        made[which] = quantizer, int(quantizer.addend[0])
-    return Behind(**made, state=cell.state_range, first=cell.state_range[0], squash=cell.tables["squash"])
+        made.append((quantizer, int(quantizer.addend[0])))
+    kept, added, hidden = made
+    first = cell.state_range[0]
+    squash = cell.tables["squash"]
+    return Behind(kept=kept, added=added, hidden=hidden, state=cell.state_range, first=first, squash=squash)
 
 
 def _replaced(slot: Slot, table: np.ndarray) -> Slot:
