@@ -115,18 +115,19 @@ class CellProgram(PlacedProgram):
                 post=(_RAN,) if self.states and top else (),
             )
             wait = ()
+            joined = below is not None and not layer.directions == below.directions == 1
+            if hidden is None:
+                self.load(self.put(np.frombuffer(image.input_rows(rows), "<i4")), "cell", "x")
+            elif not joined:
+                self.load(hidden, "cell", "x", wait=(_KEPT,))
             kept = self.room(steps, count * layer.directions, layer.result // 4)
             if top and image.classes:
                 size = image.classes * 4 * self.config.parallel
                 logits = self.room(steps if self.each else 1, count * layer.directions, size)
-            if below is None or hidden is None:
-                self.load(self.put(np.frombuffer(image.input_rows(rows), "<i4")), "cell", "x")
-                self._stores(layer, kept, logits)
-            elif layer.directions == below.directions == 1:
-                self.load(hidden, "cell", "x", wait=(_KEPT,))
-                self._stores(layer, kept, logits)
-            else:
+            if joined and below is not None and hidden is not None:
                 self._joined(layer, below, hidden, kept, logits)
+            else:
+                self._stores(layer, kept, logits)
             hidden, below = kept, layer
         assert hidden is not None
         state = None
