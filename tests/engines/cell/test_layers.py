@@ -142,7 +142,12 @@ BAD = {
         "has hidden=40, inputs=88, cells=4, sequences=2: the design has room for 8, 32, 2, 1; "
         "set hidden=64, inputs=128, cells=4, sequences=2",
     ),
-    "a GRU": (gru(), SIZES.replace(gru=0), "its recurrent node is a GRU: the design has gru=0; set gru=1"),
+    "a GRU": (gru(), SIZES.replace(gru=0), "example: has a GRU: the design has gru=0; set gru=1$"),
+    "a GRU in two directions": (
+        example_layers("GRU", 1, 8, 5, both=True),
+        SIZES.replace(gru=0, cells=1),
+        "has a GRU, cells=2: the design has gru=0 and room for 1; set gru=1, cells=2$",
+    ),
     "codes of the inner sum": (
         gru(inner=Coding(2.0**-4, -200, 200)),
         SIZES,

@@ -91,8 +91,6 @@ class CellImage:
     def _check_room(self) -> None:
         """Refuses a network that is too large, with all parameters that are too small."""
         network, config, cells = self.network, self.config, list(self.network.integers.cells)
-        if not config.gru and any(isinstance(cell, IntegerGru) for cell in cells):
-            raise ValueError(f"{network.name}: its recurrent node is a GRU: the design has gru=0; set gru=1")
         sizes = {
             "hidden": (max(cell.cell.units for cell in cells), config.hidden),
             "inputs": (max(size for size, _ in self._columns()), config.inputs),
@@ -100,11 +98,15 @@ class CellImage:
             "sequences": (max(len(self._directions(n)) for n in range(len(network.layers))), config.sequences),
         }
         small = {name: pair for name, pair in sizes.items() if pair[0] > pair[1]}
-        if small:
-            has = ", ".join(f"{name}={value}" for name, (value, _) in small.items())
-            room = ", ".join(str(most) for _, most in small.values())
-            keys = ", ".join(f"{name}={_power(value)}" for name, (value, _) in small.items())
-            raise ValueError(f"{network.name}: has {has}: the design has room for {room}; set {keys}")
+        has = [f"{name}={value}" for name, (value, _) in small.items()]
+        room = [f"room for {', '.join(str(most) for _, most in small.values())}"] if small else []
+        wanted = [f"{name}={_power(value)}" for name, (value, _) in small.items()]
+        if not config.gru and any(isinstance(cell, IntegerGru) for cell in cells):
+            has, room, wanted = ["a GRU", *has], ["gru=0", *room], ["gru=1", *wanted]
+        if has:
+            raise ValueError(
+                f"{network.name}: has {', '.join(has)}: the design has {' and '.join(room)}; set {', '.join(wanted)}"
+            )
 
     def _directions(self, layer: int) -> list[int]:
         return [number for number, cell in enumerate(self.network.layers[layer]) if cell is not None]
