@@ -34,7 +34,7 @@ MEMORIES = [{}, {"read_latency": 150, "write_latency": 600}, {"stall": 50, "seed
 
 def with_windows(both):
     """A convolution in front of one direction, or of both."""
-    made = example_network(3, 8, 3, kernel=4, stride=2, outputs=7, classes=5, powers=False)
+    made = example_network(3, 8, 3, kernel=4, stride=2, outputs=7, classes=5, powers=not both)
     if not both:
         return replace(made, cell=example_cell("GRU", 9, 8, 7, powers=False))
     weight = np.concatenate([made.head.weight, -made.head.weight[::-1]], axis=1)

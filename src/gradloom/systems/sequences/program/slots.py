@@ -6,7 +6,7 @@ and the tanh of the state. An LSTM is all of these. A plain cell is an output ga
 :class:`~gradloom.rtl.engines.cell.gru.GruStages`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def slots_of(cell: Any) -> tuple[Slot, ...]:
     # A gate without weights of its own is 1 minus the other.
     for name, other in _OTHER.items():
         if name not in found:
-            found[name] = _replaced(found[other], cell.one - found[other].table)
+            found[name] = replace(found[other], table=cell.one - found[other].table)
     return tuple(found[name] for name in GATE_NAMES)
 
 
@@ -120,24 +120,13 @@ def behind_of(cell: Any) -> Behind:
     return Behind(kept=kept, added=added, hidden=hidden, state=cell.state_range, first=first, squash=squash)
 
 
-def _replaced(slot: Slot, table: np.ndarray) -> Slot:
-    own = {name: getattr(slot, name) for name in ("name", "w", "u", "accumulator", "reach", "first")}
-    return Slot(**own, table=table)
-
-
 def _slot(
-    cell: Any,
-    name: str,
-    factors: tuple[int, int],
-    accumulator: Any,
-    table: np.ndarray,
-    w: np.ndarray | None,
-    u: np.ndarray | None,
+    cell: Any, name: str, factors: tuple[int, int], accumulator: Any, table: np.ndarray, w: np.ndarray, u: np.ndarray
 ) -> Slot:
     matrices = []
     for matrix, factor in zip((w, u), factors):
-        scaled = None if matrix is None else matrix * factor
-        if scaled is not None and (scaled.min() < -128 or scaled.max() > 127):
+        scaled = matrix * factor
+        if scaled.min() < -128 or scaled.max() > 127:
             raise ValueError(
                 f"{name} gate: weights reach {scaled.min()} to {scaled.max()} in the unit of the gate's sum: must "
                 "be within -128 and 127; quantise input and hidden state with one scale"
@@ -156,23 +145,31 @@ def _slot(
 
 def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
     """The two parts of a GRU's new state: of the input, and of the hidden state."""
-    of_x, of_h = cell.factors["new"]
-    new = _slot(cell, "new", (of_x, 1), cell.accumulators["new"], np.zeros(1, np.int64), cell.w[own], None)
-    assert new.w is not None and new.accumulator is not None
-    gated = new.accumulator.multiplier * of_h
-    if gated.max() >= 1 << _MULTIPLIER:
+    made = Affine.of(cell.accumulators["new"], "new accumulator")
+    # Each part has a multiplier of its own, which brings both to one unit.
+    alone, gated = (made.multiplier * factor for factor in cell.factors["new"])
+    most = max(alone.max(), gated.max())
+    if most >= 1 << _MULTIPLIER:
         raise ValueError(
-            f"new state's accumulator: multiplies by {gated.max()}: at most {(1 << _MULTIPLIER) - 1} fits the cell "
-            "engine; run it with --engine reference"
+            f"new accumulator: multiplies by {most}: at most {(1 << _MULTIPLIER) - 1} fits the cell engine; run it "
+            "with --engine reference"
         )
-    low, high = bounds_of((new.w, 1, cell.source.lo, cell.source.hi))
+    w = cell.w[own]
+    reach = bounds_of((w, 1, cell.source.lo, cell.source.hi))
     reset = cell.tables["reset"]
     product = [int(a) * b for a in (reset.min(), reset.max()) for b in (cell.cell.inner.lo, cell.cell.inner.hi)]
     _within_half("reset gate * product with the hidden state", min(product), max(product))
     inner = cell.cell.inner
     codes = np.arange(inner.lo, inner.hi + 1)
     return {
-        "new": Slot(name="new", w=new.w, accumulator=new.accumulator, reach=(low, high), table=new.table, gated=gated),
+        "new": Slot(
+            name="new",
+            w=w,
+            accumulator=replace(made, multiplier=alone),
+            reach=reach,
+            table=np.zeros(1, np.int64),
+            gated=gated,
+        ),
         "inner": Slot(
             name="inner",
             u=cell.u[own],
