@@ -163,7 +163,7 @@ class StateStages:
             self._reading.eq(taps.active),
         ]
         for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
-            m.d.comb += [table.addr.eq(code), table.en.eq(taps.free), answer.eq(table.data)]
+            m.d.comb += [table.addr.eq(Cat(code)), table.en.eq(taps.free), answer.eq(table.data)]
         return taps
 
     def _send_states(self, m, cells, hiddens, taps):
