@@ -4,7 +4,8 @@ Simulated RTL, beside forecast and reference.
 
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
 ``--sequences``, ``--steps`` and ``--table-cycles`` choose others. Weights and inputs are random; cycles do not depend
-on them. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
+on them. ``--kind`` GRU or RNN, ``--layers`` and ``--both`` choose other networks; of two directions a step is one of
+each. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
 interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each. ``--forecast`` leaves the
 RTL out.
 """
@@ -14,7 +15,8 @@ import json
 
 import numpy as np
 
-from gradloom.models.recurrent.example import example_codes, example_lstm
+from gradloom.models.recurrent.example import example_codes
+from gradloom.models.recurrent.example_cells import example_layers
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import spar_model, spar_person
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
@@ -31,24 +33,28 @@ def cell_cycles(timing):
     return sum(done - started for started, done in own)
 
 
-def measured(hidden, inputs, parallel, sequences, steps, table_cycles, *, rtl):
+def measured(hidden, inputs, parallel, sequences, steps, table_cycles, layers, *, kind, both, rtl):
     """Figures of one size.
 
     ``run``: cycles of the command, ``step``: of each further step.
     """
+    several = layers > 1 or both
+    widest = max(inputs, hidden * (1 + both)) if layers > 1 else inputs
     config = RecurrentConfig(
         hidden=max(8, 1 << (hidden - 1).bit_length()),
-        inputs=max(8, 1 << (inputs - 1).bit_length()),
+        inputs=max(8, 1 << (widest - 1).bit_length()),
         parallel=parallel,
         table_cycles=table_cycles,
+        cells=1 << (layers * (1 + both) - 1).bit_length(),
+        gru=int(kind == "GRU"),
     )
-    network = example_lstm(1, hidden, inputs)
+    network = example_layers(kind, 1, hidden, inputs, layers=layers, both=both)
     image = CellImage(network, config)
 
     def ran(count):
         """Codes and forecast of so many steps."""
         codes = example_codes(network, np.random.default_rng(2), sequences, count)
-        return codes, forecast(CellProgram(image, codes, config))
+        return codes, forecast(CellProgram(image, codes, config, states=not several))
 
     codes, timing = ran(steps)
     run, longer = cell_cycles(timing), cell_cycles(ran(steps + 8)[1])
@@ -64,8 +70,10 @@ def measured(hidden, inputs, parallel, sequences, steps, table_cycles, *, rtl):
         "total": timing.total,
     }
     if rtl:
-        row["rtl"] = run_cell(network, codes, config).figures["cycles"]
-        assert row["rtl"] == timing.total
+        ran_cell = run_cell(network, codes, config)
+        row["rtl"] = ran_cell.figures["cycles"]
+        assert row["rtl"] == ran_cell.figures["forecast"]
+        assert several or row["rtl"] == timing.total
     return row
 
 
@@ -107,17 +115,20 @@ def spar(parallel, *, stream, rtl):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     sizes = {"hidden": 64, "inputs": 64, "parallel": 2, "sequences": 1, "steps": 100, "table-cycles": 1}
+    sizes["layers"] = 1
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--kind", choices=["LSTM", "GRU", "RNN"], default="LSTM")
+    parser.add_argument("--both", action="store_true", help="two directions")
     parser.add_argument("--network", choices=["spar"], help="a shipped ConvLSTM; of the sizes only --parallel counts")
     parser.add_argument("--stream", action="store_true", help="with --network: a program for each step")
     parser.add_argument("--forecast", action="store_true", help="leave the RTL out")
     parser.add_argument("--json", action="store_true")
     asked = vars(parser.parse_args())
     as_json, rtl = asked.pop("json"), not asked.pop("forecast")
-    network, stream = (asked.pop(name) for name in ("network", "stream"))
+    network, stream, kind, both = (asked.pop(name) for name in ("network", "stream", "kind", "both"))
     if network is None:
-        row = measured(**asked, rtl=rtl)
+        row = measured(**asked, kind=kind, both=both, rtl=rtl)
     else:
         row = spar(asked["parallel"], stream=stream, rtl=rtl)
     print(json.dumps(row) if as_json else "\n".join(f"{name:10} {value:,}" for name, value in row.items()))

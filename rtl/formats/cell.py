@@ -11,7 +11,9 @@ __all__ = [
     "CENTRED",
     "CODE",
     "CODES_A_BEAT",
+    "NEW",
     "PAIR",
+    "QUANTIZERS_A_CELL",
     "SINGLE",
     "TAP_PARTS",
     "TAP_QUARTERS",
@@ -42,7 +44,7 @@ CENTRED = 18
 class CellOpcode(IntEnum):
     """Opcodes of the cell engine."""
 
-    RUN = 0  #: steps of an LSTM; x: input or window of each; h: codes of hidden states; logits: sums of the dense layer
+    RUN = 0  #: steps of a cell; x: input or window of each; h: codes of hidden states; logits: sums of the dense layer
 
 
 #: Steps of one sequence, or of several that take turns, a step of each.
@@ -64,20 +66,28 @@ CellOperands = data.StructLayout(
         "window_unsigned": 1,  #: codes of x are 0 to 255 where they are windows
         "channels": 8,  #: channels of x whose sums are taps, divided by ``parallel``, rounded up; 0: none
         "own": 8,  #: so many times ``channels`` chunks at the begin of a row of x are added up
-        "_reserved": 63,
+        "cell": 4,  #: cell whose weights, settings and states count
+        "both": 1,  #: each second sequence is one of the cell behind, which must be odd: the other direction's
+        "gru": 1,  #: the cell is a GRU; only in a design with ``gru``
+        "_reserved": 57,
     }
 )
 
 #: Places of rows of settings: of the gates, then of the convolution's outputs; zeros for the dense layer's behind them.
 #: A row of weights is followed by ``((clip(n + offset)) * multiplier + addend) >> shift``; a beat a row, rows of an
 #: element's gates side by side. ``clip`` is to :data:`CENTRED` bits.
-GateWord = data.StructLayout({"offset": 32, "multiplier": 32, "addend": 32, "_reserved": 32})
+#: Of a GRU, the gates are update, reset, input's part of the new state, and hidden state's part. ``gated`` is the
+#: multiplier of reset gate times hidden state's part, where the sum of the input's part has ``multiplier``.
+GateWord = data.StructLayout({"offset": 32, "multiplier": 32, "addend": 32, "gated": 32})
 
 
 class Quantizers(IntEnum):
     """Beats of the load port ``quantizers``.
 
-    Of gates and WINDOW only shift, rounding and ends count, of STATE only the ends.
+    Of gates and WINDOW only shift, rounding and ends count, of STATE only the ends. Of a GRU, KEPT is the quantiser of
+    the new state's sum, of which the multiplier is that of each row, HIDDEN that of the hidden state, and ADDED has the
+    multiplier and the addend of update gate times old hidden state; STATE has the ends of KEPT. In a design with
+    several cells a cell's beats begin at each multiple of 16.
     """
 
     INPUT = 0  #: accumulator of the input gate
@@ -91,11 +101,15 @@ class Quantizers(IntEnum):
     WINDOW = 8  #: a convolution's sum
 
 
+#: Beats of ``quantizers`` from a cell to the next.
+QUANTIZERS_A_CELL = 16
+#: The gate of a GRU whose rows have ``gated``.
+NEW = 2
+
 #: ``(n * multiplier + addend) >> shift``, clipped to ``lo..hi``. With ``even``, a result whose ``shift`` bits below are
-#: all 0 loses its last bit: with half a unit in ``addend`` that is rounding half to even.
-QuantizerWord = data.StructLayout(
-    {"multiplier": 32, "addend": 48, "shift": 6, "even": 1, "_reserved": 9, "lo": 16, "hi": 16}
-)
+#: all 0 loses its last bit: with half a unit in ``addend`` that is rounding half to even. ``one`` of HIDDEN is the code
+#: that a GRU's update gate is subtracted from.
+QuantizerWord = data.StructLayout({"multiplier": 32, "addend": 48, "shift": 6, "even": 1, "one": 9, "lo": 16, "hi": 16})
 
 #: Beat n of the load port ``tables``: the codes of sigmoid or tanh for the code n of each gate's accumulator, and the
 #: code of tanh for the state n; n is a code in two's complement.

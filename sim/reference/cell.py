@@ -34,7 +34,7 @@ class Trace:
     """Codes in a network of sequences.
 
     ``u`` ``[n, steps, inputs]`` reaches the cell, ``h`` ``[n, steps, hidden]`` are all hidden states, ``state`` is the
-    last. ``source`` ``[n, steps, channels]`` reaches the last convolution; without one it is ``u``.
+    last. ``source`` ``[n, steps, channels]`` reaches the last convolution; without one, the first recurrent layer.
     """
 
     u: np.ndarray
@@ -111,10 +111,11 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: CellState | None = None
     integers, source = network.integers, x
     for layer in integers.front:
         source, x = x, layer.greatest(x, layer.coding.lo) if isinstance(layer, Pool) else convolve(layer, x)
+    source = source if network.last_conv is not None else x
     for cell, backward in integers.layers[:-1]:
         x, _ = _both(cell, backward, x)
     hidden, state = _both(*integers.layers[-1], x, state)
-    return Trace(x, hidden, state, source if network.last_conv is not None else x)
+    return Trace(x, hidden, state, source)
 
 
 def _both(

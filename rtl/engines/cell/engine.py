@@ -1,6 +1,6 @@
 """The hardware of the cell engine."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 
 from ...formats.cell import CODES_A_BEAT, TAP_QUARTERS, CellOpcode, CellOperands, gate_sum
@@ -22,7 +22,7 @@ _NEAR = 8
 
 
 class CellEngine(GateStages, StateStages, wiring.Component):
-    """Steps of a quantised LSTM, with the layers beside it.
+    """Steps of quantised recurrent cells, with the layers beside them.
 
     The state stays in the engine. A convolution in front and a dense layer behind are rows of the same groups, see
     :class:`Feed`; in front of the gates' tables the former's codes leave for the next step's input, and behind the
@@ -88,13 +88,13 @@ class CellEngine(GateStages, StateStages, wiring.Component):
         groups = self._groups(m, platform, feed)
         line = self._line(m, feed)
         words = self._drain(m, groups, line)
-        ends = self._quantizers(m)
+        ends = self._quantizers(m, line)
         totals, outputs, gates = self._gates(m, platform, words, line, ends)
         self._sums(m, sums, totals, line[CENTRED_STAGE])
         self._inputs(m, feed, outputs, line[self.stages.codes])
-        told, place_, beat = self._arriving(m, self.load_state, 2 * config.sequences * config.groups)
+        told, place_, beat = self._arriving(m, self.load_state, 2 * config.state_places)
         states = told & ~place_[-1], told & place_[-1], place_[:-1], beat
-        hidden, cells = self._elements(m, platform, gates, line, ends, states)
+        hidden, cells = self._elements(m, platform, gates, line, ends, states, feed.job)
         hiddens = self._leave(m, feed, results, hidden, line, states)
         self._send_states(m, cells, hiddens, self._taps(m, platform, feed, cells, hiddens))
         return m
@@ -124,6 +124,9 @@ class CellEngine(GateStages, StateStages, wiring.Component):
                 | (args.classes + args.filters > config.groups)
                 | (args.channels > config.tap_chunks)
                 | (args.channels.any() & ((args.steps < TAP_QUARTERS) | (args.own == 0)))
+                | (args.cell >= config.cells)
+                | (args.both & (args.cell[0] | args.sequences[0] | (config.cells == 1)))
+                | (args.gru & (not config.gru))
             ),
         )
         # The check of the operands is deep: the command begins a cycle behind it.
@@ -150,8 +153,9 @@ class CellEngine(GateStages, StateStages, wiring.Component):
         columns = units[0].columns
         # Words of less than a beat: groups side by side in a beat.
         beside = max(128 // config.word_bits, 1)
-        count = -(-config.groups // beside) * columns * config.places
-        bits = (config.places - 1).bit_length()
+        depth = config.cells * config.places
+        count = -(-config.groups // beside) * columns * depth
+        bits = (depth - 1).bit_length()
         way = self._arriving(m, self.load_weights, count)
         for first in range(0, config.groups, _NEAR):
             # The wires of a beat over all groups would be the longest: each few groups have registers of their own, as
@@ -193,7 +197,7 @@ class CellEngine(GateStages, StateStages, wiring.Component):
             }
         )
         valid, now = Signal(), Signal(tag)
-        after = Signal(range(config.groups + 1))
+        after, odd = Signal(range(config.groups + 1)), Signal()
         m.d.comb += now.ends.eq(now.group + 1 == after)
         with m.If(pulse):
             m.d.sync += [
@@ -205,6 +209,9 @@ class CellEngine(GateStages, StateStages, wiring.Component):
                 after.eq(Mux(came.classes, job.classes, job.hidden)),
             ]
         with m.Elif(window_due):
+            if config.cells > 1:
+                # Windows are those of one direction and of the other in turn.
+                m.d.sync += [now.cell.eq(job.cell | (job.both & odd)), odd.eq(~odd)]
             m.d.sync += [
                 valid.eq(1),
                 now.group.eq(job.front),
@@ -215,11 +222,18 @@ class CellEngine(GateStages, StateStages, wiring.Component):
             ]
         with m.Elif(valid):
             m.d.sync += [valid.eq(~now.ends), now.group.eq(now.group + 1), now.settings.eq(now.settings + 1)]
+        if config.cells > 1:
+            with m.If(feed.begins):
+                m.d.sync += odd.eq(0)
         line = [(valid, now)]
         for _ in range(self.stages.hidden):
             before, known = line[-1]
             line.append((delay(m, before, 1, reset_less=False), delay(m, known, 1)))
         return line
+
+    def _cell(self, known):
+        """The cell whose row it is, in a design with several."""
+        return known.cell if self.config.cells > 1 else Const(0, 0)
 
     def _drain(self, m, groups, line):
         """Sums of one group, by lane and slice, in stage 2 of the line."""

@@ -32,6 +32,8 @@ def job_layout(config):
             "quiet": 1,
             "channels": range(config.tap_chunks + 1),
             "own": 8,
+            **({"cell": range(config.cells), "both": 1} if config.cells > 1 else {}),
+            **({"gru": 1} if config.gru else {}),
         }
     )
 
@@ -57,9 +59,11 @@ def given_layout(config):
 def row_layout(config):
     """A row of a step of a sequence.
 
-    It begins at zero, its h leaves, it is the command's last, it is one of the dense layer.
+    It begins at zero, its h leaves, it is the command's last, it is one of the dense layer. In a design with several
+    cells: whose it is.
     """
-    return data.StructLayout({"sequence": range(config.sequences), "zero": 1, "emit": 1, "last": 1, "classes": 1})
+    own = {"cell": range(config.cells)} if config.cells > 1 else {}
+    return data.StructLayout({"sequence": range(config.sequences), "zero": 1, "emit": 1, "last": 1, "classes": 1} | own)
 
 
 class Feed(wiring.Component):
@@ -70,6 +74,8 @@ class Feed(wiring.Component):
     those of the step's new hidden states, behind all sequences::
 
         window 0 | window 1, input 0, state 0 | window 2, input 1, state 1 | ... | input n, state n | classes
+
+    With ``both``, odd sequences are those of the next cell: a network's two directions take turns.
 
     A chunk of the input is given when it is there; so is one of the hidden state. While a step's results are computed,
     the next window and the next step's input are given. A step whose results leave begins its hidden state when all of
@@ -104,13 +110,12 @@ class Feed(wiring.Component):
     def __init__(self, config):
         self.config = config
         small = data.ArrayLayout(signed(8), config.parallel)
-        places = config.sequences * config.groups
         super().__init__(
             {
                 "begins": In(1),
                 "job": In(job_layout(config)),
                 "x": In(stream.Signature(128)),
-                "h_place": Out(range(places)),
+                "h_place": Out(range(config.state_places)),
                 "h": In(small),
                 "u_place": Out(range(2 * config.sequences * config.input_words)),
                 "u": In(8 * GATES * config.parallel),
@@ -157,6 +162,7 @@ class Feed(wiring.Component):
             self.row.emit.eq((job.every | at.last_step) & ~job.quiet & kinds["state"]),
             self.row.last.eq(at.last_step & at.last_sequence & (kinds["classes"] | ~at.classes_any)),
             self.row.classes.eq(kinds["classes"]),
+            *([self.row.cell.eq(at.cell)] if self.config.cells > 1 else []),
             self.reserve.eq(go & at.begins_row & self.row.emit),
             self.reserve_sums.eq(go & at.begins_row & kinds["classes"]),
             self.ends.eq(go & at.at_end & (kinds["state"] | kinds["classes"])),
@@ -195,6 +201,8 @@ class Feed(wiring.Component):
             before_last.eq(at.step == last_two),
         ]
         windowed = job.window.any()
+        if config.cells > 1:
+            m.d.comb += at.cell.eq(job.cell | (job.both & at.sequence[:1].any()))
         m.d.comb += at.last_sequence.eq(at.sequence == last["sequences"])
         row_ends, step_ends, passes = Signal(), Signal(), Signal()
         turns = at.each | (at.classes_any & at.last_step)
@@ -282,7 +290,7 @@ class Feed(wiring.Component):
         within = at.position[: (per_beat - 1).bit_length()]
         beats = kinds["window"] | (kinds["input"] & ~at.windowed)
         m.d.comb += [
-            self.h_place.eq(Cat(at.position[: (config.groups - 1).bit_length()], at.sequence)),
+            self.h_place.eq(Cat(at.position[: (config.groups - 1).bit_length()], at.sequence, at.cell)),
             self.u_place.eq(Cat(at.position[2:][: (config.input_words - 1).bit_length()], at.sequence, at.step[0])),
             queue.r_en.eq(go & beats & (at.at_end | (within == per_beat - 1))),
         ]
@@ -306,10 +314,13 @@ class Feed(wiring.Component):
         m.d.sync += self.o.first.eq(go & first & at.begins_row)
         bases = {"window": config.window_place, "input": config.input_place, "classes": config.class_place}
         base = Signal(range(config.places))
-        for name, place in bases.items():
+        for name, begin in bases.items():
             with m.If(kinds[name]):
-                m.d.comb += base.eq(place)
-        m.d.comb += self.o.address.eq(at.position + base)
+                m.d.comb += base.eq(begin)
+        place = at.position + base
+        if config.cells > 1:
+            place = Cat(place[: (config.places - 1).bit_length()], at.cell)
+        m.d.comb += self.o.address.eq(place)
 
 
 class _Place:
@@ -320,6 +331,7 @@ class _Place:
         self.position = Signal(range(max(config.groups, config.chunks, config.window_chunks)))
         self.begins_row, self.at_end = Signal(), Signal()
         self.sequence, self.step = Signal(range(config.sequences)), Signal(16)
+        self.cell = Signal(range(config.cells), name="cell")
         self.first_step, self.last_step, self.last_sequence = Signal(init=1), Signal(), Signal()
         #: There are windows; a dense layer; it follows each step.
         self.windowed, self.classes_any, self.each = Signal(), Signal(), Signal()

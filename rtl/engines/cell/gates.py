@@ -3,7 +3,18 @@
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data, memory
 
-from ...formats.cell import CENTRED, CODE, PAIR, GateWord, Quantizers, QuantizerWord, TableWord, gate_sum
+from ...formats.cell import (
+    CENTRED,
+    CODE,
+    NEW,
+    PAIR,
+    QUANTIZERS_A_CELL,
+    GateWord,
+    Quantizers,
+    QuantizerWord,
+    TableWord,
+    gate_sum,
+)
 from ...formats.gates import GATES
 from ...formats.rounding import saturate_hdl
 from ...hierarchy import place
@@ -21,23 +32,53 @@ class GateStages:
     Codes of gates go on to :class:`~.states.StateStages`, those of a convolution to the memory of inputs.
     """
 
-    def _quantizers(self, m):
-        """Words of the load port ``quantizers``."""
-        there, place_, beat = self._arriving(m, self.load_quantizers, len(Quantizers))
+    def _quantizers(self, m, line):
+        """Words of the load port ``quantizers``.
+
+        Returns a function of requantiser, field (``ends``, ``multiplier``, ``addend`` or ``one``) and stage. It holds
+        for the cell of the group in that stage, and stays as it is between two rows.
+        """
+        several = self.config.cells > 1
+        count = QUANTIZERS_A_CELL * self.config.cells if several else len(Quantizers)
+        there, place_, beat = self._arriving(m, self.load_quantizers, count)
         word = data.View(QuantizerWord, beat)
+        bits = (QUANTIZERS_A_CELL - 1).bit_length()
+        fields = {"ends": ends_layout(), "multiplier": MULTIPLIER, "addend": signed(48)}
+        fields |= {"one": 9} if self.config.gru else {}
+        given = {
+            "ends": ends_of(beat),
+            "multiplier": word.multiplier[:MULTIPLIER],
+            "addend": word.addend.as_signed(),
+            "one": word.one,
+        }
         found = {}
-        for which in Quantizers:
+        for which in Quantizers if not several else ():
             name = which.name.lower()
-            kept = data.StructLayout({"ends": ends_layout(), "multiplier": MULTIPLIER, "addend": signed(48)})
-            own = Signal(kept, name=f"quantizer_{name}", reset_less=True)
+            own = Signal(data.StructLayout(fields), name=f"quantizer_{name}", reset_less=True)
             with m.If(there & (place_ == which)):
-                m.d.sync += [
-                    own.ends.eq(ends_of(beat)),
-                    own.multiplier.eq(word.multiplier[:MULTIPLIER]),
-                    own.addend.eq(word.addend.as_signed()),
-                ]
+                m.d.sync += [own[field].eq(given[field]) for field in fields]
             found[which] = own
-        return found
+
+        def setting(which, field, stage):
+            if not several:
+                return found[which][field]
+            if (which, field, stage) in found:
+                return found[which, field, stage]
+            kept = memory.Memory(
+                shape=fields[field], depth=self.config.cells, init=[], attrs={"ram_style": "distributed"}
+            )
+            m.submodules[f"{which.name.lower()}_{field}_{stage}"] = kept
+            write, read = kept.write_port(), kept.read_port()
+            m.d.comb += [
+                write.en.eq(there & (place_[:bits] == which)),
+                write.addr.eq(place_[bits:]),
+                write.data.eq(given[field]),
+                read.addr.eq(self._cell(line[stage - 1][1])),
+            ]
+            found[which, field, stage] = read.data
+            return read.data
+
+        return setting
 
     def _gates(self, m, platform, words, line, ends):
         """What becomes of a group's sums.
@@ -47,12 +88,16 @@ class GateStages:
         """
         config = self.config
         width = gate_sum(config.products, config.parallel)
-        there, place_, beat = self._arriving(m, self.load_rows, 2 * GATES * config.hidden)
+        there, place_, beat = self._arriving(m, self.load_rows, 2 * GATES * config.hidden * config.cells)
         word = data.View(GateWord, beat)
-        told, entry, codes_beat = self._arriving(m, self.load_tables, max(256, 1 << config.state_bits))
+        entries = max(256, 1 << config.state_bits)
+        told, entry, codes_beat = self._arriving(m, self.load_tables, entries * config.cells)
         table_word = data.View(TableWord, codes_beat)
-        self._table_beat = told, entry, table_word
+        entry, entry_cell = entry[: entries.bit_length() - 1], entry[entries.bit_length() - 1 :]
+        self._table_beat = told, entry, entry_cell, table_word
+        self._gated, self._raw = [], []
         now = self._ends_now(m, line, ends)
+        looks = line[self.stages.codes - config.table_cycles][1]
         elements, totals, outputs = [], [], []
         for element in range(config.parallel):
             codes = []
@@ -61,13 +106,15 @@ class GateStages:
                 mine = there & (place_[: (GATES * config.parallel - 1).bit_length()] == number)
                 group = place_[(GATES * config.parallel - 1).bit_length() :]
                 settings = []
+                gated = config.gru and gate == NEW
                 for name, shape, stage in (
                     ("offset", signed(width + 1), OFFSET_STAGE),
                     ("multiplier", MULTIPLIER, CENTRED_STAGE),
                     ("addend", MULTIPLIER, CENTRED_STAGE + 2),
+                    *([("gated", MULTIPLIER, self.stages.codes)] if gated else []),
                 ):
                     kept = memory.Memory(
-                        shape=shape, depth=2 * config.groups, init=[], attrs={"ram_style": "distributed"}
+                        shape=shape, depth=2 * config.groups * config.cells, init=[], attrs={"ram_style": "distributed"}
                     )
                     m.submodules[f"{name}_{number}"] = kept
                     write, read = kept.write_port(), kept.read_port()
@@ -75,13 +122,16 @@ class GateStages:
                         write.en.eq(mine),
                         write.addr.eq(group),
                         write.data.eq(word[name]),
-                        read.addr.eq(line[stage - 1][1].settings),
+                        read.addr.eq(Cat(line[stage - 1][1].settings, self._cell(line[stage - 1][1]))),
                     ]
                     settings.append(read.data)
-                offset, multiplier, addend = settings
+                offset, multiplier, addend = settings[:3]
                 total = Signal(signed(width + 2), reset_less=True)
                 m.d.sync += total.eq(sum(self._chain(words, lane, number) for lane in range(config.parallel)) + offset)
-                unit = place(m, f"gate_{number}", MultiplyShift(), platform)
+                unit = place(m, f"gate_{number}", MultiplyShift(raw=gated), platform)
+                if gated:
+                    self._gated.append(settings[3])
+                    self._raw.append(unit.total)
                 centred, _ = saturate_hdl(total, signed(CENTRED))
                 m.d.comb += [
                     unit.n.eq(centred),
@@ -89,14 +139,16 @@ class GateStages:
                     unit.addend.eq(addend),
                     unit.ends.eq(now[gate]),
                 ]
-                table = memory.Memory(shape=signed(CODE), depth=256, init=[], attrs={"ram_style": "distributed"})
+                table = memory.Memory(
+                    shape=signed(CODE), depth=256 * config.cells, init=[], attrs={"ram_style": "distributed"}
+                )
                 m.submodules[f"table_{number}"] = table
                 write, read = table.write_port(), table.read_port()
                 m.d.comb += [
                     write.en.eq(told & (entry < 256)),
-                    write.addr.eq(entry),
+                    write.addr.eq(Cat(entry[:8], entry_cell)),
                     write.data.eq(table_word.gates[gate]),
-                    read.addr.eq(unit.o[:8]),
+                    read.addr.eq(Cat(unit.o[:8], self._cell(looks))),
                 ]
                 codes.append(self._looked_up(m, read.data))
                 totals.append(total)
@@ -110,11 +162,14 @@ class GateStages:
         They change between rows, while the requantisers are empty.
         """
         found = []
-        valid, known = line[CENTRED_STAGE + MultiplyAdd.latency - 1]
+        stage = CENTRED_STAGE + MultiplyAdd.latency - 1
+        valid, known = line[stage]
+        window = ends(Quantizers.WINDOW, "ends", stage)
         for gate in range(GATES):
             now = Signal(ends_layout(), name=f"ends_{gate}", reset_less=True)
+            own = ends(Quantizers(gate), "ends", stage)
             with m.If(valid):
-                m.d.sync += now.eq(Mux(known.window, ends[Quantizers.WINDOW].ends, ends[Quantizers(gate)].ends))
+                m.d.sync += now.eq(Mux(known.window, window, own))
             found.append(now)
         return found
 

@@ -22,7 +22,11 @@ def operand_layout(config):
     A chunk, whether it is the first of a sum, and the place of the weights of the next chunk.
     """
     return data.StructLayout(
-        {"x": data.ArrayLayout(signed(CODE), config.parallel), "first": 1, "address": range(config.places)}
+        {
+            "x": data.ArrayLayout(signed(CODE), config.parallel),
+            "first": 1,
+            "address": range(config.cells * config.places),
+        }
     )
 
 
@@ -66,7 +70,7 @@ class CellGroup(wiring.Component):
                 "i": In(layout),
                 "o": Out(layout),
                 "write": In(self.columns),
-                "write_address": In(range(config.places)),
+                "write_address": In(range(config.cells * config.places)),
                 "write_data": In(min(config.word_bits, 128)),
                 "sums": Out(self.width).array(config.parallel, self.slices),
             }
@@ -76,14 +80,15 @@ class CellGroup(wiring.Component):
     def key(self):
         """What two of them must share to be one module."""
         config = self.config
-        return config.parallel, config.products, config.places
+        return config.parallel, config.products, config.places, config.cells
 
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        style = "block" if config.places >= _BLOCK else "distributed"
+        depth = config.cells * config.places
+        style = "block" if depth >= _BLOCK else "distributed"
         m.submodules.weights = weights = memory.Memory(
-            shape=config.word_bits, depth=config.places, init=[], attrs={"ram_style": style}
+            shape=config.word_bits, depth=depth, init=[], attrs={"ram_style": style}
         )
         write = weights.write_port(granularity=config.word_bits // self.columns)
         read = weights.read_port()

@@ -17,7 +17,7 @@ APART = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CellParameters(Parameters):
-    """A quantised LSTM whose weights stay beside their slices.
+    """Quantised recurrent cells whose weights stay beside their slices.
 
     Parameters
     ----------
@@ -39,6 +39,10 @@ class CellParameters(Parameters):
         From a code to the answer of its table: 1, or 2 with a register between memory and multiplier.
     tap_channels : int
         Most channels of the input whose sums are taps for adapters; 0: the design makes no taps.
+    cells : int
+        Most recurrent cells, one a layer and direction, whose weights, settings and states are there at once.
+    gru : int
+        1: the engine computes GRUs too. LSTMs and plain cells need no datapath of their own.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -50,6 +54,8 @@ class CellParameters(Parameters):
     window: int = parameter(32, 8, 256, power=True, known=True)
     table_cycles: int = parameter(1, 1, 2)
     tap_channels: int = parameter(0, 0, 256, known=True)
+    cells: int = parameter(1, 1, 8, power=True)
+    gru: int = parameter(0, 0, 1)
 
     @property
     def groups(self) -> int:
@@ -73,6 +79,16 @@ class CellParameters(Parameters):
         Of hidden states, inputs, the dense layer, windows.
         """
         return 1 << (self.window_place + self.window_chunks - 1).bit_length()
+
+    @property
+    def cell_bits(self) -> int:
+        """Bits that tell cells apart."""
+        return (self.cells - 1).bit_length()
+
+    @property
+    def state_places(self) -> int:
+        """Groups of states: of each cell, sequence and group of elements."""
+        return self.cells * self.sequences * self.groups
 
     @property
     def window_chunks(self) -> int:
@@ -109,5 +125,5 @@ class CellParameters(Parameters):
         slices = 4 * self.hidden * self.parallel // self.products
         return Resources(
             dsp={"products": slices, "requantisers": 10 * self.parallel},
-            bits={"weights": self.groups * self.places * self.word_bits},
+            bits={"weights": self.groups * self.cells * self.places * self.word_bits},
         )

@@ -9,7 +9,7 @@ from ...hierarchy import place
 from ...systolic.slices import MultiplyAdd
 from .stages import MULTIPLY_SHIFT
 
-__all__ = ["MULTIPLIER", "MultiplyShift", "ends_layout", "ends_of"]
+__all__ = ["MULTIPLIER", "TOTAL", "MultiplyShift", "ends_layout", "ends_of"]
 
 #: Bits of a multiplier, of its product with an addend, and of a result that is clipped.
 MULTIPLIER, TOTAL, WIDE = 26, 48, 11
@@ -31,17 +31,24 @@ class MultiplyShift(wiring.Component):
 
     With ``even``, ties of a rounding shift go to the even code.
 
+    Parameters
+    ----------
+    raw : bool
+        There is ``total``.
+
     Members
     -------
     n, multiplier : of cycle t; the multiplier is not negative.
     addend : of cycle t + 2.
     ends : shift, rounding and ends; they hold still.
     o : the code, in cycle t + :attr:`latency`; behind registers, through two levels.
+    total : what is shifted, in cycle t + 3.
     """
 
     latency = MULTIPLY_SHIFT
 
-    def __init__(self):
+    def __init__(self, *, raw=False):
+        self.raw = raw
         super().__init__(
             {
                 "n": In(signed(CENTRED)),
@@ -49,8 +56,14 @@ class MultiplyShift(wiring.Component):
                 "addend": In(signed(TOTAL)),
                 "ends": In(ends_layout()),
                 "o": Out(signed(WIDE - 1)),
+                **({"total": Out(signed(TOTAL))} if raw else {}),
             }
         )
+
+    @property
+    def key(self):
+        """What two of them must share to be one module."""
+        return (self.raw,)
 
     def elaborate(self, platform):
         m = Module()
@@ -61,6 +74,8 @@ class MultiplyShift(wiring.Component):
             product.c.eq(self.addend),
             product.add.eq(1),
         ]
+        if self.raw:
+            m.d.comb += self.total.eq(product.p)
         shift = self.ends.shift
         # By whole bytes first; a result that the second shift brings below WIDE bits is in the low bits here.
         coarse, dropped = Signal(signed(TOTAL), reset_less=True), Signal(reset_less=True)

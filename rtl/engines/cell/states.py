@@ -8,7 +8,9 @@ from amaranth.lib import data, memory
 from ...formats.cell import CODE, Quantizers, TapArgument
 from ...hierarchy import place
 from ...stream.delay import delay
+from ...systolic.latencies import MULTIPLY_ADD
 from ..ports import give, send
+from .gru import GruStages
 from .requantize import MultiplyShift
 from .taps import Taps
 
@@ -21,66 +23,83 @@ class StateStages:
     They are a part of :class:`~.engine.CellEngine`.
     """
 
-    def _elements(self, m, platform, gates, line, ends, states):
+    def _elements(self, m, platform, gates, line, ends, states, job):
         """Codes of the new hidden state, and a port to the cell states."""
         config = self.config
-        places = config.sequences * config.groups
         chunk = data.ArrayLayout(signed(config.state_bits), config.parallel)
         m.submodules.state = state = memory.Memory(
-            shape=chunk, depth=places, init=[], attrs={"ram_style": "distributed"}
+            shape=chunk, depth=config.state_places, init=[], attrs={"ram_style": "distributed"}
         )
         keep, read, seen = state.write_port(), state.read_port(), state.read_port(domain="comb")
         loads, _, loaded_at, loaded = states
         stages = self.stages
         asked = stages.codes - config.table_cycles
         m.d.comb += read.addr.eq(self._place(line[asked][1]))
-        told, entry, table_word = self._table_beat
+        told, entry, entry_cell, table_word = self._table_beat
+        gru = GruStages(m, job.gru, ends, stages) if config.gru else None
         hidden, self._tap_tables = [], []
+        lo, hi = (ends(Quantizers.STATE, "ends", stages.kept)[end] for end in ("lo", "hi"))
         for element, (enter, forget, cell, output) in enumerate(gates):
             kept_unit, added_unit, hidden_unit = (
-                place(m, f"{name}_{element}", MultiplyShift(), platform) for name in ("kept", "added", "hidden")
+                place(m, f"{name}_{element}", MultiplyShift(raw=bool(config.gru and name == "added")), platform)
+                for name in ("kept", "added", "hidden")
             )
             before = self._looked_up(m, Mux(line[asked + 1][1].zero, 0, read.data[element]))
             kept, added = (Signal(signed(10), reset_less=True, name=f"{n}_{element}_code") for n in ("k", "a"))
             new = Signal(signed(config.state_bits), reset_less=True, name=f"new_{element}")
             total = kept + added
-            lo, hi = ends[Quantizers.STATE].ends.lo, ends[Quantizers.STATE].ends.hi
             m.d.sync += [
                 kept.eq(kept_unit.o),
                 added.eq(added_unit.o),
                 new.eq(Mux(total < lo, lo, Mux(total > hi, hi, total))),
             ]
             squash = memory.Memory(
-                shape=signed(CODE), depth=1 << config.state_bits, init=[], attrs={"ram_style": "distributed"}
+                shape=signed(CODE), depth=config.cells << config.state_bits, init=[], attrs={"ram_style": "distributed"}
             )
             m.submodules[f"squash_{element}"] = squash
             write, squashed = squash.write_port(), squash.read_port()
             m.d.comb += [
                 write.en.eq(told & (entry < 1 << config.state_bits)),
-                write.addr.eq(entry),
+                write.addr.eq(Cat(entry[: config.state_bits], entry_cell)),
                 write.data.eq(table_word.squash),
-                squashed.addr.eq(new),
-                keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), new)),
+                squashed.addr.eq(Cat(new, self._cell(line[stages.state][1]))),
             ]
             if config.tap_channels:
                 self._tap_tables.append(squash.read_port())
-            opened = delay(m, output, stages.squashed - stages.codes)
+            factors = before, cell, output
+            if gru is not None:
+                factors = gru.factors((enter, forget, cell, output), before)
+            opened = delay(m, factors[2], stages.squashed - stages.codes)
             squashed_code = self._looked_up(m, squashed.data)
-            for unit, which, product in (
-                (kept_unit, Quantizers.KEPT, forget * before),
-                (added_unit, Quantizers.ADDED, enter * cell),
-                (hidden_unit, Quantizers.HIDDEN, opened * squashed_code),
+            for unit, which, product, stage in (
+                (kept_unit, Quantizers.KEPT, forget * factors[0], stages.codes),
+                (added_unit, Quantizers.ADDED, enter * factors[1], stages.codes),
+                (hidden_unit, Quantizers.HIDDEN, opened * squashed_code, stages.squashed),
             ):
-                own = ends[which]
+                multiplier, addend = (ends(which, "multiplier", stage), None)
+                if gru is not None and unit is kept_unit:
+                    multiplier = gru.multiplier(self._gated[element], multiplier)
+                    addend = gru.kept_addend(self._raw[element])
+                elif gru is not None and unit is hidden_unit:
+                    addend = gru.hidden_addend(added_unit.total)
+                if addend is None:
+                    addend = ends(which, "addend", stage + MULTIPLY_ADD - 1)
                 m.d.comb += [
                     unit.n.eq(product),
-                    unit.multiplier.eq(own.multiplier),
-                    unit.addend.eq(own.addend),
-                    unit.ends.eq(own.ends),
+                    unit.multiplier.eq(multiplier),
+                    unit.addend.eq(addend),
+                    unit.ends.eq(ends(which, "ends", stage + MULTIPLY_ADD)),
                 ]
             hidden.append(hidden_unit.o)
+            # A GRU's state is its hidden state.
+            kept_code = new if gru is None else Mux(job.gru, hidden_unit.o, new)
+            m.d.comb += keep.data[element].eq(Mux(loads, loaded.word_select(element, 16), kept_code))
         valid, known = self._stepped(line[stages.state])
-        m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, self._place(known)))]
+        at = self._place(known)
+        if gru is not None:
+            later, known = self._stepped(line[stages.hidden])
+            valid, at = Mux(job.gru, later, valid), Mux(job.gru, self._place(known), at)
+        m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, at))]
         return hidden, seen
 
     def _leave(self, m, feed, results, hidden, line, states):
@@ -90,11 +109,10 @@ class StateStages:
         """
         config = self.config
         valid, known = self._stepped(line[self.stages.hidden])
-        places = config.sequences * config.groups
         _, loads, loaded_at, loaded = states
         m.submodules.hidden = kept = memory.Memory(
             shape=data.ArrayLayout(signed(8), config.parallel),
-            depth=places,
+            depth=config.state_places,
             init=[],
             attrs={"ram_style": "distributed"},
         )
@@ -145,12 +163,12 @@ class StateStages:
             self._reading.eq(taps.active),
         ]
         for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
-            m.d.comb += [table.addr.eq(code), table.en.eq(taps.free), answer.eq(table.data)]
+            m.d.comb += [table.addr.eq(Cat(code)), table.en.eq(taps.free), answer.eq(table.data)]
         return taps
 
     def _send_states(self, m, cells, hiddens, taps):
         """Sends codes of cell states, then of hidden states, to memory."""
-        places = self.config.sequences * self.config.groups
+        places = self.config.state_places
         bits = (places - 1).bit_length()
         address, words = Signal(range(2 * places)), []
         asked = address[:bits] if taps is None else Mux(taps.active, taps.place, address[:bits])
@@ -169,4 +187,4 @@ class StateStages:
     def _place(self, known):
         """Place of a group's state in a memory."""
         bits = (self.config.groups - 1).bit_length()
-        return Cat(known.group[:bits], known.sequence)
+        return Cat(known.group[:bits], known.sequence, self._cell(known))

@@ -21,6 +21,7 @@ from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
+from gradloom.systems.sequences.program.words import CellWords
 
 from ...deep import deep
 from ...models.recurrent.models import AUTHORS, arrays
@@ -39,18 +40,10 @@ def loads(image):
 
 def run(image, codes, **changes):
     """A command and its input."""
-    operands = {
-        "steps": codes.shape[1],
+    operands = image.layers[0].operands(codes.shape[1]) | {
         "sequences": len(codes),
-        "hidden": image.hidden,
-        "inputs": image.inputs,
         "every": 1,
         "fresh": 1,
-        "unsigned": int(image.unsigned),
-        "window": image.window,
-        "window_unsigned": int(image.window_unsigned),
-        "filters": image.filters,
-        "front": image.front(codes.shape[1]) if image.window else 0,
         "classes": image.classes,
     }
     return BenchCommand(CellOpcode.RUN, operands | changes), BenchLoad("x", beats(image.input_rows(codes)))
@@ -101,13 +94,11 @@ def play(bench, image, codes, *, parts=1, every=True, **pressure):
             if every or at == part.shape[1] - 1:
                 hidden.append(state.h)
         steps.append(BenchStore("h", (part.shape[1] if every else 1) * len(codes) * image.result // 16))
-    ran = bench.check(
-        *loads(image), FENCE, *steps, FENCE, BenchStore("state", 2 * config.sequences * config.groups), **pressure
-    )
+    ran = bench.check(*loads(image), FENCE, *steps, FENCE, BenchStore("state", 2 * config.state_places), **pressure)
     raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
     np.testing.assert_array_equal(image.hidden_codes(raw["h"], len(codes)), np.stack(hidden, axis=1))
     kept = image.state_codes(raw["state"], len(codes))
-    np.testing.assert_array_equal(kept[0], state.c)
+    np.testing.assert_array_equal(kept[0][:, : state.c.shape[1]], state.c)
     np.testing.assert_array_equal(kept[1], state.h)
     return ran
 
@@ -274,7 +265,7 @@ def test_a_sum_at_its_bound_is_exact_and_one_more_is_refused(over, monkeypatch):
     if over:
         with pytest.raises(ValueError, match="sums of a lane of products of the cell reach 262144: .* below 262144"):
             CellImage(made, config).check()
-        monkeypatch.setattr(CellImage, "_check_chains", lambda *_: None)
+        monkeypatch.setattr(CellWords, "_check_chains", lambda *_: None)
     image = CellImage(made, config)
     h, c = np.full((1, 16), -128), np.full((1, 16), 100)
     codes = np.full((1, 1, 8), -128)

@@ -76,7 +76,12 @@ def test_of_a_window_the_steps_own_samples_count(small, channels, kernel, stride
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"parallel": 1, "products": 1, "sequences": 1}, {"hidden": 16, "parallel": 4, "products": 1}], ids=str
+    "sizes",
+    [
+        {"parallel": 1, "products": 1, "sequences": 1},
+        {"hidden": 16, "parallel": 4, "products": 1, "cells": 2, "gru": 1},
+    ],
+    ids=str,
 )
 def test_other_sizes_equal_the_reference_too(sizes):
     """And beats come when it is said."""

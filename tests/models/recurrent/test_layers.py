@@ -121,7 +121,7 @@ def test_from_the_command_line(run, tmp_path):
     np.savez(tmp_path / "x.npz", x=X)
     assert run("import", path, "--calibrate", tmp_path / "x.npz", "-o", tmp_path / "net")[0] == 0
     code, out, _ = run("import", tmp_path / "net")
-    assert code == 0 and "has 4 recurrent cells" in " ".join(out.split())
+    assert code == 0 and "has cells=4: the design has room for 1; set cells=4" in " ".join(out.split())
     asked = [tmp_path / "net", "--data", tmp_path / "x.npz"]
     for engine in ("reference", "float"):
         assert run("infer", *asked, "--engine", engine)[0] == 0
@@ -129,7 +129,7 @@ def test_from_the_command_line(run, tmp_path):
         (["infer", *asked, "--stream"], "stream: must be left out, a direction"),
         (
             ["infer", *asked, "--board", "kv260", "--engine", "rtl"],
-            "two directions: must be one LSTM; gradloom infer --engine reference runs it",
+            "has cells=4: the design has room for 1; set cells=4",
         ),
     ):
         code, _, err = run(*words)

@@ -114,7 +114,8 @@ def test_from_the_command_line_and_back(kind, run, tmp_path):
     told = json.loads(out)
     assert told["kind"] == kind and all(each["exact"] == "for every integer" for each in told["quantizers"])
     # Products with the input and with the hidden state add up in the engine.
-    assert ("gradloom infer lstm-kv260 --engine rtl runs it" == told["fits"]) == (kind == "LSTM")
+    assert ("gradloom infer lstm-kv260 --engine rtl runs it" == told["fits"]) == (kind != "GRU")
+    assert kind != "GRU" or "has a GRU: the design has gru=0; set gru=1" in told["fits"]
     assert f"{kind} of 8 with 16 inputs" in run("import", tmp_path / "net")[1]
     network = load_network(tmp_path / "net")
     trace = reference.run(network, network.input.codes(MANY))

@@ -399,15 +399,19 @@ def _lstm_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: 
 
 def _gru_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None, x_scale: float) -> GruCell:
     signed, unsigned = (_unit(bits.width("tables"), each) for each in (True, False))
-    gates = {name: _gate(cell, name, "sigmoid", seen[name], bits, unsigned) for name in ("update", "reset")}
+    hidden = _unit(bits.state, True)
+    units = x_scale, hidden.scale
+    gates = {name: _gate(cell, name, "sigmoid", seen[name], bits, unsigned, units) for name in ("update", "reset")}
     gates["new"] = _gate(cell, "new", "tanh", seen["new"], bits, signed)
     inner = _fitted(seen["inner"], bits.state, name=f"{cell.name} inner")
-    return GruCell(gates, inner, cell.inner, _unit(bits.state, True), cell.name)
+    return GruCell(gates, inner, cell.inner, hidden, cell.name)
 
 
 def _rnn_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None, x_scale: float) -> RnnCell:
     wide = Bits(weights=bits.weights, activations=bits.state, state=bits.state)
-    return RnnCell({"new": _gate(cell, "new", "tanh", seen["new"], wide, _unit(bits.state, True))}, cell.name)
+    hidden = _unit(bits.state, True)
+    gate = _gate(cell, "new", "tanh", seen["new"], wide, hidden, (x_scale, hidden.scale))
+    return RnnCell({"new": gate}, cell.name)
 
 
 _CELLS: dict[str, Any] = {"LSTM": _lstm_cell, "GRU": _gru_cell, "RNN": _rnn_cell}

@@ -1,6 +1,6 @@
 """Quantised GRU and plain cells: real numbers and equal integers.
 
-There is no hardware for them: import, integer reference and floating point only.
+They cannot be exported, and make no taps.
 """
 
 from collections.abc import Iterator

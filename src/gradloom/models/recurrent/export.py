@@ -13,7 +13,7 @@ from .host import FloatDense, Function
 from .lstm import GATES, LstmCell
 from .network import RecurrentNetwork
 
-__all__ = ["export_recurrent"]
+__all__ = ["GraphNodes", "export_recurrent"]
 
 #: The least in which QuantizeLinear makes codes of 16 bits, and the format of files that go with it.
 _OPSET, _IR = 21, 10
@@ -37,7 +37,7 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
         file.write(model.SerializeToString(deterministic=True))
 
 
-class _Nodes:
+class GraphNodes:
     """Nodes and constants of a graph in the making."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _Writer:
         self.network, self.float, self.token = network, TensorProto.FLOAT, TensorProto.INT64
 
     def model(self) -> Any:
-        network, nodes = self.network, _Nodes()
+        network, nodes = self.network, GraphNodes()
         value = "x"
         for number, step in enumerate(network.before):
             held = nodes.constant(f"before{number}_value", step.value)
@@ -152,7 +152,7 @@ class _Writer:
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR, producer_name="gradloom"
         )
 
-    def _scan(self, nodes: _Nodes, value: str, cell: LstmCell, end: str, backward: int) -> None:
+    def _scan(self, nodes: GraphNodes, value: str, cell: LstmCell, end: str, backward: int) -> None:
         """A cell over all steps; ``end``: of the names of its states."""
         body = self._body(cell)
         ways = {"scan_input_directions": [1], "scan_output_directions": [1]} if backward else {}
@@ -169,7 +169,7 @@ class _Writer:
         )
 
     @staticmethod
-    def _pool(nodes: _Nodes, value: str, pool: Pool, name: str) -> str:
+    def _pool(nodes: GraphNodes, value: str, pool: Pool, name: str) -> str:
         if pool.groups.shape != (pool.inputs, 1) or (pool.groups[:, 0] != np.arange(pool.inputs)).any():
             raise ValueError(f"node {pool.name!r}: a pool over features cannot be exported, only one over time")
         return nodes("MaxPool", [value], name, kernel_shape=[pool.kernel], pads=list(pool.pads), strides=[pool.stride])
@@ -179,7 +179,7 @@ class _Writer:
 
         return helper.make_tensor_value_info(name, self.float, shape)
 
-    def _answer(self, nodes: _Nodes, ends: list[str]) -> Any:
+    def _answer(self, nodes: GraphNodes, ends: list[str]) -> Any:
         """Writes what follows the hidden states.
 
         ``ends``: of the names of the last layer's states, forward and backward.
@@ -211,7 +211,7 @@ class _Writer:
         return self._info(source, ["steps", "n", width] if steps else ["n", width])
 
     @staticmethod
-    def _host(nodes: _Nodes, value: str, step: FloatDense | Function, name: str) -> str:
+    def _host(nodes: GraphNodes, value: str, step: FloatDense | Function, name: str) -> str:
         """A step of the tail; steps of a sequence are axis 0."""
         if isinstance(step, FloatDense):
             total = nodes("MatMul", [value, nodes.constant(f"{name}_w", step.weight.T)], f"{name}_sum")
@@ -229,7 +229,7 @@ class _Writer:
 
     def _body(self, cell: LstmCell) -> Any:
         """One step of a cell."""
-        nodes = _Nodes()
+        nodes = GraphNodes()
         gates: dict[str, str] = {}
         for name in GATES:
             if name not in cell.gates:

@@ -1,20 +1,22 @@
-"""A quantised LSTM as the cell engine's words."""
+"""A quantised recurrent network as the cell engine's words."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
+from gradloom.models.recurrent.cells import IntegerGru
 from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.front import Conv, IntegerConv
-from gradloom.models.recurrent.lstm import GATES as GATE_NAMES
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.taps import own_samples, tap_channels
 from gradloom.rtl.engines.cell.parameters import SUM_GROUPS, CellParameters
-from gradloom.rtl.formats.cell import CENTRED, CODES_A_BEAT, PAIR, SINGLE, TAP_QUARTERS, TAP_WORD, Quantizers, gate_sum
+from gradloom.rtl.formats.cell import CODES_A_BEAT, TAP_QUARTERS, TAP_WORD
 from gradloom.rtl.formats.gates import GATES
 from gradloom.words import some
 
-from .settings import HALF, IDLE, Affine, quantizer_word
+from .layers import Layer
+from .words import CellWords, Window
 
 __all__ = ["CellImage"]
 
@@ -32,14 +34,13 @@ class CellImage:
 
     Attributes
     ----------
+    layers : tuple of Layer
     weights, rows, tables, quantizers : bytes
         For the load ports of these names.
-    hidden, inputs, window, filters, classes : int
-        Operands of RUN.
-    unsigned, window_unsigned : bool
-        Codes of the cell's input, and of windows, are 0 to 255.
     conv : IntegerConv or None
         The last convolution in front, which the engine computes; others are the host's.
+    hidden, inputs, window, filters, classes : int
+        Operands of RUN of a network of one cell.
     channels, own : int
         Operands of RUN for taps; see :meth:`check_taps`.
 
@@ -51,34 +52,24 @@ class CellImage:
 
     def __init__(self, network: RecurrentNetwork, config: CellParameters) -> None:
         self.network, self.config = network, config
-        self.cell = network.integers.cell
-        cell = network.lstm  # refuses other kinds
-        units, inputs = cell.units, cell.inputs
-        for key, value, most in (("hidden", units, config.hidden), ("inputs", inputs, config.inputs)):
-            if value > most:
-                raise ValueError(
-                    f"{network.name}: has {key}={value}: the design has room for {most}; set {key}={_power(value)}"
-                )
-        self.hidden, self.inputs = (-(-value // config.parallel) for value in (units, inputs))
         last = network.integers.front[-1] if network.front else None
         self.conv = last if isinstance(last, IntegerConv) else None
         self.source = network.source
         self._lay_windows()
-        self._check_sizes()
-        self.unsigned, self.window_unsigned = network.cell_input.hi > 127, self.source.hi > 127
-        for what, coding, unsigned in (
-            ("input", network.cell_input, self.unsigned),
-            ("window", self.source, self.window_unsigned),
-            ("hidden state", network.cell.hidden, False),
-        ):
-            lo, hi = (0, 255) if unsigned else (-128, 127)
-            if coding.lo < lo or coding.hi > hi:
-                raise ValueError(
-                    f"{network.name}: codes of the {what} are {coding.lo} to {coding.hi}: must be within {lo} and {hi}"
-                )
-        other = {"input": "forget", "forget": "input"}
-        self.gates = tuple(name if name in self.cell.gates else other[name] for name in GATE_NAMES)
-        self._check_state()
+        self._check_room()
+        self.layers = tuple(self._layers())
+        for layer in self.layers:
+            self._check_codes(layer)
+        self._check_sums()
+        first = self.layers[0]
+        self.unsigned, self.window_unsigned, self.row = first.unsigned, first.window_unsigned, first.row
+        self.front = first.front
+        top = self.layers[-1]
+        self.hidden, self.classes, self.result, self.directions = top.hidden, top.classes, top.result, top.directions
+        operands = first.operands(1)
+        self.inputs, self.window, self.filters = (operands[name] for name in ("inputs", "window", "filters"))
+        for cell in network.integers.cells:
+            self._check_state(cell)
 
     def _lay_windows(self) -> None:
         """Order of the codes of a window, -1 for a zero.
@@ -97,17 +88,141 @@ class CellImage:
             padded[:, :channels] = own
             self.order = np.concatenate([padded.ravel(), np.setdiff1d(natural, own)])
 
+    def _check_room(self) -> None:
+        """Refuses a network that is too large, with all parameters that are too small."""
+        network, config, cells = self.network, self.config, list(self.network.integers.cells)
+        sizes = {
+            "hidden": (max(cell.cell.units for cell in cells), config.hidden),
+            "inputs": (max(size for size, _ in self._columns()), config.inputs),
+            "cells": (self._numbers()[-1] + len(self._directions(-1)), config.cells),
+            "sequences": (max(len(self._directions(n)) for n in range(len(network.layers))), config.sequences),
+        }
+        small = {name: pair for name, pair in sizes.items() if pair[0] > pair[1]}
+        has = [f"{name}={value}" for name, (value, _) in small.items()]
+        room = [f"room for {', '.join(str(most) for _, most in small.values())}"] if small else []
+        wanted = [f"{name}={_power(value)}" for name, (value, _) in small.items()]
+        if not config.gru and any(isinstance(cell, IntegerGru) for cell in cells):
+            has, room, wanted = ["a GRU", *has], ["gru=0", *room], ["gru=1", *wanted]
+        if has:
+            raise ValueError(
+                f"{network.name}: has {', '.join(has)}: the design has {' and '.join(room)}; set {', '.join(wanted)}"
+            )
+
+    def _directions(self, layer: int) -> list[int]:
+        return [number for number, cell in enumerate(self.network.layers[layer]) if cell is not None]
+
+    def _numbers(self) -> list[int]:
+        """Of each layer's first cell in the engine; two directions are an even one and the next."""
+        numbers, free = [], 0
+        for layer in range(len(self.network.layers)):
+            count = len(self._directions(layer))
+            numbers.append(free + free % count)
+            free = numbers[-1] + count
+        return numbers
+
+    def _columns(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Of each layer, elements of a row of its input, and the place of each channel."""
+        count = self.network.layers[0][0].inputs
+        yield count, np.arange(count)
+        for forward, backward in self.network.layers[:-1]:
+            own = np.arange(forward.units)
+            if backward is None:
+                yield forward.units, own
+                continue
+            chunks = -(-forward.units // self.config.parallel) * self.config.parallel
+            beats = -(-chunks // _BEAT) * _BEAT
+            yield beats + forward.units, np.concatenate([own, beats + own])
+
+    def _layers(self) -> Iterator[Layer]:
+        network, config, source = self.network, self.config, self.network.cell_input
+        top = len(network.layers) - 1
+        for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
+            cells = [cell for cell in network.integers.layers[at] if cell is not None]
+            units = cells[0].cell.units
+            window = self._window(units) if at == 0 and self.conv is not None else None
+            heads: list[np.ndarray | None] = [None] * len(cells)
+            if at == top and network.head is not None:
+                heads = [network.head.weight[:, n * units : (n + 1) * units] for n in range(len(cells))]
+            yield Layer(
+                words=tuple(
+                    CellWords(
+                        name=network.name,
+                        cell=cell,
+                        source=source,
+                        columns=columns,
+                        window=window,
+                        head=head,
+                        config=config,
+                    )
+                    for cell, head in zip(cells, heads)
+                ),
+                number=number,
+                config=config,
+                gru=isinstance(cells[0], IntegerGru),
+                inputs=inputs,
+                window=0 if window is None else self.order.size,
+                unsigned=source.hi > 127,
+                window_unsigned=self.source.hi > 127,
+            )
+            source = cells[0].cell.hidden
+
+    def _window(self, units: int) -> Window:
+        """The convolution in front, which must fit."""
+        network, config, conv = self.network, self.config, self.conv
+        assert conv is not None
+        rows, size, outputs = GATES * config.parallel, self.order.size, len(conv.conv.weight)
+        if size > config.window:
+            raise ValueError(
+                f"{network.name}: {conv.conv.name!r} has windows of {size} codes: the design has room for "
+                f"{config.window}; set window={_power(size)}"
+            )
+        filters = -(-outputs // rows)
+        if filters > config.groups:
+            raise ValueError(
+                f"{network.name}: {conv.conv.name!r} has {outputs} outputs: the design has "
+                f"room for {config.groups * rows}; set hidden larger"
+            )
+        last = -(-units // config.parallel) - filters
+        fronts = frozenset({0, last if last >= filters else 0})
+        name = f"conv {len(network.front) - 1}"
+        return Window(conv=conv, order=self.order, source=self.source, fronts=fronts, name=name)
+
+    def _check_codes(self, layer: Layer) -> None:
+        """Codes of a layer are those that its operands take."""
+        codings: list[tuple[str, Coding, bool]] = [("input", layer.words[0].source, layer.unsigned)]
+        if layer.window:
+            codings.append(("window", self.source, layer.window_unsigned))
+        codings += [("hidden state", each.cell.cell.hidden, False) for each in layer.words]
+        for what, coding, unsigned in codings:
+            lo, hi = (0, 255) if unsigned else (-128, 127)
+            if coding.lo < lo or coding.hi > hi:
+                raise ValueError(
+                    f"{self.network.name}: codes of the {what} are {coding.lo} to {coding.hi}: must be within {lo} "
+                    f"and {hi}"
+                )
+
+    def _check_sums(self) -> None:
+        """The dense layer's sums have room."""
+        network, config, top = self.network, self.config, self.layers[-1]
+        most = min(SUM_GROUPS, config.groups - top.filters)
+        if network.head is not None and top.classes > most:
+            raise ValueError(
+                f"{network.name}: has {len(network.head.bias)} classes: the design has room for "
+                f"{max(most, 0) * GATES * config.parallel}; set hidden larger"
+            )
+
     def check_taps(self, steps: int) -> None:
         """Refuses sequences of ``steps`` whose taps the design cannot make."""
         network, config, channels = self.network, self.config, tap_channels(self.network)
+        cell = network.lstm  # refuses other kinds, and several cells
         if channels > config.tap_channels:
             raise ValueError(
                 f"{network.name}: has {channels} channels to add up: the design has room for {config.tap_channels}; "
                 f"set tap_channels={channels}"
             )
-        if network.cell.units % config.parallel:
+        if cell.units % config.parallel:
             raise ValueError(
-                f"{network.name}: has hidden={network.cell.units}: the taps of a design with parallel="
+                f"{network.name}: has hidden={cell.units}: the taps of a design with parallel="
                 f"{config.parallel} need a multiple of {config.parallel}; set parallel=1"
             )
         if not TAP_QUARTERS <= steps < 1 << 16:
@@ -124,226 +239,74 @@ class CellImage:
                 "give shorter sequences"
             )
 
-    def _check_sizes(self) -> None:
-        """Sizes of the layers around the cell, in chunks and groups."""
-        network, config = self.network, self.config
-        rows = GATES * config.parallel
-        self.window = self.filters = self.classes = 0
-        if self.conv is not None:
-            size = self.order.size
-            if size > config.window:
-                raise ValueError(
-                    f"{network.name}: {self.conv.conv.name!r} has windows of {size} codes: the design has room for "
-                    f"{config.window}; set window={_power(size)}"
-                )
-            self.window = -(-size // config.parallel)
-            self.filters = -(-len(self.conv.conv.weight) // rows)
-            if self.filters > config.groups:
-                raise ValueError(
-                    f"{network.name}: {self.conv.conv.name!r} has {len(self.conv.conv.weight)} outputs: the design has "
-                    f"room for {config.groups * rows}; set hidden larger"
-                )
-        if network.head is not None:
-            self.classes = -(-len(network.head.bias) // rows)
-        most = min(SUM_GROUPS, config.groups - self.filters)
-        if network.head is not None and self.classes > most:
-            raise ValueError(
-                f"{network.name}: has {len(network.head.bias)} classes: the design has room for {max(most, 0) * rows}; "
-                "set hidden larger"
-            )
-
-    def front(self, steps: int) -> int:
-        """Group of a convolution's first results, for a command of ``steps``.
-
-        Behind the sums of a step they leave groups that are busy no more; of a single step they leave the first.
-        """
-        last = self.hidden - self.filters
-        return last if steps > 1 and last >= self.filters else 0
-
     def check(self) -> None:
         """Refuses what does not fit, once all words are made."""
         for part in (self.weights, self.rows, self.tables, self.quantizers):
             assert part
 
     @property
-    def row(self) -> int:
-        """Bytes of a row of x: a step of a sequence."""
-        return -(-(self.window or self.inputs) * self.config.parallel // _BEAT) * _BEAT
-
-    @property
-    def result(self) -> int:
-        """Bytes of a row of h."""
-        return -(-self.hidden * self.config.parallel // _BEAT) * _BEAT
-
-    @cached_property
-    def _matrices(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of W and U ``[hidden, gates, n]`` in one unit a gate."""
-        cell, units = self.cell, self.network.cell.units
-        found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-        for name in self.gates:
-            own = cell.gates.index(name)
-            for parts, matrix, factor in zip(found, (cell.w, cell.u), cell.factors[name]):
-                part = matrix[own * units : (own + 1) * units] * factor
-                if part.min() < -128 or part.max() > 127:
-                    raise ValueError(
-                        f"{name} gate: weights reach {part.min()} to {part.max()} in the unit of the gate's sum: must "
-                        "be within -128 and 127; quantise input and hidden state with one scale"
-                    )
-                parts.append(part)
-        return np.stack(found[0], axis=1), np.stack(found[1], axis=1)
-
-    @cached_property
-    def _lanes(self) -> np.ndarray:
-        """Weights ``[group, place, lane, row]``, zeros where there are none."""
-        config, p = self.config, self.config.parallel
-        wx, uh = self._matrices
-        size = config.groups + config.chunks
-        table = np.zeros((config.hidden, GATES, size * p), np.int64)
-        table[: len(uh), :, : uh.shape[2]] = uh
-        table[: len(wx), :, config.hidden : config.hidden + wx.shape[2]] = wx
-        made = np.zeros((config.groups, config.places, p, GATES * p), np.int64)
-        _put(made, table.reshape(GATES * config.hidden, size * p))
-        if self.conv is not None:
-            natural = self.conv.conv.weight.transpose(0, 2, 1).reshape(len(self.conv.conv.weight), -1)
-            flat = np.where(self.order < 0, 0, natural[:, self.order])
-            for first in {self.front(1), self.front(2)}:
-                _put(made[first:, config.window_place :], flat)
-        if self.network.head is not None:
-            _put(made[:, config.class_place :], self.network.head.weight)
-        return made
-
-    def _check_chains(self, lanes: np.ndarray) -> None:
-        """Every sum of a lane stays within its bits, whatever the codes."""
-        network, config = self.network, self.config
-        hidden = network.cell.hidden
-        rows: dict[str, tuple[tuple[int, int, Coding], ...]] = {
-            "the cell": ((0, config.groups, hidden), (config.input_place, config.chunks, network.cell_input)),
-            "the convolution": ((config.window_place, config.window_chunks, self.source),),
-            "the dense layer": ((config.class_place, config.groups, hidden),),
-        }
-        bound = PAIR.bound if config.products == 2 else 1 << SINGLE - 1
-        for what, parts in rows.items():
-            own = [(lanes[:, first : first + count], coding) for first, count, coding in parts]
-            low = sum(np.minimum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
-            high = sum(np.maximum(each * coding.lo, each * coding.hi).sum(axis=1) for each, coding in own)
-            # An upper sum of -bound would be read as +bound where the lower one is negative.
-            if np.min(low) <= -bound or np.max(high) >= bound:
-                reach = max(-int(np.min(low)), int(np.max(high)))
-                remedy = "set products=1, or parallel larger" if config.products == 2 else "set parallel larger"
-                raise ValueError(
-                    f"{network.name}: sums of a lane of products of {what} reach {reach}: with "
-                    f"products={config.products} they must stay below {bound}; {remedy}"
-                )
+    def _cells(self) -> list[CellWords | None]:
+        """Words by the number of the engine's cell."""
+        found: list[CellWords | None] = [None] * self.config.cells
+        for layer in self.layers:
+            for number, words in enumerate(layer.words, layer.number):
+                found[number] = words
+        return found
 
     @cached_property
     def weights(self) -> bytes:
         """See the class."""
-        config, lanes = self.config, self._lanes
-        self._check_chains(lanes)
-        if config.products == 2:
-            lanes = lanes.copy()
-            _, lanes[..., 1::2] = PAIR.stored(lanes[..., 0::2], lanes[..., 1::2])
-            if lanes.min() < -128:
-                raise ValueError(
-                    f"{self.network.name}: a weight of -128 shares a slice with a negative one, which does not fit its "
-                    "27 bits: quantise weights to -127 to 127, or set products=1"
-                )
-        raw = lanes.astype(np.int8).reshape(config.groups, config.places, -1)
+        config = self.config
+        made = [None if words is None else words.weights for words in self._cells]
+        empty = np.zeros_like(next(each for each in made if each is not None))
+        raw = np.concatenate([empty if each is None else each for each in made], axis=1)
         beside = max(_BEAT // raw.shape[2], 1)
         # A beat: words of groups side by side, or a part of a word; beats of one kind lie one behind another.
-        blocks = raw.reshape(-1, beside, config.places, raw.shape[2]).transpose(0, 2, 1, 3)
-        beats = blocks.reshape(len(blocks), config.places, -1, _BEAT).transpose(0, 2, 1, 3)
+        places = config.cells * config.places
+        blocks = raw.reshape(-1, beside, places, raw.shape[2]).transpose(0, 2, 1, 3)
+        beats = blocks.reshape(len(blocks), places, -1, _BEAT).transpose(0, 2, 1, 3)
         return np.ascontiguousarray(beats).tobytes()
+
+    def _joined(self, name: str) -> bytes:
+        made = [b"" if words is None else getattr(words, name) for words in self._cells]
+        size = max(map(len, made))
+        return b"".join(each.ljust(size, b"\0") for each in made)
 
     @cached_property
     def rows(self) -> bytes:
         """See the class."""
-        config, units = self.config, self.network.cell.units
-        words = np.zeros((2 * config.hidden, GATES, 4), np.int64)
-        bits = gate_sum(config.products, config.parallel)
-        for gate, name in enumerate(self.gates):
-            own = Affine.of(self.cell.accumulators[name], f"{name} accumulator")
-            words[:units, gate, :3] = own.rows(f"{name} accumulator", self.cell.reach[name], units, bits)
-        if self.conv is not None:
-            count = len(self.conv.conv.weight)
-            own = Affine.of(self.conv.requantizer, self._conv_name)
-            outputs = words[config.hidden :].reshape(-1, 4)
-            outputs[:count, :3] = own.rows(self._conv_name, self.conv.reach, count, bits)
-        return words.astype("<i4").tobytes()
-
-    @property
-    def _conv_name(self) -> str:
-        return f"conv {len(self.network.front) - 1}"
+        return self._joined("rows")
 
     @cached_property
     def tables(self) -> bytes:
         """See the class."""
-        config, cell = self.config, self.cell
-        words = np.zeros((max(256, 1 << config.state_bits), 8), np.int64)
-        for gate, (wanted, name) in enumerate(zip(GATE_NAMES, self.gates)):
-            table, first = cell.tables[name], cell.cell.gates[name].accumulator.lo
-            if len(table) > 256:
-                raise ValueError(f"{name} accumulator: has {len(table)} codes: at most 256 fit the cell engine")
-            # A gate without weights of its own is 1 minus the other.
-            codes = table if wanted == name else cell.one - table
-            words[(first + np.arange(len(table))) & 0xFF, gate] = _within(codes, f"{name} gate", 256)
-        low, high = cell.state_range
-        if low < -(1 << config.state_bits - 1) or high >= 1 << config.state_bits - 1:
-            bits = max((-low - 1).bit_length(), high.bit_length()) + 1
-            raise ValueError(
-                f"{self.network.name}: codes of the cell state are {low} to {high}: the design has "
-                f"state_bits={config.state_bits}; set state_bits={bits}"
-            )
-        places = np.arange(low, high + 1) & (1 << config.state_bits) - 1
-        words[places, GATES] = _within(cell.tables["squash"], "tanh of the state", 256)
-        return words.astype("<i2").tobytes()
+        return self._joined("tables")
 
     @cached_property
     def quantizers(self) -> bytes:
         """See the class."""
-        cell = self.cell
-        found: dict[Quantizers, tuple[Affine, int]] = {}
-        for which, name in zip((Quantizers(n) for n in range(GATES)), self.gates):
-            found[which] = Affine.of(cell.accumulators[name], f"{name} accumulator"), 0
-        for which, own, what in (
-            (Quantizers.KEPT, cell.kept, "forget gate * state"),
-            (Quantizers.ADDED, cell.added, "input gate * cell gate"),
-            (Quantizers.HIDDEN, cell.hidden, "output gate * tanh"),
-        ):
-            low, high = cell.reach[which.name.lower()]
-            if low < -HALF or high >= HALF:
-                raise ValueError(f"{what}: products reach {low} to {high}: must be within {CENTRED} bits")
-            made = Affine.of(own, what)
-            found[which] = made, int(made.addend[0])
-        if self.conv is not None:
-            found[Quantizers.WINDOW] = Affine.of(self.conv.requantizer, self._conv_name), 0
-        raw = b""
-        for which in Quantizers:
-            if which == Quantizers.STATE:
-                low, high = cell.state_range
-                raw += quantizer_word(0, 0, 0, False, low, high)
-            else:
-                made, addend = found.get(which, (IDLE, 0))
-                raw += quantizer_word(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi)
-        return raw
+        return self._joined("quantizers")
 
-    def _check_state(self) -> None:
-        cell = self.cell
-        if cell.sum_factors != (1, 1):
+    def _check_state(self, cell: object) -> None:
+        factors, state = getattr(cell, "sum_factors", (1, 1)), getattr(cell, "state", None)
+        if factors != (1, 1) and not isinstance(cell, IntegerGru):
             raise ValueError(
                 f"{self.network.name}: the two parts of the cell state have scales whose ratio is "
-                f"{cell.sum_factors[0]}/{cell.sum_factors[1]}: must be 1 in the cell engine; quantise both with one "
+                f"{factors[0]}/{factors[1]}: must be 1 in the cell engine; quantise both with one "
                 "scale, or run it with --engine reference"
             )
-        if cell.state is not None and cell.state.kind != "nothing":
+        if state is not None and state.kind != "nothing":
             raise ValueError(
-                f"{self.network.name}: the cell state's quantiser became a {cell.state.kind}: must be a clip in the "
+                f"{self.network.name}: the cell state's quantiser became a {state.kind}: must be a clip in the "
                 "cell engine; quantise the state and its parts with one scale, or run it with --engine reference"
             )
 
     def input_rows(self, codes: np.ndarray) -> bytes:
-        """Beats for port ``x`` of rows ``[sequences, steps, codes]``."""
-        sequences, steps, inputs = codes.shape
+        """Beats for port ``x`` of rows ``[sequences, steps, codes]``.
+
+        Of two directions each sequence is two of the engine's.
+        """
+        sequences, steps, inputs = (codes := self.layers[0].taken(codes)).shape
         rows = np.zeros((steps, sequences, self.row), np.uint8)
         rows[..., :inputs] = codes.transpose(1, 0, 2) & 0xFF
         return rows.tobytes()
@@ -358,23 +321,40 @@ class CellImage:
         return np.where(self.order < 0, 0, windows_of(self.conv.conv, codes)[..., self.order])
 
     def sums(self, raw: bytes, sequences: int) -> np.ndarray:
-        """Sums ``[sequences, rows, classes]`` from beats of port ``logits``."""
-        head = self.network.head
+        """Sums ``[sequences, rows, classes]`` from beats of port ``logits``.
+
+        Of two directions they are those of both, of a time step or of the ends.
+        """
+        top, head = self.layers[-1], self.network.head
         assert head is not None
-        rows = np.frombuffer(raw, "<i4").reshape(-1, sequences, self.classes * GATES * self.config.parallel)
-        return rows.transpose(1, 0, 2)[..., : len(head.bias)].astype(np.int64)
+        size = self.classes * GATES * self.config.parallel
+        rows = np.frombuffer(raw, "<i4").reshape(-1, sequences * top.directions, size)
+        return top.told(rows.transpose(1, 0, 2)[..., : len(head.bias)].astype(np.int64)).sum(axis=1)
 
     def hidden_codes(self, raw: bytes, sequences: int) -> np.ndarray:
-        """Codes ``[sequences, rows, hidden]`` from beats of port ``h``."""
-        rows = np.frombuffer(raw, np.int8).reshape(-1, sequences, self.result)
-        return rows.transpose(1, 0, 2)[..., : self.network.cell.units].astype(np.int64)
+        """Codes ``[sequences, rows, hidden]`` from beats of port ``h``.
+
+        Those of two directions are side by side.
+        """
+        top = self.layers[-1]
+        rows = np.frombuffer(raw, np.int8).reshape(-1, sequences * top.directions, self.result)
+        return np.concatenate(
+            [*top.told(rows.transpose(1, 0, 2)[..., : top.units].astype(np.int64)).swapaxes(0, 1)], -1
+        )
 
     def state_codes(self, raw: bytes, sequences: int) -> np.ndarray:
-        """Codes ``[2, sequences, hidden]`` from all beats of ``state``."""
-        config = self.config
-        words = np.frombuffer(raw, "<i2").reshape(2, config.sequences, config.groups, 8)[..., : config.parallel]
-        flat = words.reshape(2, config.sequences, config.hidden)
-        return flat[:, :sequences, : self.network.cell.units].astype(np.int64)
+        """Codes ``[2, sequences, hidden]`` from all beats of ``state``.
+
+        They are those of the last layer, of two directions side by side; only an LSTM has a cell state, the first.
+        """
+        config, top = self.config, self.layers[-1]
+        words = np.frombuffer(raw, "<i2").reshape(2, config.cells, config.sequences, config.groups, 8)
+        flat = words[..., : config.parallel].reshape(2, config.cells, config.sequences, config.hidden)
+        own = [
+            flat[:, top.number + n, n : sequences * top.directions : top.directions, : top.units]
+            for n in range(top.directions)
+        ]
+        return np.concatenate(own, axis=-1).astype(np.int64)
 
 
 def _power(value: int) -> int:
@@ -387,18 +367,3 @@ def windows_of(conv: Conv, codes: np.ndarray) -> np.ndarray:
     codes = np.pad(codes, ((0, 0), conv.pads, (0, 0)))
     found = np.lib.stride_tricks.sliding_window_view(codes, conv.weight.shape[2], axis=1)[:, :: conv.stride]
     return found.swapaxes(2, 3).reshape(*found.shape[:2], -1)
-
-
-def _put(groups: np.ndarray, weights: np.ndarray) -> None:
-    """Weights ``[rows, n]`` to ``[group, place, lane, row]``."""
-    _, _, lanes, rows = groups.shape
-    count, places = -(-len(weights) // rows), -(-weights.shape[1] // lanes)
-    padded = np.zeros((count * rows, places * lanes), np.int64)
-    padded[: len(weights), : weights.shape[1]] = weights
-    groups[:count, :places] = padded.reshape(count, rows, places, lanes).transpose(0, 2, 3, 1)
-
-
-def _within(codes: np.ndarray, what: str, bound: int) -> np.ndarray:
-    if codes.min() < -bound or codes.max() >= bound:
-        raise ValueError(f"{what}: has codes {codes.min()} to {codes.max()}: must be within {-bound} and {bound - 1}")
-    return codes

@@ -140,8 +140,8 @@ def integer_biases(network: RecurrentNetwork) -> np.ndarray:
     So the class of the greatest sum with its bias is that of the greatest logit.
     """
     head = network.head
-    if head is None or network.pick != "last":
-        raise ValueError(f"{network.name}: must have a dense layer behind its last state")
+    if head is None or network.pick != "last" or network.backward is not None:
+        raise ValueError(f"{network.name}: must have a dense layer behind its last state, of one direction")
     network.check_logits("the machine takes the greatest of")
     units = head.scale * network.cell.hidden.scale
     biases = head.bias / units[0]

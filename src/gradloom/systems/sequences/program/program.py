@@ -1,19 +1,24 @@
-"""Programs that run a quantised LSTM on the cell engine."""
+"""Programs that run a quantised recurrent network on the cell engine."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from gradloom.program.placed import Place, PlacedProgram
-from gradloom.rtl.engines.cell.parameters import SUM_GROUPS
-from gradloom.rtl.formats.cell import CellOpcode
+from gradloom.rtl.engines.cell.parameters import RESULT_BEATS, SUM_GROUPS
+from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.machines.configs.sequence import SequenceConfig
 
 from .image import CellImage
+from .layers import Layer
 
 __all__ = ["Batch", "CellConfig", "CellProgram", "CellSetup"]
 
+#: Tokens: the last command has ended; its states have left; results that the next layer takes are in memory.
+_RAN, _LEFT, _KEPT = 1, 2, 3
+#: Beats of results whose steps' x may be loaded before their STORE: of two parts the queue of results has room.
+_AHEAD = RESULT_BEATS // 4
 #: Configurations of machines with a cell engine.
 CellConfig = RecurrentConfig | SequenceConfig
 
@@ -48,7 +53,8 @@ class Batch:
 class CellProgram(PlacedProgram):
     """Runs sequences of one length by the network that is loaded.
 
-    As many run together as the design interleaves.
+    As many run together as the design interleaves; each direction of a layer counts. Layer by layer all steps are
+    kept in memory, from where the next layer takes them.
 
     Parameters
     ----------
@@ -84,48 +90,78 @@ class CellProgram(PlacedProgram):
         if steps >= 1 << 16:
             raise ValueError(f"steps={steps}: must be at most {(1 << 16) - 1}")
         self.batches: list[Batch] = []
-        for first in range(0, count, config.sequences):
-            some = rows[first : first + config.sequences]
+        together = config.sequences // max(layer.directions for layer in image.layers)
+        for first in range(0, count, together):
+            some = rows[first : first + together]
             last = first + len(some) == count
-            self._batch(slice(first, first + len(some)), some, wait=(2,) if first and states else (), last=last)
+            self._batch(slice(first, first + len(some)), some, wait=(_LEFT,) if first and states else (), last=last)
         self.end()
 
     def _batch(self, which: slice, rows: np.ndarray, *, wait: tuple[int, ...], last: bool) -> None:
         image, count, steps = self.image, len(rows), rows.shape[1]
-        self.do(
-            "cell",
-            CellOpcode.RUN,
-            steps=steps,
-            sequences=count,
-            hidden=image.hidden,
-            inputs=image.inputs,
-            every=1,
-            fresh=int(self.fresh),
-            unsigned=int(image.unsigned),
-            window=image.window,
-            window_unsigned=int(image.window_unsigned),
-            filters=image.filters,
-            front=image.front(steps) if image.window else 0,
-            classes=image.classes,
-            each=int(self.each),
-            wait=wait,
-            post=(1,) if self.states else (),
-        )
-        self.load(self.put(np.frombuffer(image.input_rows(rows), "<i4")), "cell", "x")
-        hidden, logits, state = self.room(steps, count, image.result // 4), None, None
-        if image.classes:
-            logits = self.room(steps if self.each else 1, count, image.classes * 4 * self.config.parallel)
-        # Sums wait for their STORE: of no more steps than have room may hidden states go before.
-        few = max(SUM_GROUPS // (count * image.classes), 1) if self.each and image.classes else steps
-        for first in range(0, steps, few):
-            self.store(hidden.rows(first, first + few), "cell", "h")
-            if logits is not None:
-                self.store(logits.rows(first, first + few), "cell", "logits")
+        hidden, logits, below = None, None, None
+        for layer in image.layers:
+            top = layer is image.layers[-1]
+            self.do(
+                "cell",
+                CellOpcode.RUN,
+                **layer.operands(steps),
+                sequences=count * layer.directions,
+                every=1,
+                fresh=int(self.fresh),
+                classes=layer.classes,
+                each=int(self.each and top),
+                wait=wait,
+                post=(_RAN,) if self.states and top else (),
+            )
+            wait = ()
+            joined = below is not None and not layer.directions == below.directions == 1
+            if hidden is None:
+                self.load(self.put(np.frombuffer(image.input_rows(rows), "<i4")), "cell", "x")
+            elif not joined:
+                self.load(hidden, "cell", "x", wait=(_KEPT,))
+            kept = self.room(steps, count * layer.directions, layer.result // 4)
+            if top and image.classes:
+                size = image.classes * 4 * self.config.parallel
+                logits = self.room(steps if self.each else 1, count * layer.directions, size)
+            if joined and below is not None and hidden is not None:
+                self._joined(layer, below, hidden, kept, logits)
+            else:
+                self._stores(layer, kept, logits)
+            hidden, below = kept, layer
+        assert hidden is not None
+        state = None
         if self.states:
-            state = self.room(2, self.config.sequences, self.config.groups, 4)
+            state = self.room(2, self.config.state_places, 4)
             # The next command would overwrite the states.
-            self.store(state, "cell", "state", wait=(1,), post=() if last else (2,))
+            self.store(state, "cell", "state", wait=(_RAN,), post=() if last else (_LEFT,))
         self.batches.append(Batch(which, hidden, logits, state))
+
+    def _stores(self, layer: Layer, kept: Place, logits: Place | None, first: int = 0, last: int | None = None) -> None:
+        """STOREs of the results of steps ``first`` to ``last``; of a layer that another follows, kept for it."""
+        steps, count, _ = kept.shape
+        end = steps if last is None else min(last, steps)
+        # Sums wait for their STORE: of no more steps than have room may hidden states go before.
+        few = max(SUM_GROUPS // (count * layer.classes), 1) if self.each and layer.classes else steps
+        for at in range(first, end, few):
+            until = min(at + few, end)
+            follows = layer is not self.image.layers[-1] and until == steps
+            self.store(kept.rows(at, until), "cell", "h", post=(_KEPT,) if follows else ())
+            if logits is not None and (self.each or until == steps):
+                self.store(logits.rows(at, until) if self.each else logits, "cell", "logits")
+
+    def _joined(self, layer: Layer, below: Layer, hidden: Place, kept: Place, logits: Place | None) -> None:
+        """Loads x where it is no copy of the results below, some steps ahead of the STOREs."""
+        steps, count, _ = kept.shape
+        ahead = max(_AHEAD // (count * layer.result // CODES_A_BEAT), 1)
+        wait: tuple[int, ...] = (_KEPT,)
+        for first in range(0, steps + ahead, ahead):
+            for piece in layer.pieces(below, count // layer.directions, steps, first, first + ahead):
+                place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
+                self.load(place, "cell", "x", wait=wait)
+                wait = ()
+            if first:
+                self._stores(layer, kept, logits, first - ahead, first)
 
     def hidden(self, batch: Batch, words: np.ndarray) -> np.ndarray:
         """Codes ``[sequences, steps, hidden]`` from a batch's words."""

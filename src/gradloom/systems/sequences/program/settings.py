@@ -82,8 +82,8 @@ class Affine:
 IDLE = Affine(np.zeros(1, np.int64), np.zeros(1, np.int64), 0, False, 0, 0)
 
 
-def quantizer_word(multiplier: int, addend: int, shift: int, even: bool, lo: int, hi: int) -> bytes:
+def quantizer_word(multiplier: int, addend: int, shift: int, even: bool, lo: int, hi: int, one: int = 0) -> bytes:
     """A :class:`~...formats.cell.QuantizerWord`."""
-    word = multiplier | (addend & (1 << 48) - 1) << 32 | shift << 80 | int(even) << 86
+    word = multiplier | (addend & (1 << 48) - 1) << 32 | shift << 80 | int(even) << 86 | one << 87
     word |= (lo & 0xFFFF) << 96 | (hi & 0xFFFF) << 112
     return word.to_bytes(16, "little")

@@ -1,0 +1,76 @@
+"""Networks of several cells and of all kinds with random weights, for tests and measurements."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .cells import GruCell, RnnCell
+from .coding import Coding
+from .example import example_lstm
+from .lstm import Gate
+from .network import Cell, Dense, RecurrentNetwork
+
+__all__ = ["example_cell", "example_layers"]
+
+
+def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool = True) -> Cell:
+    """A cell of ``kind`` ``LSTM``, ``CIFG`` (an LSTM whose input gate is 1 minus the forget gate), ``GRU`` or ``RNN``.
+
+    Its input and hidden state have codes of 6 bits and the scale of :func:`~.example.example_lstm`. ``powers``: scales
+    are powers of two.
+    """
+    if kind in ("LSTM", "CIFG"):
+        return example_lstm(seed, units, inputs, powers=powers, coupled=kind == "CIFG").cell
+    rng = np.random.default_rng(seed)
+    # What a GRU remembers is often just between two codes: float32 would decide there, had the scale more bits.
+    scale = 2.0**-5 if powers or kind == "GRU" else 0.0271
+    hidden = Coding(scale, -32, 31)
+    accumulator = Coding(2.0**-3 if powers else 0.19, -32, 31)
+
+    def gate(name: str, output: Coding, *, alone: bool = False) -> Gate:
+        w, u = (np.clip(rng.normal(0, 32, (units, width)), -127, 127).astype(np.int64) for width in (inputs, units))
+        w_scale = np.full(units, 2.0**-7) if powers else rng.uniform(0.003, 0.02, units)
+        if alone:
+            # Sums of the input and what the reset gate has passed must have units of a ratio of integers.
+            w_scale = np.full(units, 2.0**-7)
+        bias = rng.integers(-64, 65, units) * w_scale * scale if powers else rng.uniform(-1, 1, units)
+        u_scale = rng.uniform(0.003, 0.02, units) if alone and not powers else w_scale
+        function = "tanh" if name == "new" else "sigmoid"
+        return Gate(w, u, w_scale, u_scale, bias, accumulator, function, output, f"{name} gate")
+
+    if kind == "RNN":
+        return RnnCell({"new": gate("new", hidden)}, name="cell")
+    if kind != "GRU":
+        raise ValueError(f"kind={kind}: must be LSTM, CIFG, GRU or RNN")
+    opened, inner = Coding(2.0**-6, 0, 64), Coding(2 * scale, -64, 63)
+    gates = {
+        "update": gate("update", opened),
+        "reset": gate("reset", opened),
+        "new": gate("new", Coding(scale, -32, 31), alone=True),
+    }
+    bias = rng.integers(-64, 65, units) * gates["new"].u_scale * scale if powers else rng.uniform(-1, 1, units)
+    return GruCell(gates, inner, bias, hidden, name="cell")
+
+
+def example_layers(
+    kind: str, seed: int, units: int, inputs: int, *, layers: int = 1, both: bool = False, **more: Any
+) -> RecurrentNetwork:
+    """Layers of cells of a kind, of one direction or of both.
+
+    ``more``: ``powers``, and ``classes`` of a dense layer with ``pick``.
+    """
+    powers, classes, pick = more.get("powers", True), more.get("classes", 0), more.get("pick", "last")
+    wide, made = inputs, []
+    for layer in range(layers):
+        own = [example_cell(kind, seed + 10 * layer + n, units, wide, powers=powers) for n in range(1 + both)]
+        made.append((own[0], own[1] if both else None))
+        wide = units * len(own)
+    source = made[0][0].hidden
+    network = RecurrentNetwork("example", source, (), made[-1][0], below=tuple(made[:-1]), backward=made[-1][1])
+    if not classes:
+        return network
+    rng = np.random.default_rng(seed + 1000)
+    dense = np.clip(rng.normal(0, 40, (classes, wide)), -127, 127).astype(np.int64)
+    head = Dense(dense, rng.uniform(0.001, 0.01, classes), rng.normal(0, 1, classes), "dense")
+    return replace(network, head=head, pick=pick)

@@ -1,0 +1,226 @@
+"""Recurrent cells of all kinds as the arithmetic of the cell engine.
+
+The engine has four gates an element, of sums, a shift and a table each, and three requantisers behind them:
+``kept`` of the forget gate and the state, ``added`` of the input gate and the cell gate, ``hidden`` of the output gate
+and the tanh of the state. An LSTM is all of these. A plain cell is an output gate, times 1. A GRU takes the way of
+:class:`~gradloom.rtl.engines.cell.gru.GruStages`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gradloom.models.recurrent.cells import IntegerGru, IntegerRnn
+from gradloom.models.recurrent.coding import bounds_of
+from gradloom.models.recurrent.lstm import GATES as GATE_NAMES
+from gradloom.rtl.formats.cell import CENTRED
+
+from .settings import HALF, IDLE, Affine
+
+__all__ = ["Behind", "Slot", "behind_of", "slots_of"]
+
+_OTHER = {"input": "forget", "forget": "input"}
+#: Bits of a multiplier.
+_MULTIPLIER = 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """One of the four gates.
+
+    Attributes
+    ----------
+    name : str
+    w, u : array of int ``[units, n]``, optional
+        Weights in one unit; None: zeros.
+    accumulator : Affine, optional
+        None: the gate is 0.
+    reach : tuple of int
+    first, table : int, array of int
+        Codes for the codes from ``first`` on.
+    gated : array of int, optional
+        Of the new state of a GRU: see :data:`~gradloom.rtl.formats.cell.GateWord`. No sum may be clipped then.
+    """
+
+    name: str
+    w: np.ndarray | None = None
+    u: np.ndarray | None = None
+    accumulator: Affine | None = None
+    reach: tuple[int, int] = (0, 0)
+    first: int = 0
+    table: np.ndarray
+    gated: np.ndarray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behind:
+    """The requantisers behind the gates, each with its addend.
+
+    ``state``: its range. ``first``, ``squash``: codes for the codes of the state. ``one``: what a GRU's update gate is
+    subtracted from.
+    """
+
+    kept: tuple[Affine, int]
+    added: tuple[Affine, int]
+    hidden: tuple[Affine, int]
+    state: tuple[int, int]
+    first: int
+    squash: np.ndarray
+    one: int = 0
+
+
+#: A gate that there is not.
+_ABSENT = Slot(name="", table=np.zeros(1, np.int64))
+
+
+def slots_of(cell: Any) -> tuple[Slot, ...]:
+    """The four gates of an integer cell; :class:`ValueError` names what does not fit."""
+    if isinstance(cell, IntegerRnn):
+        new = _slot(cell, "new", cell.factors, cell.accumulator, cell.table, cell.w, cell.u)
+        return _ABSENT, _ABSENT, _ABSENT, new
+    units = cell.cell.units
+    found: dict[str, Slot] = {}
+    for number, name in enumerate(cell.gates):
+        own = slice(number * units, (number + 1) * units)
+        if name == "new":
+            found |= _new_state(cell, own)
+            continue
+        args = cell.factors[name], cell.accumulators[name], cell.tables[name], cell.w[own], cell.u[own]
+        found[name] = _slot(cell, name, *args)
+    if isinstance(cell, IntegerGru):
+        return tuple(found[name] for name in ("update", "reset", "new", "inner"))
+    # A gate without weights of its own is 1 minus the other.
+    for name, other in _OTHER.items():
+        if name not in found:
+            found[name] = replace(found[other], table=cell.one - found[other].table)
+    return tuple(found[name] for name in GATE_NAMES)
+
+
+def behind_of(cell: Any) -> Behind:
+    """The requantisers behind the gates of an integer cell."""
+    if isinstance(cell, IntegerRnn):
+        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+        same = Affine(one, zero, 0, False, *cell.state_range)
+        return Behind(kept=(IDLE, 0), added=(IDLE, 0), hidden=(same, 0), state=(0, 0), first=0, squash=one)
+    if isinstance(cell, IntegerGru):
+        return _behind_gru(cell)
+    made = []
+    for which, own, what in (
+        ("kept", cell.kept, "forget gate * state"),
+        ("added", cell.added, "input gate * cell gate"),
+        ("hidden", cell.hidden, "output gate * tanh"),
+    ):
+        _within_half(what, *cell.reach[which])
+        quantizer = Affine.of(own, what)
+        made.append((quantizer, int(quantizer.addend[0])))
+    kept, added, hidden = made
+    first = cell.state_range[0]
+    squash = cell.tables["squash"]
+    return Behind(kept=kept, added=added, hidden=hidden, state=cell.state_range, first=first, squash=squash)
+
+
+def _slot(
+    cell: Any, name: str, factors: tuple[int, int], accumulator: Any, table: np.ndarray, w: np.ndarray, u: np.ndarray
+) -> Slot:
+    matrices = []
+    for matrix, factor in zip((w, u), factors):
+        scaled = matrix * factor
+        if scaled.min() < -128 or scaled.max() > 127:
+            raise ValueError(
+                f"{name} gate: weights reach {scaled.min()} to {scaled.max()} in the unit of the gate's sum: must "
+                "be within -128 and 127; quantise input and hidden state with one scale"
+            )
+        matrices.append(scaled)
+    return Slot(
+        name=name,
+        w=matrices[0],
+        u=matrices[1],
+        accumulator=Affine.of(accumulator, f"{name} accumulator"),
+        reach=cell.reach[name],
+        first=cell.cell.gates[name].accumulator.lo,
+        table=table,
+    )
+
+
+def _new_state(cell: IntegerGru, own: slice) -> dict[str, Slot]:
+    """The two parts of a GRU's new state: of the input, and of the hidden state."""
+    made = Affine.of(cell.accumulators["new"], "new accumulator")
+    # Each part has a multiplier of its own, which brings both to one unit.
+    alone, gated = (made.multiplier * factor for factor in cell.factors["new"])
+    most = max(alone.max(), gated.max())
+    if most >= 1 << _MULTIPLIER:
+        raise ValueError(
+            f"new accumulator: multiplies by {most}: at most {(1 << _MULTIPLIER) - 1} fits the cell engine; run it "
+            "with --engine reference"
+        )
+    w = cell.w[own]
+    reach = bounds_of((w, 1, cell.source.lo, cell.source.hi))
+    reset = cell.tables["reset"]
+    product = [int(a) * b for a in (reset.min(), reset.max()) for b in (cell.cell.inner.lo, cell.cell.inner.hi)]
+    _within_half("reset gate * product with the hidden state", min(product), max(product))
+    inner = cell.cell.inner
+    codes = np.arange(inner.lo, inner.hi + 1)
+    return {
+        "new": Slot(
+            name="new",
+            w=w,
+            accumulator=replace(made, multiplier=alone),
+            reach=reach,
+            table=np.zeros(1, np.int64),
+            gated=gated,
+        ),
+        "inner": Slot(
+            name="inner",
+            u=cell.u[own],
+            accumulator=Affine.of(cell.inner, "product with the hidden state"),
+            reach=cell.reach["inner"],
+            first=inner.lo,
+            table=codes,
+        ),
+    }
+
+
+def _behind_gru(cell: IntegerGru) -> Behind:
+    update, new = cell.tables["update"], cell.tables["new"]
+    hidden = cell.cell.hidden
+    rest = cell.one - update
+    for what, a, lo, hi in (
+        ("update gate * hidden state", update, hidden.lo, hidden.hi),
+        ("1 minus the update gate * new state", rest, int(new.min()), int(new.max())),
+    ):
+        product = [int(x) * y for x in (a.min(), a.max()) for y in (lo, hi)]
+        _within_half(what, min(product), max(product))
+    if not 0 <= cell.one < 512 or rest.min() < -256 or rest.max() > 255:
+        raise ValueError(
+            f"1 minus the update gate: has codes {rest.min()} to {rest.max()}: must be within -256 and 255; quantise "
+            "the gate with fewer bits"
+        )
+    own = Affine.of(cell.hidden, "hidden state")
+    of_kept, of_new = (int(own.multiplier[0]) * factor for factor in cell.sum_factors)
+    if max(of_kept, of_new) >= 1 << _MULTIPLIER:
+        raise ValueError(
+            f"hidden state: multiplies by {max(of_kept, of_new)}: at most {(1 << _MULTIPLIER) - 1} fits the cell "
+            "engine; run it with --engine reference"
+        )
+    accumulator = Affine.of(cell.accumulators["new"], "new accumulator")
+    reach = accumulator.lo, accumulator.hi
+    one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
+    kept = Affine(one, zero, accumulator.shift, accumulator.even, *reach)
+    # What is added to the state's code is 0: its product alone counts.
+    added = Affine(np.array([of_kept]), zero, 0, False, 0, 0)
+    made = Affine(np.array([of_new]), zero, own.shift, own.even, own.lo, own.hi)
+    return Behind(
+        kept=(kept, 0),
+        added=(added, int(own.addend[0])),
+        hidden=(made, 0),
+        state=reach,
+        first=cell.cell.gates["new"].accumulator.lo,
+        squash=new,
+        one=cell.one,
+    )
+
+
+def _within_half(what: str, low: int, high: int) -> None:
+    if low < -HALF or high >= HALF:
+        raise ValueError(f"{what}: products reach {low} to {high}: must be within {CENTRED} bits")

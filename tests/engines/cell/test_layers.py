@@ -1,0 +1,180 @@
+"""Stacks, two directions and cells of all kinds on one engine: RTL is the reference, and the forecast is exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.models.recurrent.coding import Coding
+from gradloom.models.recurrent.example import example_codes, example_network
+from gradloom.models.recurrent.example_cells import example_cell, example_layers
+from gradloom.rtl.engines.cell.engine import CellEngine
+from gradloom.rtl.engines.cell.gru import GruStages
+from gradloom.rtl.engines.cell.spec import SPEC
+from gradloom.rtl.formats.cell import CellOpcode
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
+from gradloom.rtl.shell.registers.errors import Error
+from gradloom.sim.bench.engine import BenchCommand, EngineBench
+from gradloom.sim.bench.mutants import mutant
+from gradloom.systems.sequences.answers import run_cell
+from gradloom.systems.sequences.program.image import CellImage
+
+from .test_cell import play
+
+SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
+#: With a register behind tables, and one product a slice.
+LATE = SIZES.replace(parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
+#: For the bench of the engine alone.
+BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=1)
+
+KINDS = ("LSTM", "CIFG", "GRU", "RNN")
+#: Slow writes fill the queue of results; slow reads starve the input.
+MEMORIES = [{}, {"read_latency": 150, "write_latency": 600}, {"stall": 50, "seed": 3}]
+
+
+def with_windows(both):
+    """A convolution in front of one direction, or of both."""
+    made = example_network(3, 8, 3, kernel=4, stride=2, outputs=7, classes=5, powers=not both)
+    if not both:
+        return replace(made, cell=example_cell("GRU", 9, 8, 7, powers=False))
+    weight = np.concatenate([made.head.weight, -made.head.weight[::-1]], axis=1)
+    backward = example_cell("LSTM", 99, 8, 7, powers=False)
+    return replace(made, backward=backward, pick="ends", head=replace(made.head, weight=weight))
+
+
+def drawn(kind, **more):
+    """Scales of which requantisers become multipliers."""
+    return example_layers(kind, 5, 7, 5, powers=False, classes=9, **more)
+
+
+NETWORKS = {
+    **{kind: (drawn(kind), 5, 6) for kind in KINDS},
+    "stack": (drawn("LSTM", layers=3, pick="mean"), 3, 6),
+    "stack of GRU": (example_layers("GRU", 6, 8, 6, layers=2), 5, 5),
+    "both": (drawn("LSTM", both=True, pick="ends"), 3, 6),
+    "both, GRU": (drawn("GRU", both=True, pick="last"), 1, 9),
+    "stack of both": (drawn("GRU", layers=2, both=True, pick="mean"), 3, 19),
+    "stack of both, RNN": (drawn("RNN", layers=2, both=True, pick="ends"), 2, 11),
+    "windows": (with_windows(False), 3, 16),
+    "windows of both": (with_windows(True), 3, 16),
+}
+
+
+@pytest.mark.parametrize("memory", MEMORIES, ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_code_sum_and_counter(name, memory):
+    made, count, steps = NETWORKS[name]
+    codes = example_codes(made, np.random.default_rng(3), count, steps)
+    ran = run_cell(made, codes, SIZES, timing=memory)
+    assert "stall" in memory or ran.figures["cycles"] == ran.figures["forecast"]
+    assert len(np.unique(ran.trace.h)) > 6
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_one_product_a_slice_and_late_tables(kind):
+    made = drawn(kind, both=True, pick="ends")
+    ran = run_cell(made, example_codes(made, np.random.default_rng(4), 2, 6), LATE)
+    assert ran.figures["cycles"] == ran.figures["forecast"]
+
+
+@pytest.mark.parametrize("kind", ["CIFG", "GRU"])
+def test_a_stream_keeps_the_state_of_each_layer(kind):
+    """A step a program: both layers go on where they stopped."""
+    made = example_layers(kind, 8, 8, 6, layers=2, classes=3)
+    codes = example_codes(made, np.random.default_rng(5), 1, 7)
+    whole, stream = (run_cell(made, codes, SIZES, every=True, stream=stream) for stream in (False, True))
+    np.testing.assert_array_equal(whole.trace.h, stream.trace.h)
+    np.testing.assert_array_equal(whole.sums, stream.sums)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return EngineBench(SPEC, BENCH)
+
+
+@pytest.mark.parametrize("kind", ["GRU", "RNN"])
+def test_long_holds_change_nothing(bench, kind):
+    """One command goes on where the other stopped."""
+    made = example_layers(kind, 7, 7, 5, powers=False)
+    image = CellImage(made, BENCH)
+    play(bench, image, example_codes(made, np.random.default_rng(1), 2, 6), parts=2, stall=0.3, hold=60)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cell": 2}, {"both": 1}, {"both": 1, "sequences": 2, "cell": 1}], ids=["cell", "odd", "second"]
+)
+def test_an_operand_is_refused(bench, wrong):
+    operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+    bench.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+
+
+def test_a_design_without_them_refuses_them():
+    plain = EngineBench(SPEC, BENCH.replace(cells=1, gru=0))
+    for wrong in ({"cell": 1}, {"both": 1, "sequences": 2}, {"gru": 1}):
+        operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+        plain.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
+
+
+@pytest.mark.parametrize("name", ["unkept", "early"])
+def test_a_mutant_fails_the_bench(monkeypatch, name):
+    monkeypatch.setattr("gradloom.rtl.engines.cell.states.GruStages", mutant(GruStages, name))
+    made = example_layers("GRU", 7, 7, 5, powers=False)
+    broken = EngineBench(SPEC, component=CellEngine(SPEC, BENCH))
+    with pytest.raises(AssertionError):
+        play(broken, CellImage(made, BENCH), example_codes(made, np.random.default_rng(1), 2, 4))
+
+
+def gru(**changes):
+    made = example_layers("GRU", 7, 8, 5)
+    return replace(made, cell=replace(made.cell, **changes))
+
+
+def gates(**changes):
+    cell = example_layers("GRU", 7, 8, 5).cell
+    return gru(gates={name: replace(each, **changes.get(name, {})) for name, each in cell.gates.items()})
+
+
+WIDE = example_layers("LSTM", 1, 40, 50, layers=2, both=True)
+BAD = {
+    "every size at once": (
+        WIDE,
+        SIZES.replace(cells=2, sequences=1),
+        "has hidden=40, inputs=88, cells=4, sequences=2: the design has room for 8, 32, 2, 1; "
+        "set hidden=64, inputs=128, cells=4, sequences=2",
+    ),
+    "a GRU": (gru(), SIZES.replace(gru=0), "example: has a GRU: the design has gru=0; set gru=1$"),
+    "a GRU in two directions": (
+        example_layers("GRU", 1, 8, 5, both=True),
+        SIZES.replace(gru=0, cells=1),
+        "has a GRU, cells=2: the design has gru=0 and room for 1; set gru=1, cells=2$",
+    ),
+    "codes of the inner sum": (
+        gru(inner=Coding(2.0**-4, -200, 200)),
+        SIZES,
+        "inner accumulator: has 401 codes: at most 256 fit the cell engine",
+    ),
+    "1 minus the gate": (
+        gates(update={"output": Coding(2.0**-9, 0, 255)}),
+        SIZES,
+        "1 minus the update gate: has codes .* must be within -256 and 255",
+    ),
+    "the sums of the input": (
+        gates(new={"bias": np.full(8, 40.0)}),
+        SIZES,
+        "new accumulator: sums of the input reach .*: must be within 18 bits",
+    ),
+    "the state": (gru(), SIZES.replace(state_bits=5), "codes of the cell state are -32 to 31: .* set state_bits=6"),
+    "thresholds": (
+        gru(hidden=Coding(2.0**-5, -2, 2, levels=np.array([[-0.7, -0.1, 0.3, 0.31]]))),
+        SIZES,
+        "hidden state: became a table of 4 thresholds",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_refused_by_its_part(case):
+    network, config, said = BAD[case]
+    with pytest.raises(ValueError, match=said) as refused:
+        CellImage(network, config).check()
+    assert "\n" not in str(refused.value)
