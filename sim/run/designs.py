@@ -14,8 +14,6 @@ from gradloom.json_file import read_json
 from gradloom.preset import Preset
 from gradloom.rtl.shell.parameters import ShellParameters
 
-from .runner import cache_directory
-
 __all__ = ["Design", "design", "design_entry"]
 
 
@@ -56,6 +54,8 @@ def design(config: ShellParameters) -> list[Path]:
     """
     from gradloom.rtl.emit.verilog import emit
     from gradloom.rtl.machines.accelerator import Accelerator
+
+    from .runner import cache_directory
 
     key = hashlib.sha256(f"{config!r}{_sources(config)}".encode()).hexdigest()[:20]
     where = cache_directory() / "designs" / key

@@ -22,7 +22,6 @@ from gradloom.output import claimed
 from gradloom.preset import Preset
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cross_entropy, train_adapters
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
@@ -32,6 +31,7 @@ from gradloom.systems.images.requests import ImageChoice
 from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
 from gradloom.words import some
+from gradloom.workload import Progress
 
 from .budgets import Budget, refusal, shortfalls
 from .finalists import ranked

@@ -22,13 +22,13 @@ from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
 from gradloom.sweeping.run import cores
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
 from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.fit import DoesNotFit, machine_misfits, refuse
 from gradloom.systems.text.mathematics import FloatModel
 from gradloom.systems.text.requests import TextChoice
 from gradloom.systems.text.task import Quantized, build_quickest
 from gradloom.words import some
+from gradloom.workload import Progress
 
 from .budgets import Budget, refusal, shortfalls
 from .candidates import Candidate, candidates

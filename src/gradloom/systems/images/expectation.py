@@ -20,8 +20,8 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
 from gradloom.words import some
+from gradloom.workload import Progress
 
 from .program.digits import digits_plan
 from .program.lowered import Lowered
