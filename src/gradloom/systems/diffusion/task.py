@@ -14,6 +14,7 @@ from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.models.datasets import load_npz, mnist_test
 from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet
+from gradloom.program.memory import Kind
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
@@ -25,7 +26,7 @@ from .noise import noisy, spread
 from .operations import Operation, adapted
 from .pictures import Judge, plot_grids
 from .program.writer import DiffusionStep, lower
-from .simulated import Stepper, check_size, losses_of, state_of
+from .simulated import Stepper, check_size, losses_of
 from .unet import TARGETS, operations
 from .workload import DiffusionOptions, DiffusionWorkload
 
@@ -251,7 +252,7 @@ class DiffusionTask(Task):
 
     def state_there(self) -> list[tuple[int, int]]:
         """See :class:`~..task.Task`."""
-        return state_of(self.step)
+        return self.step.program.memory.of(Kind.LEARNT)
 
     def on(self, machine: Machine) -> Outcome:
         """See :class:`~..task.Task`."""

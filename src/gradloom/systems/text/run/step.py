@@ -18,6 +18,7 @@ from gradloom.models.pack import QuantizedLinear
 from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
+from gradloom.program.memory import PAGE, rounded
 from gradloom.program.placed import Written
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.blocks import dequantize_scales
@@ -598,7 +599,7 @@ class StepMachine:
         self.layout = layout
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
-        start = -(-layout.end // 4096) * 4096
+        start = rounded(layout.end, PAGE)
         self.host.store(start, program.code)
         self.end = start + len(program.code)
         return start, program
