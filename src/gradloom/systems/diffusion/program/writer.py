@@ -9,6 +9,7 @@ import numpy as np
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import Kind
+from gradloom.program.operations import with_gradients
 from gradloom.program.placed import PlacedProgram, Written
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
@@ -33,7 +34,6 @@ from ..operations import (
     Shift,
     Upsample,
     adapted,
-    with_gradients,
 )
 from ..unet import RESULT, inputs_of
 from .drafts import Block, DraftValue, Hold, Term

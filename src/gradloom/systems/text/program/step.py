@@ -7,6 +7,7 @@ from typing import Any
 
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.memory import Kind, MemoryMap
+from gradloom.program.operations import Reading
 from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
@@ -168,7 +169,7 @@ class _Sharing:
         return made
 
 
-class _Lowering:
+class _Lowering(Reading):
     def __init__(self, frac: Fracs, layout: Layout, config: LanguageConfig, part_loss: bool) -> None:
         self.frac, self.layout, self.config, self.part_loss = frac, layout, config, part_loss
         self.beat = config.data_bits // 8
@@ -224,10 +225,10 @@ class _Lowering:
             elif isinstance(operation, Descent):
                 sides.append(Side(late + order, UPDATE, deque(self._descent(operation)), lazy=True))
             else:
-                method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
                 sides += [
-                    Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy) for each in self._parts(operation)
+                    Side(order + late * lazy, VECTOR, deque(self.do(each)), lazy=lazy)
+                    for each in self._parts(operation)
                 ]
         return weave(main, sides, self.config, every=yield_every, move=move)
 

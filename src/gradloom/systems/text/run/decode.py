@@ -14,7 +14,7 @@ from gradloom.rtl.formats.vector import FACTOR_FRAC
 
 from ..integers import Execution, FloatStep, IntegerStep
 from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Tensor, results
+from ..operations.base import EDGE, Rope, Tensor
 from ..operations.decode import Decode
 from ..program.step import Layout, lower
 from .section_cycles import kept_spacing
@@ -137,7 +137,7 @@ class Decoding:
 
         The cache is included.
         """
-        tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in results(each)}
+        tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in each.results}
         return {
             name: untile_rows(
                 machine.host.fetch(loaded.layout.tensor(each), 4 * each.rows * each.features),

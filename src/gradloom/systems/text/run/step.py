@@ -55,7 +55,6 @@ from ..operations.base import (
     TokenSum,
     Unpack,
     Widen,
-    results,
 )
 from ..operations.cores import FACTORS
 from ..operations.exponents import choose
@@ -298,7 +297,7 @@ class Training:
             means |= isinstance(operation, NormBackward) and operation.weight == "norm.back"
             if not means:
                 continue
-            names = [part.name for part in results(operation) if not part.name.endswith(".turned_p")]
+            names = [part.name for part in operation.results if not part.name.endswith(".turned_p")]
             if isinstance(operation, Product) and operation.adapter is not None:
                 names.append(operation.hidden)
             if isinstance(operation, Gradient):
@@ -644,7 +643,7 @@ class StepMachine:
         sizes = {
             part.name: (part.rows, part.tensor.features)
             for operation in training.operations
-            for part in results(operation)
+            for part in operation.results
         }
         for operation in training.operations:
             if isinstance(operation, Gradient):
