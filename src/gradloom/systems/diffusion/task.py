@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -133,53 +133,8 @@ def held_out_loss(
     return total / len(noise)
 
 
-class _Steps(Protocol):
-    """Makes a step: loss before it, adapters after it, and counts."""
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors, /
-    ) -> tuple[float, dict[str, Adapter], Counts | None]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class _FloatSteps:
-    net: FloatUNet
-    rule: FloatDescent
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], None]:
-        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
-        return loss, self.rule(adapters, gradients), None
-
-
-@dataclass(frozen=True, eq=False)
-class _IntegerSteps:
-    net: IntegerUNet
-    rule: IntegerDescent
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], Counts]:
-        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
-        after = self.rule(adapters, gradients)
-        self.net.renewed(after)
-        counts = self.net.take_counts()
-        counts.clipped += self.rule.clipped
-        return loss, after, counts
-
-
-class _DeviceSteps:
-    def __init__(self, step: DiffusionStep, machine: Machine, adapters: Factors) -> None:
-        self.stepper = Stepper(step, machine, adapters)
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], Counts]:
-        loss, after = self.stepper(data, noise)
-        health = self.stepper.ran[-1].counters
-        stored = self.stepper.step.stored
-        return loss, after, Counts(stored=stored, clipped=health.saturated, zeroed=health.underflowed)
+#: Makes a step of inputs, noise and adapters: loss before it, adapters after it, and counts of integers.
+_Take = Callable[[Mapping[str, np.ndarray], np.ndarray, Factors], tuple[float, dict[str, Adapter], Counts | None]]
 
 
 class DiffusionTask(Task):
@@ -257,8 +212,14 @@ class DiffusionTask(Task):
     def on(self, machine: Machine) -> Outcome:
         """See :class:`~..task.Task`."""
         _, adapters = self._descent()
-        steps = _DeviceSteps(self.step, machine, adapters)
-        made, ran = self._learnt(steps, adapters), steps.stepper.ran
+        stepper = Stepper(self.step, machine, adapters)
+
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, _: Factors) -> tuple[float, Any, Counts]:
+            loss, after = stepper(data, noise)
+            health = stepper.ran[-1].counters
+            return loss, after, Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
+
+        made, ran = self._learnt(take, adapters), stepper.ran
         counters = [each.counters for each in ran]
         phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
         cycles = {"total": sum(each.cycles for each in counters)} | phases
@@ -266,15 +227,30 @@ class DiffusionTask(Task):
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        rule, adapters = self._descent()
-        self.integers.take_counts()
-        return self._learnt(_IntegerSteps(self.integers, rule), adapters)
+        (rule, adapters), net = self._descent(), self.integers
+        net.take_counts()
+
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, Counts]:
+            loss, gradients = net.loss_and_gradients(data, noise, held)
+            after = rule(held, gradients)
+            net.renewed(after)
+            counts = net.take_counts()
+            counts.clipped += rule.clipped
+            return loss, after, counts
+
+        return self._learnt(take, adapters)
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        return self._learnt(_FloatSteps(self.real, FloatDescent(self.lr)), self.begun)
+        rule = FloatDescent(self.lr)
 
-    def _learnt(self, take: "_Steps", adapters: Factors) -> Outcome:
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, None]:
+            loss, gradients = self.real.loss_and_gradients(data, noise, held)
+            return loss, rule(held, gradients), None
+
+        return self._learnt(take, self.begun)
+
+    def _learnt(self, take: _Take, adapters: Factors) -> Outcome:
         losses: list[float] = []
         counts: list[Counts] = []
         for number, (data, noise) in enumerate(
@@ -288,7 +264,7 @@ class DiffusionTask(Task):
             if counted is not None:
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
-        if isinstance(take, _FloatSteps):
+        if self.exact:
             return Outcome(losses=losses, learnt=adapters, figures={"cycles": None})
         clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
         parts = {f"{part} of {layer}": w for layer, each in adapters.items() for part, w in each.parts.items()}
