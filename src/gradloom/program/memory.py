@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Self
 
 from .assembler import Instruction
-from .lifetimes import assigned, check, lives, moved
 
 __all__ = ["BEAT", "PAGE", "Kind", "MemoryMap", "rounded"]
 
@@ -99,6 +98,8 @@ class MemoryMap:
         that it does not touch have none. Returns the program with its new offsets. ``steps``, ``after``, ``beat``: see
         :func:`~.lifetimes.lives`; ``same``: see :func:`~.lifetimes.assigned`.
         """
+        from .lifetimes import assigned, check, lives, moved
+
         new = {name: area for name, area in self.areas.items() if name not in before.offsets and area[1]}
         found = lives(steps, after, new, beat)
         places, size = assigned((each for each in found if not each.read and self.kinds[each.name] is Kind.STEP), same)

@@ -13,7 +13,6 @@ from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
-from gradloom.models.sequences import SequenceSet
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.systems.instant import InstantOptions
@@ -30,6 +29,7 @@ from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
+    from gradloom.models.sequences import SequenceSet
     from gradloom.sim.run.machine import Machine
 
     from .mathematics import FloatCache
@@ -39,8 +39,6 @@ __all__ = ["ImageTask", "check_shape", "held_by", "network_of", "network_of_run"
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Units of one in a sum of losses, Q.16.
 _LOSS_SCALE = 1 << 16
-#: Of the fine-tunes that this machine runs.
-Samples = Dataset | SequenceSet
 
 
 def _is_digits(workload: ImageWorkload) -> bool:
@@ -184,7 +182,7 @@ class ImageTask(Task):
     ahead: Ahead | None = None
 
     def __init__(
-        self, job: Job, options: InstantOptions, network: Network, dataset: Samples, settings: Settings
+        self, job: Job, options: InstantOptions, network: Network, dataset: "Dataset | SequenceSet", settings: Settings
     ) -> None:
         counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
         super().__init__(job, options, steps=settings.epochs * len(counts), epoch=len(counts), counts=counts)
