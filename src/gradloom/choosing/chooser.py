@@ -64,10 +64,7 @@ def ranked(runs: Sequence[Short[OfferT]], before: float) -> list[Short[OfferT]]:
     least loss. Those that are not as good follow by loss.
     """
     best = min(run.loss for run in runs)
-    if best < before:
-        good = [run for run in runs if before - run.loss >= _AS_GOOD * (before - best)]
-    else:
-        good = [min(runs, key=lambda run: run.loss)]
+    good = [run for run in runs if before - run.loss >= _AS_GOOD * (before - best)]
     rest = sorted((run for run in runs if run not in good), key=lambda run: run.loss)
     return sorted(good, key=lambda run: (run.offer.seconds, run.offer.update)) + rest
 
