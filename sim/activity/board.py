@@ -9,7 +9,8 @@ import numpy as np
 
 from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest
 from gradloom.preset import Preset
-from gradloom.systems.driver import Job, Progress
+from gradloom.systems.job import Job
+from gradloom.workload import Progress
 
 from ..run.designs import Design, design_entry
 

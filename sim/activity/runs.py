@@ -11,9 +11,11 @@ from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
-from gradloom.systems.driver import Job, Progress, Task
+from gradloom.systems.job import Job
 from gradloom.systems.sequences.program.onchip import HIDDEN
+from gradloom.systems.task import Task
 from gradloom.systems.text.small import SmallLanguage
+from gradloom.workload import Progress
 
 from ..reference.tile_program import TileMachine as Models
 from ..run.counted import check_words

@@ -12,8 +12,10 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
 
 from ..time.timing import Timing, compare
 
-__all__ = ["HELD", "PACED", "MismatchError", "check_counters", "check_forecast", "check_words", "counted"]
+__all__ = ["HELD", "PACED", "MismatchError", "Words", "check_counters", "check_forecast", "check_words", "counted"]
 
+#: Words that RTL and reference have in common: arrays by name, by kind.
+Words = Mapping[str, Mapping[str, ArrayLike]]
 #: Counters that depend on the pace of memory, and are the forecast's to tell.
 PACED = ("cycles", "phases")
 #: Share by which cycles may differ from a forecast with encoders that wait for STORE (:attr:`Timing.held`).

@@ -16,8 +16,6 @@ from gradloom.output import staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.shell.parameters import ShellParameters
 
-from .runner import cache_directory
-
 __all__ = ["Design", "design", "design_entry"]
 
 #: The outermost module, as test benches call it.
@@ -61,6 +59,8 @@ def design(config: ShellParameters) -> list[Path]:
     """
     from gradloom.rtl.emit.verilog import emit
     from gradloom.rtl.machines.accelerator import Accelerator
+
+    from .runner import cache_directory
 
     key = hashlib.sha256(f"{config!r}{_sources(config)}".encode()).hexdigest()[:20]
     where = cache_directory() / "designs" / key
@@ -127,6 +127,8 @@ def _simulated(files: list[Path], module: str) -> list[Path]:
 
     A copy of its file is kept in the cache.
     """
+    from .runner import cache_directory
+
     if module == _MODULE:
         return files
     own = next((each for each in files if each.stem == module), None)

@@ -14,11 +14,11 @@ from gradloom.program.placed import Place, Program
 
 from ..time.forecast import forecast
 from ..time.timing import Comparison, Timing, compare
-from .counted import check_counters, check_forecast
+from .counted import Words, check_counters, check_forecast, check_words
 from .designs import design
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
-__all__ = ["MachineHost", "Machine", "Ran"]
+__all__ = ["MachineHost", "Machine", "Ran", "check_runs"]
 
 #: Seconds that a simulated program may take.
 _TIMEOUT = 36000.0
@@ -119,6 +119,34 @@ class Ran:
         )
         told = None if beside or self.pace is None else told or self.forecast
         return {"counters": count, "commands": 0 if told is None else check_forecast(self.counters, told, self.trace)}
+
+
+def check_runs(
+    ran: Sequence[Ran], health: Sequence[Mapping[str, Any]], found: Words, wanted: Words, told: Timing | None = None
+) -> dict[str, int]:
+    """Compares programs that have run with reference and forecast, and the words that they left.
+
+    Raises :class:`~.counted.MismatchError` at the first word, counter or cycle that differs.
+
+    Parameters
+    ----------
+    ran, health : sequence
+        Each program, and its counters as the reference has them: see :meth:`Ran.check`.
+    found, wanted : mapping
+        Words of the machine and of the reference.
+    told : Timing, optional
+        The forecast of each program, if it is made already.
+
+    Returns
+    -------
+    dict
+        How many were compared: words by kind, ``counters`` and ``commands``.
+    """
+    count = {kind: check_words(words, wanted[kind]) for kind, words in found.items()}
+    for each, counters in zip(ran, health, strict=True):
+        for name, more in each.check(**counters, told=told).items():
+            count[name] = count.get(name, 0) + more
+    return count
 
 
 class Machine:

@@ -35,8 +35,8 @@ class Workload:
     takes : mapping
         Options by verb: ``finetune``, and where the kind has them ``infer``, ``plan``, ``choose`` and ``card``.
     functions : mapping
-        ``module:function`` by verb. ``finetune`` makes a :class:`~gradloom.systems.driver.Task` of a
-        :class:`~gradloom.systems.driver.Job`, ``card`` one that writes a memory card. ``infer``, ``plan`` and
+        ``module:function`` by verb. ``finetune`` makes a :class:`~gradloom.systems.task.Task` of a
+        :class:`~gradloom.systems.job.Job`, ``card`` one that writes a memory card. ``infer``, ``plan`` and
         ``choose`` answer an :class:`~gradloom.systems.asked.Asked`, the verb's options and ``progress``. ``knows`` says
         what the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind.
         Others that a kind may have: ``expectation`` (forecast of the preset's own workload), ``measure`` (a point of a

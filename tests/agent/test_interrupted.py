@@ -15,6 +15,7 @@ import pytest
 
 from gradloom.firmware.job import JobError, JobPlan
 from gradloom.firmware.remote import JobFailed
+from gradloom.program.memory import Kind
 from gradloom.rtl.formats.tile_codes import coded
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.run.designs import design_entry
@@ -23,7 +24,7 @@ from gradloom.systems import on_board
 from gradloom.systems.board_job import JobRecorder, JobResults
 from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
-from gradloom.systems.diffusion.simulated import Stepper, losses_of, state_of
+from gradloom.systems.diffusion.simulated import Stepper, losses_of
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 #: That of test_diffusion_rtl.py.
@@ -53,7 +54,9 @@ class Steps:
         design = design_entry("small", SMALL)
         with open(folder / "data.bin", "wb") as data:
             recorder = JobRecorder(data, design["table"])
-            recorder.describe(losses=losses_of(self.step), state=state_of(self.step) if state else None)
+            recorder.describe(
+                losses=losses_of(self.step), state=self.step.program.memory.of(Kind.LEARNT) if state else None
+            )
             self.on(recorder)
             recorder.finished()
             plan = recorder.plan(design, {})

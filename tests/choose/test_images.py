@@ -60,8 +60,8 @@ def test_a_budget_of_time_decides_the_epochs(chosen, turned):
     row = next(row for row in result["offers"] if row["within"] and 1 < row["epochs"] < 10)
     for cycles, epochs in ((row["cycles"], row["epochs"]), (row["cycles"] - 1, row["epochs"] - 1)):
         wanted = ImageChoice(data=turned, time=f"{cycles * 5e-3 + 2e-3:.3f}us")
-        asked = images._request(asked_for("lenet5", verb="choose"), wanted)
-        assert images._offer(asked, row["rank"], row["cache"]).epochs == epochs
+        asked = images.ImageChooser(asked_for("lenet5", verb="choose"), wanted)
+        assert asked.priced(row["rank"], row["cache"]).epochs == epochs
 
 
 def test_the_chosen_one_learns_and_is_the_cheapest_of_the_best(chosen):

@@ -6,8 +6,8 @@ import pytest
 
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.language import BUILT_IN, PROJECTIONS
-from gradloom.systems.text.operations.base import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum, results
-from gradloom.systems.text.operations.needs import needed, reads
+from gradloom.program.operations import needed
+from gradloom.systems.text.operations.base import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum
 from gradloom.systems.text.operations.transformer import Step
 from gradloom.systems.text.program.traffic import base_bytes
 from gradloom.systems.text.small import SMALL
@@ -41,18 +41,18 @@ def test_nothing_is_left_that_nothing_reads(targets, first):
     assert ends == {each.adapter.name for each in kept if isinstance(each, Gradient)} and ends
     made = {f"{name}.{which}" for name in ends for which in ("h", "dh")} | {"0.x", "identity"}
     for place, operation in enumerate(kept):
-        assert set(reads(operation)) <= made, operation
-        made |= {part.name for part in results(operation)}
-        behind = {name for each in kept[place + 1 :] for name in reads(each)}
+        assert set(operation.reads) <= made, operation
+        made |= {part.name for part in operation.results}
+        behind = {name for each in kept[place + 1 :] for name in each.reads}
         hidden = {operation.hidden} if isinstance(operation, Product) and operation.adapter else set()
         if not isinstance(operation, Gradient | Loss):
-            assert behind & (hidden | {part.name for part in results(operation)}), operation
+            assert behind & (hidden | {part.name for part in operation.results}), operation
 
 
 def test_the_backward_pass_ends_at_the_lowest_adapter():
     kept = needed(step(("q_proj", "v_proj"), first=2))
     loss = next(n for n, each in enumerate(kept) if isinstance(each, Loss))
-    assert not [each for each in kept[loss + 1 :] for part in results(each) if part.name.startswith(("0.", "1."))]
+    assert not [each for each in kept[loss + 1 :] for part in each.results if part.name.startswith(("0.", "1."))]
     # Of both products of the lowest layer, h alone is read: it is complete after a tile.
     entry = [each for each in kept[loss:] if isinstance(each, Product) and each.adapter is not None]
     assert [(each.adapter.name[-6:], each.y.count, each.y.tensor.features) for each in entry] == [
@@ -71,26 +71,26 @@ def test_vectors_need_no_more_than_their_gradients(method, targets, lowest):
     kept = needed(every)
     assert {each.y.name for each in kept if isinstance(each, TokenSum)} == {f"{name}.gw" for name in modules}
     assert {each.words.name for each in kept if isinstance(each, Narrow)} == {f"{name}.w" for name in modules}
-    made = {part.name for each in every for part in results(each)}
+    made = {part.name for each in every for part in each.results}
     known, read = {f"{name}.w" for name in modules} | {"0.x", "identity"}, set()
     for operation in kept:
         weights = {operation.weight} & made if isinstance(operation, Norm | NormBackward) else set()
-        assert {*reads(operation), *weights} <= known, operation
-        known |= {part.name for part in results(operation)}
-        read |= {*reads(operation), *weights}
+        assert {*operation.reads, *weights} <= known, operation
+        known |= {part.name for part in operation.results}
+        read |= {*operation.reads, *weights}
     for operation in kept:
         if not isinstance(operation, TokenSum | Loss):
-            assert read & {part.name for part in results(operation)}, operation
+            assert read & {part.name for part in operation.results}, operation
     loss = next(n for n, each in enumerate(kept) if isinstance(each, Loss))
     below = tuple(f"{layer}." for layer in range(lowest))
-    behind = [part.name for each in kept[loss + 1 :] for part in results(each)]
+    behind = [part.name for each in kept[loss + 1 :] for part in each.results]
     assert not [name for name in behind if name.startswith(below)] and behind
 
 
 def test_what_is_wanted_stays():
     every = step(("q_proj",), first=1)
-    assert any(part.name == "0.dx" for each in needed(every, ("0.dx",)) for part in results(each))
-    assert not any(part.name == "0.dx" for each in needed(every) for part in results(each))
+    assert any(part.name == "0.dx" for each in needed(every, ("0.dx",)) for part in each.results)
+    assert not any(part.name == "0.dx" for each in needed(every) for part in each.results)
     assert needed(every[:1]) == [] and needed(every[:1], ("0.attended",)) == every[:1]
 
 

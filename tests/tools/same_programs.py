@@ -21,7 +21,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.systems.diffusion.integers import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower as lower_diffusion
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
-from gradloom.systems.driver import Job
+from gradloom.systems.job import Job
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.onchip import HIDDEN
 from gradloom.systems.sequences.program.program import CellProgram, CellSetup

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from gradloom.program import lifetimes as places
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.program import places
 from gradloom.systems.text.program.planned import planned_step
 from gradloom.systems.text.program.step import Layout, lower
 from gradloom.systems.text.run.costs import step_cost

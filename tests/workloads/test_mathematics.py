@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.operations.base import Loss, Product, results
+from gradloom.systems.text.operations.base import Loss, Product
 from gradloom.systems.text.operations.exponents import choose
 from gradloom.systems.text.operations.transformer import Step
 from gradloom.systems.text.run.step import largest
@@ -57,12 +57,12 @@ def test_every_tensor_is_made_before_it_is_read():
     made = {"identity", "0.x"}
     for operation in Step(MODEL, 9, {}, range(2)).operations():
         reads = [
-            part.name for part in vars(operation).values() if hasattr(part, "tensor") and part not in results(operation)
+            part.name for part in vars(operation).values() if hasattr(part, "tensor") and part not in operation.results
         ]
         if isinstance(operation, Product) and hasattr(operation.weight, "tiles"):
             reads += [part.name for part in operation.weight.tiles]
         assert not set(reads) - made, operation
-        made |= {part.name for part in results(operation)}
+        made |= {part.name for part in operation.results}
 
 
 def test_exponents_out_of_reach_are_named():

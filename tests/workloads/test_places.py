@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gradloom.program import lifetimes as places
 from gradloom.program.assembler import Instruction
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
@@ -13,7 +14,6 @@ from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.text.operations.again import again
 from gradloom.systems.text.operations.transformer import LOSS
-from gradloom.systems.text.program import places
 from gradloom.systems.text.program.step import Layout, lower
 from gradloom.systems.text.run.step import largest, place_frozen
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gradloom.systems.driver import Job
+from gradloom.systems.job import Job
 
 
 def sums(path):

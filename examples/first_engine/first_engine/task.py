@@ -5,7 +5,7 @@ Factors undo the drift of the features' gains.
 import numpy as np
 
 from gradloom.program.placed import PlacedProgram
-from gradloom.systems.program_task import ProgramTask
+from gradloom.systems.task import ProgramTask
 
 from .commands import FACTOR, ScaleOpcode
 from .reference import ScaleReference
@@ -64,7 +64,7 @@ class GainTask(ProgramTask):
             scale.backward(y[-1], dx=False)
             scale.backward(-self.t, add=True, dx=False)
             scale.update(self.shift)
-        return {"y": np.array(y), "factors": scale.factors}, scale.saturated
+        return self.outcome({"y": np.array(y), "factors": scale.factors}, saturated=scale.saturated)
 
     def mathematics(self):
         """See ``ProgramTask``."""
@@ -72,7 +72,7 @@ class GainTask(ProgramTask):
         for _ in range(self.steps):
             y.append(self.x * s * FACTOR.step)
             s = s - (self.x * (y[-1] - self.t)).sum(axis=0) * 2.0**-self.shift
-        return {"y": np.array(y), "factors": s}
+        return self.outcome({"y": np.array(y), "factors": s})
 
     def losses(self, results):
         """See ``ProgramTask``."""

@@ -2,20 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from gradloom.systems.text.program.packed import STORES
 
-from .budgets import Budget, shortfalls
 from .candidates import Candidate
 from .costs import Cost, beside_frozen
 
-__all__ = ["MOST", "Offer", "fewest", "finalists", "nearest", "offer", "ranked", "told", "wanted_updates"]
+__all__ = ["MOST", "Offer", "fewest", "finalists", "offer", "preferred", "wanted_updates"]
 
-Run = TypeVar("Run")
-
-#: Share of the best fall in loss that is as good.
-_AS_GOOD = 0.97
 #: Finalists at most.
 MOST = 5
 #: Updates that a fine-tune has at least, unless fewer are asked for.
@@ -48,6 +43,28 @@ class Offer:
     def share(self) -> float:
         """Of the updates that were asked for."""
         return self.steps / self.wanted
+
+    def told(self) -> dict[str, Any]:
+        """Plain data."""
+        one = self.candidate
+        return {
+            "method": one.method,
+            "targets": one.named_targets,
+            "from_layer": one.from_layer,
+            "learns": one.learns,
+            "rank": one.rank or None,
+            "store": one.store,
+            "seq": one.seq,
+            "accumulate": one.accumulate,
+            "steps": self.steps,
+            "texts": self.texts,
+            "update_cycles": self.cost.update_cycles,
+            "trunk_cycles": self.cost.trunk_cycles,
+            "seconds": self.seconds,
+            "memory_bytes": self.memory,
+            "beside_frozen_bytes": beside_frozen(self.classes),
+            "update_bytes": self.update,
+        }
 
 
 def wanted_updates(candidate: Candidate, steps: int, longest: int) -> int:
@@ -92,11 +109,6 @@ def offer(
     )
 
 
-def nearest(offers: Sequence[Offer], budget: Budget) -> Offer:
-    """The offer whose worst excess is the least."""
-    return min(offers, key=lambda each: (max(shortfalls(each, budget).values(), default=0.0), _preferred(each)))
-
-
 def finalists(offers: Sequence[Offer], worth: Callable[[Candidate], float]) -> list[Offer]:
     """The offers that are worth a run, at most :data:`MOST`.
 
@@ -106,7 +118,7 @@ def finalists(offers: Sequence[Offer], worth: Callable[[Candidate], float]) -> l
     between. The one that is worth the most comes first.
     """
     best: dict[object, Offer] = {}
-    for each in sorted(offers, key=_preferred):
+    for each in sorted(offers, key=preferred):
         best.setdefault(each.candidate.where, each)
     front: list[tuple[float, Offer]] = []
     for each in sorted(best.values(), key=lambda each: (each.seconds, each.memory)):
@@ -120,45 +132,7 @@ def finalists(offers: Sequence[Offer], worth: Callable[[Candidate], float]) -> l
     return [front[place][1] for place in reversed(places)]
 
 
-def ranked(
-    runs: Sequence[Run], before: float, loss: Callable[[Run], float], cheap: Callable[[Run], object]
-) -> list[Run]:
-    """Runs of finalists, the chosen one first.
-
-    It is the cheapest of those whose fall in ``loss`` is :data:`_AS_GOOD` of the best; where nothing falls, the one of
-    the least loss. Those that are not as good follow by loss.
-    """
-    best = min(map(loss, runs))
-    if best < before:
-        good = [run for run in runs if before - loss(run) >= _AS_GOOD * (before - best)]
-    else:
-        good = [min(runs, key=loss)]
-    return sorted(good, key=cheap) + sorted((run for run in runs if run not in good), key=loss)  # type: ignore[arg-type]
-
-
-def _preferred(each: Offer) -> tuple[object, ...]:
+def preferred(each: Offer) -> tuple[object, ...]:
+    """The less, the better it is of offers that learn in the same place."""
     one = each.candidate
     return -each.share, -one.rank, -one.seq, list(STORES).index(one.store), one.accumulate, each.memory
-
-
-def told(each: Offer) -> Mapping[str, object]:
-    """Plain data of an offer."""
-    one = each.candidate
-    return {
-        "method": one.method,
-        "targets": one.named_targets,
-        "from_layer": one.from_layer,
-        "learns": one.learns,
-        "rank": one.rank or None,
-        "store": one.store,
-        "seq": one.seq,
-        "accumulate": one.accumulate,
-        "steps": each.steps,
-        "texts": each.texts,
-        "update_cycles": each.cost.update_cycles,
-        "trunk_cycles": each.cost.trunk_cycles,
-        "seconds": each.seconds,
-        "memory_bytes": each.memory,
-        "beside_frozen_bytes": beside_frozen(each.classes),
-        "update_bytes": each.update,
-    }

@@ -12,7 +12,7 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.request import options_of
 
 if TYPE_CHECKING:
-    from gradloom.systems.driver import Progress
+    from gradloom.workload import Progress
 
 __all__ = ["HOST", "TUNING", "board_of", "check_engine", "tuned_on"]
 

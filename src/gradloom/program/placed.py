@@ -12,11 +12,9 @@ from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engine, LoadPort
 from gradloom.rtl.shell.signature import ControlOpcode
 
 from .assembler import Assembler, Instruction
+from .memory import PAGE, Kind, MemoryMap, rounded
 
 __all__ = ["Place", "PlacedProgram", "Program", "Written"]
-
-#: A place begins at a multiple of this: no beat belongs to two.
-_ALIGN = 64
 
 
 @runtime_checkable
@@ -122,20 +120,19 @@ class PlacedProgram(Assembler):
         self.config, self.engines = config, config.machine.engines
         #: What :meth:`put` has placed, by offset.
         self.arrays: list[tuple[int, bytes]] = []
-        self._size = first
+        self.memory = MemoryMap(first)
 
-    def room(self, *shape: int) -> Place:
+    def room(self, *shape: int, kind: Kind = Kind.STEP) -> Place:
         """Place of an array that the program writes."""
-        place = Place(self._size, shape)
-        self._size += -(-place.length // _ALIGN) * _ALIGN
-        return place
+        name = f"array {len(self.memory.offsets)}"
+        return Place(self.memory.place(name, 4 * math.prod(shape), kind), shape)
 
     def put(self, words: ArrayLike) -> Place:
         """Place of an array that is there before the program runs."""
         array = np.asarray(words)
         if array.size and not -1 << 31 <= array.min() <= array.max() < 1 << 31:
             raise ValueError(f"words from {array.min()} to {array.max()}: must fit 32 bits")
-        place = self.room(*array.shape)
+        place = self.room(*array.shape, kind=Kind.FROZEN)
         self.arrays.append((place.offset, array.astype("<i4").tobytes()))
         return place
 
@@ -198,7 +195,7 @@ class PlacedProgram(Assembler):
     @property
     def offset(self) -> int:
         """Of the program."""
-        return -(-self._size // 4096) * 4096
+        return rounded(self.memory.used, PAGE)
 
     @property
     def length(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .assembler import Assembler
+from .memory import Kind, MemoryMap, rounded
 
 __all__ = ["BLOCK", "PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "Stage", "usual_pause"]
 
@@ -68,19 +69,19 @@ class PowerUpMemory:
     """
 
     def __init__(self, image: bytearray) -> None:
-        self.image = image
+        self.image, self.memory = image, MemoryMap(len(image), align=1)
         self.programs: dict[str, tuple[int, Assembler]] = {}
 
-    def place(self, content: bytes) -> tuple[int, int]:
+    def place(self, name: str, content: bytes) -> tuple[int, int]:
         """Appends content; returns its offset and bytes."""
-        at = len(self.image)
-        self.image.extend(content)
+        at = self.memory.place(name, len(content), Kind.FROZEN)
+        self.image.extend(bytes(at - len(self.image)) + content)
         return at, len(content)
 
     def add(self, name: str, program: Assembler) -> None:
         """Appends a program: it begins at a multiple of a command."""
-        self.image.extend(bytes(-len(self.image) % COMMAND_BYTES))
-        self.programs[name] = self.place(program.code)[0], program
+        self.memory.used = rounded(self.memory.used, COMMAND_BYTES)
+        self.programs[name] = self.place(f"program {name}", program.code)[0], program
 
     def end(
         self,

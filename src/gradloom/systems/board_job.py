@@ -28,7 +28,7 @@ def _bytes(content: Any) -> bytes:
 
 
 class JobRecorder:
-    """A :class:`~.driver.BoardHost` that writes down what it is asked.
+    """A :class:`~.job.BoardHost` that writes down what it is asked.
 
     Nothing has run yet, so that memory reads as zeros and counters are zero: what a fine-tune makes of them is of no
     use. Its programs must not depend on them.
@@ -59,7 +59,7 @@ class JobRecorder:
         self._state: Sequence[tuple[int, int]] | None = None
 
     def describe(self, *, losses: Losses | None, state: Sequence[tuple[int, int]] | None) -> None:
-        """See :meth:`~.driver.Job.machine`."""
+        """See :meth:`~.job.Job.machine`."""
         self._losses, self._state = losses, state
 
     def store(self, offset: int, content: Any) -> None:
@@ -89,7 +89,7 @@ class JobRecorder:
         return _zeros(self._phases)
 
     def finished(self) -> None:
-        """See :class:`~.driver.BoardHost`."""
+        """See :class:`~.job.BoardHost`."""
         self._settle()
         self._end_stage()
 

@@ -26,11 +26,11 @@ from gradloom.options import Options
 from gradloom.output import check_folder, staged
 from gradloom.preset import Preset, find_preset
 from gradloom.sim.run.designs import Design, design_entry
-from gradloom.workload import silent
+from gradloom.workload import Progress, silent
 
 from .asked import Asked
 from .board_job import JobRecorder, JobResults
-from .driver import Progress, finetune, prepared
+from .driver import finetune, prepared
 
 __all__ = [
     "Started",

@@ -135,6 +135,14 @@ def finite(adapters: Mapping[Any, Learnt]) -> bool:
     return all(representable(array) for each in adapters.values() for array in each.parts.values())
 
 
+def single(adapters: Mapping[Any, Learnt]) -> dict[Any, Learnt]:
+    """The same in float32, as files hold them."""
+    return {
+        name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
+        for name, each in adapters.items()
+    }
+
+
 class _Ranked(Protocol):
     """An adapter with a rank and a scale."""
 

@@ -10,7 +10,7 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.output import check_file, staged_file
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from .mathematics import FloatUNet
 from .pictures import generated, plot_grids

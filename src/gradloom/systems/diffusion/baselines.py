@@ -40,7 +40,7 @@ class FullUNet(FloatUNet):
         self, operations: Sequence[Operation], weights: Mapping[str, np.ndarray], *, dtype: type = np.float32
     ) -> None:
         super().__init__(operations, weights, dtype=dtype)
-        self.needed = frozenset(each.o.name for each in operations)
+        self.needed = {each.o.name for each in operations}
 
     def loss_and_weight_gradients(
         self, inputs: Mapping[str, np.ndarray], noise: np.ndarray

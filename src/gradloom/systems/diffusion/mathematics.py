@@ -11,6 +11,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.unet import UNet
+from gradloom.program.operations import Reading, with_gradients
 
 from .operations import (
     Activation,
@@ -23,9 +24,7 @@ from .operations import (
     Linear,
     Operation,
     Shift,
-    Tensor,
     Upsample,
-    with_gradients,
 )
 from .unet import RESULT
 
@@ -33,6 +32,7 @@ __all__ = ["FloatDescent", "FloatUNet", "normed", "patches", "timesteps"]
 
 Factors = Mapping[str, Adapter]
 Gradients = dict[str, tuple[np.ndarray, np.ndarray]]
+_Ways = tuple[Callable, Callable]
 
 
 def timesteps(net: UNet, steps: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ _DENSITY = np.exp(-np.square(_AT) / 2) / np.sqrt(2 * np.pi)
 _NORMAL = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in _AT])
 
 
-class FloatUNet:
+class FloatUNet(Reading):
     """The mathematics of a list of operations, with LoRA.
 
     Parameters
@@ -130,7 +130,7 @@ class FloatUNet:
         }
         for each in self.operations:
             arguments = [found[t.name] for t in each.i]
-            found[each.o.name] = self._rules(each, adapters)[0](*arguments)
+            found[each.o.name] = self.do(each, adapters)[0](*arguments)
         return found
 
     def backward(self, found: Mapping[str, np.ndarray], last: np.ndarray, adapters: Factors) -> Gradients:
@@ -163,7 +163,7 @@ class FloatUNet:
             arguments = [found[t.name] for t in each.i]
             learn(each, arguments[0], dy)
             if any(t.name in self.needed for t in each.i):
-                for t, dx in zip(each.i, self._rules(each, adapters)[1](dy, *arguments)):
+                for t, dx in zip(each.i, self.do(each, adapters)[1](dy, *arguments)):
                     if t.name in self.needed:
                         gradients[t.name] = gradients[t.name] + dx if t.name in gradients else dx
 
@@ -172,33 +172,9 @@ class FloatUNet:
         scaled, product = dy * self.dtype(adapter.scale), self.product
         return product(product(scaled, adapter.b).T, x), product(scaled.T, product(x, adapter.a.T))
 
-    def _rules(self, each: Operation, adapters: Factors) -> tuple[Callable, Callable]:
-        """How an operation goes forward, and how back."""
-        match each:
-            case Linear():
-                return self._linear(each, adapters)
-            case Convolution():
-                return self._convolution(each)
-            case GroupNorm() | LayerNorm():
-                return self._norm(each)
-            case Activation(kind="silu"):
-                return _silu, _silu_back
-            case Activation():
-                return _geglu, _geglu_back
-            case Attention():
-                return self._attention(each)
-            case Add():
-                return (lambda x, y: x + y), (lambda dy, x, y: (dy, dy))
-            case Shift():
-                return self._shift(each.o)
-            case Concat():
-                cut = each.i[0].features
-                return (lambda x, y: np.hstack([x, y])), (lambda dy, x, y: (dy[:, :cut], dy[:, cut:]))
-            case Upsample():
-                return self._upsample(each.i[0])
-        raise TypeError(f"{type(each).__name__} has no mathematics")
+    # How an operation goes forward, and how back.
 
-    def _linear(self, each: Linear, adapters: Factors) -> tuple[Callable, Callable]:
+    def _linear(self, each: Linear, adapters: Factors) -> _Ways:
         w = self.held[f"{each.layer}.weight"]
         bias, product = self.held.get(f"{each.layer}.bias", 0), self.product
         if not each.rank:
@@ -209,7 +185,7 @@ class FloatUNet:
             lambda dy, x: (product(dy, w.T) + scale * product(product(dy, b), a),),
         )
 
-    def _convolution(self, each: Convolution) -> tuple[Callable, Callable]:
+    def _convolution(self, each: Convolution, adapters: Factors) -> _Ways:
         w, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
         i, o = each.i[0], each.o
 
@@ -226,7 +202,7 @@ class FloatUNet:
 
         return forward, backward
 
-    def _norm(self, each: GroupNorm | LayerNorm) -> tuple[Callable, Callable]:
+    def _groupnorm(self, each: GroupNorm | LayerNorm, adapters: Factors) -> _Ways:
         gain, bias = self.held[f"{each.layer}.weight"], self.held[f"{each.layer}.bias"]
 
         def forward(x: np.ndarray) -> np.ndarray:
@@ -240,7 +216,12 @@ class FloatUNet:
 
         return forward, backward
 
-    def _attention(self, each: Attention) -> tuple[Callable, Callable]:
+    _layernorm = _groupnorm
+
+    def _activation(self, each: Activation, adapters: Factors) -> _Ways:
+        return (_silu, _silu_back) if each.kind == "silu" else (_geglu, _geglu_back)
+
+    def _attention(self, each: Attention, adapters: Factors) -> _Ways:
         heads, images, product = each.heads, self.images, self.product
         root = self.dtype(np.sqrt(each.o.features // heads))
 
@@ -267,14 +248,23 @@ class FloatUNet:
 
         return forward, backward
 
-    def _shift(self, o: Tensor) -> tuple[Callable, Callable]:
+    def _add(self, each: Add, adapters: Factors) -> _Ways:
+        return (lambda x, y: x + y), (lambda dy, x, y: (dy, dy))
+
+    def _concat(self, each: Concat, adapters: Factors) -> _Ways:
+        cut = each.i[0].features
+        return (lambda x, y: np.hstack([x, y])), (lambda dy, x, y: (dy[:, :cut], dy[:, cut:]))
+
+    def _shift(self, each: Shift, adapters: Factors) -> _Ways:
+        o = each.o
+
         def backward(dy: np.ndarray, x: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, ...]:
             return dy, dy.reshape(-1, o.rows, o.features).sum(1)
 
         return (lambda x, row: x + np.repeat(row, o.rows, axis=0)), backward
 
-    def _upsample(self, i: Tensor) -> tuple[Callable, Callable]:
-        side, features = i.side, i.features
+    def _upsample(self, each: Upsample, adapters: Factors) -> _Ways:
+        side, features = each.i[0].side, each.i[0].features
 
         def forward(x: np.ndarray) -> np.ndarray:
             square = x.reshape(-1, side, side, features)

@@ -5,8 +5,10 @@ pixel or a token of the prompt, a column a channel: no operation turns images in
 the list of products (:mod:`.products`) are readings of the same list, forward in its order and backward against it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from gradloom.program import operations
 
 __all__ = [
     "Activation",
@@ -23,20 +25,16 @@ __all__ = [
     "Upsample",
     "Weight",
     "adapted",
-    "with_gradients",
 ]
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Tensor(operations.Tensor):
     """A tensor ``[rows, features]`` of every image.
 
     ``side``: pixels in a row of it, 0 for tokens that are no pixels.
     """
 
-    name: str
-    rows: int
-    features: int
     side: int = 0
 
 
@@ -57,11 +55,18 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Operation(operations.Operation):
     """Makes ``o`` of the tensors ``i``."""
+
+    gives = ("o",)
 
     i: tuple[Tensor, ...]
     o: Tensor
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors that it reads."""
+        return tuple(each.name for each in self.i)
 
     @property
     def weights(self) -> tuple[Weight, ...]:
@@ -95,6 +100,11 @@ class Linear(_Weighted):
 
     rank: int = field(default=0, kw_only=True)
     pixels: bool = field(default=False, kw_only=True)
+
+    @property
+    def learns(self) -> bool:
+        """See :class:`Operation`."""
+        return self.rank > 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -173,18 +183,6 @@ class Upsample(Operation):
     """Every pixel four times, as a square."""
 
 
-def adapted(operations: Iterable[Operation]) -> list[Linear]:
+def adapted(listed: Iterable[Operation]) -> list[Linear]:
     """The linear layers with an adapter."""
-    return [each for each in operations if isinstance(each, Linear) and each.rank]
-
-
-def with_gradients(operations: Iterable[Operation]) -> Collection[str]:
-    """Names of the tensors that depend on an adapter.
-
-    The backward pass needs no others' gradient.
-    """
-    found: set[str] = set()
-    for each in operations:
-        if (isinstance(each, Linear) and each.rank) or any(t.name in found for t in each.i):
-            found.add(each.o.name)
-    return found
+    return [each for each in listed if isinstance(each, Linear) and each.rank]

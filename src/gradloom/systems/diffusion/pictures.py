@@ -8,8 +8,8 @@ import numpy as np
 from gradloom.models.digits_unet import SIDE, pictures, plain, shipped_prompts
 from gradloom.models.files.unet import UNet
 from gradloom.models.onnx_import import load_pretrained
-from gradloom.systems.driver import Progress
 from gradloom.systems.images.mathematics import forward
+from gradloom.workload import Progress
 
 from .mathematics import Factors, FloatUNet, timesteps
 from .noise import sample

@@ -17,7 +17,7 @@ from gradloom.sim.run.machine import Ran
 from .program.layout import Tiles
 from .program.writer import DiffusionStep
 
-__all__ = ["Stepper", "check_size", "losses_of", "state_of"]
+__all__ = ["Stepper", "check_size", "losses_of"]
 
 Factors = Mapping[str, Adapter]
 
@@ -94,15 +94,3 @@ def losses_of(step: DiffusionStep) -> Losses:
         row_bytes=BEAT * error.record.row_beats,
         bits=error.bits,
     )
-
-
-def state_of(step: DiffusionStep) -> list[tuple[int, int]]:
-    """Offset and length of what a step takes from the one before it.
-
-    They are the adapters' masters, moments and codes.
-    """
-    places = []
-    for each in step.adapted.values():
-        places += [(each.words.words, each.words.size), (each.words.moments, 2 * each.words.size)]
-        places.append((each.codes.offset, each.codes.size))
-    return places

@@ -3,8 +3,9 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +14,10 @@ from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.models.datasets import load_npz, mnist_test
 from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet
-from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine, Ran
-from gradloom.sim.time.forecast import forecast
-from gradloom.systems.driver import Job, Outcome
-from gradloom.systems.plots import plot_steps
+from gradloom.program.memory import Kind
+from gradloom.sim.run.machine import Machine
+from gradloom.systems.job import Job
+from gradloom.systems.task import Judged, Outcome, Task
 
 from .estimate.plan import memory
 from .integers import Counts, IntegerDescent, IntegerUNet
@@ -26,11 +26,15 @@ from .noise import noisy, spread
 from .operations import Operation, adapted
 from .pictures import Judge, plot_grids
 from .program.writer import DiffusionStep, lower
-from .simulated import Stepper, check_size, losses_of, state_of
+from .simulated import Stepper, check_size, losses_of
 from .unet import TARGETS, operations
 from .workload import DiffusionOptions, DiffusionWorkload
 
+if TYPE_CHECKING:
+    from gradloom.firmware.job import Losses
+
 __all__ = [
+    "DiffusionTask",
     "Samples",
     "fresh_adapters",
     "held_out_loss",
@@ -129,65 +133,20 @@ def held_out_loss(
     return total / len(noise)
 
 
-class _Steps(Protocol):
-    """Makes a step: loss before it, adapters after it, and counts."""
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors, /
-    ) -> tuple[float, dict[str, Adapter], Counts | None]: ...
+#: Makes a step of inputs, noise and adapters: loss before it, adapters after it, and counts of integers.
+_Take = Callable[[Mapping[str, np.ndarray], np.ndarray, Factors], tuple[float, dict[str, Adapter], Counts | None]]
 
 
-@dataclass(frozen=True, eq=False)
-class _FloatSteps:
-    net: FloatUNet
-    rule: FloatDescent
+class DiffusionTask(Task):
+    """A fine-tune of the shipped diffusion model, a step a batch."""
 
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], None]:
-        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
-        return loss, self.rule(adapters, gradients), None
-
-
-@dataclass(frozen=True, eq=False)
-class _IntegerSteps:
-    net: IntegerUNet
-    rule: IntegerDescent
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], Counts]:
-        loss, gradients = self.net.loss_and_gradients(data, noise, adapters)
-        after = self.rule(adapters, gradients)
-        self.net.renewed(after)
-        counts = self.net.take_counts()
-        counts.clipped += self.rule.clipped
-        return loss, after, counts
-
-
-class _DeviceSteps:
-    def __init__(self, step: DiffusionStep, machine: Machine, adapters: Factors) -> None:
-        self.stepper = Stepper(step, machine, adapters)
-
-    def __call__(
-        self, data: Mapping[str, np.ndarray], noise: np.ndarray, adapters: Factors
-    ) -> tuple[float, dict[str, Adapter], Counts]:
-        loss, after = self.stepper(data, noise)
-        health = self.stepper.ran[-1].counters
-        stored = self.stepper.step.stored
-        return loss, after, Counts(stored=stored, clipped=health.saturated, zeroed=health.underflowed)
-
-
-class DiffusionTask:
-    """See :class:`~.driver.Task`."""
-
-    counts = None
+    loss_unit = "mean squared error"
+    step: DiffusionStep
 
     def __init__(self, job: Job) -> None:
         asked: DiffusionOptions = job.options
         workload = job.preset.workload
         assert isinstance(workload, DiffusionWorkload)
-        self.job, self.workload = job, workload
         if asked.generate and asked.generate < 128:
             raise ValueError(f"generate={asked.generate}: must be 0, or at least 128 for a Frechet distance")
         if asked.data is not None and asked.style is not None:
@@ -196,87 +155,106 @@ class DiffusionTask:
             raise ValueError(f"alpha={asked.alpha:g}: must be left out, it is of an adapter to start from")
         self.shapes, self.weights = shipped_unet()
         self.style = None if asked.data is not None else asked.style or "rot90"
-        self.begun = None
+        begun = None
         rank = workload.rank if asked.rank is None else asked.rank
         if asked.adapter is not None:
-            self.begun, found = _adapter_to_start(Path(asked.adapter), self.shapes, asked)
+            begun, found = _adapter_to_start(Path(asked.adapter), self.shapes, asked)
             if asked.rank not in (None, found):
                 raise ValueError(f"rank={asked.rank}: {asked.adapter} has adapters of rank {found}")
             rank = found
         self.listed = with_rank(self.shapes, rank, asked.targets)
         self.learn, self.held = samples_of(asked, workload, self.style)
-        batch = min(workload.batch if asked.batch is None else asked.batch, len(self.learn.latents))
-        lr = workload.lr if asked.lr is None else asked.lr
-        self.options = replace(asked, rank=rank, lr=lr, batch=batch, style=self.style)
-        self.files = {
-            name: Path(value) for name, value in (("data", asked.data), ("adapter", asked.adapter)) if value is not None
-        }
-        self.steps = asked.steps
-        self.epoch = -(-len(self.learn.latents) // batch)
+        self.batch = min(workload.batch if asked.batch is None else asked.batch, len(self.learn.latents))
+        self.lr = workload.lr if asked.lr is None else asked.lr
+        options = replace(asked, rank=rank, lr=self.lr, batch=self.batch, style=self.style)
+        super().__init__(job, options, steps=asked.steps, epoch=-(-len(self.learn.latents) // self.batch))
+        self.runs = self.steps
+        self.begun = begun or fresh_adapters(self.listed, asked.seed)
         if asked.engine == "rtl":
             self.step = self._lowered()
-
-    def package(self) -> None:
-        """None: there is no package."""
-
-    def forecast(self) -> dict[str, int] | None:
-        """Cycles of all steps in RTL; see :class:`~.driver.Task`."""
-        asked = self.options
-        if asked.engine != "rtl":
-            return None
-        self.expected = forecast(self.step.program)
-        told = {"total": self.expected.total} | self.expected.phases
-        return {name: self.steps * cycles for name, cycles in told.items()}
+            self.program = self.step.program
 
     def _lowered(self) -> DiffusionStep:
         """The program of a step; refuses a batch that has none."""
-        asked = self.options
-        assert asked.lr is not None and asked.batch is not None
-        rule, images = IntegerDescent(asked.lr), asked.batch
-        rule.begun(self._adapters())
-        fractions = rule.fractions
+        rule, _ = self._descent()
         try:
-            step = lower(self.job.config, self.listed, self.weights, images=images, fractions=fractions, rule=rule.rule)
+            step = lower(
+                self.job.config, self.listed, self.weights, images=self.batch, fractions=rule.fractions, rule=rule.rule
+            )
             check_size(step)
         except ValueError as error:
-            raise ValueError(f"batch={images}: {error}; give 1, 2, 4, 8 or 16") from None
+            raise ValueError(f"batch={self.batch}: {error}; give 1, 2, 4, 8 or 16") from None
         return step
 
-    def _adapters(self) -> dict[str, Adapter]:
-        return self.begun or fresh_adapters(self.listed, self.options.seed)
+    def _descent(self) -> tuple[IntegerDescent, dict[str, Adapter]]:
+        """The rule in integers, and the adapters that it starts from."""
+        rule = IntegerDescent(self.lr)
+        return rule, rule.begun(self.begun)
 
-    def run(self, engine: str) -> Outcome:
-        """The fine-tune, a step a batch."""
-        asked = self.options
-        assert asked.lr is not None
-        self.judge_net = FloatUNet(self.listed, self.weights)
-        self.net = self.judge_net if engine == "float" else IntegerUNet(self.listed, self.weights)
-        if engine == "float":
-            return self._learnt(_FloatSteps(self.judge_net, FloatDescent(asked.lr)), self._adapters())
-        assert isinstance(self.net, IntegerUNet)
-        rule = IntegerDescent(asked.lr)
-        adapters = rule.begun(self._adapters())
-        if engine != "rtl":
-            return self._learnt(_IntegerSteps(self.net, rule), adapters)
-        losses, state = losses_of(self.step), state_of(self.step)
-        expected = self.steps * self.expected.total
-        with self.job.machine(expected=expected, losses=losses, state=state) as machine:
-            steps = _DeviceSteps(self.step, machine, adapters)
-            outcome = self._learnt(steps, adapters)
-        self.ran: list[Ran] = steps.stepper.ran
-        counters = [each.counters for each in self.ran]
+    @cached_property
+    def real(self) -> FloatUNet:
+        """The network in floating point."""
+        return FloatUNet(self.listed, self.weights)
+
+    @cached_property
+    def integers(self) -> IntegerUNet:
+        """The network in the machine's integers."""
+        return IntegerUNet(self.listed, self.weights)
+
+    def losses_there(self) -> "Losses":
+        """See :class:`~..task.Task`."""
+        return losses_of(self.step)
+
+    def state_there(self) -> list[tuple[int, int]]:
+        """See :class:`~..task.Task`."""
+        return self.step.program.memory.of(Kind.LEARNT)
+
+    def on(self, machine: Machine) -> Outcome:
+        """See :class:`~..task.Task`."""
+        _, adapters = self._descent()
+        stepper = Stepper(self.step, machine, adapters)
+
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, _: Factors) -> tuple[float, Any, Counts]:
+            loss, after = stepper(data, noise)
+            health = stepper.ran[-1].counters
+            return loss, after, Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
+
+        made, ran = self._learnt(take, adapters), stepper.ran
+        counters = [each.counters for each in ran]
         phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
         cycles = {"total": sum(each.cycles for each in counters)} | phases
-        return replace(outcome, figures={**outcome.figures, "cycles": cycles})
+        return replace(made, figures={**made.figures, "cycles": cycles}, ran=ran)
 
-    def _learnt(self, take: "_Steps", adapters: Factors) -> Outcome:
-        self.first = adapters
+    def reference(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        (rule, adapters), net = self._descent(), self.integers
+        net.take_counts()
+
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, Counts]:
+            loss, gradients = net.loss_and_gradients(data, noise, held)
+            after = rule(held, gradients)
+            net.renewed(after)
+            counts = net.take_counts()
+            counts.clipped += rule.clipped
+            return loss, after, counts
+
+        return self._learnt(take, adapters)
+
+    def mathematics(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        rule = FloatDescent(self.lr)
+
+        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, None]:
+            loss, gradients = self.real.loss_and_gradients(data, noise, held)
+            return loss, rule(held, gradients), None
+
+        return self._learnt(take, self.begun)
+
+    def _learnt(self, take: _Take, adapters: Factors) -> Outcome:
         losses: list[float] = []
         counts: list[Counts] = []
-        size = self.options.batch
-        assert size is not None
         for number, (data, noise) in enumerate(
-            step_inputs(self.shapes, self.learn, batch=size, steps=self.steps, seed=self.options.seed)
+            step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
         ):
             loss, after, counted = take(data, noise, adapters)
             if not np.isfinite(loss) or not finite(after):
@@ -286,86 +264,58 @@ class DiffusionTask:
             if counted is not None:
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
-        self.counted = counts
-        figures: dict[str, Any] = {"cycles": None}
-        if isinstance(take, _FloatSteps):
-            return Outcome(losses=losses, learnt=adapters, figures=figures)
-        clipped, words = [each.clipped for each in counts], [each.stored for each in counts]
-        figures |= {"saturated": sum(clipped), "zeroed": sum(each.zeroed for each in counts), "stored": sum(words)}
-        return Outcome(losses=losses, learnt=adapters, clipped=clipped, words=words, figures=figures)
-
-    def compared(self, ran: Outcome) -> Outcome:
-        """Compares RTL with the reference; see :class:`~.driver.Task`.
-
-        It compares the loss and every counter of each step, the cycles of every command, and every word of the adapters
-        that are learnt.
-        """
-        found = self.counted
-        wanted = self.run("reference")
-        check_words(
-            {"loss of each step": ran.losses, "codes stored by each step": [each.stored for each in found]},
-            {"loss of each step": wanted.losses, "codes stored by each step": [each.stored for each in self.counted]},
+        if self.exact:
+            return Outcome(losses=losses, learnt=adapters, figures={"cycles": None})
+        clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
+        parts = {f"{part} of {layer}": w for layer, each in adapters.items() for part, w in each.parts.items()}
+        steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
+        return Outcome(
+            losses=losses,
+            learnt=adapters,
+            clipped=clipped,
+            words=stored,
+            figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
+            checked={"losses": {"loss of each step": steps}, "adapter_words": parts},
+            health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
         )
-        words = sum(
-            check_words(
-                {f"{part} of {layer}": values for part, values in ran.learnt[layer].parts.items()},
-                {f"{part} of {layer}": values for part, values in adapter.parts.items()},
-            )
-            for layer, adapter in wanted.learnt.items()
-        )
-        equal = {"losses": len(ran.losses), "adapter_words": words}
-        for each, counts in zip(self.ran, self.counted, strict=True):
-            for name, count in each.check(
-                saturated=counts.clipped, underflowed=counts.zeroed, told=self.expected
-            ).items():
-                equal[name] = equal.get(name, 0) + count
-        return replace(ran, figures={**ran.figures, "equal_to_reference": equal})
 
-    def alone(self, ran: Outcome) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        return ran
-
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
+    def judge(self, outcome: Outcome) -> Judged:
         """Losses on images that were not learnt, and generated digits."""
         told: dict[str, Any] = {}
-        self.grids: dict[str, np.ndarray] = {}
-        nets = {"loss": self.judge_net} | ({"own_loss": self.net} if self.net is not self.judge_net else {})
+        first = self.begun if self.exact else self._descent()[1]
+        nets = {"loss": self.real} if self.exact else {"loss": self.real, "own_loss": self.integers}
+        learnt = {"before": first, "after": outcome.learnt}
         for name, net in nets.items():
-            for when, adapters in (("before", self.first), ("after", outcome.learnt)):
+            for when, adapters in learnt.items():
                 said = functools.partial(self._said, f"{name} {when}")
                 told[f"{name}_{when}"] = held_out_loss(net, self.shapes, self.held, adapters, said)
-        if self.options.generate:
-            told |= self._generated(outcome)
-        return told, None
-
-    def _said(self, text: str, done: int, total: int) -> None:
-        self.job.tell(done, total, text)
-
-    def _generated(self, outcome: Outcome) -> dict[str, Any]:
+        if not self.options.generate:
+            return Judged(figures=told)
         judge = Judge(
             self.shapes,
-            self.judge_net,
+            self.real,
             self.held.latents,
             self.held.digits,
             style=self.style,
             prompt=self.options.prompt,
             tell=self.job.tell,
         )
-        count = self.options.generate
         made: dict[str, dict[str, float]] = {}
-        for when, adapters in (("before", self.first), ("after", outcome.learnt)):
-            digits = judge.digits(count)
+        pictures = {}
+        for when, adapters in learnt.items():
+            digits = judge.digits(self.options.generate)
             images = judge.made(adapters, digits, when)
-            self.grids[when] = images[:_SHOWN]
+            pictures[when] = images[:_SHOWN]
             made[when] = judge.figures(images, digits)
-        told: dict[str, Any] = {name: {when: each[name] for when, each in made.items()} for name in made["before"]}
-        return told | {"accuracy_images": judge.accuracy}
+        told |= {name: {when: each[name] for when, each in made.items()} for name in made["before"]}
+        return Judged(figures=told | {"accuracy_images": judge.accuracy}, pictures=pictures)
+
+    def _said(self, text: str, done: int, total: int) -> None:
+        self.job.tell(done, total, text)
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
+        """See :class:`~..task.Task`."""
         asked = self.options
-        assert asked.batch is not None and asked.rank is not None
-        kept = memory(self.listed, asked.batch)
         return {
             "model": "digits",
             "method": "lora",
@@ -375,26 +325,30 @@ class DiffusionTask:
             "prompt": asked.prompt,
             "lr": asked.lr,
             "steps": len(outcome.losses),
-            "batch": asked.batch,
+            "batch": self.batch,
             "samples": len(self.learn.latents),
             "judged": len(self.held.latents),
             "generated": asked.generate,
             "clock_mhz": self.job.config.clock_mhz,
             "adapter_parameters": sum(p.size for each in outcome.learnt.values() for p in each.parts.values()),
-            "memory_bytes": sum(kept.values()),
-            "memory_bytes_float32": sum(memory(self.listed, asked.batch, float32=True).values()),
+            "memory_bytes": sum(memory(self.listed, self.batch).values()),
+            "memory_bytes_float32": sum(memory(self.listed, self.batch, float32=True).values()),
         }
 
-    def finish(self) -> None:
-        """Nothing is left behind."""
+    def keep(self, folder: Path, learnt: Any) -> None:
+        """See :class:`~..task.Task`."""
+        save_diffusion_lora(folder, learnt)
 
-    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
+    def title(self, metrics: Mapping[str, Any]) -> str:
+        """See :class:`~..task.Task`."""
+        return "digits"
+
+    def save(self, folder: Path, outcome: Outcome, judged: Judged, metrics: Mapping[str, Any]) -> None:
         """The adapter, the losses' plot and both grids."""
-        save_diffusion_lora(folder, outcome.learnt)
-        plot_steps(folder / "loss.png", metrics, "digits", loss_unit="mean squared error")
-        if self.grids:
+        super().save(folder, outcome, judged, metrics)
+        if judged.pictures:
             with (folder / "samples.png").open("wb") as file:
-                plot_grids(file, self.grids)
+                plot_grids(file, judged.pictures)
 
 
 prepare = DiffusionTask

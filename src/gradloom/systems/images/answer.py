@@ -14,7 +14,7 @@ from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.designs import Design
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from .integers import fill_cache, logits
 from .program.lowering import lower

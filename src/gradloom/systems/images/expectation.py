@@ -20,13 +20,13 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
 from gradloom.words import some
+from gradloom.workload import Progress
 
 from .program.digits import digits_plan
 from .program.lowered import Lowered
 from .program.lowering import lower
-from .program.program import PAGE, ImagePlanned, Settings, memory_map, plan_finetune
+from .program.program import ImagePlanned, Settings, memory_map, plan_finetune
 from .requests import ImagePlan
 from .workload import DIGITS, LENET5, ImageWorkload
 
@@ -103,7 +103,7 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
         return {"workload": workload, "forecast": None, "memory_map": None, "reason": str(error)}
     cost = _Cost(lowered, settings).whole()
     cycles, commands = [int(n) for n in cost[:-1]], int(cost[-1])
-    regions = memory_map(lowered, settings, commands)
+    held = memory_map(lowered, settings, commands)
     return {
         "workload": workload,
         "forecast": {
@@ -114,8 +114,10 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
             "commands": commands,
         },
         "memory_map": {
-            "window_bytes": max(offset + -(-size // PAGE) * PAGE for offset, size in regions.values()),
-            "regions": [{"name": name, "address": offset, "bytes": size} for name, (offset, size) in regions.items()],
+            "window_bytes": held.end,
+            "regions": [
+                {"name": name, "address": offset, "bytes": size} for name, (offset, size) in held.areas.items()
+            ],
         },
     }
 

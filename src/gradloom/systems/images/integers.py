@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.program.reading import Reading
+from gradloom.program.operations import Reading
 from gradloom.rtl.formats.blocks import pack_nibbles
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.rounding import round_shift, saturate
@@ -20,7 +20,7 @@ from .program.lowered import BLOCK, Lowered, LoweredConv
 from .program.program import Settings, kept_samples, plan_steps
 from .program.schedule import ScheduledBatch
 
-__all__ = ["WordCache", "ImageHealth", "FineTune", "fill_cache", "records", "fine_tune", "logits"]
+__all__ = ["WordCache", "ImageHealth", "FineTune", "fill_cache", "compared_words", "records", "fine_tune", "logits"]
 
 BEAT = 16
 _A_OFFSET = 9  # fraction bits of a dA sum beyond the gradient exponent
@@ -180,6 +180,24 @@ class FineTune:
             natural[:, tap.order] = a
             out.append((natural, b))
         return out
+
+
+def compared_words(
+    lowered: Lowered,
+    losses: Sequence[int],
+    correct: Sequence[int],
+    adapters: Sequence[tuple[np.ndarray, np.ndarray]],
+    records: np.ndarray,
+    images: np.ndarray | None = None,
+) -> dict[str, dict[str, np.ndarray]]:
+    """What a fine-tune leaves in memory, as RTL and reference are compared by it.
+
+    ``records``: see :func:`records`; ``images``: where the machine makes them.
+    """
+    steps = np.array(list(zip(losses, correct)), [("loss", "u8"), ("correct", "u8")])
+    named = {f"{part} of {tap.name}": w for tap, pair in zip(lowered.taps, adapters) for part, w in zip("AB", pair)}
+    found = {"cached_bytes": {"cached bytes": records}, "losses": {"loss": steps}, "adapter_words": named}
+    return found if images is None else {"tap_words": {"taps": images}} | found
 
 
 def logits(lowered: Lowered, cache: WordCache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:

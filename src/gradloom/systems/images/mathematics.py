@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gradloom.models.adapters.peft import representable
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Conv, Dense, Network
-from gradloom.program.reading import Reading
+from gradloom.program.operations import Reading
 
 from .operations import Convolve, Descent, Encode, Loss, Product, Record, descents, frozen, judged
 from .program.schedule import batches, epoch_order, initial_adapters

@@ -8,6 +8,7 @@ integer reference (``systems/images/integers.py``) and the program (``systems/im
 from dataclasses import dataclass
 
 from gradloom.models.network import Conv, Network
+from gradloom.program.operations import Operation
 
 __all__ = [
     "Convolve",
@@ -25,7 +26,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Encode:
+class Encode(Operation):
     """Codes and scales of a tap.
 
     The adapters see their decoded values.
@@ -35,7 +36,7 @@ class Encode:
 
 
 @dataclass(frozen=True)
-class Convolve:
+class Convolve(Operation):
     """Convolution, bias, ReLU and max-pool of a tap.
 
     The result is the next tap.
@@ -45,7 +46,7 @@ class Convolve:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Operation):
     """``x Wᵀ``, bias and ReLU of a tap.
 
     The result is the next tap, after the last layer the logits of the base.
@@ -55,7 +56,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Operation):
     """Logits of the base.
 
     They complete a sample's record of codes and scales.
@@ -63,14 +64,14 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Operation):
     """``h = x Aᵀ`` of a tap as it is decoded."""
 
     tap: int
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(Operation):
     """Logits, softmax and cross-entropy, and their gradients.
 
     Logits are ``z = base + Σ h Bᵀ`` over the taps; gradients are ``d`` and ``dh = d B``.
@@ -78,7 +79,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Operation):
     """New words of A of a tap, or of B of all taps: SGD with momentum.
 
     The gradient of A is ``dhᵀ x``, that of B (``tap`` None) is ``dᵀ h``. Gradients of a step's microbatches add up, and
@@ -86,9 +87,6 @@ class Descent:
     """
 
     tap: int | None
-
-
-Operation = Encode | Convolve | Dense | Record | Product | Loss | Descent
 
 
 def frozen(network: Network) -> list[Operation]:

@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.machine import Machine, Ran
+from gradloom.sim.run.counted import Words
+from gradloom.sim.run.machine import Machine, Ran, check_runs
 from gradloom.sim.time.timing import Timing
 
-from .integers import FineTune, WordCache, mean_losses, records
+from .integers import FineTune, WordCache, compared_words, records
 from .program.lowered import Lowered
-from .program.program import ImagePlanned, image_words
+from .program.program import ImagePlanned
 
-__all__ = ["TunedWords", "compare", "compare_images", "run_plan"]
+__all__ = ["TunedWords", "compare", "run_plan"]
 
 
 @dataclass(eq=False)
@@ -29,15 +29,18 @@ class TunedWords:
     b: list[np.ndarray]
     ran: Ran
 
+    lowered: Lowered
+
+    @property
+    def words(self) -> Words:
+        """What is compared with the reference."""
+        adapters = list(zip(self.a, self.b))
+        return compared_words(self.lowered, self.losses, self.correct, adapters, self.records, self.images)
+
     @property
     def metrics(self) -> dict[str, dict[str, int]]:
         """The counters as ``metrics.json`` has them."""
         return self.ran.counters.metrics()
-
-    @property
-    def mean_losses(self) -> list[float]:
-        """Mean loss of each step."""
-        return mean_losses(self.losses, self.counts)
 
 
 def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
@@ -67,37 +70,15 @@ def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
         a=a,
         b=b,
         ran=ran,
+        lowered=lowered,
         losses=[int(v) for v in beats[:, :8].copy().view("<u8").ravel()],
         counts=[int(v) for v in beats[:, 8:12].copy().view("<u4").ravel()],
         correct=[int(v) for v in beats[:, 12:].copy().view("<u4").ravel()],
     )
 
 
-def compare_images(result: TunedWords, lowered: Lowered, images: np.ndarray) -> dict[str, int]:
-    """The same of images that the machine has made."""
-    if result.images is None:
-        return {}
-    return {"tap_words": check_words({"taps": result.images}, {"taps": image_words(lowered, images)})}
-
-
 def compare(result: TunedWords, reference: FineTune, cache: WordCache, told: Timing | None = None) -> dict[str, int]:
-    """Counts what was found equal.
-
-    Raises :class:`~..run.counted.MismatchError` at the first difference: of words and counters from the reference, of
-    cycles from the forecast.
-
-    ``result`` is of a run that began with an empty cache. ``told``: see :meth:`~..run.machine.Ran.check`.
-    """
-    lowered = reference.lowered
-    kept = check_words(
-        {"cached bytes": result.records}, {"cached bytes": records(lowered, cache)[: len(result.records)]}
-    )
-    check_words(
-        {"loss": result.losses, "correct": result.correct}, {"loss": reference.losses, "correct": reference.correct}
-    )
-    words = sum(
-        check_words({f"A of {tap.name}": a, f"B of {tap.name}": b}, {f"A of {tap.name}": c, f"B of {tap.name}": d})
-        for tap, a, b, (c, d) in zip(lowered.taps, result.a, result.b, reference.adapters())
-    )
-    checked = result.ran.check(**asdict(reference.health), told=told)
-    return {"losses": len(result.losses), "adapter_words": words, "cached_bytes": kept} | checked
+    """Compares a run that began with an empty cache; see :func:`~gradloom.sim.run.machine.check_runs`."""
+    kept = records(reference.lowered, cache)[: len(result.records)]
+    wanted = compared_words(reference.lowered, reference.losses, reference.correct, reference.adapters(), kept)
+    return check_runs([result.ran], [asdict(reference.health)], result.words, wanted, told)

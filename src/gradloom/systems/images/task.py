@@ -1,9 +1,10 @@
 """Fine-tunes on images: in simulated RTL, in its reference, or in float."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,28 +15,30 @@ from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.sim.time.forecast import forecast
-from gradloom.systems.driver import Job, Outcome
 from gradloom.systems.instant import InstantOptions
+from gradloom.systems.job import Job
+from gradloom.systems.task import Judged, Outcome, Task
 
-from .integers import WordCache, fill_cache, fine_tune, logits
+from .integers import WordCache, compared_words, fill_cache, fine_tune, logits, mean_losses, records
 from .program.digits import workload_on
 from .program.lowered import Lowered
 from .program.lowering import lower
-from .program.program import Ahead, Settings, plan_finetune
+from .program.program import Ahead, ImagePlanned, Settings, image_words, plan_finetune
 from .program.schedule import batches, initial_adapters
 from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
+    from gradloom.firmware.job import Losses
     from gradloom.models.sequences import SequenceSet
+    from gradloom.sim.run.machine import Machine
 
-__all__ = ["check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
+    from .mathematics import FloatCache
+
+__all__ = ["ImageTask", "check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Units of one in a sum of losses, Q.16.
 _LOSS_SCALE = 1 << 16
-#: Of the fine-tunes that this machine runs.
-Samples: TypeAlias = "Dataset | SequenceSet"
 
 
 def _is_digits(workload: ImageWorkload) -> bool:
@@ -139,7 +142,7 @@ def share(lowered: Lowered, cache: WordCache, labels: np.ndarray, adapters: Adap
 
 
 def prepare(job: Job) -> "ImageTask":
-    """Prepares a fine-tune on images; see :class:`~.driver.Task`.
+    """Prepares a fine-tune on images; see :class:`~..task.Task`.
 
     ``cache="none"`` keeps no activations: they are computed, encoded and decoded again each time, so that the adapters
     learn the same words. ``int8`` keeps codes of 8 bits, in the same design as ``nf4``.
@@ -165,32 +168,156 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
-    kind = FloatImageTask if exact else IntegerImageTask
-    return kind(job, options, network, dataset, settings)
+    return ImageTask(job, options, network, dataset, settings)
 
 
-class ImageTask:
-    """A fine-tune on images; see :class:`~.driver.Task`."""
+def _decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
+    return [(PARAMETER.decode(a), PARAMETER.decode(b)) for a, b in words]
+
+
+class ImageTask(Task):
+    """A fine-tune from taps to logits, of images or of what else has taps.
+
+    One bell runs the whole program, so that there are no checkpoints.
+    """
+
+    plan: ImagePlanned
+    #: Writes the commands that make the images; None: they are the host's.
+    ahead: Ahead | None = None
 
     def __init__(
-        self, job: Job, options: InstantOptions, network: Network, dataset: Samples, settings: Settings
+        self, job: Job, options: InstantOptions, network: Network, dataset: "Dataset | SequenceSet", settings: Settings
     ) -> None:
-        self.job, self.options, self.settings = job, options, settings
-        self.network, self.dataset = network, dataset
+        counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
+        super().__init__(job, options, steps=settings.epochs * len(counts), epoch=len(counts), counts=counts)
+        self.settings, self.network, self.dataset = settings, network, dataset
         assert options.rank is not None
         self.rank = options.rank
-        self.files = {
-            name: Path(path) for name in ("model", "data", "base") if (path := getattr(options, name, None)) is not None
-        }
-        self.counts = [len(each) for each in batches(range(settings.samples), settings.batch)]
-        self.epoch = len(self.counts)
-        self.steps = settings.epochs * self.epoch
+        self.start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
+        if self.exact:
+            return
+        self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
+        # Those to judge by are refused before the long part, too.
+        self.images, self.judged = self.activations()
+        self.plan = plan_finetune(
+            self.lowered, settings, self.images, dataset.y_train, *self._words(), ahead=self.ahead
+        )
+        self.program = self.plan
 
-    def package(self) -> None:
-        """Nothing."""
+    def _words(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """What A and B start from."""
+        return [PARAMETER.encode(m) for m, _ in self.start], [PARAMETER.encode(m) for _, m in self.start]
+
+    def activations(self) -> tuple[np.ndarray, np.ndarray]:
+        """Activations, ``[n, c, h, w]``, to learn from and to judge by."""
+        assert isinstance(self.dataset, Dataset)
+        fmt, pixels = self.job.config.activation, self.network.pixel_map
+        return pixels.words(self.dataset.x_train, fmt), pixels.words(self.dataset.x_test, fmt)
+
+    def cached(self, x: np.ndarray) -> "FloatCache":
+        """Taps and logits of samples in floating point."""
+        from .mathematics import FloatCache
+
+        return FloatCache.of(self.network, x, cache=self.options.cache)
+
+    def mathematics(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        from .mathematics import train_adapters
+
+        self.job.tell(0, 0, "fine-tuning in float")
+        settings = self.settings
+        losses, adapters = train_adapters(
+            self.cached(self.dataset.x_train),
+            self.dataset.y_train,
+            self.start,
+            lr=settings.rate,
+            batch=settings.batch,
+            epochs=settings.epochs,
+            momentum=settings.momentum,
+            seed=settings.seed,
+            shuffled=settings.shuffled,
+        )
+        return Outcome(losses=losses, learnt=adapters)
+
+    def reference(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        tell, y = self.job.tell, self.dataset.y_train
+        tell(0, 0, "reference")
+        kept = fill_cache(self.lowered, self.images)
+        made = fine_tune(
+            self.lowered,
+            self.settings,
+            kept,
+            y,
+            *self._words(),
+            progress=lambda done, total: tell(done, total, "reference steps"),
+        )
+        health = asdict(made.health)
+        return Outcome(
+            losses=made.mean_losses,
+            clipped=made.clipped,
+            words=made.words,
+            learnt=_decoded(made.adapters()),
+            figures={"cycles": None, "cache": None, "health": health},
+            checked=compared_words(
+                self.lowered,
+                made.losses,
+                made.correct,
+                made.adapters(),
+                records(self.lowered, kept)[: self.plan.slots],
+                None if self.plan.images is None else image_words(self.lowered, self.images),
+            ),
+            health=[health],
+        )
+
+    def losses_there(self) -> "Losses":
+        """See :class:`~..task.Task`."""
+        from gradloom.firmware.job import Losses
+
+        return Losses("sums", self.plan.losses, sum(step.last for step in self.plan.steps), _LOSS_SCALE)
+
+    def machine(self) -> "AbstractContextManager[Machine]":
+        """See :class:`~..task.Task`; refuses more memory than there is."""
+        from gradloom.sim.run.device import MEMORY_BYTES
+
+        if self.plan.length > MEMORY_BYTES:
+            raise ValueError(
+                f"limit={self.settings.samples}: the fine-tune needs {self.plan.length:,} bytes of memory, the "
+                f"simulation has {MEMORY_BYTES:,}"
+            )
+        return super().machine()
+
+    def on(self, machine: "Machine") -> Outcome:
+        """See :class:`~..task.Task`."""
+        from .simulated import run_plan
+
+        made = run_plan(self.plan, machine)
+        return Outcome(
+            losses=mean_losses(made.losses, made.counts),
+            learnt=_decoded(zip(made.a, made.b)),
+            figures=made.metrics,
+            checked=made.words,
+            ran=[made.ran],
+        )
+
+    def judge(self, outcome: Outcome) -> Judged:
+        """See :class:`~..task.Task`."""
+        labels = self.dataset.y_test
+        if self.exact:
+            from .mathematics import accuracy, adapter_logits
+
+            held = self.cached(self.dataset.x_test)
+            before = accuracy(held.logits, labels)
+            after = accuracy(adapter_logits(outcome.learnt, held.taps, held.logits), labels)
+        else:
+            self.job.tell(0, 0, "judging on other images")
+            test = fill_cache(self.lowered, self.judged)
+            words = [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in outcome.learnt]
+            before, after = (share(self.lowered, test, labels, each) for each in (None, words))
+        return Judged(figures={"accuracy_before": before, "accuracy_after": after})
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
+        """See :class:`~..task.Task`."""
         each, settings = self.options, self.settings
         return {
             "cache_format": each.cache,
@@ -206,163 +333,14 @@ class ImageTask:
             **({"one_logit": True} if self.network.one_logit else {}),
         }
 
-    def compared(self, ran: Outcome) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        return ran
+    def keep(self, folder: Path, learnt: Any) -> None:
+        """See :class:`~..task.Task`."""
+        # The machine encodes what it does not keep, too.
+        codes = "nf4" if self.options.cache == "none" and not self.exact else self.options.cache
+        save_adapters(folder, self.network, learnt, codes=codes)
 
-    def alone(self, ran: Outcome) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        return ran
-
-    def finish(self) -> None:
-        """Finishes a fine-tune; see :class:`~.driver.Task`.
-
-        One bell runs the whole program, so that there are no checkpoints.
-        """
-
-    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
-        """See :class:`~.driver.Task`."""
+    def plot(self, path: Path, metrics: Mapping[str, Any]) -> None:
+        """See :class:`~..task.Task`."""
         from gradloom.systems.plots import plot_loss
 
-        # The machine encodes what it does not keep, too.
-        codes = "nf4" if self.options.cache == "none" and self.options.engine != "float" else self.options.cache
-        save_adapters(folder, self.network, outcome.learnt, codes=codes)
-        plot_loss(folder / "loss.png", metrics)
-
-
-class FloatImageTask(ImageTask):
-    """In floating point."""
-
-    def forecast(self) -> None:
-        """None: floating point has no machine."""
-
-    def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        from .mathematics import finetune_float
-
-        self.job.tell(0, 0, "fine-tuning in float")
-        settings = self.settings
-        assert isinstance(self.dataset, Dataset)
-        self.result = finetune_float(
-            self.network,
-            self.dataset,
-            rank=self.rank,
-            lr=settings.rate,
-            batch=settings.batch,
-            epochs=settings.epochs,
-            seed=settings.seed,
-            shuffled=settings.shuffled,
-            cache=self.options.cache,
-            momentum=settings.momentum,
-        )
-        return Outcome(
-            losses=self.result.loss,
-            learnt=self.result.adapters,
-            figures={"cycles": None, "cache": None, "health": None},
-        )
-
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
-        """See :class:`~.driver.Task`."""
-        return {"accuracy_before": self.result.accuracy_before, "accuracy_after": self.result.accuracy_after}, None
-
-
-class IntegerImageTask(ImageTask):
-    """In the machine's integers: by the reference, or in RTL."""
-
-    #: Writes the commands that make the images; None: they are the host's.
-    ahead: Ahead | None = None
-
-    def __init__(
-        self, job: Job, options: InstantOptions, network: Network, dataset: Samples, settings: Settings
-    ) -> None:
-        super().__init__(job, options, network, dataset, settings)
-        config = job.config
-        self.lowered = lower(network, config, self.rank, wide=options.cache == "int8")
-        start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
-        self.start = [PARAMETER.encode(m) for m, _ in start], [PARAMETER.encode(m) for _, m in start]
-        # Those to judge by are refused before the long part, too.
-        self.images, self.judged = self.activations()
-        self.plan = plan_finetune(self.lowered, settings, self.images, dataset.y_train, *self.start, ahead=self.ahead)
-
-    def activations(self) -> tuple[np.ndarray, np.ndarray]:
-        """Activations, ``[n, c, h, w]``, to learn from and to judge by."""
-        assert isinstance(self.dataset, Dataset)
-        fmt, pixels = self.job.config.activation, self.network.pixel_map
-        return pixels.words(self.dataset.x_train, fmt), pixels.words(self.dataset.x_test, fmt)
-
-    def forecast(self) -> dict[str, int]:
-        """See :class:`~.driver.Task`."""
-        self.expected = forecast(self.plan)
-        return {"total": self.expected.total} | dict(self.expected.phases)
-
-    def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        if engine == "rtl":
-            return self._in_rtl()
-        tell = self.job.tell
-        tell(0, 0, "reference")
-        self.kept = fill_cache(self.lowered, self.images)
-        self.reference = fine_tune(
-            self.lowered,
-            self.settings,
-            self.kept,
-            self.dataset.y_train,
-            *self.start,
-            progress=lambda done, total: tell(done, total, "reference steps"),
-        )
-        return self._outcome(
-            self.reference.adapters(), {"cycles": None, "cache": None, "health": asdict(self.reference.health)}
-        )
-
-    def _in_rtl(self) -> Outcome:
-        from gradloom.firmware.job import Losses
-        from gradloom.sim.run.device import MEMORY_BYTES
-
-        from .simulated import run_plan
-
-        if self.plan.length > MEMORY_BYTES:
-            raise ValueError(
-                f"limit={self.settings.samples}: the fine-tune needs {self.plan.length:,} bytes of memory, the "
-                f"simulation has {MEMORY_BYTES:,}"
-            )
-        losses = Losses("sums", self.plan.losses, sum(step.last for step in self.plan.steps), _LOSS_SCALE)
-        with self.job.machine(expected=self.expected.total, losses=losses) as machine:
-            result = run_plan(self.plan, machine)
-        return Outcome(losses=[], learnt=result, figures=result.metrics)
-
-    def compared(self, ran: Outcome) -> Outcome:
-        """The reference's outcome, which is the RTL's word by word."""
-        from .simulated import compare, compare_images
-
-        made = self.run("reference")
-        equal = compare_images(ran.learnt, self.lowered, self.images)
-        equal |= compare(ran.learnt, self.reference, self.kept, self.expected)
-        return replace(made, figures={**ran.figures, "equal_to_reference": equal})
-
-    def alone(self, ran: Outcome) -> Outcome:
-        """The losses and adapters of the machine; which steps clipped words is not known."""
-        made = ran.learnt
-        self.words: Adapters = list(zip(made.a, made.b))
-        return Outcome(losses=made.mean_losses, learnt=self._decoded(), figures=ran.figures)
-
-    def _decoded(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [(PARAMETER.decode(m), PARAMETER.decode(n)) for m, n in self.words]
-
-    def _outcome(self, words: Adapters, figures: Mapping[str, Any]) -> Outcome:
-        self.words = words
-        return Outcome(
-            losses=self.reference.mean_losses,
-            clipped=self.reference.clipped,
-            words=self.reference.words,
-            learnt=self._decoded(),
-            figures=figures,
-        )
-
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
-        """See :class:`~.driver.Task`."""
-        self.job.tell(0, 0, "judging on other images")
-        test, labels = fill_cache(self.lowered, self.judged), self.dataset.y_test
-        return {
-            "accuracy_before": share(self.lowered, test, labels, None),
-            "accuracy_after": share(self.lowered, test, labels, self.words),
-        }, None
+        plot_loss(path, metrics)

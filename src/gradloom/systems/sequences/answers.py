@@ -16,7 +16,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from .answer import CellRun, infer_sequences
 from .program.image import CellImage

@@ -30,12 +30,13 @@ from gradloom.models.sequences import (
 from gradloom.options import check_request
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.sim.reference import cell as reference
-from gradloom.systems.driver import Job, Outcome, Progress
-from gradloom.systems.images.mathematics import FloatCache, accuracy, adapter_logits, cached_value, train_adapters
+from gradloom.systems.images.mathematics import FloatCache, cached_value
 from gradloom.systems.images.program.program import Settings
-from gradloom.systems.images.program.schedule import initial_adapters
-from gradloom.systems.images.task import ImageTask, IntegerImageTask
+from gradloom.systems.images.task import ImageTask
+from gradloom.systems.job import Job
+from gradloom.systems.task import Outcome
 from gradloom.words import some
+from gradloom.workload import Progress
 
 from .answer import check_fits, real_front, real_states
 from .program.image import CellImage
@@ -43,7 +44,7 @@ from .program.taps import TapWriter
 from .taps import input_sums, tap_sums, tap_words
 from .workload import RecordedOptions, SequenceOptions, SequenceWorkload
 
-__all__ = ["SHIFTS", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
+__all__ = ["SHIFTS", "SequenceTask", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
 
 #: Scales of the shipped networks' taps, which :func:`~gradloom.models.recurrent.taps.scales_for` gives on the
 #: recordings of the people whom they have seen.
@@ -128,8 +129,8 @@ def _run(network: RecurrentNetwork, x: np.ndarray) -> reference.Trace:
     return reference.run(network, network.codes(x))
 
 
-def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
-    """See :class:`~.driver.Task`."""
+def prepare(job: Job) -> "SequenceTask":
+    """The fine-tune of a request."""
     asked: SequenceOptions = job.options
     workload = job.preset.workload
     assert isinstance(workload, SequenceWorkload)
@@ -145,8 +146,7 @@ def prepare(job: Job) -> "FloatSequenceTask | IntegerSequenceTask":
         momentum=own["momentum"],
         seed=options.seed,
     )
-    kind = FloatSequenceTask if asked.engine == "float" else IntegerSequenceTask
-    return kind(job, options, ready, settings)
+    return SequenceTask(job, options, ready, settings)
 
 
 def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
@@ -200,56 +200,26 @@ def _base(path: Path, recurrent: RecurrentNetwork) -> np.ndarray:
     return x if recurrent.tokens else x.astype(np.float32)
 
 
-class _Sequences(ImageTask):
-    """What both kinds tell."""
+class SequenceTask(ImageTask):
+    """A fine-tune of a recurrent network.
 
-    ready: Tapped
-    person: int | None
-
-    def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
-        told = super().describe(outcome)
-        return told | {
-            "person": self.person,
-            "steps_a_sequence": self.ready.data.x_train.shape[1],
-            "taps": dict(zip(PARTS, self.ready.taps.sizes)),
-            "tap_shifts": list(self.ready.taps.shifts),
-            "taps_clipped": self.ready.clipped,
-            "judged": len(self.ready.test),
-        }
-
-
-class IntegerSequenceTask(_Sequences, IntegerImageTask):
-    """In the machine's integers: by the reference, or in RTL.
-
-    The host computes all convolutions in front but the last.
+    The host computes all convolutions in front but the last. In floating point the recurrent network is, too; its
+    weights are as the codes have them.
     """
 
     def __init__(self, job: Job, options: SequenceOptions, ready: Tapped, settings: Settings) -> None:
         self.ready, self.person = ready, options.person
-        image = CellImage(ready.recurrent, job.config)
-        self.ahead = TapWriter(image, image.windows(ready.source), ready.taps.shifts)
+        if options.engine != "float":
+            image = CellImage(ready.recurrent, job.config)
+            self.ahead = TapWriter(image, image.windows(ready.source), ready.taps.shifts)
         super().__init__(job, options, ready.network, ready.data, settings)
 
     def activations(self) -> tuple[np.ndarray, np.ndarray]:
-        """See :class:`~.images.IntegerImageTask`."""
+        """See :class:`~..images.task.ImageTask`."""
         return self.ready.train, self.ready.test
 
-
-class FloatSequenceTask(_Sequences):
-    """In floating point, the recurrent network too.
-
-    Weights are as the codes have them.
-    """
-
-    def __init__(self, job: Job, options: SequenceOptions, ready: Tapped, settings: Settings) -> None:
-        self.ready, self.person = ready, options.person
-        super().__init__(job, options, ready.network, ready.data, settings)
-
-    def forecast(self) -> None:
-        """None: floating point has no machine."""
-
-    def _cache(self, x: np.ndarray) -> FloatCache:
+    def cached(self, x: np.ndarray) -> FloatCache:
+        """See :class:`~..images.task.ImageTask`."""
         ready = self.ready
         taps = real_taps(ready.recurrent, ready.taps, x, self.job.config.parallel)
         full = np.zeros((len(x), int(np.prod(ready.taps.shape))))
@@ -257,28 +227,17 @@ class FloatSequenceTask(_Sequences):
         dense = ready.network.layers[0]
         return FloatCache(taps=[cached_value(full, self.options.cache)], logits=full @ dense.weight.T + dense.bias)
 
-    def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        self.job.tell(0, 0, "fine-tuning in float")
-        settings, data = self.settings, self.ready.data
-        losses, adapters = train_adapters(
-            self._cache(data.x_train),
-            data.y_train,
-            initial_adapters(self.network.taps, self.network.classes, self.rank, settings.seed),
-            lr=settings.rate,
-            batch=settings.batch,
-            epochs=settings.epochs,
-            momentum=settings.momentum,
-            seed=settings.seed,
-            shuffled=settings.shuffled,
-        )
-        return Outcome(losses=losses, learnt=adapters, figures={"cycles": None, "cache": None, "health": None})
-
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], None]:
-        """See :class:`~.driver.Task`."""
-        held, y = self._cache(self.ready.data.x_test), self.ready.data.y_test
-        after = adapter_logits(outcome.learnt, held.taps, held.logits)
-        return {"accuracy_before": accuracy(held.logits, y), "accuracy_after": accuracy(after, y)}, None
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~..task.Task`."""
+        ready = self.ready
+        return super().describe(outcome) | {
+            "person": self.person,
+            "steps_a_sequence": ready.data.x_train.shape[1],
+            "taps": dict(zip(PARTS, ready.taps.sizes)),
+            "tap_shifts": list(ready.taps.shifts),
+            "taps_clipped": ready.clipped,
+            "judged": len(ready.test),
+        }
 
 
 def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel: int = 1) -> np.ndarray:

@@ -19,7 +19,7 @@ from gradloom.models.files.checkpoint import find_model, find_weights, open_chec
 from gradloom.models.files.keys import shown
 from gradloom.models.language import LanguageModel
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from . import task as language
 from .instant_text import InstantLlama

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradloom.program.descent import AdamW
-from gradloom.program.reading import Reading
+from gradloom.program.operations import Reading
 from gradloom.rtl.formats.linear import WEIGHT, half_up
 from gradloom.sim.reference import linear, vector, vector_softmax
 from gradloom.sim.reference.gradient import gradient

@@ -1,7 +1,7 @@
 """Optimisers in floating point, as torch has them."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -73,3 +73,18 @@ class FloatAdamW:
             v += of(1 - long) * np.square(g)
             w *= of(1 - lr * self.weight_decay)
             w -= of(lr / first) * m / (np.sqrt(v) / of(root) + of(self.eps))
+
+
+def optimizer_state(optimizer: object) -> dict[str, Any]:
+    """The state of an optimiser that persists from step to step."""
+    return (
+        {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
+        if isinstance(optimizer, FloatAdamW)
+        else {}
+    )
+
+
+def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
+    """Goes on from such a state."""
+    for name, value in state.items():
+        setattr(optimizer, name, value)

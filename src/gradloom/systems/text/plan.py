@@ -10,7 +10,7 @@ from gradloom.models.files.checkpoint import find_model
 from gradloom.options import check_request
 from gradloom.preset import find_workload
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from .budget import BudgetRequest
 from .card.layout import planner

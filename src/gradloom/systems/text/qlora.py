@@ -13,39 +13,41 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.gguf_lora import load_linears
-from gradloom.models.adapters.lora import Adapter, Learnt, check_uniform, fresh_lora, layer_of, lowest_layer, save_lora
+from gradloom.models.adapters.lora import (
+    Adapter,
+    Learnt,
+    check_uniform,
+    fresh_lora,
+    layer_of,
+    lowest_layer,
+    save_lora,
+    single,
+)
 from gradloom.models.adapters.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
 from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.driver import Job, Outcome, Progress
+from gradloom.systems.job import Job
+from gradloom.systems.task import Outcome
+from gradloom.workload import Progress
 
 from .budget import check_from_layer, memory, parse_targets
 from .card.deployed import MergedLinears, rounded
 from .card.layout import planner
 from .mathematics import Llama
+from .optimizers import optimizer_state, restore_optimizer
 from .program.packed import STORES
-from .run.trainer import StepResult, Trainer, as_far_as_formats, trainer_machine
-from .task import (
-    Quantized,
-    TextTask,
-    build,
-    fine_tune,
-    optimizer_state,
-    outcome_of,
-    plain_results,
-    restore_optimizer,
-    results_of,
-)
+from .run.trainer import Trainer, trainer_machine
+from .task import Quantized, TextTask, build, fine_tune
 from .workload import CardOptions, QLoraOptions
 
 __all__ = ["QLoraTask", "prepare"]
 
 
 class QLoraTask(TextTask):
-    """A fine-tune by QLoRA; see :class:`~.driver.Task`.
+    """A fine-tune by QLoRA.
 
     The integers are those of the whole step, optimiser included.
     """
@@ -54,8 +56,6 @@ class QLoraTask(TextTask):
         super().__init__(job)
         self.asked: QLoraOptions | CardOptions = job.options
         self.texts_a_step, self.store = self.asked.accumulate, self.asked.store
-        #: Losses of what is deployed.
-        self.further: dict[str, float | None] = {}
         if self.asked.from_layer is not None:
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
@@ -94,10 +94,15 @@ class QLoraTask(TextTask):
             )
         return dataclasses.replace(config, packing=1)
 
-    def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        if engine == "float":
-            return self._in_float()
+    def simulated(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        return self._in_integers(rtl=True)
+
+    def reference(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        return self._in_integers()
+
+    def _in_integers(self, *, rtl: bool = False) -> Outcome:
         trainer = Trainer(
             self.frozen(),
             self.adapters,
@@ -108,44 +113,16 @@ class QLoraTask(TextTask):
             schedule=self.schedule,
             plus=self.asked.plus,
         )
-        tell, first = self.job.tell, self.windows[0]
-        judging = self.judging(self._held_out_loss())
-        if engine == "rtl":
+        if rtl:
+            tell, first = self.job.tell, self.windows[0]
             texts = self.turns.used(self.steps) if trainer.cached(first) else [first]
             trainer_machine(
                 trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
             )
-        if self.begun is not None:
-            trainer.restore(self.begun["trainer"])
-            judging.restore(self.begun["judging"])
-        judging.start(trainer.adapters)
+        return self.in_steps(trainer, self.judging(self._held_out_loss()))
 
-        def keep(found: list[StepResult]) -> bool:
-            ended = judging.after(len(found), trainer.adapters)
-            state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
-            self.point.keep(len(found), state)
-            return ended
-
-        try:
-            found, stopped = as_far_as_formats(
-                lambda step: trainer.update(self.turns.of(step)),
-                len(results_of(self.begun)) if judging.ended else self.steps,
-                tell,
-                results_of(self.begun),
-                keep,
-            )
-        finally:
-            if trainer.machine is not None:
-                trainer.machine.close()
-        trainer.adapters = self.kept(judging, len(found), trainer.adapters)
-        self.loss_after = trainer.loss(self.turns.of(0)[0])
-        sizes = [4 * each.rows * each.features for each in trainer.cached(first)]
-        cached: dict[str, Any] = {}
-        if sizes:
-            cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": sum(sizes)}
-        return outcome_of(found, stopped, trainer.adapters, **cached)
-
-    def _in_float(self) -> Outcome:
+    def mathematics(self) -> Outcome:
+        """See :class:`~..task.Task`."""
         llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
         grid, plain = self.asked.deploy, llama.linears
         learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
@@ -197,15 +174,21 @@ class QLoraTask(TextTask):
             seed=self.turns.seed,
             plus=self.asked.plus,
         )
-        self.adapters = self.kept(judging, len(losses), self.adapters)
+        learnt, judged = judging.finish(len(losses), self.adapters), judging.figures()
         if grid != "none":
-            deployed = rounded(self.adapters, grid)
-            self.further["loss_deployed"] = self._mean(llama, self.turns.of(0)[:1], deployed)
+            deployed = rounded(learnt, grid)
+            judged["loss_deployed"] = self._mean(llama, self.turns.of(0)[:1], deployed)
             if self.data.judged:
-                self.further["held_out_deployed"] = self._mean(llama, self.data.judged, deployed)
+                judged["held_out_deployed"] = self._mean(llama, self.data.judged, deployed)
         llama.linears = plain
-        self.loss_after = llama.loss(self.turns.of(0)[0], self.adapters)
-        return Outcome(losses=losses, learnt=self.adapters, figures={"cycles": None, "base_bytes": None})
+        return Outcome(
+            losses=losses,
+            learnt=learnt,
+            steps=len(losses) if judging.ended else None,
+            after=llama.loss(self.turns.of(0)[0], learnt),
+            judged=judged,
+            figures={"cycles": None, "base_bytes": None},
+        )
 
     def _held_out_loss(self) -> Callable[[Mapping[str, Learnt], Sequence[int]], float]:
         """Loss of a text in floating point, with the adapters as an engine has them.
@@ -218,11 +201,7 @@ class QLoraTask(TextTask):
             return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
 
         def loss(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
-            single = {
-                name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
-                for name, each in adapters.items()
-            }
-            return llama().loss(tokens, single)
+            return llama().loss(tokens, single(adapters))
 
         return loss
 
@@ -234,13 +213,8 @@ class QLoraTask(TextTask):
             found += llama.loss(tokens, adapters) / len(texts)
         return found if math.isfinite(found) else None
 
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
-        """See :class:`~.driver.Task`."""
-        told, after = super().judge(outcome)
-        return told | self.further, after
-
-    def saved(self, folder: Path, learnt: Any) -> None:
-        """See :class:`TextTask`."""
+    def keep(self, folder: Path, learnt: Any) -> None:
+        """See :class:`~..task.Task`."""
         if self.learnt is LORA:
             save_lora(folder, self.shapes, learnt)
         elif self.learnt is LORA_XS:

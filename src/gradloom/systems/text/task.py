@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradloom import __version__, boards
-from gradloom.models.adapters.lora import Adapter, Learnt, finite, lowest_layer
+from gradloom.models.adapters.lora import Adapter, Learnt, finite, lowest_layer, single
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.methods import LORA, LORA_XS, Method
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
@@ -17,9 +17,11 @@ from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.models.language import Checkpoint, LanguageModel
 from gradloom.models.pack import QuantizedLinear, coded_linear
 from gradloom.program.descent import AdamW as MachineAdamW
-from gradloom.systems.driver import Job, Outcome, Progress, repeatable
+from gradloom.systems.driver import repeatable
+from gradloom.systems.job import Job
+from gradloom.systems.task import Judged, Outcome, Task
 from gradloom.words import some
-from gradloom.workload import silent
+from gradloom.workload import Progress, silent
 
 from .budget import BudgetRequest, cached_texts
 from .card.layout import planner
@@ -30,23 +32,12 @@ from .mathematics import FloatModel, Llama
 from .optimizers import FloatAdamW, Optimizer, Sgd
 from .recipe import CONSTANT, Schedule
 from .run.checkpoint import ResumePoint
+from .run.instant import InstantTrainer
 from .run.step import Frozen
-from .run.trainer import StepResult, added
+from .run.trainer import StepResult, Trainer, added, as_far_as_formats
 from .workload import TextOptions, TextRequest, TextWorkload, share_of
 
-__all__ = [
-    "OPTIMIZERS",
-    "Quantized",
-    "TextTask",
-    "build",
-    "build_quickest",
-    "fine_tune",
-    "optimizer_state",
-    "outcome_of",
-    "plain_results",
-    "restore_optimizer",
-    "results_of",
-]
+__all__ = ["OPTIMIZERS", "Quantized", "TextTask", "build", "build_quickest", "fine_tune"]
 
 #: Updates where neither steps nor epochs are given.
 STEPS = 8
@@ -171,8 +162,10 @@ def _restore(parameters: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray
         parameters[name][...] = values
 
 
-class TextTask:
-    """A fine-tune of a language model; see :class:`~.driver.Task`.
+class TextTask(Task):
+    """A fine-tune of a language model.
+
+    Each step has its own program and forecast, and is compared when it ends: its words, counters and cycles.
 
     Attributes
     ----------
@@ -185,7 +178,7 @@ class TextTask:
     """
 
     options: Any
-    counts = None
+    loss_unit = "cross-entropy, nats a token"
     data: Data
     turns: Turns
     schedule: Schedule
@@ -193,30 +186,21 @@ class TextTask:
     def __init__(self, job: Job) -> None:
         asked: TextRequest = job.options
         assert isinstance(job.preset.workload, TextWorkload) and asked.data is not None
-        self.job = job
+        #: Until the texts are read, of a number of epochs the fewest there can be.
+        steps = asked.steps or (STEPS if asked.epochs is None else 1)
+        super().__init__(job, asked, steps=steps, epoch=1)
         #: The planner's name of the workload, and what it does.
         self.kind = self.method = job.preset.workload.method
         weights = find_weights(asked.model)
         self.checkpoint = Quantized(open_checkpoint(weights))
         self.text = Path(asked.data)
-        self.files = {"model": weights, "data": self.text} | (
-            {} if asked.adapter is None else {"adapter": Path(asked.adapter)}
-        )
+        self.files = {**self.files, "model": weights}
         self.shapes = self.checkpoint.model
         if asked.layers is not None and asked.layers > self.shapes.layers:
             raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
         self.layers = self.shapes.layers if asked.layers is None else asked.layers
-        self.exact = job.options.engine == "float"
-        #: Until the texts are read, of a number of epochs the fewest there can be.
-        self.steps = asked.steps or (STEPS if asked.epochs is None else 1)
         self.rank = job.preset.workload.rank if asked.rank is None else asked.rank
         self.lr = OPTIMIZERS[asked.optimizer][1] if asked.lr is None else asked.lr
-
-    @property
-    def epoch(self) -> int:
-        """As many steps as take every window of the text equally often."""
-        texts = self.texts_a_step
-        return math.lcm(len(self.windows), texts) // texts
 
     @property
     def windows(self) -> Sequence[Sequence[int]]:
@@ -225,31 +209,6 @@ class TextTask:
 
     texts_a_step = 1
     store = "words"
-
-    def package(self) -> dict[str, Any] | None:
-        """Nothing."""
-        return None
-
-    def forecast(self) -> None:
-        """Returns None: each step has its own forecast.
-
-        It is made with the step's program, and compared when that ends.
-        """
-
-    def run(self, engine: str) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        raise NotImplementedError
-
-    def compared(self, ran: Outcome) -> Outcome:
-        """As it was: each step is compared when it ends.
-
-        Its words, counters and cycles are.
-        """
-        return ran
-
-    def alone(self, ran: Outcome) -> Outcome:
-        """See :class:`~.driver.Task`."""
-        return ran
 
     # ---- what is prepared
 
@@ -360,6 +319,8 @@ class TextTask:
             )
         if asked.epochs is not None:
             self.steps = max(1, math.ceil(asked.epochs * count / each))
+        #: As many as take every window of the text equally often.
+        self.epoch = math.lcm(count, each) // each
         self.turns = Turns(self.windows, each, asked.seed if asked.shuffle else None)
         self.schedule = Schedule.of(asked.schedule, self.steps, asked.warmup)
 
@@ -401,39 +362,67 @@ class TextTask:
         self.begun = self.point.load() if self.job.options.resume else None
 
     def finish(self) -> None:
-        """See :class:`~.driver.Task`."""
+        """See :class:`~..task.Task`."""
         self.point.remove()
 
-    # ---- what came of it
+    def in_steps(self, trainer: Trainer | InstantTrainer, judging: Judging) -> Outcome:
+        """Steps of a trainer, from the checkpoint on if there is one, as far as its formats reach.
 
-    def judge(self, outcome: Outcome) -> tuple[dict[str, Any], float | None]:
-        """See :class:`~.driver.Task`."""
+        A fine-tune that patience ended is complete.
+        """
+        begun, first = results_of(self.begun), self.turns.of(0)[0]
+        if self.begun is not None:
+            trainer.restore(self.begun["trainer"])
+            judging.restore(self.begun["judging"])
+        judging.start(trainer.adapters)
+
+        def keep(found: list[StepResult]) -> bool:
+            ended = judging.after(len(found), trainer.adapters)
+            state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
+            self.point.keep(len(found), state)
+            return ended
+
+        try:
+            found, stopped = as_far_as_formats(
+                lambda step: trainer.update(self.turns.of(step)),
+                len(begun) if judging.ended else self.steps,
+                self.job.tell,
+                begun,
+                keep,
+            )
+        finally:
+            if trainer.machine is not None:
+                trainer.machine.close()
+        trainer.adapters = judging.finish(len(found), trainer.adapters)
+        size = trainer.cache_bytes(first)
+        cached = {"cached_texts": len(trainer.cache), "cache_bytes_per_text": size} if size else {}
+        learnt: Mapping[Any, Learnt] = trainer.adapters
+        return Outcome(
+            losses=[each.loss for each in found],
+            stopped=stopped,
+            steps=len(found) if judging.ended else None,
+            after=trainer.loss(first),
+            clipped=None if self.exact else [each.saturated for each in found],
+            words=None if self.exact else [each.words for each in found],
+            judged=judging.figures(),
+            figures={**_counted(found), "base_bytes": [each.base_bytes for each in found], **cached},
+            learnt=single(learnt),
+        )
+
+    def judge(self, outcome: Outcome) -> Judged:
+        """See :class:`~..task.Task`."""
         self.job.tell(self.steps, self.steps, "fine-tuning")
-        after = self.loss_after
+        after = math.nan if outcome.after is None else outcome.after
         told = {
             "loss_before": outcome.losses[0] if outcome.losses else None,
             "loss_after": after if math.isfinite(after) else None,
-            **({} if self.judged_by is None else self.judged_by.figures()),
         }
         # The first step's loss is the mean of its texts', and this is that of the first text.
-        return told, after if min(self.texts_a_step, len(self.windows)) == 1 else None
-
-    loss_after = math.nan
-    judged_by: Judging | None = None
-
-    def kept(self, judging: Judging, made: int, adapters: Mapping[Any, Learnt]) -> dict[Any, Learnt]:
-        """The adapters of a fine-tune that made so many steps.
-
-        One that patience ended is complete.
-        """
-        self.judged_by = judging
-        found = judging.finish(made, adapters)
-        if judging.ended:
-            self.steps = made
-        return found
+        one = min(self.texts_a_step, len(self.windows)) == 1
+        return Judged(figures=told | dict(outcome.judged), after=after if one else None)
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
-        """See :class:`~.driver.Task`."""
+        """See :class:`~..task.Task`."""
         asked, first = self.options, next(iter(outcome.learnt.values()))
         return {
             "method": self.method,
@@ -454,7 +443,7 @@ class TextTask:
             "targets": self.named,
             "optimizer": asked.optimizer,
             "lr": self.lr,
-            "steps": self.steps,
+            "steps": self.steps if outcome.steps is None else outcome.steps,
             "accumulate": self.texts_a_step,
             "seed": asked.seed,
             "clock_mhz": self.job.config.clock_mhz,
@@ -464,24 +453,12 @@ class TextTask:
 
     named: Sequence[str] = ()
 
-    def saved(self, folder: Path, learnt: Any) -> None:
-        """Writes the adapters."""
-        raise NotImplementedError
-
-    def save(self, folder: Path, outcome: Outcome, metrics: Mapping[str, Any]) -> None:
-        """See :class:`~.driver.Task`."""
-        from gradloom.systems.plots import plot_steps
-
-        self.saved(folder, outcome.learnt)
+    def title(self, metrics: Mapping[str, Any]) -> str:
+        """See :class:`~..task.Task`."""
         learns = metrics["method"] if metrics["rank"] is None else f"rank {metrics['rank']}"
         if metrics["method"] == LORA_XS.name:
             learns = f"{LORA_XS.title}, {learns}"
-        plot_steps(
-            folder / "loss.png",
-            metrics,
-            f"{metrics['model']}, {learns} on {', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens",
-            loss_unit="cross-entropy, nats a token",
-        )
+        return f"{metrics['model']}, {learns} on {', '.join(metrics['targets'])}, {metrics['tokens']:,} tokens"
 
 
 def results_of(begun: Mapping[str, Any] | None) -> list[StepResult]:
@@ -503,46 +480,6 @@ def plain_results(found: Sequence[StepResult]) -> list[dict[str, Any]]:
         }
         for each in found
     ]
-
-
-def optimizer_state(optimizer: object) -> dict[str, Any]:
-    """The state of an optimiser that persists from step to step."""
-    return (
-        {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}
-        if isinstance(optimizer, FloatAdamW)
-        else {}
-    )
-
-
-def restore_optimizer(optimizer: object, state: Mapping[str, Any]) -> None:
-    """Goes on from such a state."""
-    for name, value in state.items():
-        setattr(optimizer, name, value)
-
-
-def outcome_of(
-    found: Sequence[StepResult],
-    stopped: str | None,
-    adapters: Mapping[Any, Learnt],
-    *,
-    exact: bool = False,
-    **figures: Any,
-) -> Outcome:
-    """Results of steps as the driver takes them.
-
-    ``exact``: they were in floating point.
-    """
-    return Outcome(
-        losses=[each.loss for each in found],
-        stopped=stopped,
-        clipped=None if exact else [each.saturated for each in found],
-        words=None if exact else [each.words for each in found],
-        figures={**_counted(found), "base_bytes": [each.base_bytes for each in found], **figures},
-        learnt={
-            name: each.taking({which: values.astype(np.float32) for which, values in each.parts.items()})
-            for name, each in adapters.items()
-        },
-    )
 
 
 def _counted(found: Sequence[StepResult]) -> dict[str, Any]:

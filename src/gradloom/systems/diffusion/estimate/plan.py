@@ -8,7 +8,7 @@ from typing import Any
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet, find_unet
 from gradloom.systems.asked import Asked
-from gradloom.systems.driver import Progress
+from gradloom.workload import Progress
 
 from ..operations import Operation, adapted
 from ..requests import DiffusionPlan

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..operations import Attention, Convolution, Linear, Operation, with_gradients
+from gradloom.program.operations import with_gradients
+
+from ..operations import Attention, Convolution, Linear, Operation
 from ..unet import PROMPT
 
 __all__ = ["BLOCK", "ShapedProduct", "backward", "forward", "narrow_tensors", "of_prompt", "parameters"]

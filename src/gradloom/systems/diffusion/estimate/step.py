@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradloom.program.operations import with_gradients
 from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
@@ -35,7 +36,6 @@ from ..operations import (
     Tensor,
     Upsample,
     adapted,
-    with_gradients,
 )
 from .products import backward, forward, of_prompt
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gradloom.program.memory import Kind
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
@@ -48,20 +49,20 @@ class Tiler:
 
     # -- places --------------------------------------------------------------------------------------------------
 
-    def room(self, size: int) -> int:
+    def room(self, size: int, kind: Kind = Kind.STEP) -> int:
         """Offset of bytes that the program or the host writes."""
-        return self.program.room(-(-size // 4)).offset
+        return self.program.room(-(-size // 4), kind=kind).offset
 
     def put(self, content: bytes) -> int:
         """Offset of bytes that are there before."""
-        offset = self.room(len(content))
+        offset = self.room(len(content), Kind.FROZEN)
         self.program.arrays.append((offset, content))
         return offset
 
-    def tiles(self, count: int, rows: int, features: int, bits: int) -> Tiles:
+    def tiles(self, count: int, rows: int, features: int, bits: int, kind: Kind = Kind.STEP) -> Tiles:
         """Place of a tensor of codes."""
         made = Tiles(0, count, rows, features, bits)
-        return replace(made, offset=self.room(made.size))
+        return replace(made, offset=self.room(made.size, kind))
 
     def value(self, name: str, rows: int, features: int, count: int = 1) -> DraftValue:
         """A tensor that jobs will make, or the host."""

@@ -8,6 +8,8 @@ import numpy as np
 
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
+from gradloom.program.memory import Kind
+from gradloom.program.operations import with_gradients
 from gradloom.program.placed import PlacedProgram, Written
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
@@ -32,7 +34,6 @@ from ..operations import (
     Shift,
     Upsample,
     adapted,
-    with_gradients,
 )
 from ..unet import RESULT, inputs_of
 from .drafts import Block, DraftValue, Hold, Term
@@ -217,8 +218,9 @@ class _Writer:
                 gradient = self.tiler.value(f"{each.layer}.{part}.gradient", *shape)
                 tiles = self.tiler.read(gradient, WIDE)
                 sizes = LayoutWords(0, 0, tiles)
-                words = LayoutWords(self.tiler.room(sizes.size), self.tiler.room(2 * sizes.size), tiles)
-                codes = self.tiler.tiles(1, *shape, NARROW)
+                masters, moments = (self.tiler.room(n * sizes.size, Kind.LEARNT) for n in (1, 2))
+                words = LayoutWords(masters, moments, tiles)
+                codes = self.tiler.tiles(1, *shape, NARROW, Kind.LEARNT)
                 self.adapted[each.layer, part] = Adapted(codes, tiles, words, self.fractions[each.layer, part])
                 self.found[f"{each.layer}.{part}"] = gradient
 

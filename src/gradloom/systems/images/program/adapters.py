@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradloom.program.assembler import Assembler, pack
-from gradloom.program.reading import Reading
+from gradloom.program.operations import Reading
 from gradloom.rtl.engines.array.commands import RECORD_ARG, ArrayOpcode
 from gradloom.rtl.engines.head.commands import HeadOpcode
 from gradloom.rtl.machines.images import ARRAY, HEAD

@@ -138,7 +138,7 @@ def plan_onchip(
     blocks, train_blocks, parts = count // held, train // held, held // rows
     content = _Memory(_samples(lowered, images, labels, held), lowered)
     # What all blocks share lies behind them: the set-up runs in the window of the header's block.
-    places = {name: content.place(data) for name, data in parameters(lowered, a, b).items()}
+    places = {name: content.place(name, data) for name, data in parameters(lowered, a, b).items()}
     losses = _write_programs(content, places, held, scale)
     lanes, head = places["lanes"], places["head"]
 

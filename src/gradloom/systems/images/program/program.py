@@ -1,11 +1,12 @@
 """The program of a fine-tune on images, and its memory map."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.memory import PAGE, Kind, MemoryMap, rounded
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
@@ -17,7 +18,6 @@ from .tokens import ProgramToken, check_program
 from .writer import Writer
 
 __all__ = [
-    "PAGE",
     "Ahead",
     "ImagePlanned",
     "Settings",
@@ -28,8 +28,6 @@ __all__ = [
     "plan_finetune",
     "plan_steps",
 ]
-
-PAGE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +139,7 @@ class ImagePlanned:
     b: int
     losses: int
     length: int
-    regions: dict[str, tuple[int, int]]
+    memory: MemoryMap
 
     @property
     def config(self) -> ImageConfig:
@@ -168,20 +166,6 @@ class ImagePlanned:
 Ahead = Callable[[Assembler, range, Callable[[str, int], int]], list[tuple[int, bytes]]]
 
 
-class _Window:
-    """Hands out aligned pieces of the window."""
-
-    def __init__(self) -> None:
-        self.at = 0
-        self.regions: dict[str, tuple[int, int]] = {}
-
-    def take(self, name: str, size: int, align: int = PAGE) -> int:
-        self.at = -(-self.at // align) * align
-        offset, self.at = self.at, self.at + max(size, BEAT)
-        self.regions[name] = (offset, size)
-        return offset
-
-
 def image_words(lowered: Lowered, images: np.ndarray) -> np.ndarray:
     """Pixels of each image, to a multiple of four."""
     words = np.zeros((len(images), lowered.image_words), "<i4")
@@ -194,34 +178,33 @@ def kept_samples(lowered: Lowered, settings: Settings) -> int:
     return min(settings.slots, settings.samples, lowered.config.cache_slots - lowered.config.rows)
 
 
-def _place(space: _Window, lowered: Lowered, settings: Settings, steps: int, slots: int) -> dict[str, int]:
+def _placed(lowered: Lowered, settings: Settings, steps: int, slots: int) -> MemoryMap:
     """Where everything but the program lies; the program comes behind it."""
-    record_bytes = BEAT * lowered.record_beats
-    sizes = {
-        "weights": 2 * BEAT * len(lowered.weight_words),
-        "biases": 4 * BEAT * len(lowered.bias_words),
-        "images": 4 * settings.samples * lowered.image_words,
-        "labels": 2 * BEAT * steps,
-        "lanes": 2 * BEAT * lowered.lane_words,
-        "head": 2 * BEAT * lowered.k,
-        "losses": BEAT * settings.epochs * -(-settings.samples // settings.batch),
-        "records": record_bytes * slots,
-        "staging": record_bytes * 2 * lowered.config.rows,
-    }
-    return {name: space.take(name, size) for name, size in sizes.items()}
+    record_bytes, space = BEAT * lowered.record_beats, MemoryMap(align=PAGE, least=BEAT)
+    for name, kind, size in (
+        ("weights", Kind.FROZEN, 2 * BEAT * len(lowered.weight_words)),
+        ("biases", Kind.FROZEN, 4 * BEAT * len(lowered.bias_words)),
+        ("images", Kind.FROZEN, 4 * settings.samples * lowered.image_words),
+        ("labels", Kind.FROZEN, 2 * BEAT * steps),
+        ("lanes", Kind.LEARNT, 2 * BEAT * lowered.lane_words),
+        ("head", Kind.LEARNT, 2 * BEAT * lowered.k),
+        ("losses", Kind.KEPT, BEAT * settings.epochs * -(-settings.samples // settings.batch)),
+        ("records", Kind.KEPT, record_bytes * slots),
+        ("staging", Kind.STEP, record_bytes * 2 * lowered.config.rows),
+    ):
+        space.place(name, size, kind)
+    return space
 
 
-def memory_map(lowered: Lowered, settings: Settings, commands: int) -> dict[str, tuple[int, int]]:
-    """``(offset, bytes)`` of each region of the window.
-
-    The regions are as :func:`plan_finetune` places them.
+def memory_map(lowered: Lowered, settings: Settings, commands: int) -> MemoryMap:
+    """The areas of the window, as :func:`plan_finetune` places them.
 
     ``commands``: length of the program.
     """
-    space = _Window()
-    _place(space, lowered, settings, len(plan_steps(settings, lowered.config.rows)), kept_samples(lowered, settings))
-    space.take("program", COMMAND_BYTES * commands)
-    return space.regions
+    steps = len(plan_steps(settings, lowered.config.rows))
+    space = _placed(lowered, settings, steps, kept_samples(lowered, settings))
+    space.place("program", COMMAND_BYTES * commands)
+    return space
 
 
 def plan_finetune(
@@ -252,8 +235,7 @@ def plan_finetune(
         raise ValueError(f"images and labels: {len(images)} and {len(labels)} given, settings ask for {count}")
     steps = plan_steps(settings, lowered.config.rows)
     slots = kept_samples(lowered, settings)
-    space = _Window()
-    offsets = _place(space, lowered, settings, len(steps), slots)
+    space = _placed(lowered, settings, len(steps), slots)
     data = {
         "images": image_words(lowered, images).tobytes(),
         "labels": _label_rows(steps, labels),
@@ -262,23 +244,23 @@ def plan_finetune(
 
     asm = Assembler()
     image_bytes = 4 * lowered.image_words
-    places = range(offsets["images"], offsets["images"] + count * image_bytes, image_bytes)
-    made = None if ahead is None else ahead(asm, places, space.take)
+    places = range(space["images"], space["images"] + count * image_bytes, image_bytes)
+    made = None if ahead is None else ahead(asm, places, space.place)
     out = Writer(lowered, asm, places)
     out.credits()
-    out.load(space.regions)
+    out.load(space.areas)
     asm.add(CONTROL, ControlOpcode.FENCE)
-    _fill(out, offsets["records"], slots)
-    _learn(out, steps, len(steps) // settings.epochs, offsets, slots)
-    out.keep(space.regions, wait=(ProgramToken.LEARNT,))
+    _fill(out, space["records"], slots)
+    _learn(out, steps, len(steps) // settings.epochs, space, slots)
+    out.keep(space.areas, wait=(ProgramToken.LEARNT,))
     asm.add(CONTROL, ControlOpcode.END)
 
     check_program(asm, lowered.config)
-    program = space.take("program", len(asm.code))
-    if space.at > window:
-        raise ValueError(f"samples={count}: the fine-tune needs a window of {space.at} bytes, there are {window}")
+    program = space.place("program", len(asm.code))
+    if space.used > window:
+        raise ValueError(f"samples={count}: the fine-tune needs a window of {space.used} bytes, there are {window}")
     names = ("weights", "biases", *(("images",) if made is None else ()), "labels", "lanes", "head")
-    segments = [*((offsets[name], data[name]) for name in names), *(made or ())]
+    segments = [*((space[name], data[name]) for name in names), *(made or ())]
     return ImagePlanned(
         lowered=lowered,
         settings=settings,
@@ -286,14 +268,14 @@ def plan_finetune(
         assembler=asm,
         offset=program,
         segments=[*segments, (program, asm.code)],
-        images=None if made is None else offsets["images"],
-        records=offsets["records"],
+        images=None if made is None else space["images"],
+        records=space["records"],
         slots=slots,
-        lanes=offsets["lanes"],
-        b=offsets["head"],
-        losses=offsets["losses"],
-        length=-(-space.at // PAGE) * PAGE,
-        regions=space.regions,
+        lanes=space["lanes"],
+        b=space["head"],
+        losses=space["losses"],
+        length=rounded(space.used, PAGE),
+        memory=space,
     )
 
 
@@ -337,9 +319,7 @@ def _fill(out: Writer, records: int, slots: int) -> None:
     asm.add(CONTROL, ControlOpcode.FENCE)
 
 
-def _learn(
-    out: Writer, steps: Sequence[ScheduledBatch], steps_an_epoch: int, offsets: Mapping[str, int], slots: int
-) -> None:
+def _learn(out: Writer, steps: Sequence[ScheduledBatch], steps_an_epoch: int, space: MemoryMap, slots: int) -> None:
     """Writes the training steps.
 
     The next step's records are requested before this step's gradients, so that they arrive while the array works.
@@ -353,20 +333,20 @@ def _learn(
             # Each epoch asks for every kept sample once.
             asm.add(CONTROL, ControlOpcode.LOOKUP, slot=0, count=slots)
         missing = [int(s) for s in step.samples if s >= slots]
-        staged = {s: offsets["staging"] + record_bytes * (half * rows + n) for n, s in enumerate(missing)}
+        staged = {s: space["staging"] + record_bytes * (half * rows + n) for n, s in enumerate(missing)}
         if missing:
             # They are in no slot: the counters learn it from slots that are never marked.
             asm.add(CONTROL, ControlOpcode.LOOKUP, slot=slots, count=len(missing))
             out.base(missing, list(staged.values()), None)
             out.flush()
             asm.add(CONTROL, ControlOpcode.FENCE, wait=(ProgramToken.STORED,))
-        where = [staged.get(int(s), offsets["records"] + record_bytes * int(s)) for s in step.samples]
-        out.fetch(where, offsets["labels"] + 2 * BEAT * index, half, index >= 2)
+        where = [staged.get(int(s), space["records"] + record_bytes * int(s)) for s in step.samples]
+        out.fetch(where, space["labels"] + 2 * BEAT * index, half, index >= 2)
 
     losses = 0
     fetch(0)
     for index, step in enumerate(steps):
-        out.forward(step, index % 2, offsets["losses"] + BEAT * losses if step.last else None)
+        out.forward(step, index % 2, space["losses"] + BEAT * losses if step.last else None)
         losses += step.last
         if index + 1 < len(steps):
             fetch(index + 1)

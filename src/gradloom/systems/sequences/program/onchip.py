@@ -98,7 +98,7 @@ def answers_plan(
         content[BLOCK * (number + 1) - 4 : BLOCK * (number + 1)] = int(label).to_bytes(4, "little")
     _lay(content, setup, 0)
     held = PowerUpMemory(content)
-    bias_at, _ = held.place(biases.astype("<i4").tobytes())
+    bias_at, _ = held.place("biases", biases.astype("<i4").tobytes())
     held.add("setup", setup)
     held.add("answer", answer)
     stages = (

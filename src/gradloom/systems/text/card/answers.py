@@ -138,7 +138,7 @@ def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageCon
     """
     decode, layout = answers.decode(0, whole=True), job.layout
     own = layout.copy()
-    own.end = start
+    own.used = start
     rows = own.tensor(decode.input)
     caches = [each for layer in answers.step.layers for which in "kv" for each in decode.cache(layer, which)]
     cache = own.end

@@ -18,6 +18,7 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.models.texts.example import foretold
 from gradloom.output import grouped
 from gradloom.program.descent import AdamW
+from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE, Operation, Tensor
@@ -71,7 +72,7 @@ _FIELDS = {"answers": "prompts", "trial": "trial"}
 
 
 def _paged(size: int) -> int:
-    return -(-size // 4096) * 4096
+    return rounded(size, PAGE)
 
 
 def _whole(data: bytes) -> bytes:
@@ -285,7 +286,7 @@ def _signed(layout: Layout) -> int:
 
     They are adapters and their exponents, the first in the window.
     """
-    return layout[STATE] + -(-layout.sizes[STATE] // 64) * 64
+    return layout[STATE] + rounded(layout.sizes[STATE])
 
 
 def _kinds(

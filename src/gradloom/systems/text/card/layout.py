@@ -14,6 +14,7 @@ from gradloom.models.adapters.methods import LORA_XS, METHODS
 from gradloom.models.language import LanguageModel
 from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
+from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..budget import BudgetRequest
@@ -22,7 +23,6 @@ from ..operations.rechosen import FRACS, Rechosen, constants
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
 from ..program.packed import STORES
-from ..program.places import ALIGN
 from ..program.planned import exponents
 from ..program.residents import by_class, residents
 from ..program.step import Layout, lower
@@ -45,13 +45,8 @@ __all__ = [
     "shape_of",
 ]
 
-_PAGE = 4096
 #: Name of the exponents of adapters that a job changes.
 STATE = "exponents"
-
-
-def _rounded(size: int, to: int = ALIGN) -> int:
-    return -(-size // to) * to
 
 
 @dataclass(kw_only=True)
@@ -129,22 +124,22 @@ class JobLayout:
             )
             self.programs.append(made)
             self.end, self.shared = max(self.end, mine.end), max(self.shared, mine.shared_bytes)
-        start = _rounded(self.end, _PAGE)
+        start = rounded(self.end, PAGE)
         for each in self.programs:
             self.placed.append(JobProgram(each.program.code, start, checked=False))
-            start += _rounded(len(each.program.code))
+            start += rounded(len(each.program.code))
         self.steps, self.table_offset, self.table = steps, start, self._table(steps)
 
     @property
     def window(self) -> int:
         """Bytes of the window."""
-        return _rounded(self.table_offset + len(self.table), _PAGE)
+        return rounded(self.table_offset + len(self.table), PAGE)
 
     @property
     def kept(self) -> int:
         """Bytes of the adapters, their state and the moments."""
         kept = (STATE, *(f"{name}.m{which}" for name in self.exponents.constants for which in "ab"))
-        return max(self.layout[name] + _rounded(self.layout.sizes[name]) for name in kept)
+        return max(self.layout[name] + rounded(self.layout.sizes[name]) for name in kept)
 
     def memory(self, model: LanguageModel) -> dict[str, int]:
         """Bytes of the board's memory by class.
@@ -157,16 +152,16 @@ class JobLayout:
         for name in self.layout.sizes:
             stem, _, end = name.rpartition(".")
             if stem in adapters and end in FRACS[2:]:
-                measured += _rounded(sizes.pop(name))
+                measured += rounded(sizes.pop(name))
             elif name in kept:
-                caches += _rounded(sizes.pop(name))
-        state = _rounded(sizes.pop(STATE))
+                caches += rounded(sizes.pop(name))
+        state = rounded(sizes.pop(STATE))
         found = by_class(sizes, model) | {
             "forward_cache": caches,
             "state": state,
             "measured": measured,
             "step_tensors": self.shared,
-            "programs": sum(_rounded(len(each.code)) for each in self.placed),
+            "programs": sum(rounded(len(each.code)) for each in self.placed),
             "step_table": len(self.table),
         }
         found["page_rounding"] = page_rounding(found)
@@ -217,7 +212,7 @@ def page_rounding(found: Mapping[str, int]) -> int:
     """
     ends = sum(found[name] for name in ("programs", "step_table"))
     start = sum(found.values()) - ends
-    return _rounded(_rounded(start, _PAGE) + ends, _PAGE) - start - ends
+    return rounded(rounded(start, PAGE) + ends, PAGE) - start - ends
 
 
 def _told(found: dict[str, int], cached: Sequence[object]) -> dict[str, int]:
@@ -229,7 +224,7 @@ def _told(found: dict[str, int], cached: Sequence[object]) -> dict[str, int]:
 
 def log_bytes(steps: int) -> int:
     """Bytes of a job's log, behind the window."""
-    return _rounded(RECORD_BYTES * steps)
+    return rounded(RECORD_BYTES * steps)
 
 
 def row_bytes(cached: bool, rule: float | AdamW) -> int:
@@ -384,7 +379,7 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
     step, operations = shape.operations()
     found = by_class(residents(operations, step, config.data_bits // 8), shape.model)
     found["texts"] *= shape.texts
-    found["forward_cache"] = sum(_rounded(4 * each.rows * each.features) for each in shape.cached) * shape.texts
+    found["forward_cache"] = sum(rounded(4 * each.rows * each.features) for each in shape.cached) * shape.texts
     programs = [lowered(shape, config)]
     if shape.accumulate > 1:
         programs.append(lowered(shape, config, updates=False))
@@ -392,9 +387,9 @@ def laid_out(shape: Shape, config: LanguageConfig) -> dict[str, int]:
         programs.append(lowered(shape, config, kept=True))
         if shape.accumulate > 1:
             programs.append(lowered(shape, config, kept=True, updates=False))
-    found["measured"] = sum(_rounded(size) for size in measured_sizes(shape).values())
+    found["measured"] = sum(rounded(size) for size in measured_sizes(shape).values())
     found["step_tensors"] = max(each.layout.shared_bytes for each in programs)
-    found["programs"] = sum(_rounded(len(each.program.code)) for each in programs)
+    found["programs"] = sum(rounded(len(each.program.code)) for each in programs)
     return _told(found, shape.cached) | {"adapter_copies": 2 * (STORE_HEADER + found["adapters"])}
 
 

@@ -8,7 +8,7 @@ from gradloom import boards
 from gradloom.firmware.soc import Limits
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
-from gradloom.systems.driver import Job
+from gradloom.systems.job import Job
 
 from ..qlora import QLoraTask
 from ..workload import CardOptions

@@ -56,7 +56,7 @@ def trial_of(
     program = lower(evaluated(training), varying, own, config, share=True)
     if own.end > job.end:
         raise ValueError("held_out: its tensors need more room than those of a step")
-    own.end = start
+    own.used = start
     part = BoardPart(own)
     code = part.bring("trial", program.code)
     names = tuple(job.exponents.constants)

@@ -9,8 +9,7 @@ operands and fraction bits are.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .base import Codes, Fracs, Gradient, Norm, Operation, Product, Tensor, results
-from .needs import reads
+from .base import Codes, Fracs, Gradient, Norm, Operation, Product, Tensor
 
 __all__ = ["again"]
 
@@ -56,6 +55,6 @@ def _held(operations: Sequence[Operation]) -> dict[str, int]:
     last: dict[str, int] = {}
     made: set[str] = set()
     for place, each in enumerate(operations):
-        last |= dict.fromkeys(set(reads(each)) & made, place)
-        made |= {part.name for part in results(each)}
+        last |= dict.fromkeys(set(each.reads) & made, place)
+        made |= {part.name for part in each.results}
     return last

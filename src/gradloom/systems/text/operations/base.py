@@ -6,17 +6,18 @@ an integer of a tensor stands for, ``n * 2**-frac``, is in a mapping from names 
 an operation turns it into the operands of commands.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from gradloom.program import operations
 from gradloom.program.descent import AdamW, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, MASTER, WEIGHT
-from gradloom.rtl.formats.vector import FACTOR_FRAC, PROBABILITY_FRAC, TERM
+from gradloom.rtl.formats.vector import FACTOR_FRAC, PROBABILITY_FRAC
 
 from ..program import packed
 from . import vector
+from .tensors import EDGE, Adapter, Angles, Codes, Factors, Gain, Halves, Slice, Tensor, Words
 
 __all__ = [
     "EDGE",
@@ -51,173 +52,41 @@ __all__ = [
     "Update",
     "Widen",
     "Words",
-    "results",
     "stored",
 ]
 
-#: Features of a tile.
-EDGE = 64
 #: Fraction bits by the name of a tensor, of a matrix, of an adapter's ``.a`` and ``.b``.
 Fracs = Mapping[str, int]
 #: Fraction bits that a word loses on its way to being a weight.
 DROP = ACTIVATION.width - WEIGHT.width
 #: Fraction bits that an adapter's word in memory has more than the one in the array.
 SPARE = MASTER.width - WEIGHT.width
+#: Ranks that are complete after one tile of outputs in every machine: an array has at most 8 columns.
+_AT_ONCE = EDGE // 8
+
+
+class Operation(operations.Operation):
+    """An operation of a step, on slices of tensors."""
+
+    @property
+    def results(self) -> "tuple[Slice, ...]":
+        """Slices that it makes, without gradients of adapters and losses."""
+        return super().results
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        """The least and the most fraction bits of each result."""
+        return {}
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A tensor ``[rows, features]``, a row a token.
-
-    ``wide``: words of 25 bits, which only the vector engine reads.
-    """
-
-    name: str
-    rows: int
-    features: int
-    wide: bool = False
-
-    def __post_init__(self) -> None:
-        if self.features % EDGE:
-            raise ValueError(f"{self.name}: features={self.features} must be a multiple of {EDGE}")
-
-    @property
-    def form(self) -> Fixed:
-        """Of its words."""
-        return TERM if self.wide else ACTIVATION
-
-    @property
-    def tiles(self) -> int:
-        """Of :data:`EDGE` features."""
-        return self.features // EDGE
-
-    def all(self) -> "Slice":
-        """The whole tensor as a slice."""
-        return Slice(self, 0, self.tiles)
-
-    def part(self, first: int, count: int = 1) -> "Slice":
-        """``count`` tiles from ``first`` on."""
-        return Slice(self, first, count)
-
-    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
-        """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
-        return Slice(self, first, count, row, height)
-
-
-class Factors(Tensor):
-    """``[1, features]``, words of 18 bits that features are multiplied by."""
-
-    @property
-    def form(self) -> Fixed:
-        """Of its words."""
-        return WEIGHT
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A positive constant as a word of 18 bits.
-
-    ``name`` : of the memory that holds it.
-    """
-
-    name: str
-    value: float
-
-    @property
-    def frac(self) -> int:
-        """Fraction bits of :attr:`word`."""
-        return vector.frac_of(self.value, WEIGHT)
-
-    @property
-    def word(self) -> int:
-        """The nearest of the most fraction bits."""
-        return round(self.value * 2.0**self.frac)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Some neighbouring tiles of a tensor.
-
-    They have all their rows, or ``height`` from ``row`` on.
-    """
-
-    tensor: Tensor
-    first: int
-    count: int
-    row: int = 0
-    height: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
-            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of {self.tensor.rows}")
-        if not 0 <= self.first < self.first + self.count <= self.tensor.tiles:
-            raise ValueError(
-                f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of {self.tensor.tiles}"
-            )
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def rows(self) -> int:
-        return self.tensor.rows if self.height is None else self.height
-
-    @property
-    def whole(self) -> bool:
-        """Whether it lies in memory without a gap."""
-        return self.count == 1 or self.rows == self.tensor.rows
-
-
-@dataclass(frozen=True)
-class Codes:
-    """A frozen linear ``[outputs, inputs]`` of 4-bit codes, whole."""
-
-    name: str
-    outputs: int
-    inputs: int
-
-
-@dataclass(frozen=True)
-class Halves:
-    """Rows ``first`` to ``first + outputs`` of a frozen 16-bit matrix."""
-
-    name: str
-    outputs: int
-    inputs: int
-    first: int = 0
-
-
-@dataclass(frozen=True)
-class Words:
-    """A matrix of words that the step itself made.
-
-    It is a slice of one tile each, in the order of their use: rows of a tile are tokens, and those that the tensor does
-    not have are zero.
-    """
-
-    tiles: tuple[Slice, ...]
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """``B A`` beside a linear of the same name; its factor is in B.
-
-    ``made``: the step makes B of a smaller matrix, which learns in place of A and B.
-    """
-
-    name: str
-    rank: int
-    made: bool = False
-
-
-@dataclass(frozen=True)
-class Product:
+class Product(Operation):
     """A product with an adapter: ``y = 2**lift · (x Wᵀ + (x Aᵀ) Bᵀ)``.
 
     Backward ``y = 2**lift · (x W + (x B) A)``. h stays in the machine. A ``y`` with fewer tiles than a matrix of codes
     has outputs is the first of them.
     """
+
+    gives = ("y",)
 
     x: Slice
     weight: Codes | Halves | Words
@@ -235,6 +104,21 @@ class Product:
     def hidden(self) -> str:
         """Name of ``x Aᵀ``, or of ``x B``."""
         return f"{self.adapter.name}.{'dh' if self.backward else 'h'}" if self.adapter else ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See :class:`Operation`."""
+        tiles = self.weight.tiles if isinstance(self.weight, Words) else ()
+        return self.x.name, *(part.name for part in tiles)
+
+    def wanted(self, live: Collection[str]) -> "Product | None":
+        """See :class:`Operation`; where only h is read, with as few tiles of outputs as complete it."""
+        if self.y.name in live or self.hidden not in live:
+            return super().wanted(live)
+        assert self.adapter is not None
+        tiles = min(1 if self.adapter.rank <= _AT_ONCE else 2, self.y.count)
+        y = Tensor(self.y.name, self.y.rows, tiles * EDGE, self.y.tensor.wide)
+        return replace(self, y=y.all())
 
     def weight_frac(self, frac: Fracs) -> int:
         return frac[self.weight_name] - (DROP if isinstance(self.weight, Words) else 0)
@@ -263,11 +147,13 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(Operation):
     """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``.
 
     They are of the products that made ``h`` and ``dh`` last. Where the step makes B, there is no gradient of A.
     """
+
+    lasting = True
 
     adapter: Adapter
     x: Slice
@@ -289,27 +175,32 @@ class Gradient:
         made = {"gb": ("h", self.dy)}
         return made if self.adapter.made else made | {"ga": ("dh", self.x)}
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See :class:`Operation`."""
+        name = self.adapter.name
+        return tuple(each for h, part in self.sources.values() for each in (part.name, f"{name}.{h}"))
+
     def _sums(self, frac: Fracs) -> dict[str, int]:
         name = self.adapter.name
         return {which: frac[part.name] + frac[f"{name}.{h}"] - DROP for which, (h, part) in self.sources.items()}
 
 
 @dataclass(frozen=True)
-class Update:
+class Update(Operation):
     """New words of an adapter by SGD with a rate, or AdamW.
 
     It is update ``number``: that many updates were made, this one included. The rule is given for A and for B; B's
     factor changes its rule. ``summed``: by ``.sa`` and ``.sb``, sums of several texts' gradients.
     """
 
+    lasting = True
+
     adapter: Adapter
     linear: Codes
     rules: tuple[float | AdamW, float | AdamW]
     number: int
     summed: bool = False
-
-    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
-        return {}
 
     def gradient(self, which: str) -> str:
         """Name of what ``a`` or ``b`` is updated by."""
@@ -328,7 +219,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Operation):
     """New words, in place, of an adapter beside no linear, or of a vector.
 
     The gradient has the words' shape. It is update ``number`` by SGD's rate or AdamW, whose moments are called
@@ -336,14 +227,14 @@ class Descent:
     before it: no other order keeps it before the update.
     """
 
+    takes, gives = ("words", "gradient"), ("words",)
+    lasting = True
+
     words: Slice
     gradient: Slice
     moments: str
     rule: float | AdamW
     number: int
-
-    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
-        return {}
 
     def command(self, frac: Fracs) -> tuple[UpdateOpcode, dict[str, int]]:
         """Opcode and operands."""
@@ -351,11 +242,14 @@ class Descent:
 
 
 @dataclass(frozen=True)
-class Widen:
+class Widen(Operation):
     """``-x`` as words of an adapter, whose upper bits an array takes.
 
     The update engine makes them: SGD from words of 0, by a rate that is a power of two.
     """
+
+    takes, gives = ("x",), ("y",)
+    lasting = True
 
     x: Slice
     y: Slice
@@ -371,20 +265,19 @@ class Widen:
 
 
 @dataclass(frozen=True)
-class Unpack:
+class Unpack(Operation):
     """Decodes an adapter's words, or AdamW's ``moments``, from codes.
 
     The codes have 8 (``wide``) or 4 bits, in blocks. Products and updates read the words. Moments go to a place that
     all adapters share.
     """
 
+    lasting = True
+
     adapter: Adapter
     linear: Codes
     wide: bool
     moments: bool = False
-
-    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
-        return {}
 
     def tensors(self) -> list[packed.PackedStore]:
         """Those of A and of B."""
@@ -409,16 +302,23 @@ class Pack(Unpack):
 
 
 @dataclass(frozen=True)
-class Norm:
+class Norm(Operation):
     """RMSNorm.
 
     ``weight`` names a vector in which ``sqrt(features)`` is folded.
     """
 
+    takes, gives = ("x",), ("y",)
+
     x: Slice
     weight: str
     y: Slice
     eps: float
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """See :class:`Operation`; of a norm that learns, the step makes the weight."""
+        return *self.reads, self.weight
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         return {self.y.name: _within(24 + frac[self.weight])}
@@ -431,11 +331,13 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class NormBackward:
+class NormBackward(Operation):
     """Gradient of RMSNorm's operand.
 
     ``u``, where it is made, is ``dy · x / |x|``. Its sum over tokens times ``sqrt(features)`` is the weight's gradient.
     """
+
+    takes, gives = ("x", "dy"), ("dx", "u")
 
     x: Slice
     dy: Slice
@@ -443,6 +345,11 @@ class NormBackward:
     dx: Slice
     eps: float
     u: Slice | None = None
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """See :class:`Operation`; of a norm that learns, the step makes the weight."""
+        return *self.reads, self.weight
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
         base = self._base(frac)
@@ -469,8 +376,10 @@ class NormBackward:
 
 
 @dataclass(frozen=True)
-class Narrow:
+class Narrow(Operation):
     """Factors of features from words that learn: ``gain · words``."""
+
+    takes, gives = ("words",), ("y",)
 
     words: Slice
     gain: Gain
@@ -484,8 +393,10 @@ class Narrow:
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Operation):
     """``x · factors``, of each token."""
+
+    takes, gives = ("x", "factors"), ("y",)
 
     x: Slice
     factors: Slice
@@ -499,11 +410,13 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class ScaleBackward:
+class ScaleBackward(Operation):
     """Gradient of the operand of :class:`Scale`.
 
     The sum over tokens of ``u = x · dy`` is the gradient of the factors.
     """
+
+    takes, gives = ("x", "dy", "factors"), ("dx", "u")
 
     x: Slice
     dy: Slice
@@ -520,8 +433,11 @@ class ScaleBackward:
 
 
 @dataclass(frozen=True)
-class TokenSum:
+class TokenSum(Operation):
     """``gain · Σ x`` over tokens, a row of features."""
+
+    takes, gives = ("x",), ("y",)
+    lasting = True
 
     x: Slice
     gain: Gain
@@ -535,8 +451,10 @@ class TokenSum:
 
 
 @dataclass(frozen=True)
-class Add:
+class Add(Operation):
     """``a + b``; ``y`` may be ``a``. ``lazy``: nothing waits for it soon."""
+
+    takes, gives = ("a", "b"), ("y",)
 
     a: Slice
     b: Slice
@@ -552,23 +470,13 @@ class Add:
 
 
 @dataclass(frozen=True)
-class Angles:
-    """Half a row of cosines, then of sines, a row a token.
-
-    Each is multiplied by ``gain``; 16 fraction bits.
-    """
-
-    name: str
-    rows: int
-    gain: float
-
-
-@dataclass(frozen=True)
-class Rope:
+class Rope(Operation):
     """Rotates each tile by a token's angles, backward with ``turn``.
 
     The gain of ``angles`` multiplies the result.
     """
+
+    takes, gives = ("x",), ("y",)
 
     x: Slice
     angles: Angles
@@ -583,8 +491,10 @@ class Rope:
 
 
 @dataclass(frozen=True)
-class Swiglu:
+class Swiglu(Operation):
     """``silu(gate) · up``."""
+
+    takes, gives = ("gate", "up"), ("y",)
 
     gate: Slice
     up: Slice
@@ -598,8 +508,10 @@ class Swiglu:
 
 
 @dataclass(frozen=True)
-class SwigluBackward:
+class SwigluBackward(Operation):
     """Gradients of gate and up."""
+
+    takes, gives = ("gate", "up", "dy"), ("dgate", "dup")
 
     gate: Slice
     up: Slice
@@ -617,11 +529,13 @@ class SwigluBackward:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Operation):
     """``2**s`` of each row over the row's sum.
 
     Token n's row ends after element ``limit + n``.
     """
+
+    takes, gives = ("s",), ("p",)
 
     s: Slice
     p: Slice
@@ -635,8 +549,10 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class SoftmaxBackward:
+class SoftmaxBackward(Operation):
     """``ds = p (dp - Σ p dp)``, natural: without the factor ln 2 of base 2."""
+
+    takes, gives = ("p", "dp"), ("ds",)
 
     p: Slice
     dp: Slice
@@ -650,11 +566,14 @@ class SoftmaxBackward:
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(Operation):
     """Softmax of logits in base 2, and cross-entropy.
 
     ``d`` is ``p`` less 1 at each token's target. ``targets`` names them; ``vocab`` elements of a row count.
     """
+
+    takes, gives = ("logits",), ("d",)
+    lasting = True
 
     logits: Slice
     targets: str
@@ -669,62 +588,15 @@ class Loss:
         return vector.softmax(frac[self.logits.name])
 
 
-Operation = (
-    Product
-    | Gradient
-    | Norm
-    | NormBackward
-    | Narrow
-    | Scale
-    | ScaleBackward
-    | TokenSum
-    | Add
-    | Rope
-    | Swiglu
-    | SwigluBackward
-    | Softmax
-    | SoftmaxBackward
-    | Loss
-    | Update
-    | Descent
-    | Widen
-    | Unpack
-    | Pack
-)
-
-
-def results(operation: Operation) -> tuple[Slice, ...]:
-    """Results of an operation, without gradients and losses."""
-    match operation:
-        case Product() | Norm() | Add() | Rope() | Swiglu() | Narrow() | Scale() | TokenSum() | Widen():
-            return (operation.y,)
-        case NormBackward():
-            return (operation.dx,) if operation.u is None else (operation.dx, operation.u)
-        case ScaleBackward():
-            return operation.dx, operation.u
-        case SwigluBackward():
-            return operation.dgate, operation.dup
-        case Softmax():
-            return (operation.p,)
-        case SoftmaxBackward():
-            return (operation.ds,)
-        case Loss():
-            return (operation.d,)
-        case Descent():
-            return (operation.words,)
-        case _:
-            return ()
-
-
-def stored(operations: Sequence[Operation], wide: bool) -> list[Operation]:
+def stored(step: Sequence[Operation], wide: bool) -> list[Operation]:
     """A step whose adapters and moments lie in memory as codes.
 
     Words are made of them before the first product that reads them, and codes from each update's words. Moments of all
     adapters use one place alternately, for updates come one after the other.
     """
-    linears = {each.adapter.name: each.linear for each in operations if isinstance(each, Update)}
+    linears = {each.adapter.name: each.linear for each in step if isinstance(each, Update)}
     made: list[Operation] = []
-    for each in operations:
+    for each in step:
         if isinstance(each, Product) and each.adapter is not None and each.adapter.name in linears:
             made.append(Unpack(each.adapter, linears.pop(each.adapter.name), wide))
         if not isinstance(each, Update):

@@ -12,22 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .base import (
-    EDGE,
-    Add,
-    Angles,
-    Fracs,
-    Norm,
-    Operation,
-    Product,
-    Rope,
-    Slice,
-    Softmax,
-    Swiglu,
-    Tensor,
-    Words,
-    results,
-)
+from .base import EDGE, Add, Angles, Fracs, Norm, Operation, Product, Rope, Slice, Softmax, Swiglu, Tensor, Words
 from .transformer import Step
 
 __all__ = ["NEXT", "Decode"]
@@ -109,7 +94,7 @@ class Decode:
         """The step's fraction bits, and all others from them."""
         made = dict(frac)
         for operation in self.operations:
-            for part in (*results(operation), self.input.all()):
+            for part in (*operation.results, self.input.all()):
                 name = part.name
                 if name not in made:
                     # Of a row that of the step, of a further tensor of a cache that of its first.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from gradloom.rtl.formats.linear import ACTIVATION
 
-from .base import Fracs, Operation, results
+from .base import Fracs, Operation
 from .vector import frac_of
 
 __all__ = ["HEADROOM", "choose", "of_any_text"]
@@ -46,7 +46,7 @@ def choose(
     """
     frac = dict(given)
     for operation in operations:
-        forms = {part.name: part.tensor.form for part in results(operation)}
+        forms = {part.name: part.tensor.form for part in operation.results}
         for name, (low, high) in operation.limits(frac).items():
             if name in frac:
                 chosen = frac[name]

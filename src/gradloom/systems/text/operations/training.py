@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from gradloom.program.descent import AdamW, at_rate, scaled
+from gradloom.program.operations import needed
 
 from .accumulate import summed
 from .base import Descent, Gradient, Operation, TokenSum, Update, stored
-from .needs import needed
 from .transformer import Step
 
 __all__ = ["training_operations"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gradloom.program.assembler import Assembler, Instruction, pack
 from gradloom.program.descent import AdamW, command
+from gradloom.program.memory import PAGE, MemoryMap
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
@@ -201,11 +202,10 @@ class LayerMap:
             "mb": 8 * shape.rank * shape.outputs,
             "h": -(-4 * shape.tokens * shape.rank // beat) * beat,
         }
-        places = {}
+        space = MemoryMap(start, align=PAGE)
         for name, size in sizes.items():
-            places[name] = start
-            start += -(-size // 4096) * 4096
-        return cls(**places, end=start)
+            space.place(name, size)
+        return cls(**space.offsets, end=space.end)
 
 
 class LayerPlan:

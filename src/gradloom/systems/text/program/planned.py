@@ -12,9 +12,8 @@ from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import EDGE, Add, Fracs, Norm, NormBackward, Operation, Product, results
+from ..operations.base import EDGE, Add, Fracs, Norm, NormBackward, Operation, Product
 from ..operations.exponents import choose
-from ..operations.needs import reads
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, Step
 from .step import Layout, lower
@@ -30,7 +29,7 @@ def exponents(operations: Sequence[Operation]) -> Fracs:
     given: dict[str, int] = {}
     made: set[str] = set()
     for each in operations:
-        names = {name for name in reads(each) if not name.endswith((".h", ".dh"))} - made
+        names = {name for name in each.reads if not name.endswith((".h", ".dh"))} - made
         if isinstance(each, Product):
             names.add(each.weight_name)
             if each.adapter is not None:
@@ -38,7 +37,7 @@ def exponents(operations: Sequence[Operation]) -> Fracs:
         elif isinstance(each, Norm | NormBackward):
             names.add(each.weight)
         given |= dict.fromkeys(names - made, _FRAC)
-        made |= {part.name for part in results(each)}
+        made |= {part.name for part in each.results}
     # Sums of gradients are as wide as what is added.
     sums = [each for each in operations if isinstance(each, Add) and each.lazy]
     for each in sums:

@@ -1,12 +1,13 @@
 """Bytes of what stays in memory from step to step, by what they are for.
 
-A step's own tensors have shared places (:mod:`~.places`); everything else that its program reads is here: frozen
-matrices, tables, a text, adapters, moments, sums of gradients.
+A step's own tensors have shared places (:mod:`~gradloom.program.lifetimes`); everything else that its program reads is
+here: frozen matrices, tables, a text, adapters, moments, sums of gradients.
 """
 
 from collections.abc import Mapping, Sequence
 
 from gradloom.models.language import LanguageModel
+from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.weight_stream import StreamShape
 
@@ -32,7 +33,6 @@ from ..operations.base import (
 )
 from ..operations.cores import FACTORS
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
-from .places import ALIGN
 from .step import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
@@ -137,7 +137,7 @@ def by_class(sizes: Mapping[str, int], model: LanguageModel) -> dict[str, int]:
     shapes = {linear.name: model.shape(linear.projection) for linear in model.linears}
     found = dict.fromkeys(CLASSES, 0)
     for name, size in sizes.items():
-        room = -(-size // ALIGN) * ALIGN
+        room = rounded(size)
         if name in shapes:
             shape = StreamShape(outputs=shapes[name][0], inputs=shapes[name][1])
             parts = shape.outputs * shape.inputs // 2, shape.blocks + 4 * (shape.groups + 1)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.memory import Kind, MemoryMap
+from gradloom.program.operations import Reading
 from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
@@ -49,7 +51,7 @@ from ..operations.base import (
     Words,
 )
 from ..operations.vector import UNIT
-from . import places, side
+from . import side
 from .jobs import ProductJob, Transfer
 from .linear import codes, dense_tile, hidden
 from .sections import by_rows, rows_of
@@ -73,36 +75,12 @@ _SCALES = Narrow | Scale | ScaleBackward
 _PACE = {Pack: 9, Unpack: 30}
 
 
-@dataclass
-class Layout:
-    """Byte offsets in the window by name.
-
-    Things lie one after the other from ``end`` on, each from a multiple of 64.
+class Layout(MemoryMap):
+    """Memory of a step.
 
     Of a linear ``NAME``: ``NAME`` its stream, ``NAME.a``, ``NAME.b``, their gradients ``.ga``, ``.gb`` and moments
     ``.ma``, ``.mb``, and ``NAME.h``, ``NAME.dh``.
     """
-
-    end: int = 0
-    offsets: dict[str, int] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    #: Tensors that share places, and the bytes of all these places.
-    shared: frozenset[str] = frozenset()
-    shared_bytes: int = 0
-
-    def __getitem__(self, name: str) -> int:
-        return self.offsets[name]
-
-    def copy(self) -> "Layout":
-        """A copy, for further content behind this one."""
-        return Layout(self.end, dict(self.offsets), dict(self.sizes))
-
-    def place(self, name: str, size: int) -> int:
-        """The offset of ``name``, which is placed if it is not yet."""
-        if name not in self.offsets:
-            self.offsets[name], self.sizes[name] = self.end, size
-            self.end += -(-size // 64) * 64
-        return self.offsets[name]
 
     def tensor(self, tensor: Tensor) -> int:
         """Of a tensor: tiles of features, rows within, 32-bit words."""
@@ -114,7 +92,7 @@ class Layout:
 
     def codes(self, matrix: Codes) -> int:
         """Of a linear's stream."""
-        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes)
+        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes, Kind.FROZEN)
 
     def adapter(self, adapter: Adapter, linear: Codes, tokens: int) -> None:
         """All that belongs to an adapter."""
@@ -145,7 +123,7 @@ def lower(
     without ``part_loss`` it has one result, and no request is served meanwhile.
 
     With ``share``, tensors that only this program knows, written before they are read and not in ``layout`` yet, have
-    places in common (:mod:`~.places`): after the program, such a place holds the words written last.
+    places in common (:mod:`~gradloom.program.lifetimes`): after the program, such a place holds the words written last.
     """
     if share:
         operations, frac = again(operations, frac)
@@ -154,45 +132,21 @@ def lower(
 
 @dataclass
 class _Sharing:
-    """Moves tensors that only one program knows to common places.
-
-    The places are behind all else of its layout.
-    """
+    """Settles the memory of a program by the lifetimes of what it makes."""
 
     layout: Layout
     beat: int
     operations: Sequence[Operation]
-    known: frozenset[str] = field(init=False)
-    start: int = field(init=False)
+    before: Layout = field(init=False)
 
     def __post_init__(self) -> None:
-        self.known, self.start = frozenset(self.layout.offsets), self.layout.end
+        self.before = self.layout.copy()
 
     def __call__(self, steps: Sequence[Instruction], after: Mapping[int, int]) -> list[Instruction]:
-        layout = self.layout
-        new = {
-            name: (layout[name], layout.sizes[name])
-            for name in layout.offsets
-            if name not in self.known and layout.sizes[name]
-        }
-        found = places.lives(steps, after, new, self.beat)
-        own = self._outliving()
+        self.layout.kinds |= dict.fromkeys(self._outliving(), Kind.LEARNT)
         # A softmax's gradient may lie where its logits were: it is made of them beat by beat.
         same = [(each.logits.name, each.d.name) for each in self.operations if isinstance(each, Loss)]
-        shared, size = places.assigned((each for each in found if not each.read and each.name not in own), same)
-        layout.end = self.start
-        for name in new:
-            del layout.offsets[name]
-        for each in found:
-            if each.name not in shared:
-                layout.place(each.name, each.size)
-        base = layout.end
-        layout.offsets |= {name: base + offset for name, offset in shared.items()}
-        layout.end += size
-        layout.shared, layout.shared_bytes = frozenset(shared), size
-        made = places.moved(steps, [(each.offset, each.size, layout[each.name]) for each in found], self.beat)
-        places.check(steps, after, made, self.beat)
-        return made
+        return self.layout.settle(self.before, steps, after, self.beat, same)
 
     def _outliving(self) -> set[str]:
         """Names of tensors that a program leaves for others.
@@ -215,7 +169,7 @@ class _Sharing:
         return made
 
 
-class _Lowering:
+class _Lowering(Reading):
     def __init__(self, frac: Fracs, layout: Layout, config: LanguageConfig, part_loss: bool) -> None:
         self.frac, self.layout, self.config, self.part_loss = frac, layout, config, part_loss
         self.beat = config.data_bits // 8
@@ -271,10 +225,10 @@ class _Lowering:
             elif isinstance(operation, Descent):
                 sides.append(Side(late + order, UPDATE, deque(self._descent(operation)), lazy=True))
             else:
-                method = getattr(self, f"_{type(operation).__name__.lower()}")
                 lazy = isinstance(operation, Add) and operation.lazy
                 sides += [
-                    Side(order + late * lazy, VECTOR, deque(method(each)), lazy=lazy) for each in self._parts(operation)
+                    Side(order + late * lazy, VECTOR, deque(self.do(each)), lazy=lazy)
+                    for each in self._parts(operation)
                 ]
         return weave(main, sides, self.config, every=yield_every, move=move)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gradloom.rtl.formats.weight_stream import StreamShape
 
-from ..operations.base import EDGE, Codes, Gradient, Halves, Operation, Pack, Product, Unpack, Update, results
+from ..operations.base import EDGE, Codes, Gradient, Halves, Operation, Pack, Product, Unpack, Update
 
 __all__ = ["base_bytes", "words_made"]
 
@@ -33,7 +33,7 @@ def words_made(operations: Iterable[Operation]) -> int:
     """
     total = 0
     for operation in operations:
-        total += sum(part.rows * part.count * EDGE for part in results(operation))
+        total += sum(part.rows * part.count * EDGE for part in operation.results)
         match operation:
             case Product() if operation.adapter is not None:
                 total += operation.x.rows * operation.adapter.rank

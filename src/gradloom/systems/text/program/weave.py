@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.lifetimes import extent
 from gradloom.program.progress import check_progress
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR
@@ -32,7 +33,6 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from .inputs import FREE, READY, Input, Inputs, with_tokens
 from .jobs import ProductJob, Transfer
 from .linear import hidden
-from .places import extent
 from .sections import PAUSE, apart, cut
 from .side import Piece, append, load, store
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from gradloom.firmware.host import Served
 from gradloom.program.assembler import Assembler
+from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 
 from ..integers import Execution, FloatStep, IntegerStep
 from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Tensor, results
+from ..operations.base import EDGE, Rope, Tensor
 from ..operations.decode import Decode
 from ..program.step import Layout, lower
 from .section_cycles import kept_spacing
@@ -116,7 +117,8 @@ class Decoding:
         It shares the frozen matrices of ``machine``. The cache has the state of ``before``, and the request's writes go
         to tensors of its own.
         """
-        layout = Layout(-(-(machine.end) // 4096) * 4096, dict(machine.frozen.offsets), dict(machine.frozen.sizes))
+        layout = machine.frozen.copy()
+        layout.used = rounded(machine.end, PAGE)
         program = lower(self.decode.operations, self.fracs, layout, machine.config)
         words = encoded(self._x, self.fracs[self.decode.input.name], self.decode.input.form)
         machine.host.store(layout.tensor(self.decode.input), tile_rows(words, EDGE))
@@ -125,7 +127,7 @@ class Decoding:
         for name, data in as_bytes(self.tables()).items():
             if name in layout.offsets:
                 machine.host.store(layout[name], data)
-        start = -(-layout.end // 4096) * 4096
+        start = rounded(layout.end, PAGE)
         machine.host.store(start, program.code)
         machine.end = start + len(program.code)
         return Loaded(start, program, layout)
@@ -135,7 +137,7 @@ class Decoding:
 
         The cache is included.
         """
-        tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in results(each)}
+        tensors = self.cache | {part.name: part.tensor for each in self.decode.operations for part in each.results}
         return {
             name: untile_rows(
                 machine.host.fetch(loaded.layout.tensor(each), 4 * each.rows * each.features),

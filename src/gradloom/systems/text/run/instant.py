@@ -3,6 +3,7 @@
 It runs in floating point, in integers, and in RTL.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Adapter
+from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import EDGE, Descent, Loss, Operation, Tensor
 from ..operations.instant import A, B, InstantStep
-from ..optimizers import Optimizer
+from ..optimizers import Optimizer, optimizer_state, restore_optimizer
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes
 from ..recipe import CONSTANT, Schedule
@@ -122,6 +123,8 @@ class InstantTrainer:
     #: What tensors reached, of each program.
     filled: dict[str, float] = field(default_factory=dict)
     learnt: dict[str, float] = field(default_factory=dict)
+    #: Adapters before the last update.
+    before: dict[int, Adapter] = field(default_factory=dict)
 
     @cached_property
     def exact(self) -> bool:
@@ -153,6 +156,22 @@ class InstantTrainer:
             number=self.number + 1,
             moments=self.moments,
         )
+
+    def cache_bytes(self, tokens: Sequence[int]) -> int:
+        """What is kept of a text."""
+        return self.instant(tokens).cache_bytes
+
+    def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
+        """One update from one text.
+
+        A loss or an adapter that is not finite is refused: the adapters before the update that led there stay.
+        """
+        kept, self.before = self.before or dict(self.adapters), dict(self.adapters)
+        made = self.step(texts[0], tell)
+        if not (math.isfinite(made.loss) and finite(self.adapters)):
+            self.adapters = self.before if math.isfinite(made.loss) else kept
+            raise ValueError("the next loss or adapter is not finite")
+        return made
 
     def step(self, tokens: Sequence[int], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from one text, whose blocks run only if it is new.
@@ -201,12 +220,11 @@ class InstantTrainer:
         return made
 
     def state(self) -> dict[str, Any]:
-        """The state that must outlive a step, for :meth:`restore`.
-
-        An optimiser in floating point has its own.
-        """
+        """The state that must outlive a step, for :meth:`restore`."""
         return {
             "adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()},
+            "before": {layer: (each.a, each.b) for layer, each in self.before.items()},
+            "rule": optimizer_state(self.rule),
             "number": self.number,
             "moments": self.moments,
             "cache": self.cache,
@@ -219,8 +237,10 @@ class InstantTrainer:
 
         Caches go to the machine's memory.
         """
-        for layer, (a, b) in state["adapters"].items():
-            self.adapters[layer] = replace(self.adapters[layer], a=a, b=b)
+        start = dict(self.adapters)
+        for mine, name in ((self.adapters, "adapters"), (self.before, "before")):
+            mine |= {layer: replace(start[layer], a=a, b=b) for layer, (a, b) in state[name].items()}
+        restore_optimizer(self.rule, state["rule"])
         for name in ("number", "moments", "cache", "filled", "learnt"):
             setattr(self, name, state[name])
         if self.machine is not None:

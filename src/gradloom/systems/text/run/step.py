@@ -18,6 +18,7 @@ from gradloom.models.pack import QuantizedLinear
 from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
+from gradloom.program.memory import PAGE, rounded
 from gradloom.program.placed import Written
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.blocks import dequantize_scales
@@ -54,7 +55,6 @@ from ..operations.base import (
     TokenSum,
     Unpack,
     Widen,
-    results,
 )
 from ..operations.cores import FACTORS
 from ..operations.exponents import choose
@@ -297,7 +297,7 @@ class Training:
             means |= isinstance(operation, NormBackward) and operation.weight == "norm.back"
             if not means:
                 continue
-            names = [part.name for part in results(operation) if not part.name.endswith(".turned_p")]
+            names = [part.name for part in operation.results if not part.name.endswith(".turned_p")]
             if isinstance(operation, Product) and operation.adapter is not None:
                 names.append(operation.hidden)
             if isinstance(operation, Gradient):
@@ -598,7 +598,7 @@ class StepMachine:
         self.layout = layout
         for offset, data in training.memory(frac, layout).items():
             self.host.store(offset, data)
-        start = -(-layout.end // 4096) * 4096
+        start = rounded(layout.end, PAGE)
         self.host.store(start, program.code)
         self.end = start + len(program.code)
         return start, program
@@ -643,7 +643,7 @@ class StepMachine:
         sizes = {
             part.name: (part.rows, part.tensor.features)
             for operation in training.operations
-            for part in results(operation)
+            for part in operation.results
         }
         for operation in training.operations:
             if isinstance(operation, Gradient):

@@ -229,6 +229,10 @@ class Trainer:
             return []
         return [Tensor(f"{self.learning[0]}.x", len(tokens), self.frozen.model.hidden, wide=True)]
 
+    def cache_bytes(self, tokens: Sequence[int]) -> int:
+        """What is kept of a text."""
+        return sum(4 * each.rows * each.features for each in self.cached(tokens))
+
     def update(self, texts: Sequence[Sequence[int]], tell: Callable[[str], None] | None = None) -> StepResult:
         """One update from :attr:`texts` texts."""
         if len(texts) != self.texts:

@@ -1,4 +1,4 @@
-"""Places of tensors whose lifetimes do not overlap.
+"""Lifetimes of areas of memory, and common places of those that do not overlap.
 
 A program is planned with a place for each tensor. Its loads and stores then tell when each lives: from the load behind
 which its first STORE may begin to its last access. Tensors whose lives do not meet may have one place. LOAD and STORE
@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import LOAD, STORE
+
+from .assembler import Instruction
 
 __all__ = ["Life", "assigned", "check", "extent", "lives", "moved"]
 

@@ -1,0 +1,114 @@
+"""Request for a fine-tune to prepare, and what runs its programs."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gradloom.preset import Preset
+from gradloom.sim.run.designs import Design
+from gradloom.workload import Progress
+
+if TYPE_CHECKING:
+    from gradloom.firmware.host import Counters
+    from gradloom.firmware.job import Losses
+    from gradloom.sim.run.machine import Machine
+
+__all__ = ["BoardHost", "Job"]
+
+
+class BoardHost(Protocol):
+    """A :class:`~gradloom.sim.run.machine.MachineHost` for fine-tunes."""
+
+    def describe(self, *, losses: "Losses | None", state: Sequence[tuple[int, int]] | None) -> None:
+        """See :meth:`Job.machine`."""
+
+    def finished(self) -> None:
+        """Called after the last program, before anything is saved."""
+
+    def store(self, offset: int, content: Any, /) -> None: ...
+
+    def fetch(self, offset: int, length: int, /) -> bytes: ...
+
+    def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Request for a workload to prepare.
+
+    Parameters
+    ----------
+    preset : Preset
+        With the configuration of the chosen design.
+    options : Options
+        Checked, each by itself.
+    design : Design
+        Whose Verilog the engine ``rtl`` simulates.
+    output : Path
+        Folder of the results.
+    tell : callable
+        Hears the progress.
+    host : BoardHost, optional
+        What runs programs in place of simulated RTL.
+    """
+
+    preset: Preset
+    options: Any
+    design: Design
+    output: Path
+    tell: Progress
+    host: "BoardHost | None" = None
+
+    _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def config(self) -> Any:
+        """Of the machine."""
+        return self.preset.config
+
+    def machine(
+        self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
+    ) -> "Machine":
+        """The machine of the engine ``rtl``: simulated, or the host's.
+
+        Parameters
+        ----------
+        expected : int
+            Cycles, for the progress.
+        losses : Losses, optional
+            Where a board finds the losses of steps.
+        state : sequence, optional
+            Offset and length of what a program needs of those before it, beside what is written; None: more than that.
+        """
+        from gradloom.sim.run.machine import Machine
+
+        if self.host is not None:
+            self.host.describe(losses=losses, state=state)
+            return Machine(self.host)
+        files = self.design.files(lambda text: self.tell(0, 0, text))
+        return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
+
+    def sums(self, path: Path) -> dict[str, str]:
+        """Name and SHA-256 of a file, or of each file in a folder.
+
+        Weights are large, so each is read once. Folders within a folder are of no use beside its files; one that has
+        folders alone has one sum, of all names and contents in them.
+        """
+        if path not in self._sums:
+            files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+            self._sums[path] = {each.name: _digest(each) for each in files} or {path.name: _digest_of_tree(path)}
+        return self._sums[path]
+
+
+def _digest_of_tree(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for each in sorted(each for each in folder.rglob("*") if each.is_file()):
+        whole.update(f"{each.relative_to(folder).as_posix()} {_digest(each)}\n".encode())
+    return whole.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

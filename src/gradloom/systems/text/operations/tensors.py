@@ -1,0 +1,170 @@
+"""Tensors, slices and matrices that operations of a transformer name."""
+
+from dataclasses import dataclass
+
+from gradloom.program import operations
+from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
+from gradloom.rtl.formats.vector import TERM
+
+from . import vector
+
+__all__ = ["EDGE", "Adapter", "Angles", "Codes", "Factors", "Gain", "Halves", "Slice", "Tensor", "Words"]
+
+#: Features of a tile.
+EDGE = 64
+
+
+@dataclass(frozen=True)
+class Tensor(operations.Tensor):
+    """A tensor ``[rows, features]``, a row a token.
+
+    ``wide``: words of 25 bits, which only the vector engine reads.
+    """
+
+    wide: bool = False
+
+    def __post_init__(self) -> None:
+        if self.features % EDGE:
+            raise ValueError(f"{self.name}: features={self.features} must be a multiple of {EDGE}")
+
+    @property
+    def form(self) -> Fixed:
+        """Of its words."""
+        return TERM if self.wide else ACTIVATION
+
+    @property
+    def tiles(self) -> int:
+        """Of :data:`EDGE` features."""
+        return self.features // EDGE
+
+    def all(self) -> "Slice":
+        """The whole tensor as a slice."""
+        return Slice(self, 0, self.tiles)
+
+    def part(self, first: int, count: int = 1) -> "Slice":
+        """``count`` tiles from ``first`` on."""
+        return Slice(self, first, count)
+
+    def some(self, row: int, height: int, first: int = 0, count: int = 1) -> "Slice":
+        """``height`` rows from ``row`` on, of ``count`` tiles from ``first`` on."""
+        return Slice(self, first, count, row, height)
+
+
+class Factors(Tensor):
+    """``[1, features]``, words of 18 bits that features are multiplied by."""
+
+    @property
+    def form(self) -> Fixed:
+        """Of its words."""
+        return WEIGHT
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A positive constant as a word of 18 bits.
+
+    ``name`` : of the memory that holds it.
+    """
+
+    name: str
+    value: float
+
+    @property
+    def frac(self) -> int:
+        """Fraction bits of :attr:`word`."""
+        return vector.frac_of(self.value, WEIGHT)
+
+    @property
+    def word(self) -> int:
+        """The nearest of the most fraction bits."""
+        return round(self.value * 2.0**self.frac)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some neighbouring tiles of a tensor.
+
+    They have all their rows, or ``height`` from ``row`` on.
+    """
+
+    tensor: Tensor
+    first: int
+    count: int
+    row: int = 0
+    height: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.row < self.row + self.rows <= self.tensor.rows:
+            raise ValueError(f"{self.tensor.name}: rows {self.row} to {self.row + self.rows - 1} of {self.tensor.rows}")
+        if not 0 <= self.first < self.first + self.count <= self.tensor.tiles:
+            raise ValueError(
+                f"{self.tensor.name}: tiles {self.first} to {self.first + self.count - 1} of {self.tensor.tiles}"
+            )
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def rows(self) -> int:
+        return self.tensor.rows if self.height is None else self.height
+
+    @property
+    def whole(self) -> bool:
+        """Whether it lies in memory without a gap."""
+        return self.count == 1 or self.rows == self.tensor.rows
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A frozen linear ``[outputs, inputs]`` of 4-bit codes, whole."""
+
+    name: str
+    outputs: int
+    inputs: int
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Rows ``first`` to ``first + outputs`` of a frozen 16-bit matrix."""
+
+    name: str
+    outputs: int
+    inputs: int
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Words:
+    """A matrix of words that the step itself made.
+
+    It is a slice of one tile each, in the order of their use: rows of a tile are tokens, and those that the tensor does
+    not have are zero.
+    """
+
+    tiles: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """``B A`` beside a linear of the same name; its factor is in B.
+
+    ``made``: the step makes B of a smaller matrix, which learns in place of A and B.
+    """
+
+    name: str
+    rank: int
+    made: bool = False
+
+
+@dataclass(frozen=True)
+class Angles:
+    """Half a row of cosines, then of sines, a row a token.
+
+    Each is multiplied by ``gain``; 16 fraction bits.
+    """
+
+    name: str
+    rows: int
+    gain: float
