@@ -121,7 +121,7 @@ def test_a_card_that_answers_too_late_is_told(soc, settings, said):
 
 
 def test_a_card_that_hangs_is_read_after_its_power_was_off(soc):
-    """Its line stays low until it had no power for so many cycles: six words at the slow pace, as on the board 100 ms."""
+    """Its line stays low until it had no power for so many cycles: six words at the slow pace, on the board 100 ms."""
     soc.insert(card(), card_hung=3_500)
     assert boot(soc) == LOADED and soc.read_memory(FIRST.offset, len(WEIGHTS)) == WEIGHTS
     assert soc.card()[2] == 0  # no wire fed it meanwhile
