@@ -128,6 +128,17 @@ proc gradloom_settle {out_dir clocks text} {
     return $text
 }
 
+# How the rules among the lines of gradloom_gate_rules are allowed beside those that are; nothing without such a line.
+proc gradloom_remedy {failed allowed} {
+    set rules $allowed
+    foreach line $failed {
+        if {[regexp {: (\S+), \d+ times \(} $line all rule] && $rule ni $rules} { lappend rules $rule }
+    }
+    if {[llength $rules] == [llength $allowed]} { return {} }
+    return [list "to accept a rule after review, such as one of a vendor's core: set allowed_rules \[list $rules\] in\
+        board/settings.tcl"]
+}
+
 # From the open project's sources to a bitstream; reports go to $out_dir. A rule in $allowed_rules may be violated.
 # $clocks: see gradloom_settle; none where the clock stands.
 proc gradloom_implement {out_dir allowed_rules {clocks {}}} {
@@ -156,6 +167,7 @@ proc gradloom_implement {out_dir allowed_rules {clocks {}}} {
         {*}[gradloom_gate_rules "design rules (drc.rpt)" $text(drc) $allowed_rules] \
         {*}[gradloom_gate_rules "methodology (methodology.rpt)" $text(methodology) $allowed_rules]]
     if {[llength $failed]} {
+        lappend failed {*}[gradloom_remedy $failed $allowed_rules]
         error "[join $failed \n]\nthe bitstream is kept back: see [file join build out]"
     }
 }

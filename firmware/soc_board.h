@@ -76,6 +76,8 @@ static inline uint32_t gl_board_card_tries(void)
     return GL_BOARD_CARD[3];
 }
 
+#define GL_BOARD_CARD_POWER(on) (GL_BOARD_CARD[2] = (on) ? 0 : 4)
+
 /* SHA-256, a unit beside the processor. */
 #define GL_BOARD_DIGEST ((volatile uint32_t *)0x12000000u)
 

@@ -122,16 +122,22 @@ static uint32_t insist(uint32_t index, uint32_t argument)
     return answer;
 }
 
-static const char *reset_card(void)
+/* So long as `words` of four bytes take. */
+static void pass(uint32_t words)
 {
-    uint32_t tries = gl_board_card_tries(), answer, heard = 0, i;
-
-    /* A millisecond with 74 clocks or more, while the card is not selected. */
-    gl_board_card(0, fast);
-    for (i = 0; i < 13; i++) {
+    while (words--) {
         gl_board_card_fetch();
         gl_board_card_word();
     }
+}
+
+static const char *reset_card(void)
+{
+    uint32_t tries = gl_board_card_tries(), answer, heard = 0;
+
+    /* A millisecond with 74 clocks or more, while the card is not selected. */
+    gl_board_card(0, fast);
+    pass(13);
     /* It may ignore the first ones, or be in the middle of a block from before our own reset. */
     do {
         answer = simple(GO_IDLE, 0);
@@ -149,6 +155,16 @@ const char *sd_start(void)
 
     fast = 0;
     why = reset_card();
+#ifdef GL_BOARD_CARD_POWER
+    if (why) {
+        /* A card that hangs forgets that without power. All tries are half a second and have 17 bytes each, so four for
+           each are more than 100 ms. */
+        GL_BOARD_CARD_POWER(0);
+        pass(gl_board_card_tries());
+        GL_BOARD_CARD_POWER(1);
+        why = reset_card();
+    }
+#endif
     if (why)
         return why;
     for (i = gl_board_card_tries(); i; i--) {

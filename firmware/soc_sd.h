@@ -10,6 +10,8 @@
  *   gl_board_card_sum_sent()        forgets the sum; until gl_board_card it is that of what is sent
  *   gl_board_card_sum()             CRC-16 of all that has arrived, or was sent
  *   gl_board_card_tries()           how often a command is repeated for a card that does not answer
+ *
+ * and, where the slot's power has a switch, GL_BOARD_CARD_POWER(on), which leaves the card not selected.
  */
 #ifndef GRADLOOM_SOC_SD_H
 #define GRADLOOM_SOC_SD_H

@@ -20,7 +20,9 @@ CHIP = Chip(
     connector="the port PROG",
 )
 _PROG, _UART = CABLES
-_EDITION = "Vivado ML Enterprise, or the licence for this part that comes with the board"
+_EDITION = (
+    "Vivado ML Enterprise, the licence for this part that comes with the board, or AMD's evaluation licence of 30 days"
+)
 
 
 def checks(board: Board, place: Workplace) -> Iterator[Check]:

@@ -8,7 +8,7 @@ set pins(sys_clk) [create_bd_intf_port -mode Slave -vlnv xilinx.com:interface:di
 set_property CONFIG.FREQ_HZ 200000000 $pins(sys_clk)
 create_bd_port -dir I -type rst reset_n
 set_property CONFIG.POLARITY ACTIVE_LOW [get_bd_ports reset_n]
-foreach output {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n led_memory led_trap led_fault} {
+foreach output {uart_txd sd_reset sd_sclk sd_mosi sd_cs_n led_memory led_trap led_fault fan_pwm} {
     create_bd_port -dir O $output
 }
 create_bd_port -dir I sd_miso
@@ -51,6 +51,8 @@ connect_bd_net [get_bd_ports reset_n] [get_bd_pins soc/restart_n]
 set never [create_bd_cell -type ip -vlnv xilinx.com:ip:xlconstant never]
 set_property -dict [list CONFIG.CONST_WIDTH 1 CONFIG.CONST_VAL 1] $never
 connect_bd_net [get_bd_pins never/dout] [get_bd_pins mig/sys_rst]
+# The fan runs at full speed: nothing here measures a board's needs.
+connect_bd_net [get_bd_pins never/dout] [get_bd_ports fan_pwm]
 connect_bd_net [get_bd_pins mig/ui_clk_sync_rst] [get_bd_pins reset/ext_reset_in]
 connect_bd_net [get_bd_pins mig/mmcm_locked] [get_bd_pins reset/dcm_locked]
 connect_bd_net [get_bd_pins mig/init_calib_complete] [get_bd_pins reset/aux_reset_in]

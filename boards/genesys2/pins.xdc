@@ -14,10 +14,12 @@ set_property -dict {PACKAGE_PIN U27 IOSTANDARD LVCMOS33 PULLTYPE PULLDOWN} [get_
 set_property -dict {PACKAGE_PIN T28 IOSTANDARD LVCMOS33} [get_ports led_memory]
 set_property -dict {PACKAGE_PIN V19 IOSTANDARD LVCMOS33} [get_ports led_trap]
 set_property -dict {PACKAGE_PIN U30 IOSTANDARD LVCMOS33} [get_ports led_fault]
+# The fan turns while this is high.
+set_property -dict {PACKAGE_PIN W19 IOSTANDARD LVCMOS33} [get_ports fan_pwm]
 
-# A button, a lamp, a line at 115,200 baud, a reset that never moves: nothing here has to be on time.
+# A button, a lamp, a line at 115,200 baud, a fan, power of a slot: nothing here has to be on time.
 set_false_path -from [get_ports {reset_n mains_lost uart_rxd}]
-set_false_path -to [get_ports {uart_txd sd_reset led_memory led_trap led_fault}]
+set_false_path -to [get_ports {uart_txd sd_reset led_memory led_trap led_fault fan_pwm}]
 # From the clock's fall to where its answer is looked at are 40 ns, 14 of which a card may need itself.
 set_max_delay -datapath_only -from [all_clocks] -to [get_ports {sd_sclk sd_mosi sd_cs_n}] 10.000
 set_max_delay -datapath_only -from [get_ports sd_miso] 10.000

@@ -19,6 +19,7 @@ from ..usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from .facts import CABLES
 from .memory import DATA_BITS, mig_project, pace_of
+from .openxc7 import CLOCK_HZ, openxc7_files
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("build.tcl", "design.tcl", "load.tcl", "pins.xdc")
@@ -30,6 +31,16 @@ CARD_SLOW_HZ, CARD_FAST_HZ = 400_000, 20_000_000
 #: A card may sleep on for this long; a command and the wait for its answer are 17 bytes.
 CARD_WAKES_S = 0.5
 _COMMAND_BITS = 8 * 17
+
+
+def _soc_settings(hz: int) -> dict[str, int]:
+    """Parameters of ``gradloom_soc`` that depend on its clock."""
+    return {
+        "DIVISOR": round(hz / BAUD),
+        "CARD_SLOW": -(-hz // (2 * CARD_SLOW_HZ)),
+        "CARD_FAST": max(4, -(-hz // (2 * CARD_FAST_HZ))),
+        "CARD_TRIES": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
+    }
 
 
 def check(board: Board, preset: Preset) -> None:
@@ -64,6 +75,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         sources = {path.name: path.read_text(encoding="utf-8") for path in soc_sources()}
     except ValueError as error:
         raise NoProjectError(f"board={board.name}: no board project: {error}") from None
+    soc = _soc_settings(pace.hz)
     settings = tcl_settings(
         {
             "name": name,
@@ -78,10 +90,10 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
             "register_range": "0x1000",
             "memory_base": f"{MEMORY_BASE:#x}",
             "memory_range": f"{board.memory_bytes:#x}",
-            "uart_divisor": round(pace.hz / BAUD),
-            "card_slow": -(-pace.hz // (2 * CARD_SLOW_HZ)),
-            "card_fast": -(-pace.hz // (2 * CARD_FAST_HZ)),
-            "card_tries": -(-int(CARD_WAKES_S * CARD_SLOW_HZ) // _COMMAND_BITS),
+            "uart_divisor": soc["DIVISOR"],
+            "card_slow": soc["CARD_SLOW"],
+            "card_fast": soc["CARD_FAST"],
+            "card_tries": soc["CARD_TRIES"],
             "soc_files": sorted(sources),
             "allowed_rules": (),
         }
@@ -101,5 +113,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         RULES: udev_rules(CABLES),
         "board/soc/soc_image.mem": memory_text(),
     }
+    widths = {port["name"]: port["width"] for port in report["ports"]}
+    files |= openxc7_files(ports, board.part, files["board/pins.xdc"], _soc_settings(CLOCK_HZ), widths)
     files |= {f"firmware/gradloom_soc/{path}": text for path, text in firmware.items()}
     return files

@@ -8,7 +8,8 @@
 //   0x1100_0000  memory card. An access waits until the transfer under way has ended.
 //                write +0 sends a byte, read +0: what arrived meanwhile
 //                write +4 sends four bytes, read +4: what arrived meanwhile; the first byte is the lowest
-//                write +8: bit 0 selects the card, bit 1 is fast; read +8: CRC-16 of all that arrived since
+//                write +8: bit 0 selects the card, bit 1 is fast, bit 2 takes its power; read +8: CRC-16 of all that arrived
+//                since
 //                write +12: from here on, until the next write to +8, that sum is of what is sent
 //                read +12: CARD_TRIES, how often the firmware repeats a command for a card that does not answer
 //   0x1200_0000  SHA-256. An access waits for room, or for the digest of a message that has ended
@@ -182,29 +183,38 @@ module gradloom_soc #(
         end
     endgenerate
 
-    // ---- memory card: the slot has power while its reset is low
-    assign sd_reset = 1'b0;
+    // ---- memory card: the slot has power while its reset is low. Without power its lines are low, or they would feed it.
+    reg unpowered = 1'b0;
+    wire line_sclk, line_mosi, line_cs_n;
+    assign sd_reset = unpowered;
+    assign sd_sclk = line_sclk && !unpowered;
+    assign sd_mosi = line_mosi && !unpowered;
+    assign sd_cs_n = line_cs_n && !unpowered;
     wire card_busy;
     wire [31:0] card_data;
     wire [15:0] card_sum;
     wire card_write = state == HERE && in_card && writes && strobe[0] && !card_busy;
+    wire card_set = card_write && address[3:2] == 2'd2;
+    always @(posedge clk)
+        if (halt) unpowered <= 1'b0;
+        else if (card_set) unpowered <= data[2];
     generate
         if (CARD != 0) begin : line
             gradloom_spi #(.SLOW(CARD_SLOW), .FAST(CARD_FAST)) card (
                 .clk(clk), .rst(halt),
-                .set(card_write && address[3:2] == 2'd2), .selects(data[0]), .hurries(data[1]),
+                .set(card_set), .selects(data[0]), .hurries(data[1]),
                 .sends(card_write && address[3:2] == 2'd0), .fetches(card_write && address[3:2] == 2'd1),
                 .outward(card_write && address[3:2] == 2'd3),
                 .data(data), .busy(card_busy), .arrived(card_data), .sum(card_sum),
-                .sclk(sd_sclk), .mosi(sd_mosi), .cs_n(sd_cs_n), .miso(sd_miso)
+                .sclk(line_sclk), .mosi(line_mosi), .cs_n(line_cs_n), .miso(sd_miso)
             );
         end else begin : none
             assign card_busy = 1'b0;
             assign card_data = 32'd0;
             assign card_sum = 16'd0;
-            assign sd_sclk = 1'b0;
-            assign sd_mosi = 1'b0;
-            assign sd_cs_n = 1'b1;
+            assign line_sclk = 1'b0;
+            assign line_mosi = 1'b0;
+            assign line_cs_n = 1'b1;
         end
     endgenerate
     localparam [31:0] TRIES = CARD_TRIES;

@@ -8,7 +8,8 @@
 // and 59 that it ignores, each. Of writes: `card_protect` 1: it is write-protected; `card_bad` a block (from 1) that
 // cannot be stored; `card_spoil` a block (from 1) one bit of which is turned over on its way to the card, `card_spoils`
 // times; `card_cut` bytes on the line while a write is under way, after which power goes: the block in flight is torn
-// then, by `card_seed`. The card's end is the end of its content.
+// then, by `card_seed`; `card_hung` cycles without power after which a card that hangs, and holds its line low, forgets
+// that. The card's end is the end of its content.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -33,7 +34,7 @@ public:
     bool set(const char *name, uint64_t value) {
         static const char *const names[] = {"card", "card_rounds", "card_wait", "card_flip", "card_flips", "card_token",
                                             "card_mute", "card_asleep", "card_deaf", "card_protect", "card_bad", "card_spoil",
-                                            "card_spoils", "card_cut", "card_seed"};
+                                            "card_spoils", "card_cut", "card_seed", "card_hung"};
         for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)
             if (!strcmp(name, names[i])) {
                 settings[i] = value;
@@ -46,6 +47,7 @@ public:
     // One cycle: the wires as they are after its edge. Gives the card's own.
     bool step(bool sclk, bool mosi, bool cs_n) {
         ++now;
+        if (!powered) return unpowered(sclk || mosi || cs_n);
         if (sclk && !clock_was) rising(mosi, cs_n);
         if (!sclk && clock_was) {
             due = now + OUTPUT_DELAY;
@@ -56,8 +58,20 @@ public:
         clock_was = sclk;
         if (due == now) line = next;
         if (dark) return true;
-        if (settings[0] == STUCK) return false;
+        if (hangs()) return false;
         return settings[0] == NONE || pulled() ? true : line;
+    }
+
+    // Power of the slot. Power that is gone for all, and a card that was pulled out, stay away.
+    void supply(bool on) {
+        if (on == powered) return;
+        powered = on;
+        left = now;
+        if (!on || dark || pulled()) return;
+        line = next = true;
+        clock_was = false;
+        drop();
+        power_up();
     }
 
     // The same for some cycles in which no wire moves.
@@ -65,14 +79,15 @@ public:
         if (due > now && due <= now + cycles) line = next;
         now += cycles;
         if (dark) return true;
-        if (settings[0] == STUCK) return false;
+        if (hangs()) return false;
         return settings[0] == NONE || pulled() ? true : line;
     }
 
 private:
-    enum { PROTECT = 9, BAD, SPOIL, SPOILS, CUT, SEED };
-    uint64_t settings[15] = {};
-    uint64_t now = 0, due = 0, rose = 0, wake = 0;
+    enum { PROTECT = 9, BAD, SPOIL, SPOILS, CUT, SEED, HUNG };
+    uint64_t settings[16] = {};
+    uint64_t now = 0, due = 0, rose = 0, wake = 0, left = 0;
+    bool powered = true;
     bool clock_was = false, line = true, next = true, deselected = true;
     bool spi = false, idle = true, sums = false, application = false, conditioned = false;
     uint64_t rounds = 0, position = 0, resets = 0, conditions = 0, checks = 0;
@@ -89,6 +104,13 @@ private:
     std::vector<uint8_t> frame;
     std::deque<uint8_t> queue;
 
+    // A card without power is fed by any wire that is high.
+    bool unpowered(bool fed) {
+        violations += fed;
+        if (now - left >= settings[HUNG]) settings[HUNG] = 0;
+        return true;
+    }
+    bool hangs() const { return settings[0] == STUCK || settings[HUNG]; }
     Kind kind() const { return static_cast<Kind>(settings[0]); }
     bool pulled() const { return settings[6] && blocks >= settings[6]; }
     bool by_blocks() const { return kind() == LARGE; }

@@ -7,8 +7,9 @@
 //                                                  from one to the next
 //   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
 //   r                    -> "LENGTH"               LENGTH bytes follow: what it holds now
-//   k                    -> "COMMANDS BLOCKS VIOLATIONS STORED BYTES"   the card has been asked, has sent, has had to bear,
-//                                                  has stored; bytes on its line while a write was under way
+//   k                    -> "COMMANDS BLOCKS VIOLATIONS STORED BYTES POWER"   the card has been asked, has sent, has had to
+//                                                  bear, has stored; bytes on its line while a write was under way; 1: its
+//                                                  slot has power
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -41,14 +42,15 @@ static void speak() {
 static void tick() {
     speak();
     cycle(top);
+    card.supply(!top->sd_reset);
     top->sd_miso = card.step(top->sd_sclk, top->sd_mosi, top->sd_cs_n);
 }
 
 static bool answer(const char *line) {
     if (line[0] == 'k') {
-        printf("%llx %llx %llx %llx %llx\n", (unsigned long long)card.commands, (unsigned long long)card.blocks,
+        printf("%llx %llx %llx %llx %llx %x\n", (unsigned long long)card.commands, (unsigned long long)card.blocks,
                (unsigned long long)card.violations, (unsigned long long)card.stored,
-               (unsigned long long)card.write_bytes);
+               (unsigned long long)card.write_bytes, !top->sd_reset);
         return true;
     }
     if (line[0] == 'r') {

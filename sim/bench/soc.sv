@@ -21,6 +21,7 @@ module soc #(
     input  logic [7:0] stall,
     input  logic [31:0] seed,
 
+    output logic sd_reset,
     output logic sd_sclk,
     output logic sd_mosi,
     output logic sd_cs_n,
@@ -50,7 +51,7 @@ module soc #(
 
     gradloom_soc #(.DIVISOR(DIVISOR), .CARD_SLOW(CARD_SLOW), .CARD_FAST(CARD_FAST), .CARD_TRIES(CARD_TRIES),
                    .IMAGE(IMAGE)) processor (
-        .clk, .rst, .restart_n(!restart), .mains_lost, .temperature, .uart_txd(txd), .uart_rxd(rxd), .trap, .fault, .sd_reset(), .sd_sclk, .sd_mosi, .sd_cs_n, .sd_miso,
+        .clk, .rst, .restart_n(!restart), .mains_lost, .temperature, .uart_txd(txd), .uart_rxd(rxd), .trap, .fault, .sd_reset, .sd_sclk, .sd_mosi, .sd_cs_n, .sd_miso,
         .m_axi_reg_awaddr(s_awaddr), .m_axi_reg_awprot(), .m_axi_reg_awvalid(s_awvalid), .m_axi_reg_awready(s_awready),
         .m_axi_reg_wdata(s_wdata), .m_axi_reg_wstrb(s_wstrb), .m_axi_reg_wvalid(s_wvalid), .m_axi_reg_wready(s_wready),
         .m_axi_reg_bresp(s_bresp), .m_axi_reg_bvalid(s_bvalid), .m_axi_reg_bready(s_bready),

@@ -98,7 +98,7 @@ class SimulatedSoC(Talker):
 
         Returns the number of commands that it got, of blocks that it sent, and of actions that cards need not accept.
         """
-        commands, blocks, violations, _, _ = self._card()
+        commands, blocks, violations, *_ = self._card()
         return commands, blocks, violations
 
     def written(self) -> tuple[int, int]:
@@ -106,8 +106,12 @@ class SimulatedSoC(Talker):
 
         Returns also the bytes on its line while a write was under way.
         """
-        _, _, _, blocks, length = self._card()
+        _, _, _, blocks, length, _ = self._card()
         return blocks, length
+
+    def powered(self) -> bool:
+        """Whether the card's slot has power."""
+        return bool(self._card()[-1])
 
     def _card(self) -> list[int]:
         self._ask("k")

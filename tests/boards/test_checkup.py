@@ -322,7 +322,7 @@ def test_a_licensed_vivado_passes(vivado, board):
 def test_a_missing_licence_is_vivados_own_line(vivado):
     found = vivado("genesys2", synthesis=UNLICENSED)["licence"]
     assert found.state == "fault" and found.found.startswith("A valid license was not found for feature 'Synthesis'")
-    assert "ML Enterprise" in found.advice
+    assert "ML Enterprise" in found.advice and "evaluation licence of 30 days" in found.advice
 
 
 def test_missing_parts_and_board_files_are_named(vivado):

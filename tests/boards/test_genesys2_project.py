@@ -76,7 +76,7 @@ def test_nobody_starts_before_the_memory_is_calibrated(journal):
     found = journal.nets()
     # The button leaves the memory controller, its calibration and what memory holds alone.
     assert found["reset_n"] == {"soc/restart_n"}
-    assert found["never/dout"] == {"mig/sys_rst"}
+    assert found["never/dout"] == {"mig/sys_rst", "fan_pwm"}
     assert ["-dict", "CONFIG.CONST_WIDTH 1 CONFIG.CONST_VAL 1", "never"] in journal.calls("set_property")
     assert found["mig/init_calib_complete"] == {"reset/aux_reset_in", "led_memory"}
     assert found["mig/ui_clk_sync_rst"] == {"reset/ext_reset_in"}
@@ -107,6 +107,7 @@ def test_lamps_and_lines_leave_the_chip(journal, design):
     assert (pins["uart_txd"], pins["uart_rxd"]) == (theirs["tx"], theirs["rx"]) == ("Y23", "Y20")
     assert found["uart_rxd"] == {"soc/uart_rxd"}
     assert found["mains_lost"] == {"soc/mains_lost"} and found["mig/device_temp"] == {"soc/temperature"}
+    assert pins["fan_pwm"] == "W19"
     assert pins["mains_lost"] == Genesys2Platform.connectors[0].mapping["1"]
 
 

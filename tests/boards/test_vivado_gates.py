@@ -1,5 +1,7 @@
 """The gates between a finished implementation and its bitstream, with reports as Vivado writes them."""
 
+import re
+
 import pytest
 
 from gradloom import boards
@@ -8,6 +10,9 @@ from .conftest import rules_report, timing_report
 
 BOARD = boards.find("kv260")
 STEPS = "STEPS.{}.IS_ENABLED"
+REMEDY = (
+    "to accept a rule after review, such as one of a vendor's core: set allowed_rules [list {}] in board/settings.tcl"
+)
 
 
 def refused(vivado, design, report, **reports):
@@ -71,7 +76,7 @@ def test_rules_are_gates_from_critical_warnings_on(design, report, vivado, kind,
     else:
         error = refused(vivado, design, report, **{kind: text})
         assert error.splitlines()[0] == f"{name}: TIMING-17, 5 times ({severity.lower()}: Non-clocked sequential cell)"
-        assert len(error.splitlines()) == 2
+        assert error.splitlines()[1] == REMEDY.format("TIMING-17") and len(error.splitlines()) == 3
 
 
 def test_every_gate_that_fails_has_a_line(design, report, vivado):
@@ -84,7 +89,15 @@ def test_every_gate_that_fails_has_a_line(design, report, vivado):
         drc=rule,
         methodology=rule,
     )
-    assert [line.split()[0] for line in error.splitlines()] == ["timing", "constraints", "design", "methodology", "the"]
+    assert [line.split()[0] for line in error.splitlines()] == [
+        "timing",
+        "constraints",
+        "design",
+        "methodology",
+        "to",
+        "the",
+    ]
+    assert error.splitlines()[4] == REMEDY.format("NSTD-1")
 
 
 def test_a_rule_can_be_allowed_by_its_name(design, report, vivado):
@@ -97,6 +110,12 @@ def test_a_rule_can_be_allowed_by_its_name(design, report, vivado):
     assert error.splitlines()[0] == (
         "methodology (methodology.rpt): TIMING-2, 1 times (critical warning: Invalid source)"
     )
+    # What the message says is what the script reads.
+    assert error.splitlines()[1] == REMEDY.format("TIMING-17 TIMING-2")
+    said = re.search(r"set allowed_rules \[list .*?\]", error)[0]
+    settings.write_text(re.sub(r"set allowed_rules \[list .*?\]", said, settings.read_text()))
+    both = rules_report(*rows, ("TIMING-2", "Critical Warning", "Invalid source", 1))
+    assert vivado(design, methodology=both)[1] is None
 
 
 @pytest.mark.parametrize(

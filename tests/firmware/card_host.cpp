@@ -1,5 +1,6 @@
 // soc_sd.c on this machine, wire by wire against the model of a card, at the pace of the board's identification.
-// Usage: card_host KIND ASLEEP DEAF TRIES: as in sd_card.h. Prints what sd_start says, and milliseconds at 400 kHz.
+// Usage: card_host KIND ASLEEP DEAF HUNG TRIES: as in sd_card.h. Prints what sd_start says, milliseconds at 400 kHz, what the
+// card had to bear, and milliseconds that it had no power.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,22 +10,25 @@ static SdCard card;
 static bool selected, fast, miso = true;
 static unsigned tries;
 static uint32_t arrived;
-static uint64_t bits;
+static uint64_t bits, dark_bits;
+static bool powered = true;
 
 static uint32_t shift(uint32_t byte) {
     uint32_t got = 0;
     for (int bit = 7; bit >= 0; --bit) {
-        const bool mosi = byte >> bit & 1;
-        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(false, mosi, !selected);
+        const bool mosi = powered && byte >> bit & 1;
+        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(false, mosi, powered && !selected);
         got = got << 1 | miso;
-        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(true, mosi, !selected);
+        for (unsigned n = 0; n < SdCard::IDENTIFICATION_PERIOD / 2; ++n) miso = card.step(powered, mosi, powered && !selected);
         bits += !fast;
+        dark_bits += !powered;
     }
     return got;
 }
 
 extern "C" {
 void host_card(uint32_t selects, uint32_t hurries) { selected = selects; fast = hurries; }
+void host_card_power(uint32_t on) { selected = fast = false; powered = on; card.supply(on); }
 void host_card_send(uint32_t byte) { arrived = shift(byte); }
 uint32_t host_card_got() { return arrived; }
 void host_card_give(uint32_t word) { arrived = 0; for (int n = 0; n < 4; ++n) arrived |= shift(word >> 8 * n & 0xff) << 8 * n; }
@@ -34,11 +38,12 @@ const char *sd_start();
 }
 
 int main(int, char **argv) {
-    const char *names[] = {"card", "card_asleep", "card_deaf"};
-    for (int n = 0; n < 3; ++n) card.set(names[n], atoi(argv[1 + n]));
-    tries = atoi(argv[4]);
+    const char *names[] = {"card", "card_asleep", "card_deaf", "card_hung"};
+    for (int n = 0; n < 4; ++n) card.set(names[n], atoi(argv[1 + n]));
+    tries = atoi(argv[5]);
     for (int n = 0; n < 100; ++n) miso = card.step(false, true, true);
     const char *why = sd_start();
-    printf("%s\n%llu\n%llu\n", why ? why : "ready", (unsigned long long)(bits / 400), (unsigned long long)card.violations);
+    printf("%s\n%llu\n%llu\n%llu\n", why ? why : "ready", (unsigned long long)(bits / 400),
+           (unsigned long long)card.violations, (unsigned long long)(dark_bits / 400));
     return 0;
 }

@@ -120,6 +120,31 @@ def test_a_card_that_answers_too_late_is_told(soc, settings, said):
     assert boot(soc) == [f"card: {said}"]
 
 
+def test_a_card_that_hangs_is_read_after_its_power_was_off(soc):
+    """Its line stays low until it had no power for so many cycles: six words at the slow pace, on the board 100 ms."""
+    soc.insert(card(), card_hung=3_500)
+    assert boot(soc) == LOADED and soc.read_memory(FIRST.offset, len(WEIGHTS)) == WEIGHTS
+    assert soc.card()[2] == 0  # no wire fed it meanwhile
+
+
+def test_a_card_that_hangs_longer_is_told(soc):
+    soc.insert(card(), card_hung=20_000)
+    assert boot(soc) == ["card: error: the card does not reset"]
+
+
+@pytest.mark.parametrize("how", ["rst", "restart"])
+def test_a_reset_gives_the_slot_its_power_again(soc, how):
+    soc.insert(card(), card_hung=1 << 40)
+    while soc.powered():
+        soc.spoken(200)
+    soc.set("card_hung", 0)
+    soc.set(how, 1)
+    soc.spoken(1000)  # the button waits for four bytes on the card's line
+    assert soc.powered()
+    soc.set(how, 0)
+    assert boot(soc) == LOADED
+
+
 def test_stalls_change_nothing(soc):
     soc.set("stall", 100)
     soc.insert(card())

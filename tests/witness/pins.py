@@ -24,6 +24,7 @@ _NAMES = {
     "led_trap": "led[1]",
     "led_fault": "led[2]",
     "mains_lost": "ja[0]",
+    "fan_pwm": "FAN_PWM",
 }
 #: Where the memory controller differs from Digilent's: a clock of 1,600 MT/s with its latencies, and ids of the bus.
 _OTHERS = {
