@@ -14,8 +14,8 @@ from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS
-from gradloom.systems.text.operations.base import EDGE
 from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.step import Layout, lower

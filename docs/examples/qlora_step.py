@@ -28,7 +28,8 @@ from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.operations.base import Loss, Product
+from gradloom.systems.text.operations.elements import Loss
+from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import IDENTITY
 from gradloom.systems.text.program.step import Layout, lower
 from gradloom.systems.text.run.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen

@@ -7,8 +7,9 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.systems.text.mathematics import Llama, cross_entropy, rms_norm
-from gradloom.systems.text.operations.base import Codes, Product
 from gradloom.systems.text.operations.instant import InstantStep
+from gradloom.systems.text.operations.products import Product
+from gradloom.systems.text.operations.tensors import Codes
 from gradloom.systems.text.optimizers import Sgd
 from gradloom.systems.text.program.step import Layout, lower
 from gradloom.systems.text.program.traffic import base_bytes

@@ -8,7 +8,8 @@ import pytest
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.mathematics import Llama
 from gradloom.systems.text.operations import training as planned
-from gradloom.systems.text.operations.base import Codes, Gradient, Product
+from gradloom.systems.text.operations.products import Gradient, Product
+from gradloom.systems.text.operations.tensors import Codes
 from gradloom.systems.text.program.step import Layout
 from gradloom.systems.text.program.traffic import base_bytes
 from gradloom.systems.text.run.step import StepMachine, largest

@@ -13,7 +13,7 @@ from gradloom.systems.task import Outcome
 from .budget import parse_targets
 from .instant_budget import instant_memory
 from .mathematics import Array, Llama
-from .operations.base import EDGE
+from .operations.tensors import EDGE
 from .run.instant import InstantTrainer, instant_machine
 from .task import TextTask
 from .workload import InstantTextOptions

@@ -20,35 +20,12 @@ from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
 
 from . import mathematics as llama
-from .operations.base import (
-    DROP,
-    EDGE,
-    Add,
-    Codes,
-    Descent,
-    Fracs,
-    Gradient,
-    Halves,
-    Loss,
-    Narrow,
-    Norm,
-    NormBackward,
-    Pack,
-    Product,
-    Rope,
-    Scale,
-    ScaleBackward,
-    Slice,
-    Softmax,
-    SoftmaxBackward,
-    Swiglu,
-    SwigluBackward,
-    TokenSum,
-    Unpack,
-    Update,
-    Widen,
-    Words,
-)
+from .operations.base import DROP, Fracs
+from .operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from .operations.products import Gradient, Product
+from .operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
+from .operations.tensors import EDGE, Codes, Halves, Slice, Words
+from .operations.updates import Descent, Pack, Unpack, Update, Widen
 from .stored import packed_words, unpacked_words
 
 __all__ = ["Execution", "FloatStep", "IntegerStep"]

@@ -19,9 +19,10 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..integers import IntegerStep
 from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Softmax
 from ..operations.decode import Decode
+from ..operations.elements import Rope, Softmax
 from ..operations.rechosen import FRACS
+from ..operations.tensors import EDGE
 from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower
 from ..run.step import Frozen, Training

@@ -21,9 +21,10 @@ from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import SPARE, Operation, Tensor
+from ..operations.base import SPARE, Operation
 from ..operations.exponents import of_any_text
 from ..operations.rechosen import FRACS, REACHES, Rechosen, constants
+from ..operations.tensors import Tensor
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import Layout
 from ..recipe import CONSTANT, Schedule

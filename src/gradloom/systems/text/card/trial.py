@@ -9,7 +9,8 @@ from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import Loss, Operation
+from ..operations.base import Operation
+from ..operations.elements import Loss
 from ..operations.rechosen import FRACS
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower

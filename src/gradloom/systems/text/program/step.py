@@ -17,39 +17,12 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
 from ..operations.again import again
-from ..operations.base import (
-    EDGE,
-    Adapter,
-    Add,
-    Angles,
-    Codes,
-    Descent,
-    Fracs,
-    Gain,
-    Gradient,
-    Halves,
-    Loss,
-    Narrow,
-    Norm,
-    NormBackward,
-    Operation,
-    Pack,
-    Product,
-    Rope,
-    Scale,
-    ScaleBackward,
-    Slice,
-    Softmax,
-    SoftmaxBackward,
-    Swiglu,
-    SwigluBackward,
-    Tensor,
-    TokenSum,
-    Unpack,
-    Update,
-    Widen,
-    Words,
-)
+from ..operations.base import Fracs, Operation
+from ..operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ..operations.products import Gradient, Product
+from ..operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
+from ..operations.tensors import EDGE, Adapter, Angles, Codes, Gain, Halves, Slice, Tensor, Words
+from ..operations.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.vector import UNIT
 from . import side
 from .jobs import ProductJob, Transfer

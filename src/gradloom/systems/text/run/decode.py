@@ -14,8 +14,9 @@ from gradloom.rtl.formats.vector import FACTOR_FRAC
 
 from ..integers import Execution, FloatStep, IntegerStep
 from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Tensor
 from ..operations.decode import Decode
+from ..operations.elements import Rope
+from ..operations.tensors import EDGE, Tensor
 from ..program.step import Layout, lower
 from .section_cycles import kept_spacing
 from .step import StepMachine, StepRun, Training, as_bytes, encoded, place_frozen

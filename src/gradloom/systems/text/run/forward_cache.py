@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.rtl.formats.tiles import tile_rows
 
-from ..operations.base import EDGE, Tensor
+from ..operations.tensors import EDGE, Tensor
 from ..program.step import Layout
 from .step import StepMachine
 

@@ -16,8 +16,11 @@ from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import EDGE, Descent, Loss, Operation, Tensor
+from ..operations.base import Operation
+from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
+from ..operations.tensors import EDGE, Tensor
+from ..operations.updates import Descent
 from ..optimizers import Optimizer, optimizer_state, restore_optimizer
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes

@@ -36,30 +36,16 @@ from gradloom.sim.run.machine import Machine, Ran
 from ..integers import FloatStep, IntegerStep
 from ..mathematics import rope_angles
 from ..operations.accumulate import spare_bits
-from ..operations.base import (
-    DROP,
-    EDGE,
-    SPARE,
-    Add,
-    Codes,
-    Descent,
-    Gradient,
-    Halves,
-    Narrow,
-    NormBackward,
-    Operation,
-    Pack,
-    Product,
-    Rope,
-    Tensor,
-    TokenSum,
-    Unpack,
-    Widen,
-)
+from ..operations.base import DROP, SPARE, Operation
 from ..operations.cores import FACTORS
+from ..operations.elements import Add, Rope
 from ..operations.exponents import choose
+from ..operations.products import Gradient, Product
+from ..operations.scaling import Narrow, NormBackward, TokenSum
+from ..operations.tensors import EDGE, Codes, Halves, Tensor
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
+from ..operations.updates import Descent, Pack, Unpack, Widen
 from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, NORMS, last_gains
 from ..program.sections import rows_of

@@ -14,8 +14,11 @@ from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
-from ..operations.base import SPARE, Loss, Pack, Tensor
+from ..operations.base import SPARE
+from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
+from ..operations.tensors import Tensor
+from ..operations.updates import Pack
 from ..program.step import Layout, lower
 from ..program.traffic import base_bytes, words_made
 from ..recipe import CONSTANT, Schedule
