@@ -123,7 +123,7 @@ def language(which: str, peft: bool) -> dict[str, Any]:
     import torch
     from quality_text import Bench, Case
 
-    from gradloom.systems.text.mathematics import Llama
+    from gradloom.systems.text.llama import Llama
     from gradloom.systems.text.optimizers import FloatAdamW
     from gradloom.systems.text.task import fine_tune
     from gradloom.systems.text.torch_llama import learnt_bytes, parameters

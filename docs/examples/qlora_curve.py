@@ -20,7 +20,7 @@ from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.program.packed import STORES
-from gradloom.systems.text.run.step import Frozen
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.task import Quantized, build, fine_tune
 

@@ -32,9 +32,10 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.operations.instant import InstantStep
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.residents import FROZEN, by_class
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.task import Quantized
 
 TEXTS = Path(__file__).parent / "texts"

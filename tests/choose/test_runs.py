@@ -18,7 +18,7 @@ from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.sim.run.threads import Stopped, threads
 from gradloom.systems.text.budget import TARGETS
-from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.llama import Llama
 
 from .test_costs import MODEL
 

@@ -14,10 +14,10 @@ from gradloom.models.adapters.methods import METHODS
 from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import quantize_linear
-from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.llama import Llama
 from gradloom.systems.text.optimizers import FloatAdamW
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.instant import InstantTrainer
-from gradloom.systems.text.run.step import Frozen
 from gradloom.systems.text.task import fine_tune
 
 DOCS = Path(__file__).parents[2] / "docs"

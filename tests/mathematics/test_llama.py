@@ -16,7 +16,8 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
 from gradloom.systems.text.answer import greedy
-from gradloom.systems.text.mathematics import KeyValueCache, Llama, attention, cross_entropy, rms_norm, swiglu
+from gradloom.systems.text.llama import KeyValueCache, Llama
+from gradloom.systems.text.mathematics import attention, cross_entropy, rms_norm, swiglu
 from gradloom.systems.text.optimizers import FloatAdamW, Sgd
 from gradloom.systems.text.task import fine_tune
 

@@ -19,7 +19,7 @@ from gradloom.systems.text.integers import IntegerStep
 from gradloom.systems.text.operations.rechosen import FRACS
 from gradloom.systems.text.operations.transformer import LOSS, TARGETS
 from gradloom.systems.text.program.step import lower
-from gradloom.systems.text.run.step import Training, encoded
+from gradloom.systems.text.run.training import Training, encoded
 
 from .conftest import CONFIG, TOKENS
 from .power import Board, compiled

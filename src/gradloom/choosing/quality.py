@@ -8,7 +8,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Learnt, layer_of
 from gradloom.sim.run.threads import Threads
-from gradloom.systems.text.mathematics import FloatModel
+from gradloom.systems.text.llama import FloatModel
 from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.task import fine_tune
 

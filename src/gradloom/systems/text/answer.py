@@ -23,7 +23,7 @@ from gradloom.workload import Progress
 
 from . import task as language
 from .instant_text import InstantLlama
-from .mathematics import KeyValueCache, Llama
+from .llama import KeyValueCache, Llama
 from .requests import BoardAnswers, TextAnswers
 from .task import Quantized
 

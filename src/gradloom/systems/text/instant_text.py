@@ -12,7 +12,8 @@ from gradloom.systems.task import Outcome
 
 from .budget import parse_targets
 from .instant_budget import instant_memory
-from .mathematics import Array, Llama
+from .llama import Llama
+from .mathematics import Array
 from .operations.tensors import EDGE
 from .run.instant import InstantTrainer, instant_machine
 from .task import TextTask

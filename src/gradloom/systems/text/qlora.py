@@ -36,7 +36,7 @@ from gradloom.workload import Progress
 from .budget import check_from_layer, memory, parse_targets
 from .card.deployed import MergedLinears, rounded
 from .card.layout import planner
-from .mathematics import Llama
+from .llama import Llama
 from .optimizers import optimizer_state, restore_optimizer
 from .program.packed import STORES
 from .run.trainer import Trainer, trainer_machine

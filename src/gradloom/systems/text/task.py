@@ -28,12 +28,12 @@ from .card.layout import planner
 from .data import Data, Turns, read_data
 from .fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .judging import Judging
-from .mathematics import FloatModel, Llama
+from .llama import FloatModel, Llama
 from .optimizers import FloatAdamW, Optimizer, Sgd
 from .recipe import CONSTANT, Schedule
 from .run.checkpoint import ResumePoint
+from .run.frozen import Frozen
 from .run.instant import InstantTrainer
-from .run.step import Frozen
 from .run.trainer import StepResult, Trainer, added, as_far_as_formats
 from .workload import TextOptions, TextRequest, TextWorkload, share_of
 

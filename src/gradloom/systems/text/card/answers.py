@@ -25,7 +25,8 @@ from ..operations.rechosen import FRACS
 from ..operations.tensors import EDGE
 from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower
-from ..run.step import Frozen, Training
+from ..run.frozen import Frozen
+from ..run.training import Training
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
 

@@ -24,10 +24,11 @@ from ..operations.tensors import EDGE, Tensor
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
 from ..operations.updates import Update
+from ..program.layout import Layout
 from ..program.packed import STORES
 from ..program.planned import exponents
 from ..program.residents import by_class, residents
-from ..program.step import Layout, lower
+from ..program.step import lower
 from ..program.stepped import SteppedProgram, schedule, scheduled, stepped
 from ..recipe import CONSTANT, Schedule
 

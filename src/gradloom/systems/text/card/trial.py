@@ -14,7 +14,7 @@ from ..operations.elements import Loss
 from ..operations.rechosen import FRACS
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower
-from ..run.step import Training, as_bytes
+from ..run.training import Training, as_bytes
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
 

@@ -20,7 +20,8 @@ from ..operations.scaling import Norm, NormBackward
 from ..operations.tensors import EDGE
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, Step
-from .step import Layout, lower
+from .layout import Layout
+from .step import lower
 
 __all__ = ["exponents", "planned_step"]
 

@@ -19,7 +19,7 @@ from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Adapter, Codes, Halves, Tensor, Words
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
 from ..operations.updates import Descent, Unpack, Widen
-from .step import ZEROS
+from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
 

@@ -15,7 +15,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.base import Fracs, Operation
 from ..operations.rechosen import FRACS
 from ..operations.updates import Update
-from .step import Layout, lower
+from .layout import Layout
+from .step import lower
 
 __all__ = ["SteppedProgram", "schedule", "scheduled", "stepped"]
 

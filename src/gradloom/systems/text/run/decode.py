@@ -17,9 +17,11 @@ from ..mathematics import rope_angles
 from ..operations.decode import Decode
 from ..operations.elements import Rope
 from ..operations.tensors import EDGE, Tensor
-from ..program.step import Layout, lower
+from ..program.layout import Layout
+from ..program.step import lower
 from .section_cycles import kept_spacing
-from .step import StepMachine, StepRun, Training, as_bytes, encoded, place_frozen
+from .step import StepMachine, StepRun, place_frozen
+from .training import Training, as_bytes, encoded
 
 __all__ = ["Answered", "Decoding", "Loaded", "beside"]
 

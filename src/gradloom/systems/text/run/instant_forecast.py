@@ -10,9 +10,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 
 from ..operations.tensors import EDGE
-from ..program.step import Layout, lower
+from ..program.layout import Layout
+from ..program.step import lower
+from .frozen import Frozen
 from .instant import InstantTrainer
-from .step import Frozen, place_frozen
+from .step import place_frozen
 from .trainer import foretold
 
 __all__ = ["later_step_cycles"]
