@@ -8,11 +8,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs
 from ..operations.products import Product
-from ..operations.tensors import EDGE, Codes, Slice, Words
+from ..operations.tensors import EDGE, Codes, Words
 from .jobs import ProductJob, Transfer
 from .layout import Layout, check_whole
 from .linear import codes, dense_tile, hidden
-from .weave import Main
+from .weaving.work import Main
 
 __all__ = ["Products"]
 

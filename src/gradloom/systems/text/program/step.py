@@ -24,7 +24,8 @@ from .products import Products
 from .sections import by_rows, rows_of
 from .updates import Updates, place_packed
 from .vectors import Vectors
-from .weave import Main, Side, gap, weave
+from .weaving.weave import weave
+from .weaving.work import Main, Side, gap
 
 __all__ = ["lower"]
 

@@ -63,7 +63,11 @@ class Vectors(Reading):
 
     def _loaded(self, weights: side.SideTensor, tiles: int) -> list[Piece]:
         return side.vector(
-            VectorOpcode.WEIGHTS, {"row": self.config.row_beats, "tiles": tiles}, self.config, limit=self.limit, a=weights
+            VectorOpcode.WEIGHTS,
+            {"row": self.config.row_beats, "tiles": tiles},
+            self.config,
+            limit=self.limit,
+            a=weights,
         )
 
     def _gain(self, gain: Gain, tiles: int) -> list[Piece]:

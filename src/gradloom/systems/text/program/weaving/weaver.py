@@ -1,216 +1,50 @@
-"""Interleaves side work with the tile loads of products.
+"""Emits products, and side work in their gaps, by a rough clock."""
 
-The array then works at the same time as the other engines.
-
-There is one LOAD and one STORE, both in order. A product leaves most of the bus idle: while the array works on a tile,
-the next one is loaded in a fraction of that time. Into these gaps go *pieces* of side work, loads and the stores of
-what they make, and the operands of the products that follow. What of a product's own is not there yet when it begins
-comes between its first tiles. Every STORE comes behind the loads that it needs, so whatever the order of pieces, a
-program is a valid sequence and cannot deadlock.
-
-What goes where is decided with a rough clock of bus, array and engines: a wrong guess costs cycles, never words. What
-keeps words right is exact: products and pieces are only emitted behind those that make their operands, and a load that
-reads what a STORE wrote waits for it by a token.
-
-With ``every``, the program yields at least as often, by the same clock: between two products, when no operand of the
-next is on chip and no side work is half done. What ends in time may begin before, other side work waits.
-"""
-
-from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 
-from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.assembler import Instruction
 from gradloom.program.lifetimes import extent
-from gradloom.program.progress import check_progress
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR, UPDATE, VECTOR
-from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engine, PortNumber
-from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
+from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
-from .inputs import FREE, READY, Input, Inputs, with_tokens
-from .jobs import ProductJob, Transfer
-from .linear import hidden
-from .sections import PAUSE, apart, cut
-from .side import Piece, append, load, store
+from ..inputs import FREE, READY, Input, Inputs, with_tokens
+from ..jobs import Transfer
+from ..sections import PAUSE
+from ..side import Piece, load, store
+from .work import Main, Side, gap
+from .writes import KEPT, Writes
 
-__all__ = ["Main", "Move", "Side", "gap", "weave"]
+__all__ = ["Weaver"]
 
-#: Tokens besides those of inputs. h is in memory; STORE wrote what a load reads.
-KEPT, STORED = 2, 3
 #: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
 _WAY = 80
 #: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
 _WAITING = 500
-#: Steps of a program after which a STORE is long done.
-_LONG = 128
 #: Cycles of a YIELD: what is under way ends, the program is fetched anew.
 _PAUSE = 250
 #: Share of a section that is planned: the clock is rough.
 _PLANNED = 0.85
 #: Share by which side work takes longer than planned, about, where no product hides what its commands wait for.
 _ALONE = 0.5
-#: So many times shorter than a section is a product at least.
-_CUT = 4
 
 
-#: Steps with other offsets, from steps and, of each STORE, the load that its first word needs.
-Move = Callable[[Sequence[Instruction], Mapping[int, int]], Sequence[Instruction]]
+class Weaver:
+    """Emits the work of a program; :meth:`run` returns its steps.
 
-
-@dataclass
-class Side:
-    """Side work in pieces.
-
-    ``order`` is its place among all work, ``lazy`` work lets other side work pass. The engine works about ``pace``
-    cycles on a beat that is loaded.
+    Parameters
+    ----------
+    config : LanguageConfig
+    main : sequence of Main
+        Products, in their order.
+    side : iterable of Side
+    every : int, optional
+        Cycles between two YIELDs, at most.
     """
 
-    order: int
-    engine: Engine
-    pieces: deque[Piece]
-    lazy: bool = False
-    pace: int = 1
-    begun: bool = False
-
-    @property
-    def whole(self) -> bool:
-        """Whether no part of it is half done.
-
-        It has not begun, or a gradient's other half or an update is next.
-        """
-        first = self.pieces[0].instructions[0]
-        return (
-            not self.begun
-            or first.engine == UPDATE
-            or (first.engine == LOAD and first.operands["dest"] == GRADIENT.load("hidden"))
-        )
-
-    def part(self) -> list[Piece]:
-        """The next pieces that must not be parted."""
-        rest = replace(self, pieces=deque(self.pieces), begun=True)
-        made = [rest.pieces.popleft()]
-        while rest.pieces and not rest.whole:
-            made.append(rest.pieces.popleft())
-        return made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Main:
-    """A product.
-
-    One with an adapter leaves h under ``slot``; the two slots alternate. ``hidden``: where h goes to memory.
-    """
-
-    order: int
-    job: ProductJob
-    hidden: Transfer | None = None
-    slot: int = 0
-
-
-def gap(tokens: int, config: LanguageConfig, beats: int | None = None) -> int:
-    """Beats that a product leaves on the bus during a tile.
-
-    The array works meanwhile. The tile has ``beats`` beats, those of codes unless given; the result is at least a few.
-    """
-    tile = config.edge + 2 if beats is None else beats
-    return max(config.subtiles * max(tokens, config.columns) - tile - 16, 64)
-
-
-def weave(
-    main: Sequence[Main],
-    side: Iterable[Side],
-    config: LanguageConfig,
-    *,
-    every: int | None = None,
-    move: Move | None = None,
-) -> Assembler:
-    """Weaves products and side work into one program, END included.
-
-    They could follow each other one by one in the order of their ``order``; products stay in theirs. The program yields
-    about every ``every`` cycles at least, if this is given; but a piece of side work that cannot be divided may take
-    longer. ``move`` may change the offsets of all transfers.
-    """
-    program = Assembler()
-    if every is not None:
-        main = _short(main, config, every)
-    weaver = _Weaver(config, main, side, every)
-    steps = _with_tokens(weaver.run(), config)
-    append(program, apart(steps if move is None else move(steps, weaver.after)))
-    program.add(CONTROL, ControlOpcode.END)
-    check_progress(program.instructions, LANGUAGE, depth=config.queue_depth)
-    return program
-
-
-def _short(main: Sequence[Main], config: LanguageConfig, every: int) -> list[Main]:
-    """Products cut so that a section has room for some."""
-    made: list[Main] = []
-    kept = 0
-    for each in main:
-        for job in cut(each.job, config, every / _CUT):
-            slot = kept % 2
-            h = each.hidden and hidden(each.hidden.offset, config, slot=slot, tokens=job.tokens, rank=job.rank)
-            made.append(replace(each, job=job, hidden=h, slot=slot))
-            kept += h is not None
-    return made
-
-
-class _Writes:
-    """Ranges that are written to memory, and the work that writes them.
-
-    Each range is written by work of some orders, and has a number for each once it is emitted.
-
-    Ranges may overlap: other work may change the words by pieces of other sizes. Work that writes the same range is
-    emitted in the order of its orders.
-    """
-
-    def __init__(self, found: Iterable[tuple[int, int, int]]) -> None:
-        orders: dict[tuple[int, int], list[int]] = {}
-        for start, end, order in sorted(set(found)):
-            orders.setdefault((start, end), []).append(order)
-        self.places = {each: index for index, each in enumerate(orders)}
-        self.starts, self.ends = [start for start, _ in orders], [end for _, end in orders]
-        self.orders = list(orders.values())
-        self.longest = max((end - start for start, end in orders), default=0)
-        self.values: list[list[float]] = [[] for _ in orders]
-
-    def over(self, start: int, end: int) -> Iterator[int]:
-        """Ranges that have something of this one."""
-        for index in range(bisect_right(self.starts, start - self.longest), bisect_right(self.starts, end - 1)):
-            if self.ends[index] > start:
-                yield index
-
-    def latest(self, start: int, end: int, order: int) -> float | None:
-        """The latest write to a range by work before ``order``, by number.
-
-        It is -1 if no work writes there, and None if some is missing.
-        """
-        found = -1.0
-        for index in self.over(start, end):
-            count = bisect_left(self.orders[index], order)
-            if count > len(self.values[index]):
-                return None
-            if count:
-                found = max(found, self.values[index][count - 1])
-        return found
-
-    def missing(self, start: int, end: int, order: int) -> Iterator[tuple[int, int, int]]:
-        """The writes that make that None."""
-        for index in self.over(start, end):
-            for missing in self.orders[index][len(self.values[index]) : bisect_left(self.orders[index], order)]:
-                yield self.starts[index], self.ends[index], missing
-
-    def emitted(self, start: int, end: int, value: float) -> None:
-        """The next work's of a range; the last one may write it more than once."""
-        index = self.places[start, end]
-        if len(self.values[index]) == len(self.orders[index]):
-            self.values[index].pop()
-        self.values[index].append(value)
-
-
-class _Weaver:
     def __init__(self, config: LanguageConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
         self.config, self.main, self.every = config, list(main), every and every * _PLANNED
         self.beat = config.data_bits // 8
@@ -220,7 +54,7 @@ class _Weaver:
         self.made: list[Instruction] = []
         #: Of each STORE by its step, the load without which its first word cannot be.
         self.after: dict[int, int] = {}
-        self.writes = _Writes(
+        self.writes = Writes(
             [
                 (*extent(step, self.beat), each.order)
                 for each in sides
@@ -583,43 +417,6 @@ class _Weaver:
         self.made.append(step)
         self.stored = max(self.stored, ready)
         self.writes.emitted(*extent(step, self.beat), self.stored)
-
-
-def _with_tokens(steps: Sequence[Instruction], config: LanguageConfig) -> list[Instruction]:
-    """Lets each load wait for the last STORE that wrote its words.
-
-    STOREs end in order and loads begin in order, so one token serves all: the n-th load that waits takes the token of
-    the n-th STORE that posts.
-
-    A load that waits also covers each STORE that stands :data:`_LONG` steps or more before it. So no more tokens than
-    that are ever posted and not taken.
-    """
-    made, beat = list(steps), config.data_bits // 8
-    stores = [place for place, step in enumerate(steps) if _settles(step)]
-    writes = _Writes((*extent(step, beat), 0) for step in steps if step.engine == STORE)
-    waited = -1
-    for place, step in enumerate(steps):
-        if _settles(step):
-            writes.emitted(*extent(step, beat), place)
-        elif step.engine == LOAD:
-            start, end = extent(step, beat)
-            # What is not written yet is what a later STORE changes in place.
-            last = max((int(value) for index in writes.over(start, end) for value in writes.values[index]), default=-1)
-            if last > waited:
-                early = bisect_right(stores, place - _LONG)
-                last = max(last, stores[early - 1] if early else -1)
-                made[last] = replace(made[last], post=(*made[last].post, STORED))
-                made[place] = replace(made[place], wait=(*step.wait, STORED))
-                waited = last
-    return made
-
-
-def _settles(step: Instruction) -> bool:
-    """Whether a load may wait for it.
-
-    Moments leave while they come, by commands that stand in that order.
-    """
-    return step.engine == STORE and step.operands["source"] != UPDATE.store("moments")
 
 
 def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
