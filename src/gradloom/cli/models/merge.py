@@ -8,9 +8,9 @@ import typer
 
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json
-from .output import print_json, progress_bar, say
+from ..app import app
+from ..arguments import Json
+from ..output import print_json, progress_bar, say
 
 __all__ = ["merge"]
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .app import app
-from .arguments import Json
-from .output import print_json, say, table, working
+from ..app import app
+from ..arguments import Json
+from ..output import print_json, say, table, working
 
 __all__ = ["import_model"]
 

@@ -7,9 +7,9 @@ from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered
 from gradloom.words import some
 
-from .app import app
-from .faces import face, more
-from .output import print_json, say, table, working
+from ..app import app
+from ..faces import face, more
+from ..output import print_json, say, table, working
 
 __all__: list[str] = []
 

@@ -15,9 +15,9 @@ import typer
 from gradloom.output import claimed, staged_file
 from gradloom.preset import Preset, find_preset
 
-from .app import app
+from ..app import app
+from ..output import print_json, progress_bar, say, table
 from .generate import configured
-from .output import print_json, progress_bar, say, table
 from .sweep_points import KEYS, plan_points
 
 __all__ = ["FIGURES", "KEYS", "measure", "plan_points", "sweep"]

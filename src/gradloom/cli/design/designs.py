@@ -15,10 +15,10 @@ from gradloom.output import check_folder
 from gradloom.preset import KNOWN, find_preset
 from gradloom.rtl.catalog import KNOWN as UNITS
 
-from .app import app
-from .arguments import Json, designed, usual_option
+from ..app import app
+from ..arguments import Json, designed, usual_option
+from ..output import print_json, progress_bar, say, table, working
 from .generate import REPORT
-from .output import print_json, progress_bar, say, table, working
 
 __all__ = ["build", "flash", "monitor", "parse_shares", "report", "selftest"]
 
@@ -112,7 +112,7 @@ def selftest(
         from gradloom.systems.asked import asked_for
         from gradloom.systems.on_board import selftest_on
 
-        from .on_board import board_of
+        from ..on_board import board_of
 
         done = selftest_on(board_of(asked_for(preset, verb=None), host, design))
         return [{"check": name, "ok": ok, "detail": detail} for name, ok, detail in done]

@@ -26,9 +26,9 @@ from gradloom.rtl.emit.names import module_name
 from gradloom.rtl.shell import registers
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json, Settings, TrustedKey, usual_option
-from .output import print_json, say, working
+from ..app import app
+from ..arguments import Json, Settings, TrustedKey, usual_option
+from ..output import print_json, say, working
 
 if TYPE_CHECKING:
     from gradloom.systems.asked import Asked

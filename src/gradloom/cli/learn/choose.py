@@ -8,9 +8,9 @@ from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered
 from gradloom.words import some
 
-from .app import app
-from .faces import face, more
-from .output import print_json, progress_bar, say, table
+from ..app import app
+from ..faces import face, more
+from ..output import print_json, progress_bar, say, table
 
 __all__: list[str] = []
 

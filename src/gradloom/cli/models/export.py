@@ -8,9 +8,9 @@ import typer
 
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json, usual_option
-from .output import print_json, say, working
+from ..app import app
+from ..arguments import Json, usual_option
+from ..output import print_json, say, working
 
 __all__ = ["export"]
 

@@ -9,10 +9,10 @@ import typer
 from gradloom.options import check_request
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json, usual_option
+from ..app import app
+from ..arguments import Json, usual_option
+from ..output import print_json, say
 from .cards import card_file
-from .output import print_json, say
 
 __all__ = ["apply", "average", "keys", "sign", "verify"]
 

@@ -13,10 +13,10 @@ from gradloom.preset import Preset, find_preset
 from gradloom.rtl.catalog import parse_settings
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json, Settings, usual_option
+from ..app import app
+from ..arguments import Json, Settings, usual_option
+from ..output import print_json, progress_bar, say, table
 from .generate import configured
-from .output import print_json, progress_bar, say, table
 
 __all__ = ["energy"]
 

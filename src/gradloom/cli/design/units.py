@@ -11,9 +11,9 @@ from gradloom.options import check_request
 from gradloom.rtl.catalog import find_unit, parse_settings
 from gradloom.words import some
 
-from .app import app
-from .arguments import Json, Settings, usual_option
-from .output import print_json, say, table, working
+from ..app import app
+from ..arguments import Json, Settings, usual_option
+from ..output import print_json, say, table, working
 
 __all__ = ["quantize", "run"]
 

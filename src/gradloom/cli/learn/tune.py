@@ -10,10 +10,10 @@ from gradloom.systems.asked import asked_for
 from gradloom.systems.request import tuned
 from gradloom.words import some
 
-from .app import app
-from .faces import FOLDER, face, more
-from .on_board import TUNING, tuned_on
-from .output import ONE_LOGIT, counted, print_json, progress_bar, say
+from ..app import app
+from ..faces import FOLDER, face, more
+from ..on_board import TUNING, tuned_on
+from ..output import ONE_LOGIT, counted, print_json, progress_bar, say
 
 __all__: list[str] = []
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .app import app
-from .arguments import Bits, Head, Json, Model
-from .output import print_json, progress_bar, say
+from ..app import app
+from ..arguments import Bits, Head, Json, Model
+from ..output import print_json, progress_bar, say
 
 __all__ = ["pack"]
 

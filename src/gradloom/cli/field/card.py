@@ -11,12 +11,12 @@ from gradloom.systems.asked import asked_for
 from gradloom.systems.request import keyworded, tuned
 from gradloom.words import some
 
-from .app import app
-from .arguments import Baud, Json
+from ..app import app
+from ..arguments import Baud, Json
+from ..faces import FOLDER, face, more
+from ..output import print_json, progress_bar, say, say_card
 from .cards import Tell, any_card, name_of
-from .faces import FOLDER, face, more
 from .installing import install, rollback
-from .output import print_json, progress_bar, say, say_card
 
 __all__ = ["collect", "install", "load", "rollback", "write"]
 

@@ -8,10 +8,10 @@ from gradloom.systems.asked import asked_for
 from gradloom.systems.request import answered, options_of
 from gradloom.words import some
 
-from .app import app
-from .faces import face, more
-from .on_board import HOST, board_of, check_engine
-from .output import ONE_LOGIT, counted, print_json, progress_bar, say, table
+from ..app import app
+from ..faces import face, more
+from ..on_board import HOST, board_of, check_engine
+from ..output import ONE_LOGIT, counted, print_json, progress_bar, say, table
 
 __all__: list[str] = []
 

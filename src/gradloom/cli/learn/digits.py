@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .app import app
-from .arguments import Json
-from .output import print_json, say, working
+from ..app import app
+from ..arguments import Json
+from ..output import print_json, say, working
 
 __all__ = ["compare", "fetch"]
 
