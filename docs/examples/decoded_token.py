@@ -13,7 +13,7 @@ import json
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step

@@ -33,10 +33,10 @@ from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import IDENTITY
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.step import StepMachine, memory_needed, place_frozen
 from gradloom.systems.text.run.training import Training, largest
-from gradloom.systems.text.task import Quantized
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 PRESET = "edge-qlora-genesys2"

@@ -39,7 +39,7 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
     else:
         _SAY[asked.preset.workload.label](result)
     if not result.get("fits", True):
-        from gradloom.systems.text.fit import DoesNotFit, Misfit
+        from gradloom.systems.text.costs.fit import DoesNotFit, Misfit
 
         raise DoesNotFit([str(Misfit(**each)) for each in result["misfits"]])
 
@@ -173,7 +173,7 @@ def _say_text(result: dict[str, Any]) -> None:
 
 
 def _verdict(result: dict[str, Any]) -> str:
-    from gradloom.systems.text.fit import options
+    from gradloom.systems.text.costs.fit import options
 
     total, room = result["total_bytes"], result["available_bytes"]
     share = f"{total:,} of {room:,} bytes, {100 * total / room:.0f} %"

@@ -34,7 +34,7 @@ def merge(
     from gradloom.models.files.gguf import GGUF_SUFFIX, GgufCheckpoint
     from gradloom.output import check_file, check_folder, size_of, staged, staged_file
     from gradloom.systems.text.answer import learnt_of
-    from gradloom.systems.text.task import Quantized
+    from gradloom.systems.text.quantized import Quantized
     from gradloom.workload import silent
 
     if weights not in WEIGHTS:

@@ -23,9 +23,9 @@ from gradloom.workload import Progress
 
 from . import task as language
 from .instant_text import InstantLlama
-from .llama import KeyValueCache, Llama
+from .quantized import Quantized
+from .reference.llama import KeyValueCache, Llama
 from .requests import BoardAnswers, TextAnswers
-from .task import Quantized
 
 __all__ = ["greedy", "infer", "learnt_of", "plain_lora"]
 

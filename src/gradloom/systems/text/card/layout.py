@@ -17,7 +17,7 @@ from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..budget import BudgetRequest
+from ..costs.request import BudgetRequest
 from ..operations.base import Fracs, Operation
 from ..operations.rechosen import FRACS, Rechosen, constants
 from ..operations.tensors import EDGE, Tensor

@@ -21,11 +21,11 @@ from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
 from ..operations.tensors import EDGE, Tensor
 from ..operations.updates import Descent
-from ..optimizers import Optimizer, optimizer_state, restore_optimizer
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes
 from ..recipe import CONSTANT, Schedule
+from ..reference.optimizers import Optimizer, optimizer_state, restore_optimizer
 from .forward_cache import Kept, Places, Text, brought_back, reserved
 from .frozen import Frozen
 from .step import StepMachine, place_frozen

@@ -19,7 +19,6 @@ from gradloom.sim.run.counted import MismatchError, check_words
 from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.machine import Machine, Ran
 
-from ..integers import IntegerStep
 from ..operations.base import DROP
 from ..operations.products import Gradient, Product
 from ..operations.tensors import EDGE, Codes, Halves
@@ -28,6 +27,7 @@ from ..operations.updates import Descent, Pack
 from ..program.layout import Layout
 from ..program.sections import rows_of
 from ..program.step import lower
+from ..reference.integers import IntegerStep
 from .linear import linear_machine
 from .training import Training
 

@@ -19,8 +19,6 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 
-from ..integers import FloatStep, IntegerStep
-from ..mathematics import rope_angles
 from ..operations.accumulate import spare_bits
 from ..operations.base import SPARE, Operation
 from ..operations.cores import FACTORS
@@ -36,6 +34,8 @@ from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, NORMS, last_gains
 from ..program.layout import ZEROS, Layout
 from ..program.sections import rows_of
+from ..reference.integers import FloatStep, IntegerStep
+from ..reference.mathematics import rope_angles
 from ..stored import packed_words, rebased
 from .frozen import Frozen
 

@@ -1,25 +1,14 @@
 """Memory, traffic and time of InstantFT of a language model.
 
-Arithmetic like that of :mod:`~gradloom.systems.text.budget`; what this plan says of memory and steps takes
+Arithmetic like that of :mod:`~gradloom.systems.text.costs.budget`; what this plan says of memory and steps takes
 the place of what that one says of QLoRA's, and of decoded tokens it says nothing.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from .budget import (
-    ADAPTER_COPIES,
-    OPTIMIZERS,
-    WORD,
-    BudgetRequest,
-    Target,
-    _head_bytes,
-    _Part,
-    _stream,
-    _timed,
-    cached_texts,
-    memory,
-)
+from .budget import ADAPTER_COPIES, WORD, Target, _head_bytes, _Part, _stream, _timed, cached_texts, memory
+from .request import OPTIMIZERS, BudgetRequest
 
 __all__ = ["METHODS", "instant_memory", "instant_plan"]
 

@@ -13,11 +13,12 @@ from typing import Any
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .budget import BudgetRequest, Target, checked_port, memory, nearest, plan
+from ..operations.tensors import EDGE
+from ..operations.transformer import Step, odd_shapes
+from ..program.linear import LayerShape
+from .budget import Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
-from .operations.tensors import EDGE
-from .operations.transformer import Step, odd_shapes
-from .program.linear import LayerShape
+from .request import BudgetRequest
 
 __all__ = [
     "MIN_SEQ",

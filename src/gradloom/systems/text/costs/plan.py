@@ -12,12 +12,12 @@ from gradloom.preset import find_workload
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
-from .budget import BudgetRequest
-from .card.layout import planner
+from ..card.layout import planner
+from ..requests import TextPlan
+from ..workload import TextWorkload
 from .fit import MIN_SEQ, machine_misfits, planned, refuse
 from .instant_budget import METHODS
-from .requests import TextPlan
-from .workload import TextWorkload
+from .request import BudgetRequest
 
 __all__ = ["plan", "sizes"]
 
@@ -29,7 +29,7 @@ def plan(asked: Asked, options: TextPlan, tell: Progress) -> dict[str, Any]:
     that of its job of so many ``texts`` and ``steps``, byte by byte; else it is counted by shapes.
 
     What does not fit has ``misfits``, one for each bound that fails: see ``planned`` in
-    :mod:`~gradloom.systems.text.fit`. ``preset``: whose machine is checked; None where the board has none, and
+    :mod:`~gradloom.systems.text.costs.fit`. ``preset``: whose machine is checked; None where the board has none, and
     memory alone is checked.
     """
     tell(0, 0, f"planning {asked.name}")
