@@ -1,9 +1,9 @@
 """Base of the operations of a transformer's training step.
 
 An operation names its tensors; it knows neither values nor where they lie. Three things are made of the same list:
-the mathematics, the integer reference and the program (``mathematics.py``, ``integers.py``, ``program/step.py``). What
-an integer of a tensor stands for, ``n * 2**-frac``, is in a mapping from names to fraction bits, and :meth:`shifts` of
-an operation turns it into the operands of commands.
+the mathematics, the integer reference and the program (``reference/mathematics.py``, ``reference/integers.py``,
+``program/step.py``). What an integer of a tensor stands for, ``n * 2**-frac``, is in a mapping from names to fraction
+bits, and :meth:`shifts` of an operation turns it into the operands of commands.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .operations import Upsample
+from ..operations import Upsample
 
 __all__ = ["sampling"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .base import Operation, Tensor
-from .network import Network, Port
-from .operations import Parameter
+from ..base import Operation, Tensor
+from ..network import Network, Port
+from ..operations import Parameter
 
 __all__ = ["Editor"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .base import Operation
-from .builder import stem_of
+from ..base import Operation
+from ..builder import stem_of
+from ..network import Network
+from ..operations import Activation, Add, Convolution, Linear, Multiply, Norm, Pad, Rearrange
 from .editor import Editor
-from .network import Network
-from .operations import Activation, Add, Convolution, Linear, Multiply, Norm, Pad, Rearrange
 from .patterns import attention, attention_scale, function, norm
 from .views import BATCH, View
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from .base import Tensor
+from ..base import Tensor
 
 __all__ = ["BATCH", "View", "common", "whole"]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from .base import Operation, Tensor
+from ..base import Operation, Tensor
+from ..functions import FUNCTIONS, named
+from ..operations import Activation, Add, Attention, MatMul, Multiply, Norm, Rearrange, Reduce, Softmax
 from .editor import Editor
-from .functions import FUNCTIONS, named
-from .operations import Activation, Add, Attention, MatMul, Multiply, Norm, Rearrange, Reduce, Softmax
 
 __all__ = ["attention", "attention_scale", "function", "norm"]
 
