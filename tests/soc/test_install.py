@@ -5,7 +5,7 @@ import pytest
 import serial
 
 import gradloom
-from gradloom.boards.cards import SerialCard
+from gradloom.boards.links.cards import SerialCard
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
 from gradloom.firmware.card import DELIVERY, CardError, read_header, section_of

@@ -7,8 +7,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from gradloom.boards.lines import Lines
-from gradloom.boards.prompts import prompted
+from gradloom.boards.links.lines import Lines
+from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import read_header
 from gradloom.firmware.kept import newest
 from gradloom.program.descent import AdamW

@@ -171,7 +171,7 @@ def monitor(port: str | None = None, *, baud: int = 115_200, write: Callable[[st
 
     ``port``: of the serial line, else the only one on USB; ``baud``: bits a second.
     """
-    from gradloom.boards.monitor import monitor as listen
+    from gradloom.boards.links.monitor import monitor as listen
 
     listen(port, baud=baud, write=write or sys.stdout.write)
 

@@ -100,7 +100,7 @@ def _measured(
 ) -> dict[str, Any]:
     from gradloom import boards
     from gradloom.boards.kv260.flash import design_name
-    from gradloom.boards.ssh import valid_host
+    from gradloom.boards.links.ssh import valid_host
     from gradloom.sim.activity.board import board_request
 
     board = boards.find(preset.board)

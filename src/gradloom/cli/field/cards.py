@@ -55,12 +55,12 @@ def any_card(
 ) -> Iterator[BinaryIO]:
     """The card as a file, wherever it is: here, in a board, or at ``host``.
 
-    In a board it is a :class:`~gradloom.boards.cards.SerialCard`. What is wrong is a :class:`ValueError` in one line
-    that names it.
+    In a board it is a :class:`~gradloom.boards.links.cards.SerialCard`. What is wrong is a :class:`ValueError` in one
+    line that names it.
     """
-    from gradloom.boards.cards import RemoteCard, SerialCard, opened
-    from gradloom.boards.monitor import BAUD, open_port
-    from gradloom.boards.ssh import valid_host
+    from gradloom.boards.links.cards import RemoteCard, SerialCard, opened
+    from gradloom.boards.links.monitor import BAUD, open_port
+    from gradloom.boards.links.ssh import valid_host
     from gradloom.firmware.card import CardError
 
     named = name_of(card, port)

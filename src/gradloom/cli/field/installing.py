@@ -98,7 +98,7 @@ def _begun(card: BinaryIO, port: str | None) -> str | None:
 
     None while a job runs. :class:`ValueError` if it refuses it.
     """
-    from gradloom.boards.cards import SerialCard
+    from gradloom.boards.links.cards import SerialCard
     from gradloom.firmware.card import CardError
 
     if port is None:

@@ -101,7 +101,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:
     """
     prompt, tokens = str(options.prompt), options.tokens
     if isinstance(options, BoardAnswers) and options.port is not None:
-        from gradloom.boards.monitor import BAUD
+        from gradloom.boards.links.monitor import BAUD
 
         from .card.prompts import ask_board
 

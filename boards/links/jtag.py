@@ -3,8 +3,8 @@
 import dataclasses
 import re
 
-from .flow import FlowError
-from .programs import BoardProgramError, answer, find_program
+from ..flow import FlowError
+from ..programs import BoardProgramError, answer, find_program
 from .usb import RULES
 
 __all__ = ["Chip", "require_chip"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
+from ..board import Board
 from . import timing
-from .board import Board
 from .delays import estimate
 
 __all__ = ["RESOURCES", "SynthesisError", "area", "summary"]
