@@ -2,7 +2,7 @@
 
 from .board import Board
 from .flow import FlowError, MissingToolError, NoProjectError
-from .reach import Reach
+from .links.reach import Reach
 from .registry import (
     all_boards,
     build,

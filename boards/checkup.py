@@ -12,10 +12,10 @@ from typing import Any, Literal
 from gradloom.json_file import read_json
 
 from .flow import FlowError
-from .jtag import Chip, require_chip
-from .monitor import open_port
+from .links.jtag import Chip, require_chip
+from .links.monitor import open_port
+from .links.usb import RULES, usb_devices
 from .programs import PROGRAMS, BoardProgramError, find_program, version
-from .usb import RULES, usb_devices
 
 __all__ = ["Check", "Workplace", "cable", "chip", "packages", "programs", "speaks"]
 
@@ -150,7 +150,7 @@ def _same_design(place: Workplace, there: str) -> Iterator[Check]:
 
 def _heard(port: str, baud: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> str:
     """Output of a port, at most up to the line that names the design."""
-    from .monitor import shown
+    from .links.monitor import shown
 
     text, end = "", clock() + seconds
     with open_port(port, baud) as line:

@@ -35,7 +35,7 @@ class PresetDesign(Elaboratable):
     """
 
     def __init__(self, preset: str, settings: Mapping[str, object] | None = None) -> None:
-        from gradloom.cli.generate import configured
+        from gradloom.cli.design.generate import configured
         from gradloom.preset import find_preset
 
         self.preset, self.settings = find_preset(preset), dict(settings or {})
@@ -50,7 +50,7 @@ class PresetDesign(Elaboratable):
 
     def write(self, directory: Path | str) -> None:
         """Writes what ``gradloom generate`` writes to ``directory``."""
-        from gradloom.cli.generate import generate
+        from gradloom.cli.design.generate import generate
 
         generate(self.preset.name, directory, settings=self.settings)
 

@@ -10,10 +10,10 @@ from gradloom.plugins import Table
 from gradloom.preset import Preset
 
 from . import genesys2, kr260, kv260, ulx3s, zcu104
-from .area import area
 from .board import Board
 from .checkup import Check, Workplace
-from .reach import Reach
+from .links.reach import Reach
+from .netlist.area import area
 
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
@@ -66,7 +66,7 @@ def check(board: Board, preset: Preset) -> None:
 def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> dict[str, Any]:
     """Resources of a generated design on the board, by open synthesis.
 
-    With ``unit``, those of this module of it alone; see :func:`gradloom.boards.area.area`.
+    With ``unit``, those of this module of it alone; see :func:`gradloom.boards.netlist.area.area`.
     """
     package = _package(board.name)
     return package.area(board, directory, unit=unit) if hasattr(package, "area") else area(directory, board, unit=unit)

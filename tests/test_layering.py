@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src/gradloom"
 #: How many folders deep a room lies, below the folders where that is not one.
 DEPTH = {"rtl": 2, "sim": 2, "rtl/engines": 3, "systems": 2}
 #: The front door may look upwards, and only inside functions.
-UPWARD = {"__init__.py", "__main__.py", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("cli/*.py"))}
+UPWARD = {"__init__.py", "__main__.py", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("cli/**/*.py"))}
 #: Files by their place in the package.
 FILES = {
     path.relative_to(base): path

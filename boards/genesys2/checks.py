@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ..board import Board
 from ..checkup import Check, Workplace, cable, chip, programs, speaks
-from ..jtag import Chip
-from ..monitor import BAUD
+from ..links.jtag import Chip
+from ..links.monitor import BAUD
 from ..vivado_probe import vivado_checks
 from .facts import CABLES
 

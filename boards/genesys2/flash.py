@@ -8,7 +8,7 @@ from pathlib import Path
 from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
-from ..jtag import require_chip
+from ..links.jtag import require_chip
 from .checks import CHIP
 
 

@@ -15,7 +15,7 @@ from ..board import Board
 from ..clocks import asked_mhz
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
-from ..usb import RULES, udev_rules
+from ..links.usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from .facts import CABLES
 from .memory import DATA_BITS, mig_project, pace_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..board import Board
 from ..checkup import Check, Workplace, programs
+from ..links.ssh import ssh, valid_host
 from ..programs import find_program
-from ..ssh import ssh, valid_host
 from ..vivado_probe import vivado_checks
 from .flash import bundle_files, design_name
 

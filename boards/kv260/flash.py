@@ -7,8 +7,8 @@ from pathlib import Path
 from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
-from ..ssh import ssh, valid_host
-from ..usb import RULES
+from ..links.ssh import ssh, valid_host
+from ..links.usb import RULES
 from .carriers import CARRIERS
 from .settle import settle
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 from typing import Any
 
-from ..ssh import ssh, valid_host
+from ..links.ssh import ssh, valid_host
 from .flash import FOLDER, silent
 
 __all__ = ["REMEDIES", "measured"]

@@ -16,7 +16,7 @@ from gradloom.preset import Preset
 from ..board import Board
 from ..clocks import asked_mhz
 from ..firmware_files import firmware_files
-from ..usb import RULES, udev_rules
+from ..links.usb import RULES, udev_rules
 from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
 from . import overlay
 from .carriers import CARRIERS

@@ -1,7 +1,7 @@
 """The agent of a KV260, over ssh."""
 
-from ..reach import Reach, plain_fault
-from ..ssh import SILENCE, valid_host
+from ..links.reach import Reach, plain_fault
+from ..links.ssh import SILENCE, valid_host
 from .flash import FOLDER, silent
 from .measured import REMEDIES
 

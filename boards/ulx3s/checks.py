@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..board import Board
 from ..checkup import Check, Workplace, cable, chip, packages, programs, speaks
-from ..jtag import Chip
+from ..links.jtag import Chip
 from .facts import CABLES
 
 __all__ = ["CHIP", "checks"]

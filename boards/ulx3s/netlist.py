@@ -12,9 +12,9 @@ from typing import Any
 
 from gradloom.json_file import read_json
 
-from .. import timing
-from ..area import RESOURCES, SynthesisError, board_of, stand_ins, summary
 from ..board import Board
+from ..netlist import timing
+from ..netlist.area import RESOURCES, SynthesisError, board_of, stand_ins, summary
 from .tools import design_sources, synthesise
 
 __all__ = ["NAMELESS", "CellHomes", "area"]
@@ -32,7 +32,7 @@ _TAKEN = {
 
 
 def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
-    """As :func:`gradloom.boards.area.area`, of the whole system.
+    """As :func:`gradloom.boards.netlist.area.area`, of the whole system.
 
     It is the accelerator with processor, memory and UART: the netlist that a build has left, or else one made as the
     build does. ``unit`` is synthesised alone, and so is the accelerator of a design without a board project.

@@ -13,7 +13,7 @@ from gradloom.rtl.soc import tuner_sources
 from ..board import Board
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
-from ..usb import RULES, udev_rules
+from ..links.usb import RULES, udev_rules
 from .facts import CABLES
 from .ram import WORDS, ram_verilog
 

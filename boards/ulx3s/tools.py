@@ -17,7 +17,7 @@ from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
-from ..jtag import require_chip
+from ..links.jtag import require_chip
 from .checks import CHIP
 from .clock import next_clock, slow_down
 from .copies import copy_reset

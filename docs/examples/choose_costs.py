@@ -17,8 +17,8 @@ from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import laid_out
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.program.planned import planned_step
 
 CASES = (

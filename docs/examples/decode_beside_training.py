@@ -24,12 +24,14 @@ from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.decode import Decoding, beside
 from gradloom.systems.text.run.section_cycles import kept_spacing, section_cycles
-from gradloom.systems.text.run.step import StepMachine, largest, place_frozen
+from gradloom.systems.text.run.step import StepMachine, place_frozen
+from gradloom.systems.text.run.training import largest
 
 CONFIG = PRESETS[PRESET].config
 #: A block, its tensors, and some requests.

@@ -13,12 +13,13 @@ import json
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
-from gradloom.systems.text.operations.base import EDGE
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX, Step
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.step import lower
 
 
 def main() -> None:

@@ -18,10 +18,11 @@ from gradloom.cli.output import progress_bar
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
-from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
-from gradloom.systems.text.optimizers import FloatAdamW
-from gradloom.systems.text.task import Quantized, build, fine_tune
+from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build, fine_tune
+from gradloom.systems.text.reference.optimizers import FloatAdamW
 
 GRIDS, FIRST, LEARNT, JUDGED = ("none", "int8", "nf4", "q8_0"), 26, 24, 12
 

@@ -21,7 +21,7 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.systems.diffusion.estimate.products import backward, forward
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.task import fresh_adapters, with_rank
 

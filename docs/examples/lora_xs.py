@@ -25,8 +25,9 @@ from gradloom.models.adapters.lora import Learnt, fresh_lora, save_lora
 from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
-from gradloom.systems.text.optimizers import FloatAdamW
-from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build_quickest, fine_tune
+from gradloom.systems.text.reference.optimizers import FloatAdamW
 
 RATES = {"lora": (3e-4, 1e-3, 3e-3), "lora-xs": (1e-3, 3e-3, 1e-2, 3e-2)}
 RANK = 8

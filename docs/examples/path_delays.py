@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from gradloom.boards.delays import DELAYS
+from gradloom.boards.netlist.delays import DELAYS
 
 
 def loads(netlist):

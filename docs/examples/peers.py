@@ -24,7 +24,7 @@ from typing import Any
 from scale_sim import MESHES, TILES, TOKENS, formula, products
 
 from gradloom.boards import find
-from gradloom.boards.area import area
+from gradloom.boards.netlist.area import area
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.systolic.mesh import Mesh
 from gradloom.rtl.systolic.pe import PE, Precision

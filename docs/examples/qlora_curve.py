@@ -18,11 +18,12 @@ from gradloom.models.adapters.lora import load_lora, save_lora
 from gradloom.models.adapters.peft import key
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.program.descent import AdamW as MachineAdamW
-from gradloom.systems.text.optimizers import FloatAdamW
 from gradloom.systems.text.program.packed import STORES
-from gradloom.systems.text.run.step import Frozen
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build, fine_tune
+from gradloom.systems.text.reference.optimizers import FloatAdamW
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.trainer import Trainer
-from gradloom.systems.text.task import Quantized, build, fine_tune
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 

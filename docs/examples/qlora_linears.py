@@ -19,9 +19,9 @@ import numpy as np
 from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.language import PROJECTIONS
-from gradloom.systems.text.mathematics import FloatLinears, Llama
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.llama import FloatLinears, Llama
 from gradloom.systems.text.run.linear import Layer, choose_exponents, errors, mathematics, reference_step, values
-from gradloom.systems.text.task import Quantized
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 #: Of B. The step of an update that is computed along, and not looked at.

@@ -28,11 +28,15 @@ from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.operations.base import Loss, Product
+from gradloom.systems.text.operations.elements import Loss
+from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import IDENTITY
-from gradloom.systems.text.program.step import Layout, lower
-from gradloom.systems.text.run.step import Frozen, StepMachine, Training, largest, memory_needed, place_frozen
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.run.frozen import Frozen
+from gradloom.systems.text.run.step import StepMachine, memory_needed, place_frozen
+from gradloom.systems.text.run.training import Training, largest
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 PRESET = "edge-qlora-genesys2"

@@ -21,14 +21,18 @@ from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.optimizers import FloatAdamW as FloatAdamW
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import fine_tune
+from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.reference.optimizers import FloatAdamW as FloatAdamW
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.instant import InstantTrainer, instant_machine
-from gradloom.systems.text.run.step import Frozen, StepMachine, Training, memory_needed, place_frozen
+from gradloom.systems.text.run.step import StepMachine, memory_needed, place_frozen
 from gradloom.systems.text.run.trainer import Trainer, foretold
-from gradloom.systems.text.task import Quantized, fine_tune
+from gradloom.systems.text.run.training import Training
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 CONFIG = PRESETS["instantft-llm-genesys2"].config

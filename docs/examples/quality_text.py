@@ -4,9 +4,9 @@
 window an update. The seed draws the windows and the adapters. Two texts lie in ``texts``: rates are chosen on
 ``rates.txt``, results are of ``judged.txt``. Of every ten windows of a text the last two are held out.
 
-Losses are in float32 by PyTorch (``systems/text/torch_llama.py``), linears have the values of their NF4 codes. Cycles
-are forecasts: of adapters, norms and factors as ``gradloom choose`` composes them, of InstantFT of the whole programs.
-Memory is all that the fine-tune holds beside the frozen model.
+Losses are in float32 by PyTorch (``systems/text/reference/torch_llama.py``), linears have the values of their NF4
+codes. Cycles are forecasts: of adapters, norms and factors as ``gradloom choose`` composes them, of InstantFT of the
+whole programs. Memory is all that the fine-tune holds beside the frozen model.
 """
 
 import json
@@ -29,13 +29,14 @@ from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW, scaled
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.operations.instant import InstantStep
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.residents import FROZEN, by_class
-from gradloom.systems.text.program.step import Layout, lower
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.quantized import Quantized
 
 TEXTS = Path(__file__).parent / "texts"
 TOKENS, WINDOWS, JUDGED, SEEDS = 64, 24, 24, (0, 1, 2)
@@ -175,7 +176,7 @@ class Bench:
     def __init__(self, threads: int) -> None:
         import torch
 
-        from gradloom.systems.text.torch_llama import TorchLlama
+        from gradloom.systems.text.reference.torch_llama import TorchLlama
 
         self.torch = torch
         torch.set_num_threads(threads)
@@ -191,7 +192,7 @@ class Bench:
     def fresh(self, case: Case, seed: int) -> dict[str, Learnt]:
         """What learns, before."""
         if case.method == "instantft":
-            from gradloom.systems.text.torch_llama import instant_name
+            from gradloom.systems.text.reference.torch_llama import instant_name
 
             blocks = fresh_instant(self.model, rank=case.rank, seed=seed)
             return {instant_name(layer): each for layer, each in blocks.items()}
@@ -215,7 +216,7 @@ class Bench:
 
         It is not finite where the fine-tune diverged.
         """
-        from gradloom.systems.text.torch_llama import parameters
+        from gradloom.systems.text.reference.torch_llama import parameters
 
         torch = self.torch
         learnt_from, held = (torch.tensor(each) for each in self.parts[part])

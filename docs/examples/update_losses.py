@@ -28,8 +28,9 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_l
 from gradloom.models.adapters.peft import write_peft
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
-from gradloom.systems.text.optimizers import FloatAdamW
-from gradloom.systems.text.task import Quantized, build_quickest, fine_tune
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build_quickest, fine_tune
+from gradloom.systems.text.reference.optimizers import FloatAdamW
 
 #: Bits of an update.
 BITS = (8, 4, 3, 2)

@@ -19,8 +19,8 @@ from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.rtl.formats.linear import ACTIVATION
 from gradloom.rtl.formats.vector import TERM
 from gradloom.sim.reference import vector
-from gradloom.systems.text import mathematics as llama
 from gradloom.systems.text.operations import vector as plan
+from gradloom.systems.text.reference import mathematics as llama
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "qlora_smollm2"
 

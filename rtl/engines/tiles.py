@@ -31,3 +31,8 @@ class TileParameters(Parameters):
     def beat_words(self) -> int:
         """32-bit words in a beat."""
         return self.edge // 8
+
+    @property
+    def row_beats(self) -> int:
+        """Beats of a row of a tile in 32-bit words."""
+        return self.edge // self.beat_words

@@ -182,7 +182,7 @@ class EngineSpec:
             "engine": In(EngineSignature()),
             **{f"load_{port.name}": In(LoadSignature(data_bits)) for port in self.loads},
             **{
-                f"forward_{port.name}": In(ForwardSignature(data_bits))
+                f"forward_{port.name}": In(ForwardSignature(data_bits, port.arg))
                 for port in self.loads
                 if forwards & port.forwards
             },

@@ -5,8 +5,6 @@ from enum import IntEnum
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.tile_records import TileArgument
-
 __all__ = [
     "ControlOpcode",
     "COMMAND_BYTES",
@@ -192,21 +190,21 @@ def ForwardBeat(data_bits):
 class ForwardSignature(wiring.Signature):
     """The second way into a load port's slots: what STORE forwards.
 
-    The engine has it as ``In(ForwardSignature(data_bits))``, beside the port's ``LoadSignature``.
+    The engine has it as ``In(ForwardSignature(data_bits, arg))``, beside the port's ``LoadSignature``.
 
     Members
     -------
     beat : ``Out(ForwardBeat(data_bits))``
         All of one record before those of the next; not two cycles after LOAD's beat to the port. All ports of a machine
         have the same payload.
-    arg : ``Out(TileArgument)``
+    arg : ``Out(arg)``, the port's operand
         A record to be: its slot, and what the source says of it.
     refuse : ``In(1)``
         In the same cycle: the port has no such slot, or codes of another width.
     """
 
-    def __init__(self, data_bits):
-        super().__init__({"beat": Out(ForwardBeat(data_bits)), "arg": Out(TileArgument), "refuse": In(1)})
+    def __init__(self, data_bits, arg):
+        super().__init__({"beat": Out(ForwardBeat(data_bits)), "arg": Out(arg), "refuse": In(1)})
 
 
 #: What STORE asks of a store port.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet

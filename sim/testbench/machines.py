@@ -190,7 +190,7 @@ def sequence(config: SequenceConfig) -> list[BenchRun]:
 def diffusion(config: DiffusionConfig) -> list[BenchRun]:
     """A LoRA step of a few operations of a UNet, with their gradients."""
     from gradloom.models.adapters.lora import Adapter
-    from gradloom.systems.diffusion.integers import IntegerDescent
+    from gradloom.systems.diffusion.integer_descent import IntegerDescent
     from gradloom.systems.diffusion.operations import Activation, Convolution, GroupNorm, Linear, Tensor
     from gradloom.systems.diffusion.program.writer import lower
     from gradloom.systems.diffusion.simulated import Stepper

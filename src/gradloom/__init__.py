@@ -13,17 +13,17 @@ from typing import Any
 _HOME = {
     name: f"gradloom.{module}"
     for module, names in {
-        "cli.designs": ("build", "flash", "monitor", "report", "selftest"),
-        "cli.digits": ("compare", "fetch"),
-        "cli.energy": ("energy",),
-        "cli.export": ("export",),
-        "cli.generate": ("generate",),
+        "cli.design.designs": ("build", "flash", "monitor", "report", "selftest"),
+        "cli.learn.digits": ("compare", "fetch"),
+        "cli.design.energy": ("energy",),
+        "cli.models.export": ("export",),
+        "cli.design.generate": ("generate",),
         "cli.lists": ("doctor", "presets", "units"),
-        "cli.merge": ("merge",),
-        "cli.pack": ("pack",),
-        "cli.recurrent": ("import_model",),
-        "cli.sweep": ("sweep",),
-        "cli.units": ("quantize", "run"),
+        "cli.models.merge": ("merge",),
+        "cli.models.pack": ("pack",),
+        "cli.models.recurrent": ("import_model",),
+        "cli.design.sweep": ("sweep",),
+        "cli.design.units": ("quantize", "run"),
         "systems.diffusion.requests": ("DiffusionPlan", "Pictures"),
         "systems.diffusion.workload": ("DiffusionOptions",),
         "systems.images.requests": ("ImageAnswers", "ImageChoice", "ImagePlan"),
@@ -39,7 +39,7 @@ _HOME = {
 }
 
 #: Modules whose functions are those of a group of verbs.
-_GROUPS = {"boards": "gradloom.boards", "card": "gradloom.cli.card", "package": "gradloom.cli.package"}
+_GROUPS = {"boards": "gradloom.boards", "card": "gradloom.cli.field.card", "package": "gradloom.cli.field.package"}
 
 __version__ = "0.1.0"
 

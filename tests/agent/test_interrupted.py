@@ -22,7 +22,7 @@ from gradloom.sim.run.designs import design_entry
 from gradloom.sim.run.machine import Machine
 from gradloom.systems import on_board
 from gradloom.systems.board_job import JobRecorder, JobResults
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper, losses_of
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet

@@ -145,7 +145,7 @@ def test_the_right_board_is_loaded(ulx3s, tools, tmp_path, run):
 
 def test_a_revision_of_the_kintex_is_the_same_chip(tools, tmp_path):
     from gradloom.boards.genesys2.checks import CHIP
-    from gradloom.boards.jtag import require_chip
+    from gradloom.boards.links.jtag import require_chip
 
     for top in "1", "3", "":
         loader(tools, tmp_path, CHIPS["325T"].replace("0x3651093", f"0x{top}3651093"))

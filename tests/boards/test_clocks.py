@@ -10,7 +10,7 @@ import pytest
 from gradloom import boards
 from gradloom.boards.flow import FlowError
 from gradloom.boards.kv260.settle import settle
-from gradloom.cli.generate import configured
+from gradloom.cli.design.generate import configured
 from gradloom.preset import find_preset
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import CONTROL

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.boards.delays import DELAYS, estimate
-from gradloom.boards.timing import Netlist
+from gradloom.boards.netlist.delays import DELAYS, estimate
+from gradloom.boards.netlist.timing import Netlist
 
 
 def cell(kind, **pins):

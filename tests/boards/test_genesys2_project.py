@@ -273,7 +273,7 @@ def test_without_the_processors_verilog_the_message_says_what_to_install(tmp_pat
 def tools(tools, tmp_path, monkeypatch):
     """With nothing else that a person installed."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
-    for room in ("flow", "jtag"):
+    for room in ("flow", "links.jtag"):
         monkeypatch.setattr(f"gradloom.boards.{room}.find_program", shutil.which)
     return tools
 

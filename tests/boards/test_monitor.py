@@ -12,8 +12,8 @@ import tty
 import pytest
 import serial
 
-from gradloom.boards import monitor as room
-from gradloom.boards.monitor import monitor
+from gradloom.boards.links import monitor as room
+from gradloom.boards.links.monitor import monitor
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
-from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import laid_out
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.program.packed import STORES
 from gradloom.systems.text.program.planned import planned_step
 

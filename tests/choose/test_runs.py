@@ -17,8 +17,8 @@ from gradloom.choosing.trunk import Trunk
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.sim.run.threads import Stopped, threads
-from gradloom.systems.text.budget import TARGETS
-from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.costs.request import TARGETS
+from gradloom.systems.text.reference.llama import Llama
 
 from .test_costs import MODEL
 

@@ -13,7 +13,8 @@ from gradloom.choosing.candidates import Candidate
 from gradloom.choosing.texts import split
 from gradloom.models.adapters.methods import METHODS
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.systems.text import task as language
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build
 
 from .test_language_verbs import Letters, here  # noqa: F401
 
@@ -72,8 +73,8 @@ def test_a_choice_says_the_line_that_runs_it(run, cloth):
 def test_the_chosen_line_learns_nearly_as_much_as_the_best_candidate(run, cloth):
     """After whole fine-tunes of every candidate, on a text and a model that nothing was set by."""
     said = free(run)
-    checkpoint = language.Quantized(open_checkpoint(find_weights("small")))
-    llama = language.build(checkpoint)
+    checkpoint = Quantized(open_checkpoint(find_weights("small")))
+    llama = build(checkpoint)
     parts = split(cloth / "text.txt", Letters(), 32)
     losses = {}
     for row in said["offers"]:

@@ -286,7 +286,9 @@ def test_a_unit_is_generated_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("bounds, code", [(("dsp=85", "lut=25"), 0), (("dsp=84.9",), 3), (("lut=25", "bits=30"), 3)])
 def test_a_report_fails_where_more_is_taken_than_is_allowed(run, monkeypatch, bounds, code):
     share = {"lut": 24.5, "ff": 20.0, "dsp": 85.0, "bram36": 39.9, "uram": 0.0, "bits": 39.9}
-    monkeypatch.setattr("gradloom.cli.designs.report", lambda directory, *, board, unit: {"share": share, "levels": 13})
+    monkeypatch.setattr(
+        "gradloom.cli.design.designs.report", lambda directory, *, board, unit: {"share": share, "levels": 13}
+    )
     found, out, _ = run("report", "design", "--json", *(part for each in bounds for part in ("--max-share", each)))
     assert found == code and json.loads(out)["share"] == share
 

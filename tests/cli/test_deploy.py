@@ -8,7 +8,7 @@ from gradloom.models.adapters.lora import load_lora
 from gradloom.models.adapters.peft import read_peft
 from gradloom.models.files.gguf_blocks import q8_0_blocks, q8_0_values
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
-from gradloom.systems.text.mathematics import FloatLinears
+from gradloom.systems.text.reference.llama import FloatLinears
 
 from .test_language_verbs import MODEL, TUNE, here, tuned  # noqa: F401 - a fixture
 

@@ -131,7 +131,7 @@ def test_language_models(run, here, preset, engine):  # noqa: F811
 @pytest.mark.parametrize("preset", [QLORA, INSTANT])
 def test_an_adapter_of_a_language_model_is_the_last_that_was_finite(run, here, monkeypatch, preset):  # noqa: F811
     """An optimiser that breaks in its third step: the adapter is that of two."""
-    from gradloom.systems.text.optimizers import Sgd
+    from gradloom.systems.text.reference.optimizers import Sgd
 
     step, made = Sgd.step, []
 

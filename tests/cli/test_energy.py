@@ -3,7 +3,7 @@
 import pytest
 
 import gradloom
-from gradloom.cli.sweep import measure, plan_points
+from gradloom.cli.design.sweep import measure, plan_points
 from gradloom.preset import find_preset
 from gradloom.sim.activity import driver
 from gradloom.sim.activity.idle import idle_activity

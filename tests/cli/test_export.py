@@ -17,7 +17,7 @@ from gradloom.models.adapters.vectors import fresh_vectors, save_vectors
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.answer import learnt_of
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.quantized import Quantized
 
 from ..models.conftest import TINY
 from ..models.test_language import write_gguf

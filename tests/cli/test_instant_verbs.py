@@ -89,8 +89,8 @@ def test_a_wrong_request_is_one_message_and_leaves_nothing(run, here, case):  # 
 def test_windows_beyond_the_boards_cache_are_refused(run, here, monkeypatch):  # noqa: F811
     """A board whose memory holds the model and two texts: three windows do not fit, two steps do."""
     from gradloom import boards
-    from gradloom.systems.text.budget import BudgetRequest
-    from gradloom.systems.text.instant_budget import instant_memory
+    from gradloom.systems.text.costs.instant_budget import instant_memory
+    from gradloom.systems.text.costs.request import BudgetRequest
 
     held = instant_memory(BudgetRequest(model=MODEL, seq=28))
     small = dataclasses.replace(boards.find("genesys2"), memory_bytes=sum(held.values()) + held["forward_cache"])

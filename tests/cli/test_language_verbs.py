@@ -18,6 +18,7 @@ from gradloom.models.files.checkpoint import find_weights
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.systems.text import task as language
+from gradloom.systems.text.reference.llama import Llama
 
 from ..language import config_of, save_model
 
@@ -169,13 +170,13 @@ def test_a_fine_tune_goes_on_from_an_adapter(run, here):
 
 def test_windows_of_a_text_are_learnt_in_turn(run, here, monkeypatch):
     seen = []
-    gradients = language.Llama.gradients
+    gradients = Llama.gradients
 
     def told(self, tokens, adapters):
         seen.append(Letters().decode(tokens))
         return gradients(self, tokens, adapters)
 
-    monkeypatch.setattr(language.Llama, "gradients", told)
+    monkeypatch.setattr(Llama, "gradients", told)
     said = tuned(run, "--engine", "float", "--steps", "5", "--seq", "40")
     assert seen == [TEXT[:40], TEXT[40:80], TEXT[:40], TEXT[40:80], TEXT[:40]] and len(TEXT) == 84
     assert (said["seq"], said["windows"], said["tokens_left_out"]) == (40, 2, 4)
@@ -458,7 +459,7 @@ def test_a_fine_tune_refuses_what_a_plan_says_does_not_fit(run, here, monkeypatc
 
 
 def test_a_loss_that_is_no_number_ends_a_fine_tune(run, here, monkeypatch):
-    monkeypatch.setattr(language.Llama, "gradients", lambda *_: (float("nan"), {}))
+    monkeypatch.setattr(Llama, "gradients", lambda *_: (float("nan"), {}))
     code, _, err = run(*TUNE, "--engine", "float", "--lr", "16")
     assert code == 2 and "lr: the first step is not finite" in err and not (here / "out").exists()
 

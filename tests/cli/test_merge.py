@@ -12,8 +12,8 @@ from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.adapters.vectors import fresh_vectors, save_vectors
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.systems.text.answer import learnt_of
-from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.llama import Llama
 
 from ..models.conftest import TINY
 from ..models.test_language import write_gguf

@@ -8,7 +8,7 @@ import pytest
 from gradloom.models.adapters.lora import load_lora
 from gradloom.models.adapters.peft import read_peft, write_peft
 from gradloom.models.files.checkpoint import open_checkpoint
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.quantized import Quantized
 
 from .test_language_verbs import MODEL, PRESET, here  # noqa: F401
 

@@ -8,7 +8,7 @@ import pytest
 
 from gradloom import boards
 from gradloom.boards.budgets import allowed, beyond, budget
-from gradloom.cli.designs import _budget
+from gradloom.cli.design.designs import _budget
 from gradloom.preset import PRESETS, find_preset
 
 PRESET = """

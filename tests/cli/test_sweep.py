@@ -7,8 +7,8 @@ import os
 import pytest
 
 import gradloom
+from gradloom.cli.design.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.cli.main import main
-from gradloom.cli.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.sweeping.picture import plot_pareto
 from gradloom.sweeping.run import SweepTable, pareto, sweep
 

@@ -15,7 +15,7 @@ from gradloom.models.adapters.lora import load_lora
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import JobTrainer
-from gradloom.systems.text.run.step import as_bytes
+from gradloom.systems.text.run.training import as_bytes
 
 from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 

@@ -14,11 +14,11 @@ from gradloom.models.adapters.methods import METHODS
 from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import quantize_linear
-from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.optimizers import FloatAdamW
+from gradloom.systems.text.reference.descent import fine_tune
+from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.reference.optimizers import FloatAdamW
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.instant import InstantTrainer
-from gradloom.systems.text.run.step import Frozen
-from gradloom.systems.text.task import fine_tune
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: Hidden and heads as the tiles of InstantFT's operations want them.
@@ -79,7 +79,7 @@ def torchs_losses(rule, losses, count):
 @pytest.mark.parametrize("method", ["lora", "layernorm", "ia3"])
 def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
     torch = pytest.importorskip("torch")
-    made = pytest.importorskip("gradloom.systems.text.torch_llama")
+    made = pytest.importorskip("gradloom.systems.text.reference.torch_llama")
     ours = fine_tune(
         Llama(MODEL, tensors.__getitem__), [TOKENS], adapters(method, first, tensors), FloatAdamW(lr=1e-2), 8
     )
@@ -94,7 +94,7 @@ def test_losses_by_torch_are_our_float_engines(method, first, tensors, example):
 
 def test_instantft_by_torch_is_our_float_engines(tensors, example):
     torch = pytest.importorskip("torch")
-    made = pytest.importorskip("gradloom.systems.text.torch_llama")
+    made = pytest.importorskip("gradloom.systems.text.reference.torch_llama")
     # The trainer reads codes.
     coded = dict(tensors)
     for each in MODEL.linears:

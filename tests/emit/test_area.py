@@ -6,8 +6,8 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from gradloom import boards
-from gradloom.boards.area import SynthesisError, _unit, area
-from gradloom.boards.timing import Netlist, TimingError, worst_paths
+from gradloom.boards.netlist.area import SynthesisError, _unit, area
+from gradloom.boards.netlist.timing import Netlist, TimingError, worst_paths
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.hierarchy import place
 

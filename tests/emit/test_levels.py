@@ -7,7 +7,7 @@ here. A path through two units has the levels that both have at their ports.
 import pytest
 
 from gradloom import boards
-from gradloom.boards.area import area
+from gradloom.boards.netlist.area import area
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.engines.array.intake import ArrayIntake
 from gradloom.rtl.engines.linear.pairs import PairQueue

@@ -9,7 +9,7 @@ import pytest
 import gradloom
 from gradloom import boards
 from gradloom.boards.budgets import budget
-from gradloom.cli.designs import _budget
+from gradloom.cli.design.designs import _budget
 from gradloom.preset import find_preset
 from gradloom.rtl.emit.names import module_name
 from gradloom.rtl.emit.yosys import YosysError, run_yosys

@@ -8,7 +8,7 @@ import pytest
 from gradloom import boards
 from gradloom.boards.budgets import beyond, budgets
 from gradloom.boards.ulx3s.netlist import NAMELESS
-from gradloom.cli.designs import _budget
+from gradloom.cli.design.designs import _budget
 from gradloom.preset import PRESETS
 from gradloom.rtl.catalog import UNITS
 from gradloom.rtl.emit.verilog import emit

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.files.gguf import GgufFile
 from gradloom.models.files.unet import SD_V1_5, find_unet
-from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.reference.llama import Llama
 
 from .looks import looks
 from .model_files import SHAPES, Shape, logits_of_folder, logits_of_gguf, write_folder, write_gguf

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.cli.generate import generate
+from gradloom.cli.design.generate import generate
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,9 @@ from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.sim.reference.tiles import BIAS, DROP, Gather, block_sums, gathered_sums, sums, transposed
-from gradloom.systems.diffusion.integers import Counts, Held, IntegerDescent, IntegerUNet
+from gradloom.systems.diffusion.held import Counts, Held
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
+from gradloom.systems.diffusion.integers import IntegerUNet
 from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
 from gradloom.systems.diffusion.operations import Convolution, Linear, Upsample, adapted
 from gradloom.systems.diffusion.unet import TARGETS, inputs, operations

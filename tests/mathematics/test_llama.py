@@ -16,9 +16,10 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
 from gradloom.systems.text.answer import greedy
-from gradloom.systems.text.mathematics import KeyValueCache, Llama, attention, cross_entropy, rms_norm, swiglu
-from gradloom.systems.text.optimizers import FloatAdamW, Sgd
-from gradloom.systems.text.task import fine_tune
+from gradloom.systems.text.reference.descent import fine_tune
+from gradloom.systems.text.reference.llama import KeyValueCache, Llama
+from gradloom.systems.text.reference.mathematics import attention, cross_entropy, rms_norm, swiglu
+from gradloom.systems.text.reference.optimizers import FloatAdamW, Sgd
 
 ROOT = Path(__file__).parents[2]
 MODEL = LanguageModel(

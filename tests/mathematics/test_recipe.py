@@ -11,8 +11,8 @@ from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.program.descent import at_rate, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.sim.reference.update import adamw, update
-from gradloom.systems.text.optimizers import FloatAdamW, Sgd
 from gradloom.systems.text.recipe import CONSTANT, SCHEDULES, Schedule
+from gradloom.systems.text.reference.optimizers import FloatAdamW, Sgd
 from gradloom.systems.text.workload import SCHEDULES as NAMES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))

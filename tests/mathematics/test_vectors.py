@@ -8,9 +8,9 @@ import pytest
 
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.adapters.vectors import Vector, load_vectors
-from gradloom.systems.text.mathematics import KeyValueCache, Llama
-from gradloom.systems.text.optimizers import FloatAdamW
-from gradloom.systems.text.task import fine_tune
+from gradloom.systems.text.reference.descent import fine_tune
+from gradloom.systems.text.reference.llama import KeyValueCache, Llama
+from gradloom.systems.text.reference.optimizers import FloatAdamW
 
 from ..models.conftest import TINY
 

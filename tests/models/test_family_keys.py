@@ -12,7 +12,7 @@ from gradloom.models.files import gguf as gguf_reader
 from gradloom.models.files import huggingface, tokenizer, unet
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.files.unet import find_unet
-from gradloom.systems.text.mathematics import Llama
+from gradloom.systems.text.reference.llama import Llama
 
 from ..golden.language.weights import weights
 from .test_language import write_gguf

@@ -11,7 +11,7 @@ from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.files.quantized import quantize_tensor
 from gradloom.models.files.tensors import CODES, write_safetensors
 from gradloom.models.pack import PackedModel, write_pack
-from gradloom.systems.text.task import Quantized
+from gradloom.systems.text.quantized import Quantized
 
 from .conftest import TINY
 

@@ -10,7 +10,7 @@ from gradloom.models.adapters.gguf_lora import load_gguf_lora, write_gguf_lora
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
-from gradloom.systems.text.mathematics import KeyValueCache, Llama
+from gradloom.systems.text.reference.llama import KeyValueCache, Llama
 
 from .conftest import TINY
 from .test_language import write_gguf

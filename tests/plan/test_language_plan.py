@@ -8,8 +8,9 @@ import pytest
 from gradloom import boards
 from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.text.budget import TARGETS, BudgetRequest, memory, multipliers, parse_targets, plan
-from gradloom.systems.text.fit import machine_misfits, planned
+from gradloom.systems.text.costs.budget import memory, multipliers, plan
+from gradloom.systems.text.costs.fit import machine_misfits, planned
+from gradloom.systems.text.costs.request import TARGETS, BudgetRequest, parse_targets
 
 TINYLLAMA, SMOLLM2 = BUILT_IN["tinyllama-1.1b"], BUILT_IN["smollm2-135m"]
 GENESYS2, KV260 = boards.find("genesys2"), boards.find("kv260")

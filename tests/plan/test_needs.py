@@ -7,7 +7,9 @@ import pytest
 from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.models.language import BUILT_IN, PROJECTIONS
 from gradloom.program.operations import needed
-from gradloom.systems.text.operations.base import Gradient, Loss, Narrow, Norm, NormBackward, Product, TokenSum
+from gradloom.systems.text.operations.elements import Loss
+from gradloom.systems.text.operations.products import Gradient, Product
+from gradloom.systems.text.operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from gradloom.systems.text.operations.transformer import Step
 from gradloom.systems.text.program.traffic import base_bytes
 from gradloom.systems.text.small import SMALL

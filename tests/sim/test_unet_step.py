@@ -11,7 +11,7 @@ from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles
 from gradloom.systems.diffusion.estimate.step import UNITS, step_bounds, summed
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.task import fresh_adapters
 from gradloom.systems.diffusion.unet import operations

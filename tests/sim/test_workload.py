@@ -70,7 +70,7 @@ def test_a_design_that_cannot_run_it_says_why(change, named):
 
 def test_a_report_names_registers_and_the_window():
     from gradloom.boards import find
-    from gradloom.cli import generate as cli_generate
+    from gradloom.cli.design import generate as cli_generate
 
     said = cli_generate._expected(expectation(ImageConfig()), find("kv260"), [{"name": "s_axi_awaddr", "width": 12}])
     assert said["memory_map"]["registers"] == {"address": find("kv260").register_base, "bytes": 4096}

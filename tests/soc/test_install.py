@@ -5,7 +5,7 @@ import pytest
 import serial
 
 import gradloom
-from gradloom.boards.cards import SerialCard
+from gradloom.boards.links.cards import SerialCard
 from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
 from gradloom.firmware.card import DELIVERY, CardError, read_header, section_of
@@ -77,7 +77,7 @@ def test_a_package_is_installed_and_brought_back(program, package, tmp_path, mon
     image.write_text(trusting(memory_text(), package[1].public))
     soc = started(program, image)
     monkeypatch.setattr(serial, "Serial", lambda *_, **how: Line(soc, gap=300))
-    monkeypatch.setattr("gradloom.cli.installing._CHECKED", 200)
+    monkeypatch.setattr("gradloom.cli.field.installing._CHECKED", 200)
     try:
         done = gradloom.card.install(package[0], port="/dev/ttyUSB0")
         assert done["said"].startswith("install: version 2, base ") and done["installed"] == 0

@@ -8,9 +8,9 @@ import pytest
 import serial
 
 import gradloom
-from gradloom.boards.cards import SerialCard, opened
-from gradloom.boards.lines import Lines
-from gradloom.boards.prompts import prompted
+from gradloom.boards.links.cards import SerialCard, opened
+from gradloom.boards.links.lines import Lines
+from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, KeptRecord, Reason, encode
 from gradloom.models.adapters.lora import load_lora
@@ -107,7 +107,7 @@ def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how
     while not soc.hear(1 << 22).startswith("ready"):
         pass
     if "deaf" in how:
-        monkeypatch.setattr("gradloom.boards.lines.SILENT_TRIES", 2)
+        monkeypatch.setattr("gradloom.boards.links.lines.SILENT_TRIES", 2)
     monkeypatch.setattr(serial, "Serial", lambda *_, **other: Line(soc, **how))
     code, _, err = run("card", "collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
     assert code == 2 and said in err and err.strip().splitlines()[-1].startswith("gradloom: port=/dev/ttyUSB0: ")

@@ -18,16 +18,18 @@ from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.preset import PRESETS, Preset
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.designs import Design
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower as lower_diffusion
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 from gradloom.systems.job import Job
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.onchip import HIDDEN
 from gradloom.systems.sequences.program.program import CellProgram, CellSetup
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.instant import InstantTrainer, arranged
-from gradloom.systems.text.run.step import Training, largest, place_frozen
+from gradloom.systems.text.run.step import place_frozen
+from gradloom.systems.text.run.training import Training, largest
 from gradloom.systems.text.small import SmallLanguage
 
 #: Of a program: its name, its bytes, and memory contents by offset.

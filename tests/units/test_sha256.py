@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gradloom import boards
-from gradloom.boards.area import area
+from gradloom.boards.netlist.area import area
 from gradloom.rtl.emit.verilog import emit
 from gradloom.rtl.units.sha256 import Sha256
 from gradloom.sim.bench.engine import BenchLoad, BenchStore, EngineBench

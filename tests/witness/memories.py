@@ -7,7 +7,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from gradloom.boards.area import _kept, _mapping
+from gradloom.boards.netlist.area import _kept, _mapping
 from gradloom.preset import KNOWN
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files

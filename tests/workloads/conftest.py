@@ -5,8 +5,9 @@ import pytest
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.run.step import StepMachine, Training
+from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.run.step import StepMachine
+from gradloom.systems.text.run.training import Training
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 MODEL = SMALL

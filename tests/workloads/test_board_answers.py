@@ -7,8 +7,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
-from gradloom.boards.lines import Lines
-from gradloom.boards.prompts import prompted
+from gradloom.boards.links.lines import Lines
+from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import read_header
 from gradloom.firmware.kept import newest
 from gradloom.program.descent import AdamW
@@ -19,7 +19,7 @@ from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.rechosen import FRACS
-from gradloom.systems.text.run.step import Training, as_bytes, encoded
+from gradloom.systems.text.run.training import Training, as_bytes, encoded
 
 from ..soc.test_serve import Line
 from .conftest import CONFIG, MODEL, TOKENS

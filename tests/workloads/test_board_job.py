@@ -20,7 +20,7 @@ from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.rechosen import FRACS
-from gradloom.systems.text.run.step import Training, as_bytes, encoded
+from gradloom.systems.text.run.training import Training, as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
 

@@ -6,10 +6,12 @@ from gradloom.program import lifetimes as places
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import planned_step
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.run.costs import step_cost
-from gradloom.systems.text.run.step import largest, place_frozen
+from gradloom.systems.text.run.step import place_frozen
+from gradloom.systems.text.run.training import largest
 
 from .conftest import CONFIG, MODEL, TOKENS
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.integers import FloatStep, IntegerStep
 from gradloom.systems.text.operations.decode import Decode
 from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
 from gradloom.systems.text.run.decode import Decoding, beside
-from gradloom.systems.text.run.step import largest
+from gradloom.systems.text.run.training import largest
 
 from .conftest import MODEL, TOKENS
 

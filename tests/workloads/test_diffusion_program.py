@@ -11,7 +11,9 @@ from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.reference.tile_program import TileMachine
-from gradloom.systems.diffusion.integers import IntegerDescent, IntegerUNet, _joined
+from gradloom.systems.diffusion.held import joined
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
+from gradloom.systems.diffusion.integers import IntegerUNet
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
@@ -116,7 +118,7 @@ def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
         model.load(port, tile_argument(0, 64, 16), record.pack(x.codes.astype(int), int(x.exponents[0, 0])))
     given = {"rows": 63, "features": 15, "a_beat": 1, "b_beat": 0, "split": 1, "fresh": 1}
     model.run(ElementOpcode.JOIN, given)
-    made = coded(_joined((one, slice(8, 16)), (other, slice(0, 8))), WIDE)
+    made = coded(joined((one, slice(8, 16)), (other, slice(0, 8))), WIDE)
     codes, exponent = record.unpack(model.store("o", tile_argument(0, 64, 16, wide=True), record.beats))
     assert (codes == made.codes).all() and exponent == made.exponents[0, 0]
     assert (made.values[:, 8:] != other.values[:, :8]).any()

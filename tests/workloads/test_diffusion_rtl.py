@@ -7,7 +7,7 @@ import numpy as np
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tile_program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
-from gradloom.systems.diffusion.integers import IntegerDescent
+from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet

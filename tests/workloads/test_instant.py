@@ -6,14 +6,18 @@ import pytest
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
-from gradloom.systems.text.mathematics import Llama, cross_entropy, rms_norm
-from gradloom.systems.text.operations.base import Codes, Product
 from gradloom.systems.text.operations.instant import InstantStep
-from gradloom.systems.text.optimizers import Sgd
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.operations.products import Product
+from gradloom.systems.text.operations.tensors import Codes
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.program.traffic import base_bytes
+from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.reference.mathematics import cross_entropy, rms_norm
+from gradloom.systems.text.reference.optimizers import Sgd
 from gradloom.systems.text.run.instant import InstantTrainer, arranged
-from gradloom.systems.text.run.step import largest, place_frozen
+from gradloom.systems.text.run.step import place_frozen
+from gradloom.systems.text.run.training import largest
 
 from .conftest import CONFIG, MODEL, TOKENS
 

@@ -6,9 +6,9 @@ import pytest
 
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.budget import BudgetRequest
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
+from gradloom.systems.text.costs.request import BudgetRequest
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS
 

@@ -21,7 +21,7 @@ from gradloom.systems.text.operations.rechosen import HEADROOM, ChosenConstants,
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.recipe import CONSTANT, Schedule
-from gradloom.systems.text.run.step import as_bytes, encoded
+from gradloom.systems.text.run.training import as_bytes, encoded
 
 from .conftest import CONFIG, TOKENS
 from .job_memory import Firmware, Window, compiled, host, state_of

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.mathematics import Llama
 from gradloom.systems.text.operations import training as planned
-from gradloom.systems.text.operations.base import Codes, Gradient, Product
-from gradloom.systems.text.program.step import Layout
+from gradloom.systems.text.operations.products import Gradient, Product
+from gradloom.systems.text.operations.tensors import Codes
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.traffic import base_bytes
-from gradloom.systems.text.run.step import StepMachine, largest
+from gradloom.systems.text.reference.llama import Llama
+from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
+from gradloom.systems.text.run.training import largest
 
 from .conftest import CONFIG, MODEL, TOKENS
 

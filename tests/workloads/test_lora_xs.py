@@ -5,8 +5,8 @@ import pytest
 
 from gradloom.models.adapters.lora_xs import fresh_cores
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.run.step import Training, largest
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
+from gradloom.systems.text.run.training import Training, largest
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS, exact_llama
 from .test_step import compared

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.mathematics import Llama
-from gradloom.systems.text.operations.base import Loss, Product
+from gradloom.systems.text.operations.elements import Loss
 from gradloom.systems.text.operations.exponents import choose
+from gradloom.systems.text.operations.products import Product
 from gradloom.systems.text.operations.transformer import Step
-from gradloom.systems.text.run.step import largest
+from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.trainer import Trainer
+from gradloom.systems.text.run.training import largest
 
 from .conftest import MODEL, TOKENS
 

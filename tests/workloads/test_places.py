@@ -14,8 +14,10 @@ from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.systems.text.operations.again import again
 from gradloom.systems.text.operations.transformer import LOSS
-from gradloom.systems.text.program.step import Layout, lower
-from gradloom.systems.text.run.step import largest, place_frozen
+from gradloom.systems.text.program.layout import Layout
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.run.step import place_frozen
+from gradloom.systems.text.run.training import largest
 
 from .conftest import CONFIG, TOKENS
 

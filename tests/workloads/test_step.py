@@ -9,8 +9,8 @@ from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.rtl.shell.engines import LOAD
 from gradloom.sim.run.counted import PACED, MismatchError
-from gradloom.systems.text.run.step import largest
 from gradloom.systems.text.run.trainer import as_far_as_formats
+from gradloom.systems.text.run.training import largest
 
 from .conftest import MODEL, TOKENS
 

@@ -6,9 +6,9 @@ import pytest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.machines.language import UPDATE
-from gradloom.systems.text.operations.base import Pack
-from gradloom.systems.text.run.step import Kept, largest
+from gradloom.systems.text.operations.updates import Pack
 from gradloom.systems.text.run.trainer import Trainer
+from gradloom.systems.text.run.training import Kept, largest
 
 from .conftest import MODEL, TOKENS
 

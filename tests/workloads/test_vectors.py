@@ -14,8 +14,9 @@ from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
-from gradloom.systems.text.run.step import Frozen, Training, largest
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
+from gradloom.systems.text.run.training import Training, largest
 
 from .conftest import CONFIG, MODEL, TOKENS, exact_llama
 from .test_step import compared

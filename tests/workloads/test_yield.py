@@ -15,10 +15,13 @@ from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.sections import PAUSE, apart, is_pause
-from gradloom.systems.text.program.step import Layout, lower
+from gradloom.systems.text.program.step import lower
+from gradloom.systems.text.run.frozen import Frozen
 from gradloom.systems.text.run.section_cycles import kept_spacing, section_cycles
-from gradloom.systems.text.run.step import Frozen, Training, largest, place_frozen
+from gradloom.systems.text.run.step import place_frozen
+from gradloom.systems.text.run.training import Training, largest
 
 from .conftest import CONFIG, MODEL, TARGETS, TOKENS
 

@@ -16,9 +16,9 @@ from gradloom.models.adapters.methods import METHODS as KNOWN
 from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.text.budget import TARGETS
 from gradloom.systems.text.card.layout import Shape
-from gradloom.systems.text.fit import Misfit, machine_misfits
+from gradloom.systems.text.costs.fit import Misfit, machine_misfits
+from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.program.packed import STORES
 from gradloom.words import some
 

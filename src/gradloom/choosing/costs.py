@@ -18,7 +18,7 @@ from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import log_bytes, measured_sizes, page_rounding, row_bytes
-from gradloom.systems.text.operations.base import EDGE
+from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.residents import FROZEN, by_class, residents
 
 from .candidates import Candidate

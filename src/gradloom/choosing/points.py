@@ -13,7 +13,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.workers import processes
 from gradloom.sim.time.forecast import forecast, without_collections
 from gradloom.systems.text.card.layout import lowered, planned_job
-from gradloom.systems.text.operations.base import EDGE
+from gradloom.systems.text.operations.tensors import EDGE
 
 from .candidates import Candidate
 

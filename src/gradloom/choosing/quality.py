@@ -8,9 +8,9 @@ import numpy as np
 
 from gradloom.models.adapters.lora import Learnt, layer_of
 from gradloom.sim.run.threads import Threads
-from gradloom.systems.text.mathematics import FloatModel
-from gradloom.systems.text.optimizers import FloatAdamW
-from gradloom.systems.text.task import fine_tune
+from gradloom.systems.text.reference.descent import fine_tune
+from gradloom.systems.text.reference.llama import FloatModel
+from gradloom.systems.text.reference.optimizers import FloatAdamW
 
 from .candidates import METHODS, Candidate
 from .texts import Split

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gradloom.sim.run.threads import Threads
-from gradloom.systems.text.mathematics import FloatModel
+from gradloom.systems.text.reference.llama import FloatModel
 
 from .candidates import METHODS
 from .finalists import Offer

@@ -17,9 +17,10 @@ from gradloom.sim.run.workers import processes
 from gradloom.sweeping.run import cores
 from gradloom.systems.asked import Asked
 from gradloom.systems.text.card.layout import laid_out
-from gradloom.systems.text.fit import DoesNotFit, machine_misfits, refuse
+from gradloom.systems.text.costs.fit import DoesNotFit, machine_misfits, refuse
+from gradloom.systems.text.quantized import Quantized
+from gradloom.systems.text.reference.descent import build_quickest
 from gradloom.systems.text.requests import TextChoice
-from gradloom.systems.text.task import Quantized, build_quickest
 from gradloom.words import some
 from gradloom.workload import Progress
 

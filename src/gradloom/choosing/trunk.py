@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from gradloom.models.adapters.lora import Learnt, lowest_layer
-from gradloom.systems.text.mathematics import FloatModel
+from gradloom.systems.text.reference.llama import FloatModel
 
 __all__ = ["Trunk"]
 

@@ -19,27 +19,12 @@ import typer
 from gradloom.__main__ import say_version
 from gradloom.output import is_full
 
-from . import (
-    card,
-    choose,
-    designs,
-    digits,
-    energy,
-    export,
-    faces,
-    generate,
-    infer,
-    lists,
-    merge,
-    pack,
-    package,
-    plan,
-    recurrent,
-    sweep,
-    tune,
-    units,
-)
+from . import faces, lists
 from .app import app
+from .design import designs, energy, generate, sweep, units
+from .field import card, package
+from .learn import choose, digits, infer, plan, tune
+from .models import export, merge, pack, recurrent
 from .usage import one_line
 
 __all__ = ["app", "main"]

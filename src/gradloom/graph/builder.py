@@ -9,7 +9,7 @@ import numpy as np
 
 from .base import Operation, Tensor
 from .operations import Parameter, Rearrange
-from .views import View
+from .rewriting.views import View
 
 __all__ = ["Builder", "stem_of"]
 

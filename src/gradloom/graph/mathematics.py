@@ -31,7 +31,7 @@ from .operations import (
     Softmax,
     Upsample,
 )
-from .resampling import sampling
+from .rewriting.resampling import sampling
 from .windowed import Windowed
 
 __all__ = ["FloatReading", "Gradients"]

@@ -21,10 +21,10 @@ from gradloom.systems.diffusion.unet import operations as operations_of
 from gradloom.systems.driver import finetune
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.workload import ImageOptions, ImageWorkload
-from gradloom.systems.text.budget import BudgetRequest, parse_targets
 from gradloom.systems.text.card.layout import planner
-from gradloom.systems.text.fit import DoesNotFit, Misfit, planned
-from gradloom.systems.text.operations.base import EDGE
+from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
+from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
+from gradloom.systems.text.operations.tensors import EDGE
 from gradloom.systems.text.program.linear import Exponents, LayerMap, LayerPlan, LayerShape
 from gradloom.systems.text.run.instant_forecast import later_step_cycles
 from gradloom.systems.text.run.products import forecast_products

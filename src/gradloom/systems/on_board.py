@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import __version__
-from gradloom.boards.reach import Reach
+from gradloom.boards.links.reach import Reach
 from gradloom.firmware.host import Accelerator
 from gradloom.firmware.job import JobError, JobPlan, read_plan
 from gradloom.firmware.remote import Agent, ConnectionLost

@@ -48,8 +48,9 @@ def plan(
     """Memory, traffic and time of a fine-tune on a board.
 
     ``model``, ``request`` and ``board`` are as in :func:`gradloom.finetune`; a language model is planned for a board
-    without a preset, too. What the result holds is told where it is made: :func:`gradloom.systems.text.plan.plan`,
-    :func:`gradloom.systems.diffusion.estimate.plan.plan`, :func:`gradloom.systems.images.expectation.plan`.
+    without a preset, too. What the result holds is told where it is made:
+    :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.estimate.plan.plan`,
+    :func:`gradloom.systems.images.expectation.plan`.
     """
     asked = asked_for(model, board=board, verb="plan", any_board=True)
     return answered("plan", asked, request, progress=progress, **options)

@@ -15,7 +15,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench
 from gradloom.sim.reference.update import adamw, update
-from gradloom.systems.text import optimizers as descent
+from gradloom.systems.text.reference import optimizers as descent
 
 
 @dataclasses.dataclass

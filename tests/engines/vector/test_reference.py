@@ -7,8 +7,8 @@ from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import EPS_SHIFT, GATE_FRAC, ROOTS, SIGMOID, SILU_SLOPE
 from gradloom.rtl.formats.vector import TERM as TERM_WORD
 from gradloom.sim.reference import vector as reference
-from gradloom.systems.text import mathematics as llama
 from gradloom.systems.text.operations import vector as plan
+from gradloom.systems.text.reference import mathematics as llama
 
 #: A term is rounded once, and what enters it is cut three bits below, one or two products.
 TERM = 0.5 + 2 / 8

@@ -10,7 +10,7 @@ from gradloom.models.files.onnx_graph import Node
 
 from ..base import Tensor
 from ..operations import Activation, Add, Multiply, Prelu
-from ..views import BATCH, View, common
+from ..rewriting.views import BATCH, View, common
 from .reader import Reader, taken
 
 __all__: list[str] = []

@@ -9,7 +9,7 @@ from gradloom.models.files.onnx_file import RefusedNode
 from gradloom.models.files.onnx_graph import Node
 
 from ..operations import Convolution, Pool, Reduce, Upsample
-from ..views import BATCH, View
+from ..rewriting.views import BATCH, View
 from .reader import Reader, taken
 from .shapes import axis_of
 

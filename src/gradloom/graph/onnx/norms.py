@@ -6,7 +6,7 @@ from gradloom.models.files.onnx_file import RefusedNode
 from gradloom.models.files.onnx_graph import Node
 
 from ..operations import Add, Multiply, Norm
-from ..views import BATCH, View
+from ..rewriting.views import BATCH, View
 from .elementwise import table
 from .reader import Reader, taken
 from .shapes import axis_of

@@ -8,7 +8,7 @@ from gradloom.models.files.onnx_file import RefusedNode
 from gradloom.models.files.onnx_graph import Node
 
 from ..operations import Linear, MatMul, Softmax
-from ..views import BATCH, View
+from ..rewriting.views import BATCH, View
 from .elementwise import applied
 from .reader import Reader, taken
 from .shapes import axis_of

@@ -12,8 +12,8 @@ from gradloom.models.files.onnx_graph import Node, OnnxGraph
 
 from ..builder import Builder
 from ..network import Network, Port
-from ..simplify import simplified
-from ..views import BATCH, View, whole
+from ..rewriting.simplify import simplified
+from ..rewriting.views import BATCH, View, whole
 
 __all__ = ["HANDLERS", "Reader", "load_network", "network_of", "taken"]
 

@@ -8,21 +8,14 @@ the update engine.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Adapter
-from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.element import LIFT
-from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, NARROW, WIDE, ZERO, TileCoded, coded, spread
-from gradloom.rtl.formats.tiles import fraction_bits
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference import tile_vector as vector
 from gradloom.sim.reference.tiles import Gather, TileSums, block_sums, gathered_sums, sums, transposed
-from gradloom.sim.reference.update import adamw
 
+from .held import Counts, Held, joined
 from .mathematics import Factors, FloatUNet, Gradients
 from .operations import (
     Activation,
@@ -39,60 +32,7 @@ from .operations import (
 )
 from .unet import RESULT
 
-__all__ = ["Counts", "Held", "IntegerDescent", "IntegerUNet"]
-
-#: Bits of a master that learning may fill.
-_SPARE = 3
-#: Exponent of a tile of zeros, below all others.
-_NONE = LEAST - (1 << 12)
-#: Bits of a gradient's word, of which its code has the upper.
-_GRADIENT = 24
-
-
-@dataclass
-class Counts:
-    """Codes that were stored, and what happened to them.
-
-    ``zeroed``: values other than zero whose code is zero. ``lost``: products of tiles too small for their sum's unit.
-    """
-
-    stored: int = 0
-    clipped: int = 0
-    zeroed: int = 0
-    lost: int = 0
-
-    def coded(self, x: np.ndarray, bits: int) -> TileCoded:
-        """Codes of values, counted."""
-        made = coded(x, bits)
-        self.stored += made.codes.size
-        self.clipped += made.clipped
-        self.zeroed += made.zeroed
-        return made
-
-
-class Held:
-    """A tensor as memory holds it, in codes of either width.
-
-    Codes are made once something reads them. ``exact``: the values that they are rounded from.
-    """
-
-    def __init__(self, exact: np.ndarray, counts: Counts) -> None:
-        self.exact, self.counts = exact, counts
-
-    @cached_property
-    def narrow(self) -> TileCoded:
-        """Codes of 8 bits, for products."""
-        return self.counts.coded(self.exact, NARROW)
-
-    @cached_property
-    def wide(self) -> TileCoded:
-        """Codes of 16 bits."""
-        return self.counts.coded(self.exact, WIDE)
-
-    @cached_property
-    def values(self) -> np.ndarray:
-        """What the codes of 16 bits say."""
-        return self.wide.values
+__all__ = ["IntegerUNet"]
 
 
 class IntegerUNet(FloatUNet):
@@ -202,7 +142,7 @@ class IntegerUNet(FloatUNet):
                     found[_probabilities(each)], found[each.o.name] = self._attended(each, *arguments)
                 case Concat():
                     parts = [(x.wide, slice(0, t.features)) for x, t in zip(arguments, each.i)]
-                    found[each.o.name] = self._held(_joined(*parts))
+                    found[each.o.name] = self._held(joined(*parts))
                 case _:
                     found[each.o.name] = self._held(self._between(each)(*(x.values for x in arguments)))
             if not learn:
@@ -275,7 +215,7 @@ class IntegerUNet(FloatUNet):
             case Concat():
                 cut = each.i[0].features
                 spans = (slice(0, cut), slice(cut, each.o.features))
-                return [self._held(_joined((dy.wide, s))) if want else None for s, want in zip(spans, wanted)]
+                return [self._held(joined((dy.wide, s))) if want else None for s, want in zip(spans, wanted)]
             case Upsample():
                 side, features = each.i[0].side, each.i[0].features
                 made = vector.total(dy.values, (2, 4), (-1, side, 2, side, 2, features))
@@ -428,83 +368,3 @@ def _log2(side: int) -> int:
     if side & side - 1:
         raise ValueError(f"side={side}: pixels in a row of an image must be a power of two")
     return side.bit_length() - 1
-
-
-def _joined(*parts: tuple[TileCoded, slice]) -> np.ndarray:
-    """Columns of tensors side by side.
-
-    Codes of one tile are under the larger exponent of the tiles that they come from, with 8 bits more than a code.
-    """
-    values = np.hstack([x.values[:, columns] for x, columns in parts])
-    spans = [np.where(x.exponents == ZERO, _NONE, x.exponents).repeat(EDGE, axis=1)[:, span] for x, span in parts]
-    at = np.hstack(spans)
-    whole = np.pad(at, ((0, 0), (0, -at.shape[1] % EDGE)), constant_values=_NONE)
-    top = whole.reshape(len(at), -1, EDGE).max(axis=2)
-    fine = at >= top.repeat(EDGE, axis=1)[:, : at.shape[1]] - LIFT
-    if fine.all():
-        return values
-    unit = spread(np.exp2(top.astype(np.float64) - LIFT), values.shape)
-    rounded = np.floor(values / unit + 0.5) * unit
-    made: np.ndarray = np.where(fine.repeat(EDGE, axis=0)[: len(values)], values, rounded)
-    return made
-
-
-class IntegerDescent:
-    """The update engine's AdamW on masters of 32 bits.
-
-    ``clipped``: words that were clipped in the last step.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self.rule = AdamW(lr=rate)
-        self.steps = self.clipped = 0
-        self.fractions: dict[tuple[str, str], int] = {}
-        self.moments: dict[tuple[str, str], tuple[np.ndarray, np.ndarray]] = {}
-
-    def begun(self, adapters: Factors) -> dict[str, Adapter]:
-        """The adapters as masters hold them.
-
-        Every matrix gets its fraction bits, once and for all.
-        """
-        made = {}
-        for layer, each in adapters.items():
-            parts = {}
-            for part, x in each.parts.items():
-                x = x.astype(np.float64)
-                # A matrix of zeros has the room of A's first values.
-                size = x if x.any() else each.a
-                fraction = fraction_bits(np.asarray(size), MASTER.width, headroom=_SPARE)
-                self.fractions[layer, part] = fraction
-                parts[part] = np.rint(x * 2.0**fraction) * 2.0**-fraction
-            made[layer] = each.taking(parts)
-        return made
-
-    def __call__(self, adapters: Factors, gradients: Gradients) -> dict[str, Adapter]:
-        """The adapters after one more step.
-
-        ``adapters``: from :meth:`begun`, or from the step before.
-        """
-        self.steps += 1
-        self.clipped = 0
-        return {
-            layer: each.taking({part: self._moved(layer, part, each, g) for part, g in zip("ab", both)})
-            for layer, each in adapters.items()
-            for both in [gradients[layer]]
-        }
-
-    def _moved(self, layer: str, part: str, adapter: Adapter, g: np.ndarray) -> np.ndarray:
-        key = (layer, part)
-        fraction = self.fractions[key]
-        words = np.rint(adapter.parts[part].astype(np.float64) * 2.0**fraction).astype(np.int64)
-        m, v = self.moments.get(key, (np.zeros_like(words), np.zeros_like(words)))
-        wide = coded(g, WIDE)
-        exponents = wide.exponents.repeat(EDGE, axis=0)[: g.shape[0]].repeat(EDGE, axis=1)[:, : g.shape[1]]
-        operands: dict = self.rule.operands(self.steps, 0, fraction)
-        # A gradient's word has the code in its upper bits.
-        grades = operands["gradient"] + exponents - (_GRADIENT - WIDE)
-        codes = wide.codes.astype(np.int64) << _GRADIENT - WIDE
-        new, m, v, lost = adamw(words, codes, m, v, **operands | {"gradient": grades})
-        self.moments[key] = m, v
-        self.clipped += lost
-        made: np.ndarray = new * 2.0**-fraction
-        return made

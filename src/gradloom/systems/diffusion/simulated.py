@@ -35,7 +35,7 @@ class Stepped(Protocol):
 class Stepper:
     """Steps in a machine's memory, adapters and moments included.
 
-    ``ran`` has what each step's run returned. ``adapters``: as :meth:`~.diffusion_integers.IntegerDescent.begun` has
+    ``ran`` has what each step's run returned. ``adapters``: as :meth:`~.integer_descent.IntegerDescent.begun` has
     them.
     """
 

@@ -20,7 +20,9 @@ from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .estimate.plan import memory
-from .integers import Counts, IntegerDescent, IntegerUNet
+from .held import Counts
+from .integer_descent import IntegerDescent
+from .integers import IntegerUNet
 from .mathematics import Factors, FloatDescent, FloatUNet, timesteps
 from .noise import noisy, spread
 from .operations import Operation, adapted

@@ -23,9 +23,9 @@ from gradloom.workload import Progress
 
 from . import task as language
 from .instant_text import InstantLlama
-from .mathematics import KeyValueCache, Llama
+from .quantized import Quantized
+from .reference.llama import KeyValueCache, Llama
 from .requests import BoardAnswers, TextAnswers
-from .task import Quantized
 
 __all__ = ["greedy", "infer", "learnt_of", "plain_lora"]
 
@@ -101,7 +101,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:
     """
     prompt, tokens = str(options.prompt), options.tokens
     if isinstance(options, BoardAnswers) and options.port is not None:
-        from gradloom.boards.monitor import BAUD
+        from gradloom.boards.links.monitor import BAUD
 
         from .card.prompts import ask_board
 

@@ -13,7 +13,7 @@ from gradloom.models.texts.template import open_texts
 from gradloom.words import some
 from gradloom.workload import Progress, silent
 
-from .fit import MIN_SEQ
+from .costs.fit import MIN_SEQ
 from .workload import share_of
 
 __all__ = ["Data", "Turns", "read_data", "windows_of"]

@@ -10,10 +10,11 @@ from gradloom.models.language import LanguageModel
 from gradloom.systems.job import Job
 from gradloom.systems.task import Outcome
 
-from .budget import parse_targets
-from .instant_budget import instant_memory
-from .mathematics import Array, Llama
-from .operations.base import EDGE
+from .costs.instant_budget import instant_memory
+from .costs.request import parse_targets
+from .operations.tensors import EDGE
+from .reference.llama import Llama
+from .reference.mathematics import Array
 from .run.instant import InstantTrainer, instant_machine
 from .task import TextTask
 from .workload import InstantTextOptions

@@ -33,14 +33,17 @@ from gradloom.systems.job import Job
 from gradloom.systems.task import Outcome
 from gradloom.workload import Progress
 
-from .budget import check_from_layer, memory, parse_targets
 from .card.deployed import MergedLinears, rounded
 from .card.layout import planner
-from .mathematics import Llama
-from .optimizers import optimizer_state, restore_optimizer
+from .costs.budget import memory
+from .costs.request import check_from_layer, parse_targets
 from .program.packed import STORES
+from .quantized import Quantized
+from .reference.descent import build, fine_tune
+from .reference.llama import Llama
+from .reference.optimizers import optimizer_state, restore_optimizer
 from .run.trainer import Trainer, trainer_machine
-from .task import Quantized, TextTask, build, fine_tune
+from .task import TextTask
 from .workload import CardOptions, QLoraOptions
 
 __all__ = ["QLoraTask", "prepare"]

@@ -13,8 +13,10 @@ from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.device import SimulatedDevice
 
 from .run.decode import Decoding
+from .run.frozen import Frozen
 from .run.instant import InstantTrainer, arranged
-from .run.step import Frozen, StepMachine, Training, largest
+from .run.step import StepMachine
+from .run.training import Training, largest
 
 __all__ = ["SMALL", "SmallLanguage", "frozen_of", "random_tensors"]
 

@@ -17,14 +17,16 @@ from gradloom.rtl.formats.tiles import fraction_bits, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..integers import IntegerStep
-from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Softmax
 from ..operations.decode import Decode
+from ..operations.elements import Rope, Softmax
 from ..operations.rechosen import FRACS
+from ..operations.tensors import EDGE
 from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower
-from ..run.step import Frozen, Training
+from ..reference.integers import IntegerStep
+from ..reference.mathematics import rope_angles
+from ..run.frozen import Frozen
+from ..run.training import Training
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
 

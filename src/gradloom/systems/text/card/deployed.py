@@ -14,7 +14,8 @@ from gradloom.delivery import codes
 from gradloom.models.adapters.lora import Adapter, Learnt
 from gradloom.models.files.gguf_blocks import q8_0_values
 
-from ..mathematics import FloatLinears, linear_backward
+from ..reference.llama import FloatLinears
+from ..reference.mathematics import linear_backward
 
 __all__ = ["MergedLinears", "rounded"]
 

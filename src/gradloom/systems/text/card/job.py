@@ -21,14 +21,17 @@ from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import SPARE, Operation, Tensor
+from ..operations.base import SPARE, Operation
 from ..operations.exponents import of_any_text
 from ..operations.rechosen import FRACS, REACHES, Rechosen, constants
+from ..operations.tensors import Tensor
 from ..operations.transformer import LOSS, TARGETS
-from ..program.step import Layout
+from ..program.layout import Layout
 from ..recipe import CONSTANT, Schedule
-from ..run.step import Frozen, Training, as_bytes, largest, place_frozen
+from ..run.frozen import Frozen
+from ..run.step import place_frozen
 from ..run.trainer import Trainer
+from ..run.training import Training, as_bytes, largest
 from .answers import Answers, answers_of
 from .layout import STATE, JobLayout
 from .part import BoardPart

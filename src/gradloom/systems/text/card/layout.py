@@ -17,15 +17,18 @@ from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..budget import BudgetRequest
-from ..operations.base import EDGE, Fracs, Operation, Tensor, Update
+from ..costs.request import BudgetRequest
+from ..operations.base import Fracs, Operation
 from ..operations.rechosen import FRACS, Rechosen, constants
+from ..operations.tensors import EDGE, Tensor
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
+from ..operations.updates import Update
+from ..program.layout import Layout
 from ..program.packed import STORES
 from ..program.planned import exponents
 from ..program.residents import by_class, residents
-from ..program.step import Layout, lower
+from ..program.step import lower
 from ..program.stepped import SteppedProgram, schedule, scheduled, stepped
 from ..recipe import CONSTANT, Schedule
 

@@ -10,7 +10,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.program.patches import patches
 
 from ..operations.rechosen import FRACS
-from ..program.step import Layout
+from ..program.layout import Layout
 
 __all__ = ["BoardPart", "tabled"]
 

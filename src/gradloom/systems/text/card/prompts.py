@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from gradloom.boards.cards import SerialCard
-from gradloom.boards.monitor import BAUD, open_port
-from gradloom.boards.prompts import prompted
+from gradloom.boards.links.cards import SerialCard
+from gradloom.boards.links.monitor import BAUD, open_port
+from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
 from gradloom.words import some
 

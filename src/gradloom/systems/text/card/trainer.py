@@ -10,8 +10,8 @@ from gradloom.rtl.formats.rounding import saturate
 
 from ..operations.base import DROP
 from ..operations.rechosen import Rechosen
-from ..run.step import Training
 from ..run.trainer import StepResult, Trainer
+from ..run.training import Training
 
 __all__ = ["JobTrainer", "measured_words"]
 

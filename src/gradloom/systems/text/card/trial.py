@@ -9,11 +9,12 @@ from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import Loss, Operation
+from ..operations.base import Operation
+from ..operations.elements import Loss
 from ..operations.rechosen import FRACS
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower
-from ..run.step import Training, as_bytes
+from ..run.training import Training, as_bytes
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
 

@@ -11,7 +11,10 @@ gradient engine makes that of ``B R`` as it makes any B's, and one more small pr
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .base import EDGE, Adapter, Codes, Operation, Product, Tensor, Widen, Words
+from .base import Operation
+from .products import Product
+from .tensors import EDGE, Adapter, Codes, Tensor, Words
+from .updates import Widen
 
 __all__ = ["FACTORS", "Cores", "is_gradient"]
 

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .base import EDGE, Add, Angles, Fracs, Norm, Operation, Product, Rope, Slice, Softmax, Swiglu, Tensor, Words
+from .base import Fracs, Operation
+from .elements import Add, Rope, Softmax, Swiglu
+from .products import Product
+from .scaling import Norm
+from .tensors import EDGE, Angles, Slice, Tensor, Words
 from .transformer import Step
 
 __all__ = ["NEXT", "Decode"]

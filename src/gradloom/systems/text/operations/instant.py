@@ -26,8 +26,12 @@ from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .base import EDGE, Add, Descent, Operation, Product, Slice, Tensor, Words
+from .base import Operation
+from .elements import Add
+from .products import Product
+from .tensors import EDGE, Slice, Tensor, Words
 from .transformer import Step
+from .updates import Descent
 
 __all__ = ["A", "B", "InstantStep"]
 

@@ -6,8 +6,11 @@ from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.program.operations import needed
 
 from .accumulate import summed
-from .base import Descent, Gradient, Operation, TokenSum, Update, stored
+from .base import Operation
+from .products import Gradient
+from .scaling import TokenSum
 from .transformer import Step
+from .updates import Descent, Update, stored
 
 __all__ = ["training_operations"]
 

@@ -15,29 +15,12 @@ from functools import cached_property
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from .base import (
-    EDGE,
-    Adapter,
-    Add,
-    Angles,
-    Codes,
-    Gradient,
-    Halves,
-    Loss,
-    Norm,
-    NormBackward,
-    Operation,
-    Product,
-    Rope,
-    Slice,
-    Softmax,
-    SoftmaxBackward,
-    Swiglu,
-    SwigluBackward,
-    Tensor,
-    Words,
-)
+from .base import Operation
 from .cores import Cores
+from .elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from .products import Gradient, Product
+from .scaling import Norm, NormBackward
+from .tensors import EDGE, Adapter, Angles, Codes, Halves, Slice, Tensor, Words
 from .vectors import LAST_NORM, Vectors
 
 __all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]

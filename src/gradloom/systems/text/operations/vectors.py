@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
 
-from .base import Factors, Gain, Narrow, NormBackward, Operation, Scale, ScaleBackward, Slice, Tensor, TokenSum
+from .base import Operation
+from .scaling import Narrow, NormBackward, Scale, ScaleBackward, TokenSum
+from .tensors import Factors, Gain, Slice, Tensor
 
 __all__ = ["LAST_NORM", "NORMS", "SCALED", "Vectors", "last_gains"]
 

@@ -12,11 +12,16 @@ from gradloom.program.assembler import Assembler
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import EDGE, Add, Fracs, Norm, NormBackward, Operation, Product
+from ..operations.base import Fracs, Operation
+from ..operations.elements import Add
 from ..operations.exponents import choose
+from ..operations.products import Product
+from ..operations.scaling import Norm, NormBackward
+from ..operations.tensors import EDGE
 from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, Step
-from .step import Layout, lower
+from .layout import Layout
+from .step import lower
 
 __all__ = ["exponents", "planned_step"]
 

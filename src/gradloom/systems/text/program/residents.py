@@ -11,29 +11,15 @@ from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.weight_stream import StreamShape
 
-from ..operations.base import (
-    EDGE,
-    Adapter,
-    Add,
-    Codes,
-    Descent,
-    Halves,
-    Loss,
-    Narrow,
-    Norm,
-    NormBackward,
-    Operation,
-    Product,
-    Rope,
-    Tensor,
-    TokenSum,
-    Unpack,
-    Widen,
-    Words,
-)
+from ..operations.base import Operation
 from ..operations.cores import FACTORS
+from ..operations.elements import Add, Loss, Rope
+from ..operations.products import Product
+from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
+from ..operations.tensors import EDGE, Adapter, Codes, Halves, Tensor, Words
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
-from .step import ZEROS
+from ..operations.updates import Descent, Unpack, Widen
+from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
 

@@ -14,7 +14,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import TOKENS, ControlOpcode
 
-from ..operations.base import Loss, Slice
+from ..operations.elements import Loss
+from ..operations.tensors import Slice
 from .jobs import ProductJob, Transfer
 
 __all__ = ["PAUSE", "apart", "by_rows", "cut", "is_pause", "rows_of"]

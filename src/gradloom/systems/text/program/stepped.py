@@ -12,9 +12,11 @@ from gradloom.program.descent import AdamW
 from gradloom.program.patches import Patch, Varying, patches
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import Fracs, Operation, Update
+from ..operations.base import Fracs, Operation
 from ..operations.rechosen import FRACS
-from .step import Layout, lower
+from ..operations.updates import Update
+from .layout import Layout
+from .step import lower
 
 __all__ = ["SteppedProgram", "schedule", "scheduled", "stepped"]
 

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 
 from gradloom.rtl.formats.weight_stream import StreamShape
 
-from ..operations.base import EDGE, Codes, Gradient, Halves, Operation, Pack, Product, Unpack, Update
+from ..operations.base import Operation
+from ..operations.products import Gradient, Product
+from ..operations.tensors import EDGE, Codes, Halves
+from ..operations.updates import Pack, Unpack, Update
 
 __all__ = ["base_bytes", "words_made"]
 

@@ -9,7 +9,7 @@ from gradloom.program.assembler import Assembler
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 
-from ..program.step import Layout
+from ..program.layout import Layout
 
 __all__ = ["StepCost", "step_cost"]
 

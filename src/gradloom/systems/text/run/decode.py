@@ -12,13 +12,16 @@ from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 
-from ..integers import Execution, FloatStep, IntegerStep
-from ..mathematics import rope_angles
-from ..operations.base import EDGE, Rope, Tensor
 from ..operations.decode import Decode
-from ..program.step import Layout, lower
+from ..operations.elements import Rope
+from ..operations.tensors import EDGE, Tensor
+from ..program.layout import Layout
+from ..program.step import lower
+from ..reference.integers import Execution, FloatStep, IntegerStep
+from ..reference.mathematics import rope_angles
 from .section_cycles import kept_spacing
-from .step import StepMachine, StepRun, Training, as_bytes, encoded, place_frozen
+from .step import StepMachine, StepRun, place_frozen
+from .training import Training, as_bytes, encoded
 
 __all__ = ["Answered", "Decoding", "Loaded", "beside"]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from gradloom.rtl.formats.tiles import tile_rows
 
-from ..operations.base import EDGE, Tensor
-from ..program.step import Layout
+from ..operations.tensors import EDGE, Tensor
+from ..program.layout import Layout
 from .step import StepMachine
 
 __all__ = ["Kept", "Places", "Text", "brought_back", "reserved"]

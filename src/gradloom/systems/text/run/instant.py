@@ -16,15 +16,21 @@ from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
-from ..operations.base import EDGE, Descent, Loss, Operation, Tensor
+from ..operations.base import Operation
+from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
-from ..optimizers import Optimizer, optimizer_state, restore_optimizer
-from ..program.step import Layout, lower
+from ..operations.tensors import EDGE, Tensor
+from ..operations.updates import Descent
+from ..program.layout import Layout
+from ..program.step import lower
 from ..program.traffic import base_bytes
 from ..recipe import CONSTANT, Schedule
+from ..reference.optimizers import Optimizer, optimizer_state, restore_optimizer
 from .forward_cache import Kept, Places, Text, brought_back, reserved
-from .step import Frozen, StepMachine, Training, place_frozen
+from .frozen import Frozen
+from .step import StepMachine, place_frozen
 from .trainer import StepResult, execute, follow, foretold
+from .training import Training
 
 __all__ = ["Filling", "InstantTrainer", "Learning", "arranged", "instant_machine"]
 

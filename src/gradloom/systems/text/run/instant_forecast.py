@@ -9,10 +9,12 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.time.forecast import forecast
 
-from ..operations.base import EDGE
-from ..program.step import Layout, lower
+from ..operations.tensors import EDGE
+from ..program.layout import Layout
+from ..program.step import lower
+from .frozen import Frozen
 from .instant import InstantTrainer
-from .step import Frozen, place_frozen
+from .step import place_frozen
 from .trainer import foretold
 
 __all__ = ["later_step_cycles"]
@@ -21,7 +23,7 @@ __all__ = ["later_step_cycles"]
 def later_step_cycles(config: LanguageConfig, model: LanguageModel, *, rank: int, tokens: int) -> int:
     """Cycles of a step on a text that is in the forward cache, with AdamW.
 
-    The array must have :data:`~gradloom.systems.text.operations.base.EDGE` rows. Cycles do not depend on
+    The array must have :data:`~gradloom.systems.text.operations.tensors.EDGE` rows. Cycles do not depend on
     values: weights and cache are drawn.
     """
     random = np.random.default_rng(0)

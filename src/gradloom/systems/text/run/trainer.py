@@ -14,15 +14,21 @@ from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
-from ..operations.base import SPARE, Loss, Pack, Tensor
+from ..operations.base import SPARE
+from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
-from ..program.step import Layout, lower
+from ..operations.tensors import Tensor
+from ..operations.updates import Pack
+from ..program.layout import Layout
+from ..program.step import lower
 from ..program.traffic import base_bytes, words_made
 from ..recipe import CONSTANT, Schedule
 from ..stored import unpacked_words
 from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved
-from .step import Frozen, Kept, StepMachine, Training, largest, place_frozen
+from .frozen import Frozen
+from .step import StepMachine, place_frozen
+from .training import Kept, Training, largest
 
 __all__ = ["StepResult", "Trainer", "added", "as_far_as_formats", "execute", "follow", "foretold", "trainer_machine"]
 

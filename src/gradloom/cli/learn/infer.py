@@ -1,0 +1,101 @@
+"""The verb infer."""
+
+import sys
+from collections import Counter
+from typing import Any
+
+from gradloom.systems.asked import asked_for
+from gradloom.systems.request import answered, options_of
+from gradloom.words import some
+
+from ..app import app
+from ..faces import face, more
+from ..on_board import HOST, board_of, check_engine
+from ..output import ONE_LOGIT, counted, print_json, progress_bar, say, table
+
+__all__: list[str] = []
+
+
+@app.command(
+    "infer",
+    epilog="Example: gradloom infer lenet5 --adapter run --data digits.npz -o labels.npz\n\n"
+    "Example: gradloom infer lstm.onnx --data sequences.npz -o answers.npz\n\n"
+    "Example: gradloom infer smollm2-135m --prompt 'A loom weaves' --adapter run\n\n"
+    "Example: gradloom infer smollm2-135m --port /dev/ttyUSB0 --prompt 'A loom weaves'\n\n"
+    f"Example: gradloom infer digits-unet --prompt 'a plain * .' -o grid.png\n\n{more('infer')}",
+)
+@face("infer", host=HOST)
+def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json: bool, **options: Any) -> None:
+    """Label images or sequences, continue a text, or make pictures.
+
+    An adapter of a fine-tune may take part.
+    Language and diffusion models answer in floating point; a board answers by its serial port.
+    """
+    asked = asked_for(model_name, board=board, verb="infer")
+    with progress_bar(as_json, asked.why) as progress:
+        if host is None:
+            result = answered("infer", asked, progress=progress, **options)
+        else:
+            from gradloom.systems.on_board import infer_on
+
+            check_engine(options)
+            made = options_of("infer", asked, None, options)
+            result = infer_on(board_of(asked, host, options.get("design")), asked, made, progress=progress)
+    if as_json:
+        print_json(result)
+    elif "text" in result:
+        _say_text(result, str(options["prompt"]))
+    elif "count" in result:
+        say(f"{options['output']} has {some(result['count'], 'picture')}")
+    else:
+        _say_answers(result, written=options.get("output") is not None)
+
+
+def _say_text(result: dict[str, Any], prompt: str) -> None:
+    """Prints a continued text; what a board needed goes to stderr."""
+    print(f"{prompt}{result['text']}")
+    if "waited" not in result:
+        print(f"({some(len(result['tokens']), 'token')} in floating point)", file=sys.stderr)
+    else:
+        print(
+            f"({some(len(result['tokens']), 'token')} by the board, adapter {result['adapter']}; of a token, at most "
+            f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",
+            file=sys.stderr,
+        )
+
+
+def _say_answers(result: dict[str, Any], *, written: bool) -> None:
+    """Prints labels of images or sequences, and what they cost."""
+    if result.get("one_logit"):
+        say(ONE_LOGIT)
+    accuracy, steps = result.get("accuracy"), result.get("steps")
+    if steps is None:
+        text = f"{some(len(result['labels']), 'image')} labelled"
+    else:
+        done = "labelled" if "labels" in result else "run"
+        text = f"{some(result['sequences'], 'sequence')} of {some(steps, 'step')} {done}"
+    say(text + (f", {100 * accuracy:.1f} % as given" if accuracy is not None else ""))
+    if "labels" in result and not written:
+        _say_labels(result["labels"])
+    if result.get("saturated"):
+        say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
+    if result.get("cycles"):
+        told = (
+            f"{result['cycles']:,} cycles"
+            if result["forecast"] is None
+            else counted(result["cycles"], result["forecast"])
+        )
+        say(f"{told}; {result['cycles_a_step']:.1f} a step of the cell; every code equals the reference")
+    if result.get("cycles_an_answer"):
+        say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
+
+
+def _say_labels(found: Any, shown: int = 20) -> None:
+    """The first labels, and how often each was given."""
+    import numpy as np
+
+    labels = np.ravel(found).tolist()
+    more = "" if len(labels) <= shown else f", and {len(labels) - shown:,} more: -o OUT.npz writes all"
+    say(f"labels: {' '.join(map(str, labels[:shown]))}{more}")
+    counts = sorted(Counter(labels).items())
+    table([{"label": str(label), "times": count} for label, count in counts], ("label", "times"), False)

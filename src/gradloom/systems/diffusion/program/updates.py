@@ -1,0 +1,91 @@
+"""AdamW on the masters of adapters, and their new codes."""
+
+from gradloom.program.descent import AdamW
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
+from gradloom.rtl.formats.adamw import gradient_argument
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.tile_codes import WIDE
+from gradloom.rtl.formats.tile_records import BEAT, tile_argument
+
+from .drafts import Hold
+from .jobs import LoadJob, StoreJob, TileJob
+from .tensors import Adapted, Part, Tensors
+
+__all__ = ["Updates", "descent"]
+
+
+#: Codes have the upper bits of a gradient's word of 24.
+_GRADIENT = 24 - WIDE
+
+
+def descent(rule: AdamW, step: int, fraction: int) -> dict[str, int]:
+    """Operands of AdamW in step ``step``, for masters of ``fraction`` bits."""
+    given = rule.operands(step, 0, fraction)
+    return given | {"gradient": given["gradient"] - _GRADIENT}
+
+
+class Updates(Part):
+    """Writes the update of every adapter."""
+
+    def __init__(self, tensors: Tensors, rule: AdamW) -> None:
+        super().__init__(tensors)
+        self.rule = rule
+
+    def update(self) -> dict[int, int]:
+        """AdamW on every record, then its codes.
+
+        Returns the fraction bits of each command, by the offset of its words.
+        """
+        fractions = {}
+        # Gradients of the last layers are there first.
+        for each in reversed(self.adapted.values()):
+            record, words = each.gradient.record, each.words
+            # The engine has room for so many rows of words of a command.
+            most = max(UPDATE_BEATS * BEAT // (4 * words.lanes), 1)
+            for n, at in enumerate((i, j) for i in range(each.gradient.high) for j in range(each.gradient.wide)):
+                own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
+                parts = []
+                for row in range(0, record.rows, most):
+                    count = min(most, record.rows - row)
+                    parts.append(own + 4 * words.lanes * row)
+                    self._moved(each, each.gradient.at(*at), row, count, parts[-1], moments + 8 * words.lanes * row)
+                    fractions[parts[-1]] = each.fraction
+                self._anew(each, at, LoadJob("words", own, 4 * words.length, after=tuple(parts)))
+        return fractions
+
+    def _moved(self, each: Adapted, first: int, row: int, count: int, words: int, moments: int) -> None:
+        """AdamW on rows of the gradient's record at ``first``."""
+        record, header = each.gradient.record, int(row == 0)
+        size = 4 * each.words.lanes * count
+        begin = first + (0 if header else BEAT * (1 + row * record.row_beats))
+        codes = BEAT * (count * record.row_beats + header)
+        arg = gradient_argument(record.features, header=bool(header))
+        given = {"beats": size // BEAT} | descent(self.rule, 1, each.fraction)
+
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
+            # The engine keeps the exponent of a record's first rows.
+            job.streams, job.waits, job.chained = True, False, True
+            job.loads = [
+                LoadJob("directions", begin, codes, arg, after=(first,)),
+                LoadJob("words", words, size),
+                LoadJob("moments", moments, 2 * size),
+            ]
+            job.commands = [(UpdateOpcode.ADAMW_CODES, given)]
+            job.stores = [StoreJob("moments", moments, 2 * size), StoreJob("words", words, size)]
+
+        self.tiler.add("update", build, results=0)
+
+    def _anew(self, each: Adapted, at: tuple[int, int], load: LoadJob) -> None:
+        """A tile of codes from its masters."""
+        codes, (rows, features) = each.codes, each.gradient.tile
+
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
+            job.streams = True
+            job.loads = [load]
+            given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
+            job.commands = [(ElementOpcode.WORDS, given)]
+            arg = tile_argument(slot, rows, features)
+            job.stores = [StoreJob("o", codes.at(*at), codes.record.size, arg, slot)]
+
+        self.tiler.add("element", build)

@@ -1,0 +1,246 @@
+"""Checks whether a fine-tune fits a preset's machine and board.
+
+All verbs use this check.
+
+``plan`` prints the bounds that fail beside its figures; ``finetune`` refuses the request, in the same words.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradloom.models.language import PROJECTIONS, LanguageModel
+from gradloom.rtl.machines.configs.language import LanguageConfig
+
+from ..operations.tensors import EDGE
+from ..operations.transformer import Step, odd_shapes
+from ..program.linear import LayerShape
+from .budget import Target, checked_port, memory, nearest, plan
+from .instant_budget import instant_memory, instant_plan
+from .request import BudgetRequest
+
+__all__ = [
+    "MIN_SEQ",
+    "DoesNotFit",
+    "LaidOut",
+    "Misfit",
+    "machine_misfits",
+    "memory_misfits",
+    "options",
+    "planned",
+    "refuse",
+]
+
+#: Bytes by class of a request.
+LaidOut = Callable[[BudgetRequest], Mapping[str, int]]
+#: Tokens that a loss needs: one to read and one to foretell.
+MIN_SEQ = 2
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A bound that fails: field, its value, the bound, and what to change.
+
+    ``give``: options with values that are within all bounds; none where only another model helps.
+    """
+
+    field: str
+    value: int
+    bound: str
+    give: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        change = f"give {options(self.give)}" if self.give else "use another model"
+        return f"{self.field}={self.value}: {self.bound}; {change}"
+
+
+class DoesNotFit(ValueError):
+    """A request that does not fit. ``lines``: one for each bound that fails."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.lines = list(found)
+        super().__init__("\n".join(self.lines))
+
+
+def refuse(found: Sequence[Misfit]) -> None:
+    """Raises :class:`DoesNotFit` unless ``found`` is empty."""
+    if found:
+        raise DoesNotFit(list(map(str, found)))
+
+
+def planned(
+    request: BudgetRequest,
+    board: Target,
+    config: LanguageConfig | None,
+    *,
+    method: str = "qlora",
+    port_bits: int | None = None,
+    laid_out: LaidOut | None = None,
+    texts: int = 1,
+) -> dict[str, Any]:
+    """Figures of a plan, and whether they fit.
+
+    The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.
+
+    ``config``: of the machine; None where no preset has one, and memory alone is checked. ``laid_out``: bytes by class
+    of a fine-tune by QLoRA that the machine runs, as its job of ``texts`` is laid out; without it, and of what it does
+    not run, they are counted by shapes.
+
+    Returns
+    -------
+    dict
+        The figures, and ``fits``, ``misfits`` (``field``, ``value``, ``bound`` and ``give`` of each bound that fails)
+        and ``nearest``: changes that make memory suffice and that the machine takes, or None.
+    """
+    if port_bits is not None:
+        checked_port(port_bits)
+    found = _failed(request, config, method)
+    held = None
+    if laid_out is not None and config is not None and not found and method == "qlora" and _read(request):
+        held = laid_out(request)
+    figures = plan(request, board, port_bits=port_bits, held=held, texts=texts)
+    if method == "instantft":
+        figures = instant_plan(request, board, figures, port_bits or board.port_bits)
+    short, near = _memory(request, board, config, method, held)
+    found += short
+    return figures | {"fits": not found, "misfits": [vars(each) for each in found], "nearest": near}
+
+
+def machine_misfits(
+    config: LanguageConfig, model: LanguageModel, *, seq: int, rank: int, targets: Sequence[str], method: str = "qlora"
+) -> list[Misfit]:
+    """Bounds of the machine that fail, one for each field.
+
+    ``targets``: projections that have an adapter in QLoRA.
+    """
+    instant = method == "instantft"
+    failed: dict[str, tuple[int, str]] = {}
+    for field, value, bound in odd_shapes(model):
+        failed.setdefault(field, (value, bound))
+    odd = bool(failed)
+    most, what = min((model.context, "the model's context"), (config.tokens, "tokens of the preset's machine"))
+    if not MIN_SEQ <= seq <= most:
+        failed["seq"] = seq, f"must be from {MIN_SEQ} to {most} ({what})"
+    tiled = min(config.tokens, EDGE)
+    if instant and not 1 <= rank <= tiled:
+        failed["rank"] = rank, f"must be from 1 to {tiled}"
+
+    def linears(seq: int, rank: int) -> list[tuple[str, str, int, str]]:
+        return [] if odd else list(_linears(config, model, seq, rank, () if instant else targets))
+
+    if not odd:
+        for field, value, bound in Step(model, min(seq, config.tokens), {}, range(model.layers)).misfits(config):
+            failed.setdefault(field, (value, bound))
+    for name, field, value, bound in linears(MIN_SEQ if "seq" in failed else seq, rank):
+        failed.setdefault("seq" if field == "tokens" else field, (value, f"{bound} ({name} on the preset's machine)"))
+
+    def takes(field: str, value: int) -> bool:
+        found = linears(value, 2) if field == "tokens" else linears(MIN_SEQ, value)
+        return not any(each[1] == field for each in found)
+
+    #: Largest values that fit, at most the ones that were asked for.
+    fits = {
+        "seq": next(
+            (each for each in range(min(max(seq, MIN_SEQ), most), MIN_SEQ - 1, -1) if takes("tokens", each)), None
+        ),
+        "rank": next(
+            (each for each in range(max(rank, 2), 0, -1) if (each <= tiled if instant else takes("rank", each))), None
+        ),
+    }
+    return [
+        Misfit(field, value, bound, {field: fits[field]} if fits.get(field) else {})
+        for field, (value, bound) in failed.items()
+    ]
+
+
+def _linears(
+    config: LanguageConfig, model: LanguageModel, seq: int, rank: int, targets: Sequence[str]
+) -> Iterator[tuple[str, str, int, str]]:
+    """Bounds that the linears of a block fail.
+
+    Yields projection, field, value and bound.
+    """
+    for name in PROJECTIONS:
+        outputs, inputs = model.shape(name)
+        # A linear without an adapter takes part in a product like one of the least rank.
+        shape = LayerShape(outputs=outputs, inputs=inputs, rank=rank if name in targets else 2, tokens=seq)
+        yield from ((name, *each) for each in shape.misfits(config))
+
+
+def memory_misfits(
+    request: BudgetRequest,
+    board: Target,
+    config: LanguageConfig | None,
+    *,
+    method: str = "qlora",
+    laid_out: LaidOut | None = None,
+) -> list[Misfit]:
+    """The bound of the board's memory, if it fails, and what to change.
+
+    ``laid_out``: see :func:`planned`; the machine runs the request.
+    """
+    held = None
+    # A job takes less than twice what is counted by shapes, and laying it out takes seconds.
+    if laid_out is not None and method == "qlora" and 2 * _total(request, method) > board.memory_bytes:
+        held = laid_out(request)
+    return _memory(request, board, config, method, held)[0]
+
+
+def _memory(
+    request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str, held: Mapping[str, int] | None
+) -> tuple[list[Misfit], dict[str, Any] | None]:
+    """Bounds of memory that fail, and the nearest request that fits.
+
+    The request is None if there is none or it is not wanted.
+    """
+    total = _total(request, method) if held is None else sum(held.values())
+    if total <= board.memory_bytes:
+        return [], None
+    near = _nearest(request, board, config, method)
+    bound = f"{board.name} has {board.memory_bytes} bytes"
+    return [Misfit("memory", total, bound, near["change"] if near else {})], near
+
+
+def _total(request: BudgetRequest, method: str) -> int:
+    return sum((memory(request) if method == "qlora" else instant_memory(request)).values())
+
+
+def _read(request: BudgetRequest) -> bool:
+    """Whether machines read its frozen weights."""
+    return (request.bits, request.head) == (4, "float16")
+
+
+def _failed(request: BudgetRequest, config: LanguageConfig | None, method: str) -> list[Misfit]:
+    """Bounds of the machine that a request fails."""
+    if config is None:
+        return []
+    return machine_misfits(
+        config, request.model, seq=request.seq, rank=request.rank, targets=request.adapted, method=method
+    )
+
+
+def _nearest(
+    request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str
+) -> dict[str, Any] | None:
+    """The nearest request that fits, as counted by shapes."""
+
+    def runs(other: BudgetRequest) -> bool:
+        # The machine reads one width of codes and one format of the head: others are no way to make a fine-tune fit.
+        same = (other.bits, other.head) == (request.bits, request.head)
+        return config is None or (same and not _failed(other, config, method))
+
+    # What the machine takes is changed first, then what the memory holds.
+    first = {field: value for each in _failed(request, config, method) for field, value in each.give.items()}
+    near = nearest(
+        dataclasses.replace(request, **first), board.memory_bytes, total=lambda other: _total(other, method), runs=runs
+    )
+    return near and near | {"change": first | near["change"]}
+
+
+def options(change: Mapping[str, Any]) -> str:
+    """Such changes as options of the command line."""
+    return " ".join(
+        f"--{name} {','.join(each.removesuffix('_proj') for each in value) if name == 'targets' else value}"
+        for name, value in change.items()
+    )

@@ -1,0 +1,150 @@
+"""Operations on elements and rows: sums, angles, activations, softmax and the loss."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gradloom.rtl.formats.vector import FACTOR_FRAC, PROBABILITY_FRAC
+
+from ..operations import vector
+from .base import Fracs, Operation, within
+from .tensors import Angles, Slice
+
+__all__ = ["Add", "Loss", "Rope", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward"]
+
+
+@dataclass(frozen=True)
+class Add(Operation):
+    """``a + b``; ``y`` may be ``a``. ``lazy``: nothing waits for it soon."""
+
+    takes, gives = ("a", "b"), ("y",)
+
+    a: Slice
+    b: Slice
+    y: Slice
+    lazy: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        a, b = frac[self.a.name], frac[self.b.name]
+        return {self.y.name: (max(a, b) - 56, min(a, b) + 7)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.add(frac[self.a.name], frac[self.b.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Rope(Operation):
+    """Rotates each tile by a token's angles, backward with ``turn``.
+
+    The gain of ``angles`` multiplies the result.
+    """
+
+    takes, gives = ("x",), ("y",)
+
+    x: Slice
+    angles: Angles
+    y: Slice
+    turn: bool = False
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: within(frac[self.x.name] + FACTOR_FRAC + 7)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.rope(frac[self.x.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Swiglu(Operation):
+    """``silu(gate) · up``."""
+
+    takes, gives = ("gate", "up"), ("y",)
+
+    gate: Slice
+    up: Slice
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: within(frac[self.gate.name] + 1 + frac[self.up.name])}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.swiglu(frac[self.gate.name], frac[self.up.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class SwigluBackward(Operation):
+    """Gradients of gate and up."""
+
+    takes, gives = ("gate", "up", "dy"), ("dgate", "dup")
+
+    gate: Slice
+    up: Slice
+    dy: Slice
+    dgate: Slice
+    dup: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        gate, up, dy = (frac[each.name] for each in (self.gate, self.up, self.dy))
+        return {self.dgate.name: within(up + dy), self.dup.name: within(gate + 1 + dy)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        parts = (self.dy, self.gate, self.up, self.dgate, self.dup)
+        return vector.swiglu_backward(*(frac[each.name] for each in parts))
+
+
+@dataclass(frozen=True)
+class Softmax(Operation):
+    """``2**s`` of each row over the row's sum.
+
+    Token n's row ends after element ``limit + n``.
+    """
+
+    takes, gives = ("s",), ("p",)
+
+    s: Slice
+    p: Slice
+    limit: int = 0
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.p.name: (PROBABILITY_FRAC, PROBABILITY_FRAC)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.softmax(frac[self.s.name])
+
+
+@dataclass(frozen=True)
+class SoftmaxBackward(Operation):
+    """``ds = p (dp - Σ p dp)``, natural: without the factor ln 2 of base 2."""
+
+    takes, gives = ("p", "dp"), ("ds",)
+
+    p: Slice
+    dp: Slice
+    ds: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.ds.name: within(PROBABILITY_FRAC + frac[self.dp.name])}
+
+    def shifts(self, frac: Fracs) -> Mapping[str, Mapping[str, int]]:
+        return vector.softmax_backward(frac[self.dp.name], frac[self.ds.name])
+
+
+@dataclass(frozen=True)
+class Loss(Operation):
+    """Softmax of logits in base 2, and cross-entropy.
+
+    ``d`` is ``p`` less 1 at each token's target. ``targets`` names them; ``vocab`` elements of a row count.
+    """
+
+    takes, gives = ("logits",), ("d",)
+    lasting = True
+
+    logits: Slice
+    targets: str
+    d: Slice
+    loss: str
+    vocab: int
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.d.name: (PROBABILITY_FRAC, PROBABILITY_FRAC)}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.softmax(frac[self.logits.name])

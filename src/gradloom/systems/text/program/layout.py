@@ -1,0 +1,49 @@
+"""The memory map of a training step."""
+
+from gradloom.program.memory import Kind, MemoryMap
+from gradloom.rtl.formats.weight_stream import StreamShape
+
+from ..operations.tensors import EDGE, Adapter, Codes, Slice, Tensor
+
+__all__ = ["ZEROS", "Layout", "check_whole"]
+
+#: Words of 0, as many as a command of the update engine takes.
+ZEROS = "zeros"
+
+
+class Layout(MemoryMap):
+    """Memory of a step.
+
+    Of a linear ``NAME``: ``NAME`` its stream, ``NAME.a``, ``NAME.b``, their gradients ``.ga``, ``.gb`` and moments
+    ``.ma``, ``.mb``, and ``NAME.h``, ``NAME.dh``.
+    """
+
+    def tensor(self, tensor: Tensor) -> int:
+        """Of a tensor: tiles of features, rows within, 32-bit words."""
+        return self.place(tensor.name, 4 * tensor.rows * tensor.features)
+
+    def part(self, part: Slice) -> int:
+        """Of some of its tiles, or of rows of them."""
+        return self.tensor(part.tensor) + 4 * (part.tensor.rows * part.first + part.row) * EDGE
+
+    def codes(self, matrix: Codes) -> int:
+        """Of a linear's stream."""
+        return self.place(matrix.name, StreamShape(outputs=matrix.outputs, inputs=matrix.inputs).bytes, Kind.FROZEN)
+
+    def adapter(self, adapter: Adapter, linear: Codes, tokens: int) -> None:
+        """All that belongs to an adapter."""
+        for which, features in (("a", linear.inputs), ("b", linear.outputs)):
+            size = 4 * adapter.rank * features
+            for kind, times in (("", 1), ("g", 1), ("m", 2)):
+                # What the step makes of an R has neither a gradient of A nor moments.
+                if not adapter.made or f"{kind}{which}" in ("a", "b", "gb"):
+                    self.place(f"{adapter.name}.{kind}{which}", times * size)
+        for which in ("h", "dh"):
+            self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)
+
+
+def check_whole(*parts: Slice) -> None:
+    """Refuses rows of tiles that do not lie behind each other."""
+    for part in parts:
+        if not part.whole:
+            raise ValueError(f"{part.name}: rows of {part.count} tiles, which do not lie behind each other")

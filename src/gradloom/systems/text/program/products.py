@@ -1,0 +1,104 @@
+"""Products of a training step as commands and transfers."""
+
+from dataclasses import dataclass
+
+from gradloom.rtl.engines.linear.commands import TileKind
+from gradloom.rtl.formats.weight_stream import StreamShape
+from gradloom.rtl.machines.configs.language import LanguageConfig
+
+from ..operations.base import Fracs
+from ..operations.products import Product
+from ..operations.tensors import EDGE, Codes, Words
+from .jobs import ProductJob, Transfer
+from .layout import Layout, check_whole
+from .linear import codes, dense_tile, hidden
+from .weaving.work import Main
+
+__all__ = ["Products"]
+
+
+@dataclass
+class Products:
+    """Makes products, in the order of the program.
+
+    Parameters
+    ----------
+    frac : mapping
+        Fraction bits by name.
+    layout : Layout
+        It receives the places of tensors and adapters.
+    config : LanguageConfig
+    kept : int
+        Products with an adapter so far: the two slots of h alternate.
+    """
+
+    frac: Fracs
+    layout: Layout
+    config: LanguageConfig
+    kept: int = 0
+
+    def main(self, order: int, operation: Product) -> Main:
+        """The product of an operation, which is number ``order`` of the list."""
+        layout, x, y, adapter = self.layout, operation.x, operation.y, operation.adapter
+        rank, kept, slot = 0, None, self.kept % 2
+        lanes: tuple[Transfer, ...] = ()
+        if adapter is not None:
+            assert isinstance(operation.weight, Codes)
+            rank = adapter.rank
+            layout.adapter(adapter, operation.weight, x.rows)
+            first, second = ("b", "a") if operation.backward else ("a", "b")
+            lanes = (
+                Transfer(layout[f"{adapter.name}.{first}"], x.count * rank * self.config.row_beats, 0),
+                Transfer(layout[f"{adapter.name}.{second}"], y.count * rank * self.config.row_beats, x.count * rank),
+            )
+            kept = hidden(layout[operation.hidden], self.config, slot=slot, tokens=x.rows, rank=rank)
+            self.kept += 1
+        tables, tiles = self._tiles(operation)
+        check_whole(x, *(operation.weight.tiles if isinstance(operation.weight, Words) else ()))
+        job = ProductJob(
+            tables=tables,
+            operands=Transfer(layout.part(x), x.count * x.rows * self.config.row_beats, 0),
+            lanes=lanes,
+            tiles=tiles,
+            result=Transfer(layout.part(y), y.count * y.rows * self.config.row_beats, 0),
+            inner=x.count,
+            outer=y.count,
+            tokens=x.rows,
+            rank=rank,
+            backward=operation.backward,
+            shifts=operation.shifts(self.frac),
+            stride=None if y.whole else 4 * y.tensor.rows * EDGE,
+        )
+        return Main(order=order, job=job, hidden=kept, slot=slot)
+
+    def _tiles(self, operation: Product) -> tuple[Transfer | None, tuple[Transfer, ...]]:
+        """Tables and tiles in the order of their use."""
+        weight, layout = operation.weight, self.layout
+        if isinstance(weight, Words):
+            return None, tuple(dense_tile(layout.part(part), self.config, rows=part.rows) for part in weight.tiles)
+        if isinstance(weight, Codes):
+            shape, start = StreamShape(outputs=weight.outputs, inputs=weight.inputs), layout.codes(weight)
+            tables, tiles = codes(
+                shape,
+                start,
+                start + shape.header_bytes,
+                self.frac[weight.name],
+                self.config,
+                backward=operation.backward,
+            )
+            return tables, tiles[: operation.x.count * operation.y.count]
+        columns, first, size = weight.inputs // EDGE, weight.first // EDGE, 2 * EDGE * EDGE
+        places = [
+            (inner, outer) if operation.backward else (outer, inner)
+            for outer in range(operation.y.count)
+            for inner in range(operation.x.count)
+        ]
+        return None, tuple(
+            dense_tile(
+                layout[weight.name] + ((first + row) * columns + column) * size,
+                self.config,
+                rows=EDGE,
+                kind=TileKind.HALVES,
+            )
+            for row, column in places
+        )

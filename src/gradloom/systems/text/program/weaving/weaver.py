@@ -1,0 +1,427 @@
+"""Emits products, and side work in their gaps, by a rough clock."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import inf
+
+from gradloom.program.assembler import Instruction
+from gradloom.program.lifetimes import extent
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
+from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
+
+from ..inputs import FREE, READY, Input, Inputs, with_tokens
+from ..jobs import Transfer
+from ..sections import PAUSE
+from ..side import Piece, load, store
+from .work import Main, Side, gap
+from .writes import KEPT, Writes
+
+__all__ = ["Weaver"]
+
+#: Cycles from a load's last beat to the array, and from the array or an engine to memory, about.
+_WAY = 80
+#: Results of side work that wait for STORE at most: its queue of 512 less what the engine spares.
+_WAITING = 500
+#: Cycles of a YIELD: what is under way ends, the program is fetched anew.
+_PAUSE = 250
+#: Share of a section that is planned: the clock is rough.
+_PLANNED = 0.85
+#: Share by which side work takes longer than planned, about, where no product hides what its commands wait for.
+_ALONE = 0.5
+
+
+class Weaver:
+    """Emits the work of a program; :meth:`run` returns its steps.
+
+    Parameters
+    ----------
+    config : LanguageConfig
+    main : sequence of Main
+        Products, in their order.
+    side : iterable of Side
+    every : int, optional
+        Cycles between two YIELDs, at most.
+    """
+
+    def __init__(self, config: LanguageConfig, main: Sequence[Main], side: Iterable[Side], every: int | None) -> None:
+        self.config, self.main, self.every = config, list(main), every and every * _PLANNED
+        self.beat = config.data_bits // 8
+        sides = [each for each in side if each.pieces]
+        self.urgent = deque(each for each in sides if not each.lazy)
+        self.lazy = deque(each for each in sides if each.lazy)
+        self.made: list[Instruction] = []
+        #: Of each STORE by its step, the load without which its first word cannot be.
+        self.after: dict[int, int] = {}
+        self.writes = Writes(
+            [
+                (*extent(step, self.beat), each.order)
+                for each in sides
+                for piece in each.pieces
+                for step in (*piece.instructions, *piece.stores)
+                if step.engine == STORE
+            ]
+            + [(*extent(step, self.beat), each.order) for each in self.main for step in self._stores(each)]
+            + [
+                (*extent(_store(each.hidden, GRADIENT.store("hidden")), self.beat), each.order)
+                for each in self.main
+                if each.hidden
+            ]
+        )
+        #: Which product writes a range.
+        self.makers = {
+            (*extent(step, self.beat), each.order): index
+            for index, each in enumerate(self.main)
+            for step in self._stores(each)
+        }
+        # The clock: when the bus, STORE, the array, the reading of its sums, and engines have done what is emitted.
+        self.bus = self.stored = self.array = self.sums = 0.0
+        self.engines: dict[Engine, float] = {}
+        self.waiting: deque[tuple[float, int]] = deque()
+        #: STOREs of a product that are not emitted yet: when they begin, when they are done, the load that they need.
+        self.due: list[tuple[float, float, Instruction, int]] = []
+        self.tile_ends: deque[float] = deque([0.0, 0.0], maxlen=2)
+        self.read: deque[float] = deque([0.0, 0.0], maxlen=2)
+        self.ends: list[float] = []
+        self.placed = Inputs([each.job for each in self.main], config)
+        #: Loads of each product, and the products that one of them waits for.
+        self.inputs, self.awaited = with_tokens(
+            self.placed.loads(index, gap(each.job.tokens, config)) for index, each in enumerate(self.main)
+        )
+        self.loads = [len(each) for each in self.inputs]
+        self.kept = 0
+        #: Loads of products that have not ended; when the section began; whether it ends behind this product; until
+        #: when side work must end that begins, and the last product whose results it may want.
+        self.ahead = 0
+        self.section = 0.0
+        self.last = False
+        self.until = inf
+        self.within = -1
+
+    def run(self) -> list[Instruction]:
+        for index in range(len(self.main)):
+            self._force(index)
+            self._pause(self._length(index))
+            self._open(index)
+            while self.inputs[index] and not self.inputs[index][0].words:
+                self._bring(index)
+            self._product(index)
+            if self.last:
+                self.last = False
+                self._pause(inf)
+        self._drain(inf)
+        self.until = inf
+        ended = self._now
+        while self.urgent or self.lazy:
+            heads = [queue[0] for queue in (self.lazy, self.urgent) if queue]
+            late = _ALONE * (self._now - max(ended, self.section))
+            self._pause(late + max((self._work(each.part(), each.pace) for each in heads if each.whole), default=0.0))
+            both = [queue for queue in (self.lazy, self.urgent) if queue]
+            if not both:
+                break
+            # Lazy work goes first where its engine is free, since other work is all that hides it now.
+            self._piece(next((queue for queue in both if self._suits(queue[0], inf)), both[-1]))
+        return self.made
+
+    # ---- sections
+
+    @property
+    def _now(self) -> float:
+        """When all is done that is emitted."""
+        return max(self.bus, self.stored, self.array, self.sums, *self.engines.values(), 0.0)
+
+    def _length(self, index: int) -> float:
+        """Cycles of a product."""
+        job = self.main[index].job
+        span = self.config.subtiles * max(job.tokens, self.config.columns)
+        return sum(max(span, tile.beats) for tile in job.tiles) + 2 * _WAY
+
+    @staticmethod
+    def _work(pieces: Iterable[Piece], pace: int) -> float:
+        """Cycles of side work."""
+        return sum(max(pace * each.read, each.read + each.written) for each in pieces) + 2 * _WAY
+
+    def _half(self) -> float:
+        """Cycles of side work that is half done."""
+        return sum(
+            self._work(queue[0].part(), queue[0].pace)
+            for queue in (self.urgent, self.lazy)
+            if queue and not queue[0].whole
+        )
+
+    def _open(self, index: int) -> None:
+        """Decides whether the section ends behind a product.
+
+        It ends if the work up to the end of the next product is too long.
+        """
+        if self.every is None:
+            return
+        end, self.last = self._now + self._length(index), False
+        if index + 1 < len(self.main):
+            until = self.main[index + 1].order
+            between = sum(self._work(each.pieces, each.pace) for each in self.urgent if each.order < until)
+            self.last = end + between + self._length(index + 1) + _PAUSE - self.section > self.every
+        self.until = end if self.last else self.section + self.every - _PAUSE
+        self.within = index if self.last else index + 1
+
+    def _pause(self, coming: float) -> None:
+        """Ends the section, unless it has room or operands wait on chip.
+
+        It has room if work of ``coming`` cycles still fits.
+        """
+        if self.every is None or self.ahead or not self.made or self.made[-1] == PAUSE:
+            return
+        if self._now + self._half() + coming + _PAUSE - self.section <= self.every:
+            return
+        half = [queue for queue in (self.urgent, self.lazy) if queue and not queue[0].whole]
+        if not all(self._may_end(queue[0], -1) for queue in half):
+            return
+        for queue in half:
+            while queue and not queue[0].whole:
+                self._piece(queue)
+        self.made.append(PAUSE)
+        self.section = self.bus = self._now + _PAUSE
+
+    # ---- products
+
+    def _force(self, index: int) -> None:
+        """Emits the side work that a product cannot do without."""
+        product = self.main[index]
+        reads = [product.job.operands, *product.job.lanes, *product.job.tiles]
+        while any(self._ready(each, product.order) is None for each in reads):
+            # In their order, side work needs no product that is not emitted.
+            first = min((queue for queue in (self.urgent, self.lazy) if queue), key=lambda queue: queue[0].order)
+            if first[0].order >= product.order:
+                raise ValueError(f"product {product.order} reads what nothing before it writes")
+            if first[0].whole:
+                self._pause(self._work(first[0].part(), first[0].pace))
+            self._piece(first)
+
+    def _product(self, index: int) -> None:
+        product, config = self.main[index], self.config
+        job = product.job
+        x_base, lane_base = self.placed.bases(index)
+        keeps = product.hidden is not None
+        waits = (READY,) * bool(job.lanes) + (KEPT,) * (keeps and self.kept > 1)
+        self.made.append(
+            Instruction(
+                LINEAR,
+                0,
+                {
+                    "inner": job.inner,
+                    "outer": job.outer,
+                    "tokens": job.tokens,
+                    "rank": job.rank,
+                    "by_column": job.backward,
+                    "slot": product.slot,
+                    "x_base": x_base,
+                    "a_base": lane_base,
+                    "b_base": lane_base + job.inner * job.rank,
+                    "early": 1,
+                    **job.shifts,
+                },
+                wait=waits,
+                post=(FREE,) if index in self.awaited else (),
+                phase="backward" if job.backward else "forward",
+            )
+        )
+        self.kept += keeps
+        if job.tables is not None:
+            self._load(_load(job.tables, LINEAR.load("tables")))
+        self.array = max(self.array, self.bus + _WAY)
+        stores = deque(self._stores(product))
+        span = config.subtiles * max(job.tokens, config.columns)
+        drain = job.tokens * config.edge // (config.dots if job.rank else config.outputs)
+        first = 0
+        for number, tile in enumerate(job.tiles, start=1):
+            while self.inputs[index] and self.inputs[index][0].words - self.inputs[index][0].size < number * job.tokens:
+                self._bring(index)
+            self.bus = max(self.bus, self.tile_ends[0])
+            self._load(_load(tile, LINEAR.load("tiles")))
+            loaded = len(self.made) - 1
+            if (number - 1) % job.inner == 0:
+                # Sums of two tiles of outputs are kept: the last but one must have been read.
+                self.array = max(self.array, self.read[0])
+            self.array = max(self.array, self.bus + _WAY) + span
+            self.tile_ends.append(self.array)
+            if number % job.inner == 0:
+                self.sums = max(self.sums, self.array) + drain
+                self.read.append(self.sums)
+                self._drain(inf)
+                self.due = [(self.array, self.sums + _WAY, stores.popleft(), loaded)]
+                first = first or loaded
+                if number == 2 * job.inner or job.outer == 1:
+                    self.due += self._keep(product, first)
+            self._fill(index, self.tile_ends[0])
+        self._drain(inf)
+        self.ahead -= self.loads[index]
+        self.ends.append(self.sums + _WAY)
+
+    def _stores(self, product: Main) -> list[Instruction]:
+        """Of a product's outputs, a tile each."""
+        job = product.job
+        beats = job.result.beats // job.outer
+        stride = job.stride or beats * self.beat
+        return [
+            _store(Transfer(job.result.offset + tile * stride, beats, 0), LINEAR.store("outputs"))
+            for tile in range(job.outer)
+        ]
+
+    def _keep(self, product: Main, loaded: int) -> list[tuple[float, float, Instruction, int]]:
+        """Stores h in memory, behind the second tile of outputs at the latest.
+
+        h is complete before that tile is read, and needs the load of the step ``loaded`` at least.
+        """
+        if product.hidden is None:
+            return []
+        step = replace(_store(product.hidden, GRADIENT.store("hidden")), post=(KEPT,))
+        return [(self.array, self.sums + _WAY, step, loaded)]
+
+    def _drain(self, until: float) -> None:
+        """Emits the STORE of the last tile of outputs, if it is complete.
+
+        Its sums must be complete by ``until``. Before that, STORE has time for others; but the next tile's must not be
+        emitted before.
+        """
+        while self.due and self.due[0][0] <= until:
+            _, ready, step, needs = self.due.pop(0)
+            self._store(step, ready, needs)
+
+    def _bring(self, index: int) -> None:
+        """The next load of a product's inputs."""
+        each = self.inputs[index].popleft()
+        self.ahead += 1
+        if each.step.wait:
+            self.bus = max(self.bus, self.ends[each.freed - 1])
+        written = self._written(each, index)
+        assert written is not None
+        self.bus = max(self.bus, written)
+        self._load(each.step)
+
+    def _written(self, each: Input, index: int) -> float | None:
+        """Number of the write from which a load's words are in memory."""
+        return self.writes.latest(*extent(each.step, self.beat), self.main[index].order)
+
+    # ---- gaps
+
+    def _fill(self, index: int, until: float) -> None:
+        """Emits loads and stores until the array needs the next tile."""
+        while True:
+            self._drain(self.bus)
+            # Words are counted in the order of products.
+            end = len(self.main) if self.every is None else index + 1 if self.last else index + 2
+            ahead = next((each for each in range(index, min(end, len(self.main))) if self.inputs[each]), None)
+            if ahead is not None and self._may_load(ahead, until):
+                self._bring(ahead)
+                continue
+            for queue in (self.urgent, self.lazy):
+                if queue and self._suits(queue[0], until):
+                    self._piece(queue)
+                    break
+            else:
+                return
+
+    def _may_load(self, index: int, until: float) -> bool:
+        """Whether a product's next load can be emitted.
+
+        It must find its words in memory and room on chip, and leave the bus in time.
+        """
+        each = self.inputs[index][0]
+        if self.bus + 8 * each.size > until or each.freed > len(self.ends):
+            return False
+        if each.freed and self.ends[each.freed - 1] > self.bus:
+            return False
+        written = self._written(each, index)
+        return written is not None and written <= self.bus
+
+    def _suits(self, side: Side, until: float) -> bool:
+        """Whether the next piece of side work can be emitted.
+
+        It must find its operands, have room for its results, and leave the bus in time.
+        """
+        if side.lazy and side.engine in (UPDATE, VECTOR) and self.urgent and self.urgent[0].begun:
+            return False
+        if self.every is not None and side.whole and not self._fits(side):
+            return False
+        piece = side.pieces[0]
+        while self.waiting and self.waiting[0][0] <= self.bus:
+            self.waiting.popleft()
+        if self.bus + piece.read > until or sum(beats for _, beats in self.waiting) + piece.written > _WAITING:
+            return False
+        if self.engines.get(side.engine, 0.0) > self.bus + 2 * _WAY:
+            return False
+        for step in piece.instructions:
+            if step.engine == LOAD:
+                start, end = extent(step, self.beat)
+                time = self.writes.latest(start, end, side.order)
+                if time is None or time > self.bus:
+                    return False
+        return True
+
+    def _fits(self, side: Side) -> bool:
+        """Whether side work that begins can end when the section ends."""
+        return (self.bus + self._work(side.part(), side.pace) <= self.until) and self._may_end(side, self.within)
+
+    def _may_end(self, side: Side, within: int) -> bool:
+        """Whether the inputs of side work are emitted.
+
+        Inputs may also be made by products up to ``within``.
+        """
+        return all(
+            self.makers.get(missing, within + 1) <= within
+            for piece in side.part()
+            for step in piece.instructions
+            if step.engine == LOAD
+            for missing in self.writes.missing(*extent(step, self.beat), side.order)
+        )
+
+    # ---- what is emitted
+
+    def _ready(self, transfer: Transfer, order: int) -> float | None:
+        return self.writes.latest(transfer.offset, transfer.offset + transfer.beats * self.beat, order)
+
+    def _piece(self, queue: deque[Side]) -> None:
+        """The next piece of the first work of a queue."""
+        side = queue[0]
+        piece = side.pieces.popleft()
+        side.begun = True
+        begins = max(self.engines.get(side.engine, 0.0), self.bus)
+        steps = (*piece.instructions, *piece.stores)
+        loads = [len(self.made) + n for n, step in enumerate(steps) if step.engine == LOAD]
+        needs = iter(piece.needs)
+        before, behind = self.stored, False
+        for step in steps:
+            if step.engine == LOAD:
+                self.bus = max(self.bus, self.writes.latest(*extent(step, self.beat), side.order) or 0.0)
+                if behind and self.every is not None:
+                    # Moments come as fast as others leave, behind the results of all engines that were emitted.
+                    self.bus = max(self.bus, before)
+                self._load(step)
+            elif step.engine == STORE:
+                behind = True
+                self._store(step, max(begins + side.pace * piece.read, self.bus) + _WAY, loads[next(needs, 0)])
+                self.waiting.append((self.stored, step.operands["beats"]))
+            else:
+                self.made.append(step)
+        self.engines[side.engine] = max(begins + side.pace * piece.read, self.bus)
+        if not side.pieces:
+            queue.popleft()
+
+    def _load(self, step: Instruction) -> None:
+        self.made.append(step)
+        self.bus += step.operands["beats"]
+
+    def _store(self, step: Instruction, ready: float, needs: int) -> None:
+        self.after[len(self.made)] = needs
+        self.made.append(step)
+        self.stored = max(self.stored, ready)
+        self.writes.emitted(*extent(step, self.beat), self.stored)
+
+
+def _load(transfer: Transfer, destination: PortNumber) -> Instruction:
+    return load(transfer.offset, transfer.beats, destination, transfer.argument)
+
+
+def _store(transfer: Transfer, source: PortNumber) -> Instruction:
+    return store(transfer.offset, transfer.beats, source, transfer.argument)

@@ -1,0 +1,110 @@
+"""The parts of a model that a training step never changes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
+from gradloom.models.pack import QuantizedLinear
+from gradloom.rtl.formats.blocks import dequantize_scales
+from gradloom.rtl.formats.linear import WEIGHT
+from gradloom.rtl.formats.tiles import fraction_bits
+from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
+from gradloom.sim.reference import linear as reference
+
+from ..operations.base import Operation
+from ..operations.products import Product
+from ..operations.tensors import EDGE, Codes, Halves
+from ..operations.transformer import HEAD_MATRIX
+
+__all__ = ["Frozen"]
+
+#: A word of the head has so many bits less than a weight.
+_HALF = WEIGHT.width - 16
+
+
+@dataclass
+class Frozen:
+    """The parts of a model that never change, as floats and as words.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    tensor : callable
+        A tensor by Hugging Face's name.
+    linear : callable
+        A quantised linear by its name.
+    """
+
+    model: LanguageModel
+    tensor: Callable[[str], np.ndarray]
+    linear: Callable[[str], QuantizedLinear]
+    held: dict[str, QuantizedLinear] = field(default_factory=dict)
+    words: dict[str, np.ndarray] = field(default_factory=dict)
+    frac: dict[str, int] = field(default_factory=dict)
+    saturated: dict[str, int] = field(default_factory=dict)
+
+    def load(self, operations: Sequence[Operation]) -> None:
+        """Makes words of the matrices that the operations use."""
+        for operation in operations:
+            if isinstance(operation, Product) and isinstance(operation.weight, Codes):
+                self._codes(operation.weight.name)
+            elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
+                self._head()
+
+    def _codes(self, name: str) -> None:
+        if name in self.words:
+            return
+        held = self.held[name] = self.linear(name)
+        largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
+        self.frac[name] = fraction_bits(largest, WEIGHT.width)
+        words, self.saturated[name] = reference.decoded(
+            held.codes,
+            held.scale_codes.reshape(len(held.codes), -1),
+            held.absmax2,
+            held.offset,
+            frac=self.frac[name],
+            book=BOOKS[held.shape.bits],
+        )
+        self.words[name] = words.astype(np.int32)
+
+    def _head(self) -> None:
+        if HEAD_MATRIX in self.words:
+            return
+        head = self.head
+        frac = fraction_bits(head, 16)
+        self.frac[HEAD_MATRIX] = frac + _HALF
+        words = np.clip(np.rint(head * 2.0**frac), -(1 << 15), (1 << 15) - 1)
+        self.words[HEAD_MATRIX] = words.astype(np.int32) << _HALF
+
+    @cached_property
+    def embedding(self) -> np.ndarray:
+        """A row a token; every step takes some."""
+        return self.tensor(EMBEDDING)
+
+    @cached_property
+    def head(self) -> np.ndarray:
+        """The head's matrix, its rows padded to whole tiles."""
+        head = self.embedding if self.model.tied else self.tensor(HEAD)
+        return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
+
+    def matrix(self, weight: Codes | Halves) -> np.ndarray:
+        """Words of a matrix, or of some of its rows."""
+        words = self.words[weight.name]
+        return words[weight.first : weight.first + weight.outputs] if isinstance(weight, Halves) else words
+
+    def exact(self, weight: Codes | Halves) -> np.ndarray:
+        """The same as floats, as the model means them."""
+        if isinstance(weight, Halves):
+            return self.head[weight.first : weight.first + weight.outputs].astype(np.float64)
+        return self.held[weight.name].weight().astype(np.float64)
+
+    def stream(self, name: str) -> bytes:
+        """A matrix as it lies in memory."""
+        if name == HEAD_MATRIX:
+            words = (self.words[name] >> _HALF).astype("<i2")
+            return words.reshape(len(words) // EDGE, EDGE, -1, EDGE).swapaxes(1, 2).tobytes()
+        held = self.held[name]
+        return pack_stream(held.shape, held.codes, held.scale_codes, held.absmax2, held.offset).tobytes()
