@@ -255,8 +255,8 @@ def test_each_layer_is_float_on_the_same_codes():
         x, dy = found[each.i[0].name], Held(rng.standard_normal(found[each.o.name].exact.shape), codes.counts)
         read = x.narrow.values
         if each.i[0].name in rises:
-            read = exact._rules(rises[each.i[0].name], {})[0](read)
-        wanted = exact._rules(each, narrow)[0](read), exact._rules(each, narrow)[1](dy.narrow.values, read)[0]
+            read = exact.do(rises[each.i[0].name], {})[0](read)
+        wanted = exact.do(each, narrow)[0](read), exact.do(each, narrow)[1](dy.narrow.values, read)[0]
         back = codes._learnt(each, found, dy, factors[each.layer])[1] if each.layer in factors else None
         made = found[each.o.name].exact, codes._back(each, found, dy, [True], factors, back)[0].exact
         for one, other in zip(made, wanted):
