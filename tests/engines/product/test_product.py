@@ -5,7 +5,8 @@ import pytest
 
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.product.spec import SPEC
-from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.pixels import Pixels, taps
+from gradloom.rtl.formats.product import ProductOpcode, ProductOperands, ScanOperands
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
@@ -54,6 +55,8 @@ class Play(PlacedProgram):
 
     def run(self, opcode, **operands):
         full = {"tiles": 0, "k_to": 63, "rows": 63, "columns": 63} | operands
+        wanted = (ScanOperands if opcode == SCAN else ProductOperands).members
+        full = {name: int(value) for name, value in full.items() if name in wanted}
         self.model.run(opcode, full)
         self.do("product", opcode, **full)
         return self
@@ -140,19 +143,25 @@ def heads(play):
     play.store(1, 32, 48).store(1, 32, 48, wide=False)
 
 
-def places(play, *, side=3, back=0, **shape):
-    """A 3x3 convolution: nine products by address."""
-    play.load("w", 0, count=8).load("x", 0, count=4).fence()
-    every = [
-        {"gather": 1, "side": side, "dy": sign * (y - 1), "dx": sign * (x - 1), "w": (3 * y + x) % 8, "w_turn": back}
-        | shape
-        for sign in [-1 if back else 1] for y in range(3) for x in range(3)
-    ]  # fmt: skip
+def convolved(play, pixels, row, kernel=(3, 3), pads=(1, 1), dilation=(1, 1), back=0, count=4, rows=64, **more):
+    """A tile of a convolution from result row ``row`` on: products by address of ``count`` tiles of the source."""
+    pitch = more.get("x_pitch", 1)
+    play.load("w", 0, count=8).load("x", 0, count=pitch * count).fence()
+    places, every = taps(kernel, pads, dilation, back=bool(back)), []
+    sources = [pixels.rows(*place)[row : row + rows] for place in places]
+    low = min(int(each[each >= 0].min()) for each in sources if (each >= 0).any()) // 64
+    for n, (place, source) in enumerate(zip(places, sources)):
+        source = source[source >= 0] // 64
+        if len(source):
+            first, last = int(source.min()), int(source.max())
+            assert last - low < count
+            held = {"x": (first - low) * pitch, "x_pitch": pitch, "reach": last - first, "w": n % 8, "w_turn": back}
+            every.append({"gather": 1, "rows": rows - 1} | held | pixels.place(row, *place, first) | more)
     for n, each in enumerate(every):
-        play.run(SCAN, fresh=n == 0, **each)
+        play.run(SCAN, fresh=n == 0, **each, **pixels.shape)
     for n, each in enumerate(every):
-        play.run(PRODUCT, start=n == 0, last=n == 8, **each)
-    play.store()
+        play.run(PRODUCT, start=n == 0, last=n == len(every) - 1, **each)
+    play.store(rows=rows)
 
 
 def exposed(play):
@@ -186,13 +195,22 @@ CASES = {
     "transposed": transposed,
     "several": several,
     "heads": heads,
-    "convolution": lambda play: places(play, x=1),
-    "tall convolution": lambda play: places(play, side=4, row_tile=1, x_first=0, reach=3, x_pitch=1),
-    "stride 2": lambda play: places(play, side=3, double=1, reach=3, x_pitch=1),
-    "stride 2 back": lambda play: places(play, side=4, back=1, half=1, even=1, row_tile=2, reach=0),
-    "upsampled": lambda play: places(play, side=4, half=1, row_tile=3, reach=0),
-    "small images": lambda play: places(play, side=2, x=2, x_first=0),
-    "part of a tile of K": lambda play: places(play, x=0, x_pitch=2, x_step=1, w_step=0, tiles=1, k_to=39),
+    "convolution": lambda play: convolved(play, Pixels(2, (8, 8), (8, 8)), 64),
+    "tall convolution": lambda play: convolved(play, Pixels(1, (16, 16), (16, 16)), 64),
+    "stride 2": lambda play: convolved(play, Pixels(1, (8, 8), (16, 16), (2, 2)), 0),
+    "stride 2 back": lambda play: convolved(play, Pixels(1, (16, 16), (8, 8), (2, 2), True, True), 128, back=1),
+    "upsampled": lambda play: convolved(play, Pixels(1, (16, 16), (8, 8), (2, 2), True), 192),
+    "small images": lambda play: convolved(play, Pixels(8, (4, 4), (4, 4)), 64),
+    "part of a tile of K": lambda play: convolved(
+        play, Pixels(2, (8, 8), (8, 8)), 0, count=2, x_pitch=2, x_step=1, w_step=0, tiles=1, k_to=39
+    ),
+    "lines of 7": lambda play: convolved(play, Pixels(4, (5, 7), (5, 7)), 64),
+    "sequence": lambda play: convolved(
+        play, Pixels(2, (1, 119), (1, 245), (1, 2)), 100, (1, 7), (0, 1), (1, 2), count=5, rows=60
+    ),
+    "stride 3 back": lambda play: convolved(
+        play, Pixels(3, (10, 13), (4, 3), (3, 4), True, True), 128, (4, 5), (1, 2), (2, 3), back=1
+    ),
     "zeros": lambda play: play.load("x", 0, exponent=ZERO, most=0 or None).load("w", 0).fence()
     .run(PRODUCT, fresh=1, start=1, last=1).store(),
     "few rows": lambda play: play.load("x", 0).load("w", 0).load("bias", 1, rows=1).fence()
@@ -282,11 +300,12 @@ PLAIN = {"k_to": 63, "rows": 3, "columns": 7, "fresh": 1, "start": 1, "last": 1}
         {"o_row": 61},
         {"o_column": 57},
         {"k_from": 40, "k_to": 39},
-        {"gather": 1, "side": 3, "reach": 2, "x_pitch": 1},
-        {"gather": 1, "side": 3, "x_turn": 1},
-        {"gather": 1, "side": 3, "x_row": 1},
-        {"gather": 1, "side": 3, "double": 1, "half": 1},
-        {"gather": 1, "side": 3, "row_tile": 1},
+        {"gather": 1, "reach": 2, "x_pitch": 1},
+        {"gather": 1, "x_turn": 1},
+        {"gather": 1, "x_row": 1},
+        {"gather": 1, "column": 1},
+        {"gather": 1, "line": 1},
+        {"gather": 1, "source": 64},
     ],
     ids=str,
 )
