@@ -378,12 +378,12 @@ class RowFeed(wiring.Component):
             stages.append(delay(m, stages[-1], 1))
         places = Places(m, stages, go, row == 0)
         wait = self.addresses - 1 - ADDRESSED
-        line, near, inside, bad = (
-            delay(m, each, wait) for each in (places.line, places.near, places.inside, places.bad)
-        )
+        line, inside, bad = (delay(m, each, wait) for each in (places.line, places.inside, places.bad))
+        args = stages[ADDRESSED].args
+        tiles = registered(m, Mux(args.gather, places.near[:REACH] * args.x_pitch, 0)[: len(self.x_slot)])
         args = stages[-1].args
         base, row = (delay(m, each, self.addresses - 1) for each in (base, row))
         line = registered(m, Mux(args.gather, line, args.x_row + row), _BITS)
-        slot = registered(m, (base + Mux(args.gather, near[:REACH] * args.x_pitch, 0))[: len(self.x_slot)])
+        slot = registered(m, (base + tiles)[: len(self.x_slot)])
         inside = registered(m, ~args.gather | (inside & ~bad))
         return line, slot, inside, delay(m, bad, 1)
