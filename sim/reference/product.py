@@ -11,7 +11,7 @@ from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO
 
 from .tile_ports import ResultSlots, TileSlots
 
-__all__ = ["ProductModel"]
+__all__ = ["ProductModel", "gathered"]
 
 #: Exponent of a tile of zeros.
 _NEVER = -(1 << 9)
@@ -32,7 +32,7 @@ class ProductModel:
         self.results = ResultSlots(4)
         self.lost = 0
         #: The last SCAN that said the shape of images.
-        self.images = _Operands({})
+        self.images: Mapping[str, int] = {}
 
     @property
     def saturated(self) -> int:
@@ -62,7 +62,7 @@ class ProductModel:
             self._scan(given, of_bias=opcode == ProductOpcode.SCAN and bool(given.last))
         if opcode == ProductOpcode.SCAN:
             if given.gather:
-                self.images = given
+                self.images = operands
             return
         rows = slice(given.o_row, given.o_row + given.rows + 1)
         columns = slice(given.o_column, given.o_column + given.columns + 1)
@@ -97,7 +97,7 @@ class ProductModel:
         stream, kept = self.tiles["x"], self.tiles["w"]
         count = given.rows + 1
         if given.gather:
-            slots, lines, inside = _gathered(given, self.images, first)
+            slots, lines, inside = gathered(given.all, self.images, first)
             x, own = stream.codes[slots, lines] * inside[:, None], stream.at[slots]
             own = np.where(inside, own, ZERO)
         else:
@@ -129,10 +129,10 @@ class _Operands:
     """A command's operands by name; those that are missing are 0."""
 
     def __init__(self, operands: Mapping[str, int]) -> None:
-        self._given = operands
+        self.all = operands
 
     def __getattr__(self, name: str) -> int:
-        return int(self._given.get(name, 0))
+        return int(self.all.get(name, 0))
 
 
 def _joined(one: int, other: int) -> int:
@@ -177,11 +177,15 @@ class _Side:
             self.at, self.left, self.place = self.at + 1, 0 if self.turns else self.left + 1, self.place + self.step
 
 
-def _gathered(given: _Operands, images: _Operands, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots and lines of pixels, and which of them are in the image."""
-    x = _Side(
-        images.width, images.end_x, images.stride_x + 1, images.divide, images.rest_x, given.dx, given.column
-    )
+def gathered(
+    operands: Mapping[str, int], scan: Mapping[str, int], first: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slots and lines of a PRODUCT's pixels, and which of them are in the image.
+
+    ``scan``: operands of the SCAN that said the images' shape. ``first``: the first slot.
+    """
+    given, images = _Operands(operands), _Operands(scan)
+    x = _Side(images.width, images.end_x, images.stride_x + 1, images.divide, images.rest_x, given.dx, given.column)
     y = _Side(images.height, images.end_y, images.stride_y + 1, images.divide, images.rest_y, given.dy, given.line)
     source, slots, lines, inside = given.source, [], [], []
     for row in range(given.rows + 1):

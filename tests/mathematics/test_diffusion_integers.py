@@ -11,8 +11,8 @@ from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.rtl.formats.pixels import Pixels
+from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, gathered_sums, sums, transposed
 from gradloom.systems.diffusion.integers import Counts, Held, IntegerDescent, IntegerUNet
 from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps

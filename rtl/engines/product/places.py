@@ -99,6 +99,7 @@ class ShapeOfImages:
                 made[f"left_{side}"].eq(registered(m, _remainder(limit, low, thirds), 2)),
                 made[f"from_{side}"].eq(delay(m, begin, 2)),
             ]
+            # mutant carried: carry[side] = 0
             carry[side] = registered(m, shape[f"rest_{side}"] + begin > limit)
         image = Mux(carry["y"], shape.other, shape.image)
         for name, value in (("same", shape.same), ("below", shape.below), ("image", image)):
@@ -147,6 +148,7 @@ class Places:
                     count[side].eq(Mux(over[side], 0, now[side] + steps)),
                     left[side].eq(Mux(over[side], place[f"from_{side}"], Mux(steps, further, here[side]))),
                 ]
+        # mutant unturned: along = shape.step_x
         along = Mux(turns["x"], shape.step_x, 0)
         behind = Mux(ends["y"], place.image, Mux(turns["y"], place.below, place.same))
         by = registered(m, Mux(ends["x"], behind, along), SOURCE)
@@ -170,6 +172,7 @@ class Places:
         for side in "xy":
             whole = whole & (at[side] >= 0) & (at[side] <= shape[f"end_{side}"])
         inside, source, args = registered(m, whole), delay(m, source, 1), stages[4].args
+        # mutant unheld: self.bad = Const(0, 1)
         self.bad = registered(m, inside & args.gather & (source[_BITS:] > args.reach))
         self.inside, source = registered(m, inside), delay(m, source, 1)
         self.line, self.near = source[:_BITS], source[_BITS:]

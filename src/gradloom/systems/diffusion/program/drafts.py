@@ -1,6 +1,6 @@
 """Jobs that have no slots yet, and what they read and write."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gradloom.rtl.formats.tile_records import BEAT
@@ -55,7 +55,7 @@ class Term:
     operands: dict[str, int]
     x_skip: int = 0
     w_skip: int = 0
-    scan: Mapping[str, int] = field(default_factory=dict)
+    scan: dict[str, int] = field(default_factory=dict)
 
 
 #: First slot of a job's block at a port.
