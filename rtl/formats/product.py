@@ -5,7 +5,7 @@ from enum import IntEnum
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-__all__ = ["BIAS_LIFT", "EXPOSED", "ProductOpcode", "ProductOperands"]
+__all__ = ["BIAS_LIFT", "EXPOSED", "REACH", "SIDE", "SOURCE", "ProductOpcode", "ProductOperands", "ScanOperands"]
 
 
 class ProductOpcode(IntEnum):
@@ -24,6 +24,8 @@ class ProductOpcode(IntEnum):
 BIAS_LIFT = 5
 #: Bits of the cycles between the last row of a kept tile and the load of the next, where loads are not hidden.
 EXPOSED = 7
+#: Bits of a place in an image, of row tiles that are held, and of an address: it is modulo ``2**SOURCE``.
+SIDE, REACH, SOURCE = 10, 3, 13
 
 #: Tiles are 64 x 64. K counts what products are summed over: ``tiles`` pairs of tiles, 64 indices each.
 ProductOperands = data.StructLayout(
@@ -51,16 +53,46 @@ ProductOperands = data.StructLayout(
         "last": 1,  #: sums become results. SCAN: of a BIAS
         "bias": 5,  #: slot of the bias
         "gather": 1,  #: stream rows are pixels by address, see ``RowFeed``
-        "side": 3,  #: gather: log2 of the output's pixels in a row
-        "double": 1,  #: gather: two pixels of the input for one of the output
-        "half": 1,  #: gather: two places for a pixel of the input
-        "even": 1,  #: gather: odd places are zeros
-        "dy": signed(2),  #: gather: place below the output's
-        "dx": signed(2),  #: gather: place to the right
-        "row_tile": 10,  #: gather: number of the output's row tile
-        "x_first": 10,  #: gather: number of the row tile in slot ``x``
-        "reach": 3,  #: gather: row tiles that are held, less 1
+        "reach": REACH,  #: gather: row tiles that are held, less 1
         "exposed": EXPOSED,  #: 0: kept tiles load under the rows before; else so many cycles behind the last of them
-        "_reserved": 14 - EXPOSED,
+        "column": SIDE,  #: gather: place of the first row in its image
+        "line": SIDE,  #: gather: the same, from the top
+        "dx": signed(7),  #: gather: place to the right
+        "dy": signed(7),  #: gather: place below
+        "source": SOURCE,  #: gather: the first row's source, from the first row of slot ``x`` on
+    }
+)
+
+#: A SCAN has the operands of its PRODUCT that it reads. With ``gather`` it also has the shape of the images, for all
+#: PRODUCTs from here to the next. A SCAN of a bias has ``bias``, ``last``, ``o`` and ``fresh``.
+ScanOperands = data.StructLayout(
+    {
+        "x": 6,
+        "x_step": 6,
+        "x_pitch": 6,
+        "w": 6,
+        "w_step": 6,
+        "tiles": 6,
+        "width": SIDE,  #: pixels of the result in a line, less 1
+        "height": SIDE,  #: lines, less 1
+        "end_x": SIDE + 1,  #: last place that is in the source
+        "end_y": SIDE + 1,  #: the same, from the top
+        "same": SOURCE,  #: address from a line's end to the next line, where that reads the same line of the source
+        "divide": 1,  #: ``stride`` places for a pixel of the source, not ``stride`` pixels for a place
+        "o": 2,
+        "fresh": 1,
+        "start": 1,
+        "last": 1,
+        "bias": 5,
+        "gather": 1,
+        "reach": REACH,
+        "below": SOURCE,  #: the same where it reads a further line
+        "image": SOURCE,  #: the same to the next image
+        "stride_x": 2,  #: less 1
+        "stride_y": 2,  #: less 1
+        "every": 1,  #: divide: the other ``stride - 1`` places are zeros
+        "rest_x": 2,  #: divide: ``width`` modulo the stride
+        "rest_y": 2,  #: divide: ``height`` modulo the stride
+        "_reserved": 19,
     }
 )

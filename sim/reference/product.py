@@ -1,16 +1,17 @@
 """Integer reference of the product engine, command by command."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from gradloom.rtl.formats.aligned import FRACTION
-from gradloom.rtl.formats.product import BIAS_LIFT, ProductOpcode
+from gradloom.rtl.formats.product import BIAS_LIFT, SOURCE, ProductOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO
 
 from .tile_ports import ResultSlots, TileSlots
 
-__all__ = ["ProductModel"]
+__all__ = ["ProductModel", "gathered"]
 
 #: Exponent of a tile of zeros.
 _NEVER = -(1 << 9)
@@ -30,6 +31,8 @@ class ProductModel:
         self.sums = np.zeros((EDGE, EDGE), np.int64)
         self.results = ResultSlots(4)
         self.lost = 0
+        #: The last SCAN that said the shape of images.
+        self.images: Mapping[str, int] = {}
 
     @property
     def saturated(self) -> int:
@@ -58,6 +61,8 @@ class ProductModel:
         if opcode == ProductOpcode.SCAN or (opcode == ProductOpcode.PRODUCT and given.fresh):
             self._scan(given, of_bias=opcode == ProductOpcode.SCAN and bool(given.last))
         if opcode == ProductOpcode.SCAN:
+            if given.gather:
+                self.images = operands
             return
         rows = slice(given.o_row, given.o_row + given.rows + 1)
         columns = slice(given.o_column, given.o_column + given.columns + 1)
@@ -92,7 +97,7 @@ class ProductModel:
         stream, kept = self.tiles["x"], self.tiles["w"]
         count = given.rows + 1
         if given.gather:
-            slots, lines, inside = _gathered(given, first)
+            slots, lines, inside = gathered(given.all, self.images, first)
             x, own = stream.codes[slots, lines] * inside[:, None], stream.at[slots]
             own = np.where(inside, own, ZERO)
         else:
@@ -124,30 +129,81 @@ class _Operands:
     """A command's operands by name; those that are missing are 0."""
 
     def __init__(self, operands: Mapping[str, int]) -> None:
-        self._given = operands
+        self.all = operands
 
     def __getattr__(self, name: str) -> int:
-        return int(self._given.get(name, 0))
+        return int(self.all.get(name, 0))
 
 
 def _joined(one: int, other: int) -> int:
     return _NEVER if ZERO in (one, other) else one + other
 
 
-def _gathered(given: _Operands, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots and lines of pixels, and which of them are in the image."""
-    place = EDGE * given.row_tile + np.arange(given.rows + 1)
-    mask = (1 << given.side) - 1
-    x, y, image = place & mask, place >> given.side & mask, place >> 2 * given.side
-    end = 1 << given.side << given.double
-    tx, ty = (x << given.double) + given.dx, (y << given.double) + given.dy
-    inside = (tx >= 0) & (tx < end) & (ty >= 0) & (ty < end)
-    if given.even:
-        inside &= (tx & 1 == 0) & (ty & 1 == 0)
-    log = given.side + given.double - given.half
-    source = (image << 2 * log) + ((ty >> given.half) << log) + (tx >> given.half)
-    number = (source >> 6) - given.x_first
-    if (inside & ((number < 0) | (number > given.reach))).any():
-        raise ValueError(f"row tile {given.row_tile}: reads a row tile that is not held")
-    number = np.where(inside, number, 0)
-    return first + number * given.x_pitch, np.where(inside, source % EDGE, 0), inside
+@dataclass
+class _Side:
+    """A counter of pixels, and the place that it reads."""
+
+    last: int
+    end: int
+    stride: int
+    divide: int
+    rest: int
+    by: int
+    at: int
+
+    def __post_init__(self) -> None:
+        self.limit = self.stride - 1 if self.divide else 0
+        self.step = 1 if self.divide else self.stride
+        self.begin = self.by % (self.limit + 1)
+        self.left = (self.at + self.by) % (self.limit + 1)
+        self.place = self.at * self.step + self.by
+        self.carry = int(self.rest + self.begin > self.limit)
+
+    @property
+    def over(self) -> bool:
+        """It is the last pixel."""
+        return self.at == self.last
+
+    @property
+    def turns(self) -> bool:
+        """The next place is of the next pixel of the source."""
+        return self.left == self.limit
+
+    def go(self) -> None:
+        """The next pixel; after the last the first."""
+        if self.over:
+            self.at, self.left, self.place = 0, self.begin, self.by
+        else:
+            self.at, self.left, self.place = self.at + 1, 0 if self.turns else self.left + 1, self.place + self.step
+
+
+def gathered(
+    operands: Mapping[str, int], scan: Mapping[str, int], first: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slots and lines of a PRODUCT's pixels, and which of them are in the image.
+
+    ``scan``: operands of the SCAN that said the images' shape. ``first``: the first slot.
+    """
+    given, images = _Operands(operands), _Operands(scan)
+    x = _Side(images.width, images.end_x, images.stride_x + 1, images.divide, images.rest_x, given.dx, given.column)
+    y = _Side(images.height, images.end_y, images.stride_y + 1, images.divide, images.rest_y, given.dy, given.line)
+    source, slots, lines, inside = given.source, [], [], []
+    for row in range(given.rows + 1):
+        there = 0 <= x.place <= x.end and 0 <= y.place <= y.end and not (images.every and (x.left or y.left))
+        near = source // EDGE if there else 0
+        if near > given.reach:
+            raise ValueError(f"row {row}: reads a row tile that is not held")
+        slots.append(first + near * given.x_pitch)
+        lines.append(source % EDGE if there else 0)
+        inside.append(there)
+        if not x.over:
+            source += x.step if x.turns else 0
+        elif not y.over:
+            source += (images.below if y.turns else images.same) - x.carry
+        else:
+            source += images.image - (images.below - images.same) * y.carry - x.carry
+        source %= 1 << SOURCE
+        if x.over:
+            y.go()
+        x.go()
+    return np.array(slots), np.array(lines), np.array(inside)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.rtl.formats.tile_codes import EDGE, WORD, ZERO, TileCoded, spread
 
-__all__ = ["BIAS", "DROP", "NEVER", "Gather", "TileSums", "block_sums", "gathered_sums", "sums", "transposed"]
+__all__ = ["BIAS", "DROP", "NEVER", "TileSums", "block_sums", "gathered_sums", "sums", "transposed"]
 
 #: Exponent of what is not there, below all sums of exponents.
 NEVER = -(1 << 12)
@@ -46,33 +46,6 @@ class TileSums:
         if rows and columns and np.abs(self.words).max() >= 1 << WORD - 1:
             raise ValueError(f"sum of {columns} columns: above {WORD} bits, its product has too many tiles")
         return self
-
-
-@dataclass(frozen=True)
-class Gather:
-    """Addresses of a convolution's rows, as the engine computes them.
-
-    Output row ``g`` is a pixel of an image of ``2**side`` pixels a row. ``double``, ``half``, ``even``: the place is in
-    an image of twice the side; that has twice the source's side; only even places are.
-    """
-
-    images: int
-    side: int
-    double: int = 0
-    half: int = 0
-    even: int = 0
-
-    def rows(self, dy: int, dx: int) -> np.ndarray:
-        """Source row of each output row, -1 for a row of zeros."""
-        n, y, x = np.meshgrid(np.arange(self.images), *[np.arange(1 << self.side)] * 2, indexing="ij")
-        y, x = (y << self.double) + dy, (x << self.double) + dx
-        wide = 1 << self.side + self.double
-        fits = (y >= 0) & (x >= 0) & (y < wide) & (x < wide)
-        if self.even:
-            fits &= (y | x) & 1 == 0
-        side = wide >> self.half
-        found: np.ndarray = np.where(fits, (n * side + (y >> self.half)) * side + (x >> self.half), -1).reshape(-1)
-        return found
 
 
 def transposed(x: TileCoded) -> TileCoded:

@@ -11,8 +11,9 @@ from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
+from gradloom.rtl.formats.pixels import Pixels
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
-from gradloom.sim.reference.tiles import BIAS, DROP, Gather, block_sums, gathered_sums, sums, transposed
+from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, gathered_sums, sums, transposed
 from gradloom.systems.diffusion.held import Counts, Held
 from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.integers import IntegerUNet
@@ -183,17 +184,18 @@ def test_zeros_times_anything_are_zeros():
 
 
 @pytest.mark.parametrize(
-    ("gather", "place", "wanted"),
+    ("pixels", "place", "wanted"),
     [
-        (Gather(1, 1), (-1, 0), [-1, -1, 0, 1]),
-        (Gather(2, 1), (0, 1), [1, -1, 3, -1, 5, -1, 7, -1]),
-        (Gather(1, 1, double=1), (1, -1), [-1, 5, -1, 13]),
-        (Gather(1, 2, half=1), (0, 1), [0, 1, 1, -1, 0, 1, 1, -1, 2, 3, 3, -1, 2, 3, 3, -1]),
-        (Gather(1, 2, half=1, even=1), (1, 0), [-1] * 4 + [2, -1, 3, -1] + [-1] * 8),
+        (Pixels(1, (2, 2), (2, 2)), (-1, 0), [-1, -1, 0, 1]),
+        (Pixels(2, (2, 2), (2, 2)), (0, 1), [1, -1, 3, -1, 5, -1, 7, -1]),
+        (Pixels(1, (2, 2), (4, 4), (2, 2)), (1, -1), [-1, 5, -1, 13]),
+        (Pixels(1, (4, 4), (2, 2), (2, 2), True), (0, 1), [0, 1, 1, -1, 0, 1, 1, -1, 2, 3, 3, -1, 2, 3, 3, -1]),
+        (Pixels(1, (4, 4), (2, 2), (2, 2), True, True), (1, 0), [-1] * 4 + [2, -1, 3, -1] + [-1] * 8),
+        (Pixels(2, (1, 3), (1, 5), (1, 2)), (0, -1), [-1, 1, 3, -1, 6, 8]),
     ],
 )
-def test_addresses_of_a_convolution(gather, place, wanted):
-    assert gather.rows(*place).tolist() == wanted
+def test_addresses_of_a_convolution(pixels, place, wanted):
+    assert pixels.rows(*place).tolist() == wanted
 
 
 SMALL = parsed(

@@ -12,7 +12,7 @@ from ...stream.delay import delay
 from ..tile_load import records
 from ..tile_port import WORDS
 from ..tile_results import TilePeak
-from .feeds import TOP, KeptFeed, RowFeed
+from .feeds import TOP, KeptFeed, RowFeed, job_layout
 from .front import Front
 from .sums import ProductSums
 from .turning import TurningMemory
@@ -73,7 +73,7 @@ class ProductEngine(wiring.Component):
             rows.jobs.valid.eq(job.valid & both),
             kept.jobs.valid.eq(job.valid & both & ~job.p.bias),
             rows.jobs.p.eq(job.p),
-            kept.jobs.p.eq(job.p),
+            *(kept.jobs.p[name].eq(job.p[name]) for name in job_layout().members),
         ]
         self._tiles(m, platform, front, rows, kept)
         self._bias(m, platform, front, rows, sums)

@@ -1,18 +1,19 @@
 """Which lines of tiles enter the array, and when."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from ...formats.aligned import DROP, FRACTION
-from ...formats.product import BIAS_LIFT, EXPOSED, ProductOperands
+from ...formats.product import BIAS_LIFT, EXPOSED, REACH, ProductOperands
 from ...formats.tile_codes import EDGE, ZERO
-from ...stream.delay import delay
+from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue, count_up_down
+from .places import ADDRESSED, Places, place_layout
 from .turning import TurningMemory, turning_read
 
-__all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "kept_layout", "row_layout"]
+__all__ = ["DEPTH", "JOBS", "TOP", "KeptFeed", "RowFeed", "job_layout", "kept_layout", "row_job_layout", "row_layout"]
 
 _BITS = (EDGE - 1).bit_length()
 #: Bits of an exponent of sums.
@@ -24,6 +25,11 @@ JOBS, DEPTH = 4, 16
 def job_layout():
     """A command's operands, and the exponent of its tile's unit."""
     return data.StructLayout({"args": ProductOperands, "top": signed(TOP), "bias": 1})
+
+
+def row_job_layout():
+    """The same, and where its rows begin."""
+    return data.StructLayout(job_layout().members | {"place": place_layout()})
 
 
 def row_layout(config):
@@ -136,8 +142,8 @@ class _Jobs:
 
     def __init__(self, m, port, width):
         m.submodules.jobs = fifo = SyncFIFOBuffered(width=width, depth=JOBS)
-        self.job, self.busy = Signal(job_layout()), Signal()
-        self.next = Signal(job_layout())
+        self.job, self.busy = Signal(port.p.shape()), Signal()
+        self.next = Signal(port.p.shape())
         self.over, self.begins = Signal(), Signal()
         m.d.comb += [
             fifo.w_data.eq(port.p),
@@ -223,13 +229,13 @@ class RowFeed(wiring.Component):
     """Reads the stream rows of jobs, and knows each row's power of two.
 
     Each part of each kept tile gets all rows. A row is ready :attr:`latency` cycles after it was issued. With
-    ``gather`` an output row is pixel (y, x) of an image of ``2**side`` pixels a row; it reads place (``dy``, ``dx``)
-    beside it::
+    ``gather`` output rows are pixels (y, x) of images that follow each other line by line, the first (``line``,
+    ``column``). Each reads place (``dy``, ``dx``) beside it::
 
-        t = (y << double) + dy              zeros outside 0 ... (2**side << double) - 1, or odd with ``even``
-        pixel = t >> half                   of an image of 2**side << double >> half pixels a row
+        t = y * stride + dy                 zeros outside 0 ... end
+        t = y + dy                          with ``divide``: pixel t // stride; with ``every`` only where none remains
 
-    and x likewise. Images follow each other row by row.
+    and x likewise. Its address goes on from that of the row before, see ``ScanOperands``.
 
     Members
     -------
@@ -247,7 +253,7 @@ class RowFeed(wiring.Component):
         self.layout = data.StructLayout({"x": 8 * config.array_rows, "row": row_layout(config)})
         super().__init__(
             {
-                "jobs": In(stream.Signature(job_layout())),
+                "jobs": In(stream.Signature(row_job_layout())),
                 "read": Out(turning_read(config.x_slots)),
                 "blank": Out(1),
                 "o": In(8 * config.array_rows),
@@ -312,7 +318,7 @@ class RowFeed(wiring.Component):
             tag.last.eq(came.last & nest.ends_pass),
             tag.ends.eq(came.ends & nest.ends),
         ]
-        lines, slot, inside, bad = self._addresses(m, args, nest.slot, row)
+        lines, slot, inside, bad = self._addresses(m, job, go, nest.slot, row)
         wait = self.addresses
         there, came = delay(m, there, wait, reset_less=False), delay(m, tag, wait - 1, reset_less=False)
         tag = Signal(now.shape())
@@ -363,53 +369,21 @@ class RowFeed(wiring.Component):
         count_up_down(m, credit, queue.r_rdy & queue.r_en, go)
         return m
 
-    def _addresses(self, m, args, base, row):
+    def _addresses(self, m, job, go, base, row):
         """Line, slot, whether it is in the image, and whether no slot has it.
 
         They are there :attr:`addresses` cycles later."""
-        stages = [args]
+        stages = [job]
         for _ in range(self.addresses - 1):
             stages.append(delay(m, stages[-1], 1))
-        image = 2 * _BITS + 4
-
-        def register(value, shape, name):
-            made = Signal(shape, reset_less=True, name=name)
-            m.d.sync += made.eq(value)
-            return made
-
-        place, side = Cat(row, args.row_tile), args.side
-        mask = ((1 << side) - 1)[: _BITS + 1]
-        x = register(place & mask, _BITS + 1, "pixel_x")
-        y = register((place >> side) & mask, _BITS + 1, "pixel_y")
-        number = register(place >> (side << 1), image, "image")
-        args = stages[1]
-        number = register(number, image, "image_2")
-        end = register((1 << args.side) << args.double, _BITS + 2, "end")
-        t = [
-            register((at << args.double) + by, signed(_BITS + 3), f"t_{name}")
-            for name, at, by in (("x", x, args.dx), ("y", y, args.dy))
-        ]
-        args = stages[2]
-        within, pixel = Const(1, 1), []
-        for name, at in zip("xy", t):
-            within = within & (at >= 0) & (at < end) & ~(args.even & at[0])
-            pixel.append(register((at >> args.half)[: _BITS + 2], _BITS + 2, f"source_{name}"))
-        inside = register(within, 1, "inside")
-        number = register(number, image, "image_3")
-        log = register(args.side + args.double - args.half, 4, "log")
-        width = image + 2
-        source = register((number << (log << 1)) | (pixel[1] << log) | pixel[0], width, "source")
-        inside = register(inside, 1, "inside_3")
-        args = stages[4]
-        line = register(source[:_BITS], _BITS, "source_line")
-        index = register((source >> _BITS) - args.x_first, signed(width), "index")
-        inside, args = register(inside, 1, "inside_4"), stages[5]
-        bad = register(inside & ((index < 0) | (index > args.reach)) & args.gather, 1, "not_held")
-        near, line = register(index[:3], 3, "near"), register(line, _BITS, "source_line_5")
-        inside = register(inside, 1, "inside_5")
-        args = stages[6]
+        places = Places(m, stages, go, row == 0)
+        wait = self.addresses - 1 - ADDRESSED
+        line, inside, bad = (delay(m, each, wait) for each in (places.line, places.inside, places.bad))
+        args = stages[ADDRESSED].args
+        tiles = registered(m, Mux(args.gather, places.near[:REACH] * args.x_pitch, 0)[: len(self.x_slot)])
+        args = stages[-1].args
         base, row = (delay(m, each, self.addresses - 1) for each in (base, row))
-        line = register(Mux(args.gather, line, args.x_row + row), _BITS, "line")
-        slot = register(base + Mux(args.gather, near * args.x_pitch, 0), len(self.x_slot), "slot")
-        inside = register(~args.gather | (inside & ~bad), 1, "inside_6")
+        line = registered(m, Mux(args.gather, line, args.x_row + row), _BITS)
+        slot = registered(m, (base + tiles)[: len(self.x_slot)])
+        inside = registered(m, ~args.gather | (inside & ~bad))
         return line, slot, inside, delay(m, bad, 1)

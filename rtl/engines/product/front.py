@@ -1,14 +1,15 @@
 """Commands of the product engine: judged, scanned, sent to feeds."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.product import BIAS_LIFT, ProductOpcode, ProductOperands
+from ...formats.product import BIAS_LIFT, ProductOpcode, ProductOperands, ScanOperands
 from ...formats.tile_codes import EDGE, ZERO
 from ...shell.signature import EngineSignature
 from ..words import accept
-from .feeds import TOP, job_layout
+from .feeds import TOP, row_job_layout
+from .places import ShapeOfImages
 
 __all__ = ["Front", "NEVER"]
 
@@ -44,7 +45,7 @@ class Front(wiring.Component):
                 "x_exponent": In(signed(8)),
                 "w_exponent": In(signed(8)),
                 "b_exponent": In(signed(8)),
-                "jobs": Out(stream.Signature(job_layout())),
+                "jobs": Out(stream.Signature(row_job_layout())),
                 "scanned": Out(1),
                 "fresh": Out(1),
                 "o": Out(2),
@@ -53,17 +54,18 @@ class Front(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        busy = Signal()
+        busy, images = Signal(), ShapeOfImages(m)
         opcode, args, begins = accept(
             m,
             self.engine,
             ProductOpcode,
             ProductOperands,
             busy=busy,
-            bad=lambda opcode, args: self._bad(m, args, opcode),
+            bad=lambda opcode, args: self._bad(m, args, opcode, images.shape),
             steps=self.begin - 1,
         )
         scan, bias = opcode == ProductOpcode.SCAN, opcode == ProductOpcode.BIAS
+        images.keep(data.View(ScanOperands, args.as_value()), begins & scan & args.gather)
         top = Signal(signed(TOP), init=NEVER)
         looks, left, again = Signal(), Signal(_BITS + 1), Signal(3)
         x, w, row = Signal(8), Signal(8), Signal(8)
@@ -114,12 +116,13 @@ class Front(wiring.Component):
             self.jobs.p.args.eq(args),
             self.jobs.p.top.eq(top),
             self.jobs.p.bias.eq(bias),
+            self.jobs.p.place.eq(images.placed(args)),
         ]
         with m.If(sends & self.jobs.ready):
             m.d.sync += [sends.eq(0), busy.eq(0)]
         return m
 
-    def _bad(self, m, args, opcode):
+    def _bad(self, m, args, opcode, images):
         """Whether operands reach beyond tiles or slots.
 
         It is known in the second cycle after the command was taken."""
@@ -134,15 +137,18 @@ class Front(wiring.Component):
             found[name] = Signal(14, name=f"end_{name}")
             m.d.sync += found[name].eq(base + step * count)
         row, column, empty, turned = (Signal(name=f"bad_{n}") for n in ("row", "column", "k", "gather"))
+        scan = opcode == ProductOpcode.SCAN
+        shape = data.View(ScanOperands, args.as_value())
+        outside = (args.column > images.width) | (args.line > images.height)
         m.d.sync += [
-            row.eq(args.o_row + args.rows >= EDGE),
-            column.eq(args.o_column + args.columns >= EDGE),
-            empty.eq((args.tiles == 0) & (args.k_from > args.k_to)),
-            turned.eq(args.gather & (args.x_turn | (args.x_row != 0) | (args.double & args.half))),
+            row.eq(~scan & (args.o_row + args.rows >= EDGE)),
+            column.eq(~scan & (args.o_column + args.columns >= EDGE)),
+            empty.eq(~scan & (args.tiles == 0) & (args.k_from > args.k_to)),
+            turned.eq(args.gather & Mux(scan, shape.every & ~shape.divide, args.x_turn | (args.x_row != 0) | outside)),
         ]
         tiles, of_x, of_w = (Signal(name=f"bad_{n}") for n in ("tiles", "x", "w"))
         m.d.sync += [of_x.eq(found["x"] + found["reach"] >= config.x_slots), of_w.eq(found["w"] >= config.w_slots)]
         m.d.comb += tiles.eq(of_x | of_w | empty | turned)
-        bias = (opcode == ProductOpcode.BIAS) | ((opcode == ProductOpcode.SCAN) & args.last)
+        bias = (opcode == ProductOpcode.BIAS) | (scan & args.last)
         # mutant unbounded: return row | column
         return row | column | (~bias & tiles)

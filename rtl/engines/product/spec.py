@@ -2,7 +2,7 @@
 
 from gradloom.plugins import Named
 
-from ...formats.product import ProductOpcode, ProductOperands
+from ...formats.product import ProductOpcode, ProductOperands, ScanOperands
 from ...formats.tile_records import TileArgument
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
@@ -14,6 +14,7 @@ SPEC = EngineSpec(
     name="product",
     opcodes=ProductOpcode,
     default=ProductOperands,
+    operands={ProductOpcode.SCAN: ScanOperands},
     phases=("product",),
     loads=(
         LoadPort("x", "records of tiles of 8-bit codes whose lines stream", TileArgument, forwards=True),

@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.engines.product.spec import SPEC
+from gradloom.rtl.formats.pixels import Pixels
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
-from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.registers.errors import Error
-from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference.product import ProductModel
@@ -23,72 +21,9 @@ from gradloom.systems.diffusion.estimate.products import ShapedProduct as Of
 from ...deep import deep
 from ..records import beats_of
 from .machine import CONFIG, ProductConfig
+from .play import Play, Stepped, convolved
 
 SCAN, PRODUCT, BIAS = ProductOpcode.SCAN, ProductOpcode.PRODUCT, ProductOpcode.BIAS
-
-
-class Play(PlacedProgram):
-    """A program on the machine, and the records that the reference says."""
-
-    def __init__(self, seed=0, config=CONFIG):
-        super().__init__(config)
-        self.random, self.model = np.random.default_rng(seed), ProductModel(config)
-        self.expected = []
-
-    def load(self, port, slot, rows=64, features=64, *, exponent=None, most=None, count=1):
-        bits = WIDE if port == "bias" else NARROW
-        most = most or (1 << bits - 1) - 1
-        content = b""
-        for _ in range(count):
-            codes = self.random.integers(-most, most + 1, (rows, features))
-            own = int(self.random.integers(-9, 4)) if exponent is None else exponent
-            content += TileRecord(rows, features, bits).pack(codes, own)
-        arg = tile_argument(slot, rows, features)
-        self.model.load(port, arg, content)
-        super().load(self.put(np.frombuffer(content, "<i4")), "product", port, arg=arg)
-        return self
-
-    def fence(self):
-        self.add(CONTROL, ControlOpcode.FENCE)
-        return self
-
-    def run(self, opcode, **operands):
-        full = {"tiles": 0, "k_to": 63, "rows": 63, "columns": 63} | operands
-        self.model.run(opcode, full)
-        self.do("product", opcode, **full)
-        return self
-
-    def store(self, slot=0, rows=64, features=64, *, wide=True):
-        record = TileRecord(rows, features, WIDE if wide else NARROW)
-        arg = tile_argument(slot, rows, features, wide=wide)
-        place = self.room(record.size // 4)
-        self.expected.append((place, self.model.store("o", arg, record.beats)))
-        self.fence()
-        super().store(place, "product", "o", arg=arg)
-        return self.fence()
-
-
-class Stepped(Play):
-    """The same as steps of a bench."""
-
-    def __init__(self, case, config):
-        super().__init__(config=config)
-        case(self)
-        self.steps, self.words = [], []
-        stored = iter(self.expected)
-        contents = {offset: content for offset, content in self.arrays}
-        for each in self.instructions:
-            given = each.operands
-            if each.engine == LOAD:
-                port = given["dest"].port.name
-                self.steps.append(BenchLoad(port, beats_of(contents[given["offset"]]), given["arg"]))
-            elif each.engine == STORE:
-                self.steps.append(BenchStore("o", given["beats"], given["arg"]))
-                self.words += beats_of(next(stored)[1])
-            elif each.engine == CONTROL:
-                self.steps.append(FENCE)
-            else:
-                self.steps.append(BenchCommand(each.opcode, given))
 
 
 def plain(play):
@@ -140,21 +75,6 @@ def heads(play):
     play.store(1, 32, 48).store(1, 32, 48, wide=False)
 
 
-def places(play, *, side=3, back=0, **shape):
-    """A 3x3 convolution: nine products by address."""
-    play.load("w", 0, count=8).load("x", 0, count=4).fence()
-    every = [
-        {"gather": 1, "side": side, "dy": sign * (y - 1), "dx": sign * (x - 1), "w": (3 * y + x) % 8, "w_turn": back}
-        | shape
-        for sign in [-1 if back else 1] for y in range(3) for x in range(3)
-    ]  # fmt: skip
-    for n, each in enumerate(every):
-        play.run(SCAN, fresh=n == 0, **each)
-    for n, each in enumerate(every):
-        play.run(PRODUCT, start=n == 0, last=n == 8, **each)
-    play.store()
-
-
 def exposed(play):
     """Loads that are exposed beside those that are hidden, in commands of one row, of many, and behind a bias."""
     play.load("x", 0, count=3).load("w", 0, count=3).load("bias", 0, rows=1).fence()
@@ -186,13 +106,22 @@ CASES = {
     "transposed": transposed,
     "several": several,
     "heads": heads,
-    "convolution": lambda play: places(play, x=1),
-    "tall convolution": lambda play: places(play, side=4, row_tile=1, x_first=0, reach=3, x_pitch=1),
-    "stride 2": lambda play: places(play, side=3, double=1, reach=3, x_pitch=1),
-    "stride 2 back": lambda play: places(play, side=4, back=1, half=1, even=1, row_tile=2, reach=0),
-    "upsampled": lambda play: places(play, side=4, half=1, row_tile=3, reach=0),
-    "small images": lambda play: places(play, side=2, x=2, x_first=0),
-    "part of a tile of K": lambda play: places(play, x=0, x_pitch=2, x_step=1, w_step=0, tiles=1, k_to=39),
+    "convolution": lambda play: convolved(play, Pixels(2, (8, 8), (8, 8)), 64),
+    "tall convolution": lambda play: convolved(play, Pixels(1, (16, 16), (16, 16)), 64),
+    "stride 2": lambda play: convolved(play, Pixels(1, (8, 8), (16, 16), (2, 2)), 0),
+    "stride 2 back": lambda play: convolved(play, Pixels(1, (16, 16), (8, 8), (2, 2), True, True), 128, back=1),
+    "upsampled": lambda play: convolved(play, Pixels(1, (16, 16), (8, 8), (2, 2), True), 192),
+    "small images": lambda play: convolved(play, Pixels(8, (4, 4), (4, 4)), 64),
+    "part of a tile of K": lambda play: convolved(
+        play, Pixels(2, (8, 8), (8, 8)), 0, count=2, x_pitch=2, x_step=1, w_step=0, tiles=1, k_to=39
+    ),
+    "lines of 7": lambda play: convolved(play, Pixels(4, (5, 7), (5, 7)), 64),
+    "sequence": lambda play: convolved(
+        play, Pixels(2, (1, 119), (1, 245), (1, 2)), 100, (1, 7), (0, 1), (1, 2), count=5, rows=60
+    ),
+    "stride 3 back": lambda play: convolved(
+        play, Pixels(3, (10, 13), (4, 3), (3, 4), True, True), 128, (4, 5), (1, 2), (2, 3), back=1
+    ),
     "zeros": lambda play: play.load("x", 0, exponent=ZERO, most=0 or None).load("w", 0).fence()
     .run(PRODUCT, fresh=1, start=1, last=1).store(),
     "few rows": lambda play: play.load("x", 0).load("w", 0).load("bias", 1, rows=1).fence()
@@ -282,11 +211,12 @@ PLAIN = {"k_to": 63, "rows": 3, "columns": 7, "fresh": 1, "start": 1, "last": 1}
         {"o_row": 61},
         {"o_column": 57},
         {"k_from": 40, "k_to": 39},
-        {"gather": 1, "side": 3, "reach": 2, "x_pitch": 1},
-        {"gather": 1, "side": 3, "x_turn": 1},
-        {"gather": 1, "side": 3, "x_row": 1},
-        {"gather": 1, "side": 3, "double": 1, "half": 1},
-        {"gather": 1, "side": 3, "row_tile": 1},
+        {"gather": 1, "reach": 2, "x_pitch": 1},
+        {"gather": 1, "x_turn": 1},
+        {"gather": 1, "x_row": 1},
+        {"gather": 1, "column": 1},
+        {"gather": 1, "line": 1},
+        {"gather": 1, "source": 64},
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference import tile_vector as vector
-from gradloom.sim.reference.tiles import Gather, TileSums, block_sums, gathered_sums, sums, transposed
+from gradloom.sim.reference.tiles import TileSums, block_sums, gathered_sums, sums, transposed
 
 from .held import Counts, Held, joined
 from .mathematics import Factors, FloatUNet, Gradients
@@ -30,6 +30,7 @@ from .operations import (
     Shift,
     Upsample,
 )
+from .pixels import TAPS, pixels_of
 from .unet import RESULT
 
 __all__ = ["IntegerUNet"]
@@ -271,15 +272,8 @@ class IntegerUNet(FloatUNet):
         """
         key = (each.layer, back, self.images)
         if key not in self.rows:
-            twice = int(each.stride == 2)
-            if back:
-                gather = Gather(self.images, _log2(each.i[0].side), half=twice, even=twice)
-            else:
-                half = int(each.i[0].name in self.risen)
-                gather = Gather(self.images, _log2(each.o.side), double=twice, half=half)
-            sign = -1 if back else 1
-            places = [(sign * (y - 1), sign * (x - 1)) for y in range(3) for x in range(3)]
-            self.rows[key] = np.stack([gather.rows(*place) for place in places])
+            pixels = pixels_of(each, self.images, self.risen, back=back)
+            self.rows[key] = np.stack([pixels.rows(*place) for place in TAPS[back]])
         return self.rows[key]
 
     def _parts(self, each: Attention, x: TileCoded) -> tuple[np.ndarray, np.ndarray]:
@@ -362,9 +356,3 @@ def _hidden(each: Operation) -> str:
 
 def _factor(each: Attention) -> float:
     return float((each.o.features // each.heads) ** -0.5)
-
-
-def _log2(side: int) -> int:
-    if side & side - 1:
-        raise ValueError(f"side={side}: pixels in a row of an image must be a power of two")
-    return side.bit_length() - 1

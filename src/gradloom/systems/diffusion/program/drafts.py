@@ -46,7 +46,8 @@ class Block:
 class Term:
     """A PRODUCT: tiles of stream and array, operands but for slots.
 
-    ``x_skip``, ``w_skip``: slots of the block in front of the first.
+    ``x_skip``, ``w_skip``: slots of the block in front of the first. ``scan``: operands that only its SCAN has, which
+    it then needs.
     """
 
     x: Block
@@ -54,6 +55,7 @@ class Term:
     operands: dict[str, int]
     x_skip: int = 0
     w_skip: int = 0
+    scan: dict[str, int] = field(default_factory=dict)
 
 
 #: First slot of a job's block at a port.

@@ -12,7 +12,7 @@ from gradloom.program.memory import Kind
 from gradloom.program.placed import PlacedProgram
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.product import ProductOpcode, ScanOperands
 from gradloom.rtl.formats.tile_codes import WIDE
 from gradloom.rtl.formats.tile_records import tile_argument
 
@@ -144,14 +144,16 @@ class Tiler:
                 | term.operands
                 for term in terms
             ]
-            if len(held) == 1 and bias is None:
+            if len(held) == 1 and bias is None and not terms[0].scan:
                 job.commands.append((ProductOpcode.PRODUCT, held[0] | {"fresh": 1, "start": 1, "last": 1}))
                 return
-            job.commands += [(ProductOpcode.SCAN, each | {"fresh": int(n == 0)}) for n, each in enumerate(held)]
+            for n, (term, each) in enumerate(zip(terms, held)):
+                read = {name: value for name, value in each.items() if name in ScanOperands.members}
+                job.commands.append((ProductOpcode.SCAN, read | term.scan | {"fresh": int(n == 0)}))
             if bias is not None:
-                own = whole | {"bias": hold(job, "bias", bias), "o": slot}
+                own = {"bias": hold(job, "bias", bias), "o": slot}
                 job.commands.append((ProductOpcode.SCAN, own | {"last": 1}))
-                job.commands.append((ProductOpcode.BIAS, own | {"start": 1}))
+                job.commands.append((ProductOpcode.BIAS, whole | own | {"start": 1}))
             for n, each in enumerate(held):
                 start, last = apart or (n == 0 and bias is None), apart or n == len(held) - 1
                 job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start), "last": int(last)}))
