@@ -1,15 +1,13 @@
 """What plan, choose, finetune and generate refuse, they refuse in the same words."""
 
-import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from gradloom.choosing import text as driver
 
-from .test_language_verbs import CONFIG, MODEL, PRESET, TEXT, Letters, here  # noqa: F401
+from ..language import save_model
+from .test_language_verbs import MODEL, PRESET, TEXT, Letters, here  # noqa: F401
 
 
 @pytest.fixture
@@ -18,16 +16,7 @@ def asked(run, here, monkeypatch):  # noqa: F811
     monkeypatch.setattr(driver, "open_tokenizer", lambda path, **_: Letters())
     (here / "text.txt").write_text(TEXT * 3)
     (here / "bytes.npz").write_bytes(b"PK")
-    random = np.random.default_rng(5)
-    (here / "narrow").mkdir()
-    save_file(
-        {
-            name: random.normal(0, 0.1, shape).astype(np.float32)
-            for name, shape in replace(MODEL, inter=100).tensors.items()
-        },
-        here / "narrow" / "model.safetensors",
-    )
-    (here / "narrow" / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": 100}))
+    save_model(here / "narrow", replace(MODEL, inter=100))
 
     def call(verb, *options, model=None):
         model = model or ("lenet5" if "images" in verb else "small")

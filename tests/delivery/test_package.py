@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import gradloom
 from gradloom.cli.main import main
@@ -20,7 +20,8 @@ from gradloom.models.adapters.lora import fresh_lora, save_lora
 from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
 from gradloom.models.adapters.peft import read_peft, write_peft
 
-from ..models.conftest import CONFIG, TINY
+from ..language import save_model
+from ..models.conftest import TINY
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -174,12 +175,9 @@ def test_parameters_of_a_package_have_bounds(place, tmp_path, capsys):
 @pytest.mark.parametrize("packed", [True, False])
 def test_an_adapter_of_another_model_than_its_base_is_refused(place, tmp_path, capsys, packed):
     """As merge and finetune refuse it; of a base that is no language model nothing is known."""
-    random = np.random.default_rng(5)
-    tensors = {name: random.normal(1, 0.1, shape).astype(np.float32) for name, shape in TINY.tensors.items()}
     base = tmp_path / "tiny"
-    base.mkdir()
-    save_file(tensors, base / "model.safetensors")
-    (base / "config.json").write_text(json.dumps(CONFIG))
+    save_model(base, TINY)
+    tensors = load_file(base / "model.safetensors")
     if packed:
         gradloom.pack(base, tmp_path / "packed")
         base = tmp_path / "packed"

@@ -33,7 +33,7 @@ def test_the_memory_map_is_that_of_the_whole_plan(said):
     plan = whole_plan(Settings(samples=SAMPLES))
     assert said["forecast"]["commands"] == plan.commands
     regions = {each["name"]: (each["address"], each["bytes"]) for each in said["memory_map"]["regions"]}
-    assert regions == plan.regions
+    assert regions == plan.memory.areas
     assert said["memory_map"]["window_bytes"] == plan.length
 
 

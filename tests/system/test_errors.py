@@ -288,7 +288,7 @@ def test_a_bus_error_in_a_fine_tune_stops_it_and_the_next_one_is_right(machine, 
         host = Accelerator(device)
         for offset, content in plan.segments:
             host.store(offset, content)
-        address = device.window_base + plan.regions[region][0] + 16 * 5
+        address = device.window_base + plan.memory[region] + 16 * 5
         for field, value in (("fail_address", address), ("fail_resp", response), ("fail_enable", 1)):
             device.set(field, value)
         with pytest.raises(ProgramError) as error:

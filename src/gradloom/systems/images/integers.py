@@ -195,7 +195,12 @@ def compared_words(
     ``records``: see :func:`records`; ``images``: where the machine makes them.
     """
     steps = np.array(list(zip(losses, correct)), [("loss", "u8"), ("correct", "u8")])
-    named = {f"{part} of {tap.name}": w for tap, pair in zip(lowered.taps, adapters) for part, w in zip("AB", pair)}
+    # Layers of a user's network may have one name.
+    named = {
+        f"{part} of tap {n}, {tap.name}": words
+        for n, (tap, pair) in enumerate(zip(lowered.taps, adapters))
+        for part, words in zip("AB", pair)
+    }
     found = {"cached_bytes": {"cached bytes": records}, "losses": {"loss": steps}, "adapter_words": named}
     return found if images is None else {"tap_words": {"taps": images}} | found
 

@@ -293,7 +293,7 @@ class ImageTask(Task):
 
         made = run_plan(self.plan, machine)
         return Outcome(
-            losses=mean_losses(made.losses, made.counts),
+            losses=mean_losses(made.losses, list(self.counts or ()) * self.settings.epochs),
             learnt=_decoded(zip(made.a, made.b)),
             figures=made.metrics,
             checked=made.words,
