@@ -67,25 +67,25 @@ ProductOperands = data.StructLayout(
 #: PRODUCTs from here to the next. A SCAN of a bias has ``bias``, ``last``, ``o`` and ``fresh``.
 ScanOperands = data.StructLayout(
     {
-        "x": 6,
-        "x_step": 6,
-        "x_pitch": 6,
-        "w": 6,
-        "w_step": 6,
-        "tiles": 6,
+        "x": 6,  #: slot of the first tile of the stream
+        "x_step": 6,  #: slots from one tile of K to the next
+        "x_pitch": 6,  #: gather: slots from one row tile to the next
+        "w": 6,  #: slot of the first kept tile
+        "w_step": 6,  #: slots from one tile of K to the next
+        "tiles": 6,  #: tiles of K, less 1
         "width": SIDE,  #: pixels of the result in a line, less 1
         "height": SIDE,  #: lines, less 1
         "end_x": SIDE + 1,  #: last place that is in the source
         "end_y": SIDE + 1,  #: the same, from the top
         "same": SOURCE,  #: address from a line's end to the next line, where that reads the same line of the source
         "divide": 1,  #: ``stride`` places for a pixel of the source, not ``stride`` pixels for a place
-        "o": 2,
-        "fresh": 1,
-        "start": 1,
-        "last": 1,
-        "bias": 5,
-        "gather": 1,
-        "reach": REACH,
+        "o": 2,  #: result slot
+        "fresh": 1,  #: the slot is empty before
+        "start": 1,  #: as of the PRODUCT; not read
+        "last": 1,  #: of a BIAS
+        "bias": 5,  #: slot of the bias
+        "gather": 1,  #: stream rows are pixels by address; sets the shape
+        "reach": REACH,  #: gather: row tiles that are held, less 1
         "below": SOURCE,  #: the same where it reads a further line
         "image": SOURCE,  #: the same to the next image
         "stride_x": 2,  #: less 1
