@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import prod
 
+from gradloom.program.operations import Function, Weight
+
 __all__ = ["Operation", "Tensor", "Weight"]
 
 
@@ -30,26 +32,5 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Weight:
-    """Weights by name; what learns is named by them too."""
-
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Its parameters."""
-        return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Operation:
+class Operation(Function[Tensor]):
     """Makes ``o`` of the tensors ``i``; it knows no values."""
-
-    i: tuple[Tensor, ...]
-    o: Tensor
-
-    @property
-    def weights(self) -> tuple[Weight, ...]:
-        """Its weights."""
-        return ()

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
+from gradloom.program import operations as program
+
 from .base import Operation, Tensor
 
 __all__ = ["dependent", "kept"]
@@ -9,11 +11,7 @@ __all__ = ["dependent", "kept"]
 
 def dependent(operations: Sequence[Operation], learners: Collection[str]) -> Collection[str]:
     """Names of the tensors that depend on a learner; no others' gradient is needed."""
-    found: set[str] = set()
-    for each in operations:
-        if any(weight.name in learners for weight in each.weights) or any(t.name in found for t in each.i):
-            found.add(each.o.name)
-    return found
+    return program.dependent(operations, lambda each: any(weight.name in learners for weight in each.weights))
 
 
 def kept(operations: Sequence[Operation], learners: Collection[str]) -> list[Tensor]:

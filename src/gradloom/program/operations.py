@@ -2,11 +2,20 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from math import prod
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Operation", "Reading", "Tensor", "dependent", "needed", "with_gradients"]
+__all__ = ["Function", "Operation", "Reading", "Tensor", "Weight", "dependent", "needed", "with_gradients"]
 
 Listed = TypeVar("Listed", bound="Operation")
+TensorT = TypeVar("TensorT", bound="Named")
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -16,6 +25,19 @@ class Tensor:
     name: str
     rows: int
     features: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Weights by name."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its parameters."""
+        return prod(self.shape)
 
 
 class Operation:
@@ -66,6 +88,26 @@ class Operation:
         return self if self.lasting or any(name in live for name in self.makes) else None
 
 
+@dataclass(frozen=True)
+class Function(Operation, Generic[TensorT]):
+    """Makes ``o`` of the tensors ``i``."""
+
+    gives = ("o",)
+
+    i: tuple[TensorT, ...]
+    o: TensorT
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See :class:`Operation`."""
+        return tuple(each.name for each in self.i)
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """Its weights."""
+        return ()
+
+
 class Reading:
     """Calls a method for each operation, by the name of its class.
 
@@ -88,11 +130,14 @@ class Reading:
             self.do(operation)
 
 
-def dependent(operations: Iterable[Operation]) -> set[str]:
-    """Names of the tensors that depend on what learns."""
+def dependent(operations: Iterable[Listed], learns: Callable[[Listed], bool] | None = None) -> set[str]:
+    """Names of the tensors that depend on what learns.
+
+    ``learns``: whether an operation does; None: it says so itself.
+    """
     found: set[str] = set()
     for each in operations:
-        if each.learns or not found.isdisjoint(each.reads):
+        if (each.learns if learns is None else learns(each)) or not found.isdisjoint(each.reads):
             found.update(each.makes)
     return found
 

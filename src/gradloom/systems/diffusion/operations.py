@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gradloom.program import operations
+from gradloom.program.operations import Function, Weight
 
 __all__ = [
     "Activation",
@@ -39,39 +40,8 @@ class Tensor(operations.Tensor):
 
 
 @dataclass(frozen=True)
-class Weight:
-    """Frozen weights by diffusers' name, ``shape`` as diffusers has it."""
-
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Its parameters."""
-        count = 1
-        for each in self.shape:
-            count *= each
-        return count
-
-
-@dataclass(frozen=True)
-class Operation(operations.Operation):
-    """Makes ``o`` of the tensors ``i``."""
-
-    gives = ("o",)
-
-    i: tuple[Tensor, ...]
-    o: Tensor
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the tensors that it reads."""
-        return tuple(each.name for each in self.i)
-
-    @property
-    def weights(self) -> tuple[Weight, ...]:
-        """Its frozen weights."""
-        return ()
+class Operation(Function[Tensor]):
+    """Makes ``o`` of the tensors ``i``, with frozen weights by diffusers' name and of its shape."""
 
 
 @dataclass(frozen=True)
