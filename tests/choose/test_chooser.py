@@ -3,11 +3,13 @@
 import json
 import math
 from dataclasses import dataclass
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
 
 from gradloom.choosing.chooser import Chooser, Short, ShortRuns, ranked
+from gradloom.systems.job import digest
 
 
 @dataclass(frozen=True)
@@ -87,3 +89,16 @@ def test_the_nearest_is_named_where_none_is_within(choose):
 def test_where_nothing_falls_the_least_loss_is_first():
     runs = [Short(offer=OFFERS[1], loss=math.inf), Short(offer=OFFERS[0], loss=3.0)]
     assert [run.offer.learns for run in ranked(runs, 2.0)] == ["much", "little"]
+
+
+def test_a_folder_of_data_is_known_by_all_that_is_in_it(tmp_path):
+    """A choice goes on only with the same data, whether these are a file or folders of pictures."""
+    picture = tmp_path / "d" / "train" / "0" / "a.png"
+    picture.parent.mkdir(parents=True)
+    seen = set()
+    for content in (b"one", b"two"):
+        picture.write_bytes(content)
+        seen.add(digest(tmp_path / "d"))
+        assert digest(picture) == sha256(content).hexdigest()
+    picture.rename(picture.with_name("b.png"))
+    assert len(seen | {digest(tmp_path / "d")}) == 3

@@ -8,13 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from gradloom import __version__
 from gradloom.output import claimed
 from gradloom.systems.asked import Asked
+from gradloom.systems.job import digest
 from gradloom.workload import Progress
 
 from .budgets import Budget, Priced, refusal, shortfalls
@@ -103,7 +103,7 @@ class Chooser(ABC, Generic[OfferT]):
         same = {
             "gradloom": __version__,
             "preset": self.preset.name,
-            "data": sha256(self.data.read_bytes()).hexdigest(),
+            "data": digest(self.data),
             "budget": asdict(self.budget),
             "seed": self.seed,
         }

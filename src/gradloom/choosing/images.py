@@ -8,7 +8,6 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from gradloom.systems.images.program.sizes import SizeError
 from gradloom.systems.images.requests import ImageChoice
 from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
+from gradloom.systems.job import digest
 from gradloom.words import some
 from gradloom.workload import Progress
 
@@ -108,7 +108,7 @@ class ImageChooser(Chooser[ImageOffer]):
     def identity(self) -> dict[str, Any]:
         """See :class:`Chooser`."""
         file = Path(self.model)
-        return {"model": sha256(file.read_bytes()).hexdigest() if file.is_file() else self.model}
+        return {"model": digest(file) if file.is_file() else self.model}
 
     def facts(self) -> dict[str, Any]:
         """See :class:`Chooser`."""

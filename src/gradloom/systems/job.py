@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["BoardHost", "Job"]
+__all__ = ["BoardHost", "Job", "digest"]
 
 
 class BoardHost(Protocol):
@@ -98,17 +98,16 @@ class Job:
         """
         if path not in self._sums:
             files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-            self._sums[path] = {each.name: _digest(each) for each in files} or {path.name: _digest_of_tree(path)}
+            self._sums[path] = {each.name: digest(each) for each in files or [path]}
         return self._sums[path]
 
 
-def _digest_of_tree(folder: Path) -> str:
+def digest(path: Path) -> str:
+    """SHA-256 of a file; of a folder, that of all names and contents in it."""
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     whole = hashlib.sha256()
-    for each in sorted(each for each in folder.rglob("*") if each.is_file()):
-        whole.update(f"{each.relative_to(folder).as_posix()} {_digest(each)}\n".encode())
+    for each in sorted(each for each in path.rglob("*") if each.is_file()):
+        whole.update(f"{each.relative_to(path).as_posix()} {digest(each)}\n".encode())
     return whole.hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
