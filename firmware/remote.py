@@ -6,7 +6,6 @@ The agent is a process whose standard input and output carry frames: on a board 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import tempfile
@@ -292,12 +291,3 @@ class Agent:
 
 def _plainly(code: int | None, line: str) -> str:
     return line or ("the agent does not answer" if code is None else f"the agent has ended (exit code {code})")
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    made = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(PIECE):
-            made.update(piece)
-    return made.hexdigest()

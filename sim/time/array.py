@@ -72,8 +72,7 @@ class _Pass:
     """A pass that was taken: the cycles that the next one depends on."""
 
     backward: bool
-    reads_at: int  # first cycle in which codes are read
-    handed_free: int  # from then on its place in front of the reader is free
+    handed_free: int  # first cycle in which codes are read: from then on its place in front of the reader is free
     filler_free: int  # the filler may take the next pass
     end: int  # last cycle in which codes are read
     loaded: int = -1  # its dh are weights
@@ -288,9 +287,7 @@ class ArrayTime:
             self.swapped = first_read
         self.fills, self.reads = fills[-2:], reads[-2:]
         filler_free = filled[-1] if hand <= filled[-1] else hand + 2
-        self.last = _Pass(
-            backward=backward, reads_at=first_read, handed_free=first_read, filler_free=filler_free, end=end
-        )
+        self.last = _Pass(backward=backward, handed_free=first_read, filler_free=filler_free, end=end)
         if backward:
             done = end + self.gradient_tail
             self.passes_idle = end + 1

@@ -81,11 +81,6 @@ class CellParameters(Parameters):
         return 1 << (self.window_place + self.window_chunks - 1).bit_length()
 
     @property
-    def cell_bits(self) -> int:
-        """Bits that tell cells apart."""
-        return (self.cells - 1).bit_length()
-
-    @property
     def state_places(self) -> int:
         """Groups of states: of each cell, sequence and group of elements."""
         return self.cells * self.sequences * self.groups

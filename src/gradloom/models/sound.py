@@ -2,6 +2,7 @@
 
 import wave
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -52,7 +53,7 @@ class Sound:
             raise ValueError(f"high={self.high}: must be above low={self.low} and at most half of rate={self.rate}")
         if self.coefficients > self.mels:
             raise ValueError(f"coefficients={self.coefficients}: must be at most mels={self.mels}")
-        empty = np.flatnonzero(self._triangles().sum(axis=1) == 0)
+        empty = np.flatnonzero(self._triangles.sum(axis=1) == 0)
         if len(empty):
             raise ValueError(
                 f"mels={self.mels}: band {empty[0]} of {self.low} to {self.high} Hz lies between two frequencies of "
@@ -94,7 +95,7 @@ class Sound:
         frames = np.lib.stride_tricks.sliding_window_view(samples, length)[:: max(hop, 1)]
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
         power = np.abs(np.fft.rfft(frames * hann, self._size)) ** 2
-        bands = np.log(power @ self._triangles().T + _FLOOR)
+        bands = np.log(power @ self._triangles.T + _FLOOR)
         if self.kind == "logmel":
             return bands
         k = np.arange(self.coefficients)[:, None]
@@ -106,6 +107,7 @@ class Sound:
         """Points of the spectrum."""
         return 1 << (self.rate * self.window // 1000 - 1).bit_length()
 
+    @cached_property
     def _triangles(self) -> np.ndarray:
         """Weights ``[mels, frequencies]``."""
         low, high = (2595 * np.log10(1 + each / 700) for each in (self.low, self.high))

@@ -23,12 +23,10 @@ class TunedWords:
     images: np.ndarray | None
     records: np.ndarray
     losses: list[int]
-    counts: list[int]
     correct: list[int]
     a: list[np.ndarray]
     b: list[np.ndarray]
     ran: Ran
-
     lowered: Lowered
 
     @property
@@ -72,7 +70,6 @@ def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
         ran=ran,
         lowered=lowered,
         losses=[int(v) for v in beats[:, :8].copy().view("<u8").ravel()],
-        counts=[int(v) for v in beats[:, 8:12].copy().view("<u4").ravel()],
         correct=[int(v) for v in beats[:, 12:].copy().view("<u4").ravel()],
     )
 
