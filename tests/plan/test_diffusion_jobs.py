@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from gradloom.program.placed import PlacedProgram
+from gradloom.program.tiles import jobs as jobs_module
+from gradloom.program.tiles.drafts import Block, Term
+from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob, Token, write
+from gradloom.program.tiles.slots import Full, Slots
+from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.formats.tile_records import tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tile_program import TileMachine
-from gradloom.systems.diffusion.program import jobs as jobs_module
-from gradloom.systems.diffusion.program.drafts import Block, Term
-from gradloom.systems.diffusion.program.jobs import LoadJob, StoreJob, TileJob, Token, write
-from gradloom.systems.diffusion.program.slots import Full, Slots
-from gradloom.systems.diffusion.program.tiling import Tiler
 
 from ..workloads.test_diffusion_program import ORDERS as ENDS
 

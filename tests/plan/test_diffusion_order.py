@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradloom.systems.diffusion.program.order import OrderedTask, ordered
-from gradloom.systems.diffusion.program.pace import PacedCommand, paced
+from gradloom.program.tiles.order import OrderedTask, ordered
+from gradloom.program.tiles.pace import PacedCommand, paced
 
 ROOM = {"one": {"a": 8}, "two": {"a": 8}}
 

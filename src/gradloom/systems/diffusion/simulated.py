@@ -8,13 +8,13 @@ import numpy as np
 from gradloom.firmware.job import Losses
 from gradloom.models.adapters.lora import Adapter
 from gradloom.program.placed import Program
+from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tile_codes import NARROW, TileCoded, coded
 from gradloom.rtl.formats.tile_records import BEAT
 from gradloom.sim.reference.tile_program import TileHealth
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import Ran
 
-from .program.layout import Tiles
 from .program.writer import DiffusionStep
 
 __all__ = ["Stepper", "check_size", "losses_of"]

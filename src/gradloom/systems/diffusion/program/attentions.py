@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
 from ..operations import Attention
-from .drafts import Block, DraftValue, Term
 from .tensors import Part
 
 __all__ = ["Attentions"]

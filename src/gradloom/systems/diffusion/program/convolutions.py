@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
 from ..operations import Convolution
 from ..pixels import TAPS, pixels_of
-from .drafts import Block, DraftValue, Term
 from .tensors import Part
 
 __all__ = ["Convolutions"]

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gradloom.program.tiles.drafts import DraftValue
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.tile_codes import EDGE
 
-from .drafts import DraftValue
 from .tensors import Part
 
 __all__ = ["Elements", "tiles_of"]

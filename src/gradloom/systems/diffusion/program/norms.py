@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.rtl.formats.norm import EPS, NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import EDGE, WIDE
 
 from ..operations import GroupNorm, LayerNorm
-from .drafts import Block, DraftValue
 from .tensors import Part
 
 __all__ = ["Norms"]

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
 from ..operations import Linear
-from .drafts import Block, DraftValue, Term
-from .layout import Tiles
 from .tensors import Part
 
 __all__ = ["Products"]

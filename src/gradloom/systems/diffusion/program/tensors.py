@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradloom.program.memory import Kind
+from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.program.tiles.layout import LayoutWords, Tiles
+from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 
 from ..operations import Convolution, Linear, Operation, Upsample, adapted
 from ..unet import inputs_of
-from .drafts import Block, DraftValue
-from .layout import LayoutWords, Tiles
-from .tiling import Tiler
 
 __all__ = ["Adapted", "Part", "Tensors", "matrix"]
 

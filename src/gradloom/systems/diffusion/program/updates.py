@@ -1,6 +1,8 @@
 """AdamW on the masters of adapters, and their new codes."""
 
 from gradloom.program.descent import AdamW
+from gradloom.program.tiles.drafts import Hold
+from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.adamw import gradient_argument
@@ -8,8 +10,6 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.tile_codes import WIDE
 from gradloom.rtl.formats.tile_records import BEAT, tile_argument
 
-from .drafts import Hold
-from .jobs import LoadJob, StoreJob, TileJob
 from .tensors import Adapted, Part, Tensors
 
 __all__ = ["Updates", "descent"]

@@ -10,6 +10,9 @@ from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.operations import with_gradients
 from gradloom.program.placed import PlacedProgram, Written
+from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.program.tiles.layout import Tiles
+from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode, constant
@@ -34,13 +37,10 @@ from ..operations import (
 from ..unet import RESULT
 from .attentions import Attentions
 from .convolutions import Convolutions
-from .drafts import Block, DraftValue
 from .elements import Elements, tiles_of
-from .layout import Tiles
 from .norms import Norms
 from .products import Products
 from .tensors import Adapted, Part, Tensors
-from .tiling import Tiler
 from .updates import Updates, descent
 
 __all__ = ["DiffusionStep", "lower"]
