@@ -111,7 +111,7 @@ def diffusion_step(request: ActivityRequest) -> str:
     """A LoRA step of a small UNet, compared with models of the engines."""
     rank = request.rank or 2
     small = SmallDiffusion.drawn(
-        small_unet(size=4, channels=(8, 8), text=8, groups=4, heads=1), text=4, rank=rank, targets="all"
+        small_unet(size=4, channels=(16, 16), text=8, groups=4, heads=1), text=4, rank=rank, targets="all"
     )
     rule = IntegerDescent(1e-3)
     adapters = rule.begun(small.adapters)

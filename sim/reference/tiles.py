@@ -6,14 +6,13 @@ lies more than 16 bits below the top is not added. So sums are exact but for who
 hold them exactly.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gradloom.rtl.formats.tile_codes import EDGE, WORD, ZERO, TileCoded, spread
 
-__all__ = ["BIAS", "DROP", "NEVER", "TileSums", "block_sums", "gathered_sums", "sums", "transposed"]
+__all__ = ["BIAS", "DROP", "NEVER", "TileSums", "block_sums", "sums", "transposed"]
 
 #: Exponent of what is not there, below all sums of exponents.
 NEVER = -(1 << 12)
@@ -57,47 +56,27 @@ def _exponents(x: TileCoded) -> np.ndarray:
     return np.where(x.exponents == ZERO, NEVER, x.exponents)
 
 
-def _top(own: Sequence[np.ndarray], bias: TileCoded | None) -> np.ndarray:
-    """Tops of output tiles.
+class _Plain:
+    """A product ``x w``.
 
-    ``own``: exponents of pairs ``[rows, tiles, columns]``.
+    ``own``: exponents of its pairs of tiles ``[rows, pairs, columns]``, :data:`NEVER` where one is zero.
     """
-    top: np.ndarray = np.max([each.max(axis=1) for each in own], axis=0)
-    if bias is not None:
-        top = np.maximum(top, _exponents(bias) - BIAS)
-    return np.maximum(top, NEVER)
 
+    def __init__(self, x: TileCoded, w: TileCoded) -> None:
+        self.x, self.w = x, w
+        self.own = _exponents(x)[:, :, None] + _exponents(w)[None]
 
-def _with_bias(total: np.ndarray, top: np.ndarray, bias: TileCoded | None, lost: int) -> TileSums:
-    if bias is not None:
-        counts = _exponents(bias) - BIAS >= top - DROP
-        total = total + bias.values * spread(counts.astype(np.float64), total.shape)
-    return TileSums(total, top, lost).checked()
-
-
-def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None) -> TileSums:
-    """Sums of products ``x w`` of pairs, each with its inner size.
-
-    Parameters
-    ----------
-    pairs : tuples of Coded
-        ``[rows, inner]`` and ``[inner, columns]``: a layer, and its adapter's second product.
-    bias : Coded, optional
-        ``[1, columns]``, codes of 16 bits.
-    """
-    own = [_exponents(x)[:, :, None] + _exponents(w)[None] for x, w in pairs]
-    top = _top(own, bias)
-    far = [(each < top[:, None] - DROP) & (each > NEVER // 2) for each in own]
-    total, lost = 0, 0
-    for (x, w), dropped in zip(pairs, far):
-        part = x.values @ w.values
-        for row, column in np.argwhere(dropped.any(axis=1)):
+    def total(self, top: np.ndarray) -> tuple[np.ndarray, int]:
+        """Its sums, and how many products are too far below ``top``."""
+        x, w = self.x, self.w
+        far = (self.own < top[:, None] - DROP) & (self.own > NEVER // 2)
+        part, lost = x.values @ w.values, 0
+        for row, column in np.argwhere(far.any(axis=1)):
             at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
-            kept = ~dropped[row, :, column].repeat(EDGE)[: x.codes.shape[1]]
-            lost += _lost(x.codes[at], w.codes[:, across], dropped[row, :, column])
+            kept = ~far[row, :, column].repeat(EDGE)[: x.codes.shape[1]]
+            lost += _lost(x.codes[at], w.codes[:, across], far[row, :, column])
             part[at, across] = x.values[at][:, kept] @ w.values[kept, across]
-        total = total + part
-    return _with_bias(np.asarray(total), top, bias, lost)
+        return part, lost
 
 
 def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
@@ -106,59 +85,83 @@ def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
     return sum(int(np.count_nonzero(x[:, at] @ w[at])) for at in tiles)
 
 
-def gathered_sums(x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCoded | None = None) -> TileSums:
-    """Sums of a convolution.
+class _Gathered:
+    """A convolution: each place counts in an output tile with all tiles that its rows lie in, the first to the last."""
 
-    Each place counts in an output tile with all tiles that its rows lie in, the first to the last.
+    def __init__(self, x: TileCoded, rows: np.ndarray, kept: TileCoded) -> None:
+        self.x, self.rows, self.kept = x, rows, kept
+        places, count = rows.shape
+        self.high = -(-count // EDGE)
+        self.source = np.pad(
+            np.where(rows < 0, -1, rows // EDGE), ((0, 0), (0, self.high * EDGE - count)), constant_values=-1
+        ).reshape(places, self.high, EDGE)
+        last = self.source.max(axis=2)
+        first = np.where(self.source < 0, 1 << 20, self.source).min(axis=2)
+        number = np.arange(len(x.exponents))
+        touched = (number >= first[..., None]) & (number <= last[..., None])
+        # [places, tiles of rows, tiles of the source, tiles of inner]
+        self.shown = np.where(touched[..., None], _exponents(x), NEVER)
+        self.theirs = _exponents(kept)
+        own = np.moveaxis(self.shown.max(axis=2)[..., None] + self.theirs[:, None], 0, 1)
+        self.own = own.reshape(self.high, -1, self.theirs.shape[-1])
+
+    def total(self, top: np.ndarray) -> tuple[np.ndarray, int]:
+        """See :class:`_Plain`."""
+        x, w = self.x, self.kept.values
+        places, count = self.rows.shape
+        inner = x.codes.shape[1]
+        values = np.concatenate([x.values, np.zeros((1, inner))])[self.rows]
+        total = values.swapaxes(0, 1).reshape(count, -1) @ w.reshape(places * inner, -1)
+        # [places, tiles of rows, source, inner, columns]
+        pairs = self.shown[..., None] + self.theirs[:, None, None]
+        far = (pairs < top[None, :, None, None] - DROP) & (pairs > NEVER // 2)
+        lost = 0
+        for row, column in np.argwhere(far.any(axis=(0, 2, 3))):
+            at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
+            # [places, rows of the tile, tiles of inner]
+            mine = self.source[:, row, : count - row * EDGE]
+            dropped = np.take_along_axis(far[:, row, ..., column], np.maximum(mine, 0)[..., None], axis=1) & (
+                mine[..., None] >= 0
+            )
+            for place, tile in np.argwhere(dropped.any(axis=1)):
+                part = slice(tile * EDGE, (tile + 1) * EDGE)
+                gone = values[place, at, part] * dropped[place, :, tile, None]
+                product = gone @ w[place, part, across]
+                lost += int(np.count_nonzero(product))
+            # Exact where both are in words of one unit; else the tile is summed anew below.
+            keep = ~dropped.repeat(EDGE, axis=2)[..., :inner]
+            stream = (values[:, at] * keep).swapaxes(0, 1)
+            total[at, across] = stream.reshape(stream.shape[0], -1) @ w[..., across].reshape(places * inner, -1)
+        return total, lost
+
+
+def sums(
+    *parts: tuple[TileCoded, ...] | tuple[TileCoded, np.ndarray, TileCoded], bias: TileCoded | None = None
+) -> TileSums:
+    """Sums of products.
 
     Parameters
     ----------
-    x : Coded
-        ``[rows, inner]``.
-    rows : array ``[places, rows]``
-        Source rows of the output's; -1 is a row of zeros.
-    kept : Coded
-        ``[places, inner, columns]``.
-    bias : Coded, optional
-        ``[1, columns]``.
+    parts : tuples
+        ``(x, w)``: the product of codes ``[rows, inner]`` and ``[inner, columns]``. ``(x, rows, kept)``: a convolution
+        of codes ``[source rows, inner]`` with ``[places, inner, columns]``, which reads the source rows ``[places,
+        rows]``; -1 is a row of zeros.
+    bias : TileCoded, optional
+        ``[1, columns]``, codes of 16 bits.
     """
-    places, count = rows.shape
-    inner, high = x.codes.shape[1], -(-count // EDGE)
-    source = np.pad(np.where(rows < 0, -1, rows // EDGE), ((0, 0), (0, high * EDGE - count)), constant_values=-1)
-    source = source.reshape(places, high, EDGE)
-    last = source.max(axis=2)
-    first = np.where(source < 0, 1 << 20, source).min(axis=2)
-    number = np.arange(len(x.exponents))
-    touched = (number >= first[..., None]) & (number <= last[..., None])
-    ours, theirs = _exponents(x), _exponents(kept)
-    # [places, tiles of rows, tiles of the source, tiles of inner]
-    shown = np.where(touched[..., None], ours, NEVER)
-    own = np.moveaxis(shown.max(axis=2)[..., None] + theirs[:, None], 0, 1)
-    top = _top([own.reshape(high, -1, theirs.shape[-1])], bias)
-    values = np.concatenate([x.values, np.zeros((1, inner))])[rows]
-    w = kept.values
-    total = values.swapaxes(0, 1).reshape(count, -1) @ w.reshape(places * inner, -1)
-    # [places, tiles of rows, source, inner, columns]
-    pairs = shown[..., None] + theirs[:, None, None]
-    far = (pairs < top[None, :, None, None] - DROP) & (pairs > NEVER // 2)
-    lost = 0
-    for row, column in np.argwhere(far.any(axis=(0, 2, 3))):
-        at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
-        # [places, rows of the tile, tiles of inner]
-        mine = source[:, row, : count - row * EDGE]
-        dropped = np.take_along_axis(far[:, row, ..., column], np.maximum(mine, 0)[..., None], axis=1) & (
-            mine[..., None] >= 0
-        )
-        for place, tile in np.argwhere(dropped.any(axis=1)):
-            part = slice(tile * EDGE, (tile + 1) * EDGE)
-            gone = values[place, at, part] * dropped[place, :, tile, None]
-            product = gone @ w[place, part, across]
-            lost += int(np.count_nonzero(product))
-            # Exact where both are in words of one unit; else the tile is summed anew below.
-        keep = ~dropped.repeat(EDGE, axis=2)[..., :inner]
-        stream = (values[:, at] * keep).swapaxes(0, 1)
-        total[at, across] = stream.reshape(stream.shape[0], -1) @ w[..., across].reshape(places * inner, -1)
-    return _with_bias(total, top, bias, lost)
+    made = [_Plain(*part) if len(part) == 2 else _Gathered(*part) for part in parts]
+    top: np.ndarray = np.max([each.own.max(axis=1) for each in made], axis=0)
+    if bias is not None:
+        top = np.maximum(top, _exponents(bias) - BIAS)
+    top = np.maximum(top, NEVER)
+    total, lost = np.float64(0), 0
+    for each in made:
+        part, dropped = each.total(top)
+        total, lost = total + part, lost + dropped
+    if bias is not None:
+        counts = _exponents(bias) - BIAS >= top - DROP
+        total = total + bias.values * spread(counts.astype(np.float64), total.shape)
+    return TileSums(total, top, lost).checked()
 
 
 def block_sums(

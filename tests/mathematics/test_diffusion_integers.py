@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gradloom.compiler.held import Counts, Held
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
 from gradloom.rtl.formats.pixels import Pixels
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
-from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, gathered_sums, sums, transposed
-from gradloom.systems.diffusion.held import Counts, Held
+from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, sums, transposed
 from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.integers import IntegerUNet
 from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
@@ -137,7 +137,7 @@ def test_gathered_sums_are_those_of_integers():
     x = rng.standard_normal((192, 66)) * np.exp2([[0], [-16], [-40]]).repeat(EDGE, 0)
     x, w = coded(x, NARROW), coded(rng.standard_normal((2, 66, 65)), NARROW)
     rows = np.stack([np.arange(128) - 1, np.arange(128) + 64])
-    made = gathered_sums(x, rows, w)
+    made = sums((x, rows, w))
     stream = [
         [
             (x.codes[at, t * EDGE : (t + 1) * EDGE] * (at >= 0), x.exponents[at // EDGE, t])

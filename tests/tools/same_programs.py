@@ -88,7 +88,7 @@ def _text(preset: Preset) -> Iterator[Program]:
 
 
 def _diffusion(preset: Preset) -> Iterator[Program]:
-    net = small_unet(size=4, channels=(8, 8), text=8, groups=4, heads=1)
+    net = small_unet(size=4, channels=(16, 16), text=8, groups=4, heads=1)
     small = SmallDiffusion.drawn(net, text=4, rank=2, targets="all")
     rule = IntegerDescent(1e-3)
     rule.begun(small.adapters)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.compiler.held import joined
 from gradloom.program.progress import check_progress
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
@@ -11,7 +12,6 @@ from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.reference.tile_program import TileMachine
-from gradloom.systems.diffusion.held import joined
 from gradloom.systems.diffusion.integer_descent import IntegerDescent
 from gradloom.systems.diffusion.integers import IntegerUNet
 from gradloom.systems.diffusion.program.writer import lower

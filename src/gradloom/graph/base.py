@@ -1,6 +1,6 @@
 """What every operation of a network is made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from gradloom.program.operations import Function, Weight
@@ -33,4 +33,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operation(Function[Tensor]):
-    """Makes ``o`` of the tensors ``i``; it knows no values."""
+    """Makes ``o`` of the tensors ``i``; it knows no values.
+
+    ``positive``: values below 0 become 0, as by a ReLU behind it.
+    """
+
+    positive: bool = field(default=False, kw_only=True)

@@ -18,6 +18,7 @@ from .operations import (
     Add,
     Attention,
     Concat,
+    Gated,
     Linear,
     MatMul,
     Multiply,
@@ -100,7 +101,7 @@ class FloatReading(Windowed):
     def step(self, each: Operation, found: dict[str, np.ndarray]) -> None:
         """One operation."""
         made = self._rule(each)(each, *(found[t.name] for t in each.i))
-        found[each.o.name] = self.held(each, made)
+        found[each.o.name] = self.held(each, np.maximum(made, 0) if each.positive else made)
 
     def _rule(self, each: Operation, back: str = "") -> Any:
         return getattr(self, f"_{type(each).__name__.lower()}{back}")
@@ -126,6 +127,8 @@ class FloatReading(Windowed):
             dy = gradients.pop(each.o.name, None)
             if dy is None:
                 continue
+            if each.positive:
+                dy = np.where(found[each.o.name] > 0, dy, 0)
             wanted = [t.name in needed for t in each.i]
             own = {weight.name for weight in each.weights} & set(learners)
             parts = [found[t.name] for t in each.i]
@@ -230,6 +233,16 @@ class FloatReading(Windowed):
         self, each: Activation, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set
     ) -> _Back:
         return [dy * FUNCTIONS[each.kind].slope(parts[0], *map(self.dtype, each.parameters))], {}
+
+    def _gated(self, each: Gated, x: np.ndarray) -> np.ndarray:
+        value, gate = np.split(x, 2, axis=-1)
+        made: np.ndarray = value * FUNCTIONS[each.kind].of(gate)
+        return made
+
+    def _gated_back(self, each: Gated, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
+        value, gate = np.split(parts[0], 2, axis=-1)
+        function = FUNCTIONS[each.kind]
+        return [np.concatenate([dy * function.of(gate), dy * value * function.slope(gate)], axis=-1)], {}
 
     def _prelu(self, each: Prelu, x: np.ndarray) -> np.ndarray:
         return np.where(x < 0, x * self.values[f"{each.layer}.weight"], x)

@@ -16,6 +16,7 @@ __all__ = [
     "Attention",
     "Concat",
     "Convolution",
+    "Gated",
     "Linear",
     "MatMul",
     "Multiply",
@@ -162,6 +163,13 @@ class Activation(Operation):
 
     kind: str
     parameters: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gated(Operation):
+    """``x · f(gate)``: the first half of the features times a function of the second, as :class:`Activation` has it."""
+
+    kind: str
 
 
 @dataclass(frozen=True)

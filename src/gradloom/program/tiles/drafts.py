@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gradloom.rtl.formats.tile_records import BEAT
+from gradloom.rtl.formats.tile_records import BEAT, TileRecord
 
 from .jobs import TileJob
 from .layout import Tiled, Tiles
@@ -31,15 +31,16 @@ class DraftValue(Tiled):
 
 @dataclass(frozen=True)
 class Block:
-    """Records that lie in consecutive slots: a tensor, and offsets."""
+    """Records that lie in consecutive slots: their offsets and sizes."""
 
-    tiles: Tiles
     offsets: tuple[int, ...]
+    records: tuple[TileRecord, ...]
 
     @classmethod
     def of(cls, tiles: Tiles, places: Iterable[tuple[int, ...]]) -> "Block":
         """Tiles ``(row, column)`` or ``(row, column, number)``."""
-        return cls(tiles, tuple(tiles.at(*place) for place in places))
+        some = list(places)
+        return cls(tuple(tiles.at(*at) for at in some), tuple(tiles.record(*at[:2]) for at in some))
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Sketch:
         """The same for the order of jobs."""
         job, reads = self.job, dict[tuple[str, int], int]()
         for port, block in self.blocks:
-            reads |= {(port, at): block.tiles.record.beats for at in block.offsets}
+            reads |= {(port, at): record.beats for at, record in zip(block.offsets, block.records)}
         for load in job.loads:
             count = max(len(load.after), 1)
             reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}

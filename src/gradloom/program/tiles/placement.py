@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import LoadPort
 
 from .drafts import RESULTS, Block, Sketch
@@ -132,11 +132,10 @@ class Placement:
             there = set(block.offsets)
         used = {(name, first + n) for n in range(len(block.offsets))}
         if not used <= job.uses:
-            rows, features = block.tiles.record.rows, block.tiles.record.features
             for begin, number in _runs(block, there):
-                offset, size = block.offsets[begin], block.tiles.record.size * number
-                taken = tuple(range(first + begin, first + begin + number))
-                job.loads.append(LoadJob(name, offset, size, tile_argument(taken[0], rows, features), taken))
+                record, taken = block.records[begin], tuple(range(first + begin, first + begin + number))
+                arg = tile_argument(taken[0], record.rows, record.features)
+                job.loads.append(LoadJob(name, block.offsets[begin], record.size * number, arg, taken))
         job.uses |= used
         return first
 
@@ -160,9 +159,8 @@ class Placement:
             if slots.find(block.offsets) is not None or not slots.keep(block.offsets, self.turns[engine], reader.turn):
                 return
             self.kept[key] = []
-        first = slots.held[block.offsets]
-        record = block.tiles.record
-        slot = first + block.offsets.index(store.offset)
+        number = block.offsets.index(store.offset)
+        record, slot = block.records[number], slots.held[block.offsets] + number
         store.to, store.to_arg = reader.port, tile_argument(slot, record.rows, record.features)
         self.kept[key].append(store)
 
@@ -178,16 +176,18 @@ def _takers(config: Any) -> set[Port]:
 
 
 def _runs(block: Block, there: Collection[int]) -> list[tuple[int, int]]:
-    """Parts of a block that lie side by side in memory; without ``there``."""
+    """Parts of a block that lie side by side in memory, records of one size; without ``there``."""
     runs: list[tuple[int, int]] = []
-    size, before = block.tiles.record.size, None
-    for n, offset in enumerate(block.offsets):
+    #: What a record would be that goes on with the last part.
+    further: tuple[int, TileRecord] | None = None
+    for n, each in enumerate(zip(block.offsets, block.records)):
+        offset, record = each
         if offset in there:
-            before = None
+            further = None
             continue
-        if before is not None and offset == before + size:
+        if each == further:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:
             runs.append((n, 1))
-        before = offset
+        further = (offset + record.size, record)
     return runs

@@ -66,7 +66,6 @@ class Tiler:
 
     def value(self, name: str, rows: int, features: int, count: int = 1) -> DraftValue:
         """A tensor that jobs will make, or the host."""
-        Tiles.check(name, rows, features)
         made = DraftValue(name, count, rows, features)
         self.values.append(made)
         return made
@@ -79,7 +78,7 @@ class Tiler:
 
     def show(self, tiles: Tiles) -> None:
         """The host reads a tensor."""
-        self.shown.update(range(tiles.offset, tiles.offset + tiles.size, tiles.record.size))
+        self.shown.update(tiles.at(*place) for place in tiles.places())
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -95,8 +94,9 @@ class Tiler:
             for number, place in enumerate(at):
                 slot = (first + number) % RESULTS
                 for bits, tiles in sorted(value.places.items()):
-                    arg = tile_argument(slot, *value.tile, wide=bits == WIDE)
-                    job.stores.append(StoreJob("o", tiles.at(*place), tiles.record.size, arg, slot))
+                    record = tiles.record(*place[:2])
+                    arg = tile_argument(slot, record.rows, record.features, wide=bits == WIDE)
+                    job.stores.append(StoreJob("o", tiles.at(*place), record.size, arg, slot))
 
         self.add(engine, stored, len(at))
 
@@ -123,13 +123,15 @@ class Tiler:
         *,
         bias: Block | None = None,
         apart: bool = False,
+        positive: bool = False,
     ) -> None:
         """A tile of sums of products.
 
-        ``apart``: each term makes rows and columns of its own.
+        ``apart``: each term makes rows and columns of its own. ``positive``: sums below 0 become 0.
         """
-        rows, columns = value.tile
+        rows, columns = value.part(*at[:2])
         whole = {"rows": rows - 1, "columns": columns - 1}
+        ends = {"last": 1, "positive": 1} if positive else {"last": 1}
 
         def build(job: TileJob, slot: int, hold: Hold) -> None:
             held = [
@@ -145,18 +147,18 @@ class Tiler:
                 for term in terms
             ]
             if len(held) == 1 and bias is None and not terms[0].scan:
-                job.commands.append((ProductOpcode.PRODUCT, held[0] | {"fresh": 1, "start": 1, "last": 1}))
+                job.commands.append((ProductOpcode.PRODUCT, held[0] | ends | {"fresh": 1, "start": 1}))
                 return
             for n, (term, each) in enumerate(zip(terms, held)):
                 read = {name: value for name, value in each.items() if name in ScanOperands.members}
                 job.commands.append((ProductOpcode.SCAN, read | term.scan | {"fresh": int(n == 0)}))
             if bias is not None:
                 own = {"bias": hold(job, "bias", bias), "o": slot}
-                job.commands.append((ProductOpcode.SCAN, own | {"last": 1}))
-                job.commands.append((ProductOpcode.BIAS, whole | own | {"start": 1}))
+                job.commands.append((ProductOpcode.SCAN, own | {"last": 1, "fresh": int(not held)}))
+                job.commands.append((ProductOpcode.BIAS, whole | own | {"start": 1} | ({} if held else ends)))
             for n, each in enumerate(held):
                 start, last = apart or (n == 0 and bias is None), apart or n == len(held) - 1
-                job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start), "last": int(last)}))
+                job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start)} | (ends if last else {})))
 
         self._job("product", build, value, [at])
 
@@ -170,14 +172,18 @@ class Tiler:
         blocks: dict[str, Block],
         parts: Sequence[dict[str, int]] = ({},),
     ) -> None:
-        """A tile of an operation, in one command or several of some rows each."""
-        rows, features = value.tile
+        """A tile of an operation, in one command or several of some rows each.
+
+        ``b_skip`` in a part: records of block b in front of its own.
+        """
+        rows, features = value.part(*at[:2])
 
         def build(job: TileJob, slot: int, hold: Hold) -> None:
             held = {port: hold(job, port, block) for port, block in blocks.items()}
             for n, part in enumerate(parts):
                 given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": int(n == 0)} | held | part
-                job.commands.append((opcode, given))
+                skip = given.pop("b_skip", 0)
+                job.commands.append((opcode, given | {"b": given["b"] + skip} if skip else given))
 
         self._job("element", build, value, [at])
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from gradloom.compiler.held import Counts, Held, joined
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference import tile_vector as vector
-from gradloom.sim.reference.tiles import TileSums, block_sums, gathered_sums, sums, transposed
+from gradloom.sim.reference.tiles import TileSums, block_sums, sums, transposed
 
-from .held import Counts, Held, joined
 from .mathematics import Factors, FloatUNet, Gradients
 from .operations import (
     Activation,
@@ -137,7 +137,7 @@ class IntegerUNet(FloatUNet):
                 case Convolution():
                     bias = self.frozen.get(f"{each.layer}.bias")
                     rows = self._addresses(each, False)
-                    made = gathered_sums(arguments[0].narrow, rows, self.frozen[each.layer], bias)
+                    made = sums((arguments[0].narrow, rows, self.frozen[each.layer]), bias=bias)
                     found[each.o.name] = self._summed(made)
                 case Attention():
                     found[_probabilities(each)], found[each.o.name] = self._attended(each, *arguments)
@@ -204,7 +204,7 @@ class IntegerUNet(FloatUNet):
                 return [self._summed(sums(*pairs))]
             case Convolution():
                 turned = transposed(self.frozen[each.layer])
-                return [self._summed(gathered_sums(dy.narrow, self._addresses(each, True), turned))]
+                return [self._summed(sums((dy.narrow, self._addresses(each, True), turned)))]
             case Attention():
                 return list(self._attended_back(each, found, dy, wanted))
             case Add():

@@ -90,7 +90,7 @@ def losses_of(step: DiffusionStep) -> Losses:
         offset=error.offset,
         count=error.count * error.high * error.wide,
         scale=error.count * error.rows * error.features,
-        rows=error.record.rows,
-        row_bytes=BEAT * error.record.row_beats,
+        rows=error.record(0, 0).rows,
+        row_bytes=BEAT * error.record(0, 0).row_beats,
         bits=error.bits,
     )

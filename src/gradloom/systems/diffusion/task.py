@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradloom.compiler.held import Counts
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora, save_diffusion_lora
 from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.models.datasets import load_npz, mnist_test
@@ -20,7 +21,6 @@ from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .estimate.plan import memory
-from .held import Counts
 from .integer_descent import IntegerDescent
 from .integers import IntegerUNet
 from .mathematics import Factors, FloatDescent, FloatUNet, timesteps

@@ -29,6 +29,8 @@ class Elements(Part):
     ) -> None:
         """A tile of a gated unit, from columns of its operands."""
         i = at[0]
+        if made.features % EDGE:
+            raise ValueError(f"{made.name}: {made.features} features beside a gate must be a multiple of {EDGE}")
         self.tiler.element(made, at, opcode, {port: self.wide(value, i, j) for port, (value, j) in operands.items()})
 
     def shift(self, made: DraftValue, x: DraftValue, row: DraftValue) -> None:

@@ -92,7 +92,6 @@ class Tensors:
                 if value.ndim == 1:
                     self.frozen[weight.name] = self._codes(value[None], WIDE)
                 elif isinstance(each, Linear | Convolution):
-                    Tiles.check(weight.name, *matrix(each, value).shape[-2:])
                     self.frozen[weight.name] = self._codes(matrix(each, value), NARROW)
         for each in adapted(self.operations):
             for part, shape in (("a", (each.rank, each.i[0].features)), ("b", (each.o.features, each.rank))):

@@ -40,24 +40,28 @@ class Updates(Part):
         fractions = {}
         # Gradients of the last layers are there first.
         for each in reversed(self.adapted.values()):
-            record, words = each.gradient.record, each.words
-            # The engine has room for so many rows of words of a command.
-            most = max(UPDATE_BEATS * BEAT // (4 * words.lanes), 1)
-            for n, at in enumerate((i, j) for i in range(each.gradient.high) for j in range(each.gradient.wide)):
-                own, moments = words.words + 4 * n * words.length, words.moments + 8 * n * words.length
+            for at in each.gradient.places():
+                record, words = each.gradient.record(*at[:2]), each.words
+                lanes, length, first = words.lanes(at[1]), words.length(*at[:2]), words.at(*at)
+                # The engine has room for so many rows of words of a command.
+                most = max(UPDATE_BEATS * BEAT // (4 * lanes), 1)
+                own, moments = words.words + 4 * first, words.moments + 8 * first
                 parts = []
                 for row in range(0, record.rows, most):
                     count = min(most, record.rows - row)
-                    parts.append(own + 4 * words.lanes * row)
-                    self._moved(each, each.gradient.at(*at), row, count, parts[-1], moments + 8 * words.lanes * row)
+                    parts.append(own + 4 * lanes * row)
+                    self._moved(each, at, row, (count, lanes), parts[-1], moments + 8 * lanes * row)
                     fractions[parts[-1]] = each.fraction
-                self._anew(each, at, LoadJob("words", own, 4 * words.length, after=tuple(parts)))
+                self._anew(each, at, LoadJob("words", own, 4 * length, after=tuple(parts)))
         return fractions
 
-    def _moved(self, each: Adapted, first: int, row: int, count: int, words: int, moments: int) -> None:
-        """AdamW on rows of the gradient's record at ``first``."""
-        record, header = each.gradient.record, int(row == 0)
-        size = 4 * each.words.lanes * count
+    def _moved(
+        self, each: Adapted, at: tuple[int, ...], row: int, shape: tuple[int, int], words: int, moments: int
+    ) -> None:
+        """AdamW on rows of the gradient's record of a tile; ``shape``: rows, and words of each."""
+        record, header = each.gradient.record(*at[:2]), int(row == 0)
+        count, lanes = shape
+        first, size = each.gradient.at(*at), 4 * lanes * count
         begin = first + (0 if header else BEAT * (1 + row * record.row_beats))
         codes = BEAT * (count * record.row_beats + header)
         arg = gradient_argument(record.features, header=bool(header))
@@ -76,16 +80,17 @@ class Updates(Part):
 
         self.tiler.add("update", build, results=0)
 
-    def _anew(self, each: Adapted, at: tuple[int, int], load: LoadJob) -> None:
+    def _anew(self, each: Adapted, at: tuple[int, ...], load: LoadJob) -> None:
         """A tile of codes from its masters."""
-        codes, (rows, features) = each.codes, each.gradient.tile
+        codes, record = each.codes, each.codes.record(*at[:2])
+        wide = codes.bits == WIDE
 
         def build(job: TileJob, slot: int, hold: Hold) -> None:
             job.streams = True
             job.loads = [load]
-            given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": 1, "exponent": -each.fraction}
-            job.commands = [(ElementOpcode.WORDS, given)]
-            arg = tile_argument(slot, rows, features)
-            job.stores = [StoreJob("o", codes.at(*at), codes.record.size, arg, slot)]
+            size = {"rows": record.rows - 1, "features": record.features - 1}
+            job.commands = [(ElementOpcode.WORDS, size | {"o": slot, "fresh": 1, "exponent": -each.fraction})]
+            arg = tile_argument(slot, record.rows, record.features, wide=wide)
+            job.stores = [StoreJob("o", codes.at(*at), record.size, arg, slot)]
 
         self.tiler.add("element", build)

@@ -1,0 +1,185 @@
+"""The tensors of a program, and what its parts share."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.network import Network
+from gradloom.graph.operations import Convolution, Parameter
+from gradloom.program.descent import AdamW
+from gradloom.program.memory import Kind
+from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.program.tiles.layout import LayoutWords, Tiles
+from gradloom.program.tiles.tiling import Tiler
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded, tile_peaks
+
+from .matrices import matrices
+
+__all__ = ["Base", "Kept", "Learner", "Rule"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a weight learns: AdamW on masters of ``fraction`` bits."""
+
+    rule: AdamW
+    fraction: int
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A weight that learns: codes, gradient, masters and moments."""
+
+    codes: Tiles
+    gradient: Tiles
+    words: LayoutWords
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Codes of weights: a matrix a tap.
+
+    ``turned``: ``[outputs, inputs]``, as what learns; else ``[inputs, outputs]``. ``some``: which tiles ``[taps,
+    inputs, outputs]`` are not zeros; None: any may be.
+    """
+
+    tiles: Tiles
+    turned: bool
+    some: np.ndarray | None = None
+
+    def flips(self, back: bool) -> bool:
+        """Whether the product reads the matrix transposed; ``back``: that of a gradient."""
+        return self.turned != back
+
+    def at(self, k: int, j: int, tap: int, back: bool) -> tuple[int, int, int]:
+        """The tile for tile ``k`` of what is summed over and tile ``j`` of what is made."""
+        return (j, k, tap) if self.flips(back) else (k, j, tap)
+
+    def runs(self, j: int, tap: int, deep: int, back: bool) -> list[range]:
+        """Neighbours among the tiles of what is summed over that are not zeros, of a column of tiles."""
+        if self.some is None:
+            return [range(deep)]
+        there = self.some[tap, j, :] if back else self.some[tap, :, j]
+        made: list[range] = []
+        for k in np.flatnonzero(there):
+            if made and made[-1].stop == k:
+                made[-1] = range(made[-1].start, int(k) + 1)
+            else:
+                made.append(range(int(k), int(k) + 1))
+        return made
+
+
+class Base:
+    """Tensors by name, as far as they are written, and codes of weights.
+
+    Parameters
+    ----------
+    tiler : Tiler
+    network : Network
+    samples : int
+        Of a step.
+    rules : mapping
+        By the name of a weight that learns.
+    """
+
+    def __init__(self, tiler: Tiler, network: Network, samples: int, rules: Mapping[str, Rule]) -> None:
+        self.tiler, self.network, self.samples, self.rules = tiler, network, samples, rules
+        self.found: dict[str, DraftValue] = {}
+        self.kept: dict[str, Kept] = {}
+        self.learners: dict[str, Learner] = {}
+        #: Gradients of what learns, by name.
+        self.learnt: dict[str, DraftValue] = {}
+        #: Tensors that are no more than addresses of a smaller one.
+        self.risen: dict[str, Tensor] = {}
+        #: Tensors that are the same for all samples.
+        self.tables = {each.o.name for each in network.operations if isinstance(each, Parameter)}
+
+    # -- places --------------------------------------------------------------------------------------------------
+
+    def codes(self, values: np.ndarray, bits: int) -> Tiles:
+        """Places codes of a matrix, or of several."""
+        made = coded(values, bits)
+        count, (rows, features) = values.shape[0] if values.ndim > 2 else 1, values.shape[-2:]
+        tiles = Tiles(0, count, rows, features, bits)
+        return Tiles(self.tiler.put(tiles.pack(made)), count, rows, features, bits)
+
+    def matrices(self, values: np.ndarray) -> Kept:
+        """Places matrices ``[inputs, outputs]`` that do not change."""
+        tiles = self.codes(values, NARROW)
+        return Kept(tiles, False, tile_peaks(values.reshape(tiles.count, tiles.rows, tiles.features)) > 0)
+
+    def place(self) -> None:
+        """Places weights, and what learns behind them."""
+        operations = {weight.name: each for each in self.network.operations for weight in each.weights}
+        for name, each in operations.items():
+            if name not in self.rules:
+                self._frozen(name, each)
+        for name in filter(self.rules.__contains__, operations):
+            self._learner(name, operations[name])
+
+    def _frozen(self, name: str, each: Operation) -> None:
+        value = np.asarray(self.network.values[name], np.float64)
+        if isinstance(each, Parameter):
+            made = self.tiler.value(each.o.name, each.o.rows, each.o.features)
+            made.places |= {bits: self.codes(value.reshape(each.o.rows, -1), bits) for bits in (NARROW, WIDE)}
+            self.found[each.o.name] = made
+        elif value.ndim == 1:
+            self.kept[name] = Kept(self.codes(value[None], WIDE), False)
+        else:
+            self.kept[name] = self.matrices(matrices(each, name, value).swapaxes(-1, -2))
+
+    def _learner(self, name: str, each: Operation) -> None:
+        value = np.asarray(self.network.values[name], np.float64)
+        shaped = value[None] if value.ndim == 1 else matrices(each, name, value)
+        count, (rows, features) = shaped.shape[0] if shaped.ndim > 2 else 1, shaped.shape[-2:]
+        gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features, count)
+        tiles = self.tiler.read(gradient, WIDE)
+        size = LayoutWords(0, 0, tiles).size
+        masters, moments = (self.tiler.room(n * size, Kind.LEARNT) for n in (1, 2))
+        codes = self.tiler.tiles(count, rows, features, WIDE if value.ndim == 1 else NARROW, Kind.LEARNT)
+        words = LayoutWords(masters, moments, tiles)
+        self.learners[name] = Learner(codes, tiles, words, self.rules[name])
+        self.kept[name] = Kept(codes, True)
+
+    # -- tensors -------------------------------------------------------------------------------------------------
+
+    def rows(self, t: Tensor) -> int:
+        """Rows of a tensor of all samples."""
+        return self.samples * t.rows
+
+    def made(self, each: Operation) -> DraftValue:
+        """The tensor that an operation makes."""
+        value = self.found[each.o.name] = self.tiler.value(each.o.name, self.rows(each.o), each.o.features)
+        return value
+
+    def part(self, t: Tensor) -> DraftValue:
+        """A gradient of a tensor, by one of its readers."""
+        return self.tiler.value(f"{t.name}.part", self.rows(t), t.features)
+
+    def given(self, each: Operation) -> list[DraftValue]:
+        """The tensors that an operation reads."""
+        return [self.found[t.name] for t in each.i]
+
+    def wide(self, value: DraftValue, *at: int) -> Block:
+        """Codes of 16 bits of a tile."""
+        return Block.of(self.tiler.read(value, WIDE), [at])
+
+    def bias(self, each: Operation, layer: str, j: int) -> Block | None:
+        """A layer's biases for a tile of features, if it has some."""
+        found = self.kept.get(f"{layer}.bias")
+        return None if found is None else Block.of(found.tiles, [(0, j)])
+
+    def source(self, t: Tensor) -> Sequence[int]:
+        """Sides of a tensor in memory: of one that is upsampled, the smaller's."""
+        return self.risen.get(t.name, t).sides
+
+    def is_plain(self, each: Convolution) -> bool:
+        """Whether a convolution is a product of rows: one tap at its own place."""
+        return (
+            set(each.kernel) == set(each.stride) == {1}
+            and not any(map(any, each.pads))
+            and each.i[0].name not in self.risen
+        )

@@ -1,0 +1,173 @@
+"""Convolutions by address."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradloom.graph.operations import Convolution
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.program.tiles.layout import Tiles
+from gradloom.rtl.formats.pixels import Pixels, taps
+from gradloom.rtl.formats.product import REACH
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW
+
+from .base import Kept
+from .products import Pair, Products
+
+__all__ = ["Convolutions", "addresses"]
+
+Sides = tuple[int, int]
+
+
+def _two(sides: Sequence[int], filling: int = 1) -> Sides:
+    """Sides of a series as those of an image of one line."""
+    first, second = (filling, *sides)[-2:]
+    return first, second
+
+
+def addresses(
+    each: Convolution, samples: int, source: Sequence[int], *, back: bool
+) -> tuple[Pixels, list[tuple[int, int]]]:
+    """Which rows a convolution reads, and beside which place each tap does.
+
+    ``source``: sides in memory of the tensor that it reads, smaller than its own where that is upsampled. ``back``: of
+    its gradient.
+    """
+    kernel, stride, dilation = _two(each.kernel), _two(each.stride), _two(each.dilation)
+    pads = _two([low for low, _ in each.pads], 0)
+    wide, small = _two(each.i[0].sides), _two(each.o.sides)
+    if each.transposed:
+        wide, small = small, wide
+    if back != each.transposed:
+        pixels = Pixels(samples, wide, small, stride, divide=True, every=True)
+        return pixels, taps(kernel, pads, dilation, back=True)
+    given = _two(source)
+    if given != _two(each.i[0].sides):
+        rise = wide[0] // given[0], wide[1] // given[1]
+        return Pixels(samples, small, given, rise, divide=True), taps(kernel, pads, dilation)
+    return Pixels(samples, small, wide, stride), taps(kernel, pads, dilation)
+
+
+class _Gather:
+    """Rows that a convolution reads, tap by tap."""
+
+    def __init__(self, pixels: Pixels, places: Sequence[tuple[int, int]]) -> None:
+        self.pixels, self.places = pixels, places
+        self.sources = [pixels.rows(*place) for place in places]
+
+    def terms(self, layer: str, rows: range, x: DraftValue, tiles: Tiles, kept: Kept, j: int, back: bool) -> list[Term]:
+        """Products of some rows of the result with tile ``j`` of columns.
+
+        ``tiles``: codes of ``x``. Matrices of zeros and taps that read none of the rows are left out.
+        """
+        taps = [(tap, near) for tap, each in enumerate(self.sources) if (near := _reach(each[rows.start : rows.stop]))]
+        runs = [(tap, near, run) for tap, near in taps for run in kept.runs(j, tap, x.wide, back)]
+        if not runs:
+            return []
+        first = min(near[0] for _, near, _ in runs)
+        last = max(near[1] for _, near, _ in runs)
+        furthest = max(near[1] - near[0] for _, near, _ in runs)
+        if furthest >> REACH:
+            raise ValueError(
+                f"{layer}: rows of a tile come from {furthest + 1} tiles, must be {1 << REACH} at most; use smaller "
+                "images or strides"
+            )
+        stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in range(x.wide)])
+        block = Block.of(kept.tiles, [kept.at(k, j, tap, back) for tap, _, run in runs for k in run])
+        made, skip = [], 0
+        for tap, near, run in runs:
+            place = self.pixels.place(rows.start, *self.places[tap], near[0])
+            given = {
+                "gather": 1,
+                "tiles": len(run) - 1,
+                "k_to": ((x.features - 1) if run.stop == x.wide else -1) % EDGE,
+                "w_turn": int(kept.flips(back)),
+                "x_pitch": x.wide,
+                "reach": near[1] - near[0],
+            }
+            x_skip = (near[0] - first) * x.wide + run.start
+            made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))
+            skip += len(run)
+        return made
+
+
+class Convolutions(Products):
+    """Writes convolutions and their gradients."""
+
+    def _convolution(self, each: Convolution) -> None:
+        (x,) = self.given(each)
+        if self.is_plain(each):
+            self.layer(each, x)
+            return
+        gather = _Gather(*addresses(each, self.samples, self.source(each.i[0]), back=False))
+        rows: list[Pair] = []
+        if each.rank:
+            a, b = (self.kept[weight.name] for weight in each.adapter)
+            name = f"{each.o.name}.hidden"
+            h = self.found[name] = self.tiler.value(name, self.rows(each.o), each.rank)
+            self._gathered(each, gather, h, [(x, a)])
+            rows = [(h, b)]
+        self._gathered(each, gather, self.made(each), [(x, self.kept[f"{each.layer}.weight"])], rows, whole=True)
+
+    def _convolution_back(self, each: Convolution, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (x,) = self.given(each)
+        if self.is_plain(each):
+            return [self.layer_back(each, x, dy, wanted[0])]
+        if f"{each.layer}.bias" in self.learnt:
+            self.summed(self.learnt[f"{each.layer}.bias"], dy)
+        through = self.adapter_back(each, dy)
+        weight = f"{each.layer}.weight"
+        if through is not None:
+            self._taps_back(each, each.adapter[0].name, through, x)
+        if weight in self.learnt:
+            self._taps_back(each, weight, dy, x)
+        if not wanted[0]:
+            return [None]
+        pairs = [(dy, self.kept[weight])]
+        if through is not None:
+            pairs.append((through, self.kept[each.adapter[0].name]))
+        made = self.part(each.i[0])
+        gather = _Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
+        self._gathered(each, gather, made, pairs, back=True)
+        return [made]
+
+    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> None:
+        """Gradient of a kernel: of each tap with the rows that it reads, which become a tensor."""
+        pixels, places = addresses(each, self.samples, self.source(each.i[0]), back=False)
+        for tap, place in enumerate(places):
+            seen = self.tiler.value(f"{name}.tap{tap}", self.rows(each.o), x.features)
+            self._gathered(each, _Gather(pixels, [place]), seen, [(x, self.same(x.features))])
+            self.over_rows(self.learnt[name], dy, seen, tap)
+
+    def _gathered(
+        self,
+        each: Convolution,
+        gather: _Gather,
+        made: DraftValue,
+        pairs: Sequence[Pair],
+        rows: Sequence[Pair] = (),
+        *,
+        back: bool = False,
+        whole: bool = False,
+    ) -> None:
+        """Products by address with ``pairs``, and of own rows with ``rows``; ``whole``: a layer's result."""
+        for j in range(made.wide):
+            bias = self.bias(each, each.layer, j) if whole else None
+            for i in range(made.high):
+                span = range(EDGE * i, EDGE * i + made.part(i, j)[0])
+                terms: list[Term] = []
+                for x, kept in pairs:
+                    tiles = self.tiler.read(x, NARROW)
+                    terms += gather.terms(each.layer, span, x, tiles, kept, j, back)
+                terms += [self._term(x, kept, i, j, back) for x, kept in rows]
+                self.tiler.product(made, (i, j), terms, bias=bias, positive=whole and each.positive)
+
+    def same(self, features: int) -> Kept:
+        """Matrices that change nothing."""
+        raise NotImplementedError
+
+
+def _reach(rows: np.ndarray) -> tuple[int, int] | None:
+    """First and last row tile of source rows; None where all are zeros."""
+    inside = rows[rows >= 0]
+    return (int(inside.min()) // EDGE, int(inside.max()) // EDGE) if len(inside) else None

@@ -1,0 +1,265 @@
+"""Operations on elements, and on columns of tensors."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gradloom.graph.base import Operation
+from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Rearrange, Reduce, Upsample
+from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.program.tiles.layout import Tiles
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.norm import constant
+from gradloom.rtl.formats.tile_codes import EDGE, WIDE
+
+from .base import Base
+
+__all__ = ["Elements", "cut", "tiles_of"]
+
+#: Features of a beat.
+_BEAT = 8
+
+
+class Elements(Base):
+    """Writes sums, products, functions of values, and columns side by side."""
+
+    def whole(self, made: DraftValue, opcode: ElementOpcode, operands: Mapping[str, DraftValue], **more: int) -> None:
+        """An operation of tensors of one shape."""
+        for i, j in tiles_of(made):
+            blocks = {port: self.wide(value, i, j) for port, value in operands.items()}
+            self.tiler.element(made, (i, j), opcode, blocks, [more])
+
+    def scaled(self, made: DraftValue, x: DraftValue, factor: float, **more: int) -> None:
+        """Values times a positive constant."""
+        mantissa, exponent = constant(factor)
+        self.whole(made, ElementOpcode.SCALE, {"a": x}, mantissa=mantissa, exponent=exponent, **more)
+
+    def spread(
+        self, made: DraftValue, opcode: ElementOpcode, a: DraftValue | Tiles, b: DraftValue, per: int, **more: int
+    ) -> None:
+        """An operation with a tensor of fewer rows.
+
+        ``a``: a tensor of the result's shape, or a tile that stands for each of its tiles. ``b`` has a row for ``per``
+        rows of the result; with ``per`` 0 its rows are those of the result, again and again.
+        """
+        for i, j in tiles_of(made):
+            rows = range(EDGE * i, EDGE * i + made.part(i, j)[0])
+            first = Block.of(a, [(0, 0)]) if isinstance(a, Tiles) else self.wide(a, i, j)
+            parts: list[dict[str, int]] = []
+            tiles: dict[int, int] = {}
+            for start, count, other in _segments(rows, per, b.rows):
+                skip = tiles.setdefault(other // EDGE, len(tiles))
+                own = {"rows": count - 1, "a_row": start % EDGE, "o_row": start % EDGE, "b_row": other % EDGE}
+                parts.append(own | {"one_row": int(per > 0 or b.rows == 1), "b_skip": skip} | more)
+            second = Block.of(self.tiler.read(b, WIDE), [(tile, j) for tile in tiles])
+            self.tiler.element(made, (i, j), opcode, {"a": first, "b": second}, parts)
+
+    def broadcast(self, each: Add | Multiply, opcode: ElementOpcode, **more: int) -> None:
+        """An operation of two tensors, of which the second may have fewer rows."""
+        made, (a, b) = self.made(each), self.given(each)
+        if a.rows == made.rows == b.rows:
+            self.whole(made, opcode, {"a": a, "b": b}, **more)
+        elif a.rows == made.rows:
+            self.spread(made, opcode, a, b, self._per(each), **more)
+        else:
+            raise ValueError(f"{each.o.name}: its first tensor has fewer rows than its second; turn them round")
+
+    def _per(self, each: Add | Multiply) -> int:
+        """Rows of the result that have a row of the second tensor; 0: that is the same for all samples."""
+        return 0 if each.i[1].name in self.tables else each.o.rows // each.i[1].rows
+
+    def _parameter(self, each: Parameter) -> None:
+        """Lies in memory."""
+
+    def _add(self, each: Add) -> None:
+        self.broadcast(each, ElementOpcode.ADD, subtract=int(each.subtract), **cut(each))
+
+    def _add_back(self, each: Add, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        rows = [self.found[t.name].rows for t in each.i]
+        if wanted[1] and (each.subtract or rows[1] != dy.rows):
+            raise ValueError(f"{each.o.name}: its second tensor has no gradient; let nothing learn in front of it")
+        return [dy if want else None for want in wanted]
+
+    def _multiply(self, each: Multiply) -> None:
+        self.broadcast(each, ElementOpcode.MULTIPLY, **cut(each))
+
+    def _multiply_back(self, each: Multiply, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        made: list[DraftValue | None] = []
+        a, b = self.given(each)
+        if a.rows != b.rows and wanted[1]:
+            raise ValueError(f"{each.o.name}: its second tensor has no gradient; let nothing learn in front of it")
+        for t, other, want in zip(each.i, (b, a), wanted):
+            made.append(self.part(t) if want else None)
+            if made[-1] is None:
+                continue
+            if other.rows == dy.rows:
+                self.whole(made[-1], ElementOpcode.MULTIPLY, {"a": dy, "b": other})
+            else:
+                self.spread(made[-1], ElementOpcode.MULTIPLY, dy, other, self._per(each))
+        return made
+
+    def masked(self, t_name: str, dy: DraftValue, y: DraftValue) -> DraftValue:
+        """The gradient where a result is above 0."""
+        made = self.tiler.value(f"{t_name}.masked", dy.rows, dy.features)
+        self.whole(made, ElementOpcode.MASK, {"a": dy, "b": y})
+        return made
+
+    def _activation(self, each: Activation) -> None:
+        (x,) = self.given(each)
+        match each.kind:
+            case "relu":
+                self.scaled(self.made(each), x, 1.0, positive=1)
+            case "silu":
+                self.whole(self.made(each), ElementOpcode.SILU, {"a": x})
+            case "affine":
+                gain, shift = each.parameters
+                if gain <= 0 or shift:
+                    raise ValueError(f"{each.o.name}: values times {gain:g} plus {shift:g} have no command")
+                self.scaled(self.made(each), x, gain, **cut(each))
+            case _:
+                raise ValueError(f"{each.o.name}: function {each.kind} has no command; there are relu, silu and affine")
+
+    def _activation_back(self, each: Activation, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (x,) = self.given(each)
+        if each.kind == "relu":
+            return [self.masked(each.o.name, dy, self.found[each.o.name])]
+        made = self.part(each.i[0])
+        if each.kind == "silu":
+            self.whole(made, ElementOpcode.SILU_BACK, {"a": dy, "b": x})
+        else:
+            self.scaled(made, dy, each.parameters[0])
+        return [made]
+
+    def _gated(self, each: Gated) -> None:
+        (x,) = self.given(each)
+        made = self.made(each)
+        if made.features % EDGE:
+            raise ValueError(f"{made.name}: {made.features} features beside a gate must be a multiple of {EDGE}")
+        for i, j in tiles_of(made):
+            blocks = {"a": self.wide(x, i, j), "b": self.wide(x, i, j + made.wide)}
+            self.tiler.element(made, (i, j), ElementOpcode.GEGLU, blocks)
+
+    def _gated_back(self, each: Gated, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (x,) = self.given(each)
+        made = self.part(each.i[0])
+        for i, j in tiles_of(dy):
+            blocks = {"a": self.wide(dy, i, j), "b": self.wide(x, i, j + dy.wide)}
+            self.tiler.element(made, (i, j), ElementOpcode.GEGLU, blocks)
+            blocks = blocks | {"c": self.wide(x, i, j)}
+            self.tiler.element(made, (i, j + dy.wide), ElementOpcode.GEGLU_BACK, blocks)
+        return [made]
+
+    def _concat(self, each: Concat) -> None:
+        if each.axis != len(each.o.sides):
+            raise ValueError(f"{each.o.name}: rows behind one another have no command; join features")
+        self.join(self.made(each), [(x, 0, x.features) for x in self.given(each)])
+
+    def _concat_back(self, each: Concat, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        made: list[DraftValue | None] = []
+        cut = 0
+        for t, want in zip(each.i, wanted):
+            made.append(self.part(t) if want else None)
+            if made[-1] is not None:
+                self.join(made[-1], [(dy, cut, t.features)])
+            cut += t.features
+        return made
+
+    def join(self, made: DraftValue, parts: Sequence[tuple[DraftValue, int, int]]) -> None:
+        """Columns of tensors side by side: first column and count of each."""
+        pieces = list(_pieces(made, parts))
+        for i in range(made.high):
+            for j, own in enumerate(pieces):
+                names = "ab" if len(own) == 2 else "b"
+                blocks = {name: self.wide(x, i, tile) for name, (x, tile, _, _) in zip(names, own)}
+                more = {f"{name}_beat": beat for name, (_, _, beat, _) in zip(names, own)}
+                more["split"] = own[0][3] if len(own) == 2 else 0
+                self.tiler.element(made, (i, j), ElementOpcode.JOIN, blocks, [more])
+
+    def _rearrange(self, each: Rearrange) -> None:
+        if not each.is_label:
+            raise ValueError(f"{each.o.name}: values in another order have no command; rows and features must stay")
+        self.found[each.o.name] = self.found[each.i[0].name]
+
+    def _rearrange_back(self, each: Rearrange, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        return [dy]
+
+    def _upsample(self, each: Upsample) -> None:
+        """Addresses of the convolutions that read it."""
+        sides = [(small, large) for small, large in zip(each.i[0].sides, each.o.sides)]
+        if each.mode != "nearest" or any(large != 2 * small for small, large in sides):
+            raise ValueError(f"{each.o.name}: only twice the sides by nearest neighbours has a command")
+        self.found[each.o.name] = self.found[each.i[0].name]
+        self.risen[each.o.name] = each.i[0]
+
+    def _upsample_back(self, each: Upsample, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        made = self.part(each.i[0])
+        height, width = each.i[0].sides
+        if width & (width - 1) or width > EDGE or height * width < EDGE or height * width % EDGE:
+            raise ValueError(f"{each.o.name}: {height}x{width} pixels have no gradient of an upsampling")
+        for i, j in tiles_of(made):
+            rows = made.part(i, j)[0]
+            count = -(-4 * rows // EDGE)
+            block = Block.of(self.tiler.read(dy, WIDE), [(count * i + n, j) for n in range(count)])
+            more = {"side": width.bit_length() - 1}
+            self.tiler.element(made, (i, j), ElementOpcode.SQUARES, {"a": block}, [more])
+        return [made]
+
+    def _reduce_back(self, each: Reduce, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (t,) = each.i
+        made = self.part(t)
+        if each.kind == "mean":
+            share = self.tiler.value(f"{each.o.name}.share", dy.rows, dy.features)
+            self.scaled(share, dy, 1 / t.rows)
+            dy = share
+        self.spread(made, ElementOpcode.ADD, self.zeros, dy, t.rows)
+        return [made]
+
+    @property
+    def zeros(self) -> Tiles:
+        """A tile of zeros."""
+        raise NotImplementedError
+
+
+def cut(each: Operation) -> dict[str, int]:
+    """Operands of a command that makes an operation's result."""
+    return {"positive": 1} if each.positive else {}
+
+
+def _segments(rows: range, per: int, others: int) -> Iterator[tuple[int, int, int]]:
+    """Parts of a tile's rows: first row, count, and first row of the tensor that has ``others``; see ``spread``."""
+    start = rows.start
+    while start < rows.stop:
+        if per:
+            other, end = start // per, (start // per + 1) * per
+        elif others == 1:
+            other, end = 0, rows.stop
+        else:
+            other = start % others
+            end = start + min(others - other, EDGE - other % EDGE)
+        end = min(end, rows.stop)
+        yield start, end - start, other
+        start = end
+
+
+def tiles_of(value: DraftValue) -> Iterator[tuple[int, int]]:
+    """Row and column of each tile."""
+    return ((i, j) for i in range(value.high) for j in range(value.wide))
+
+
+def _pieces(
+    made: DraftValue, parts: Sequence[tuple[DraftValue, int, int]]
+) -> Iterator[list[tuple[DraftValue, int, int, int]]]:
+    """Of each tile's columns: tensor, tile, first beat, beats."""
+    columns = [(x, c) for x, first, count in parts for c in range(first, first + count, _BEAT)]
+    for part in parts:
+        if part[1] % _BEAT or (part[2] % _BEAT and len(parts) > 1):
+            raise ValueError(f"{made.name}: columns of tensors side by side must be multiples of {_BEAT}")
+    for start in range(0, len(columns), EDGE // _BEAT):
+        own: list[tuple[DraftValue, int, int, int]] = []
+        for x, c in columns[start : start + EDGE // _BEAT]:
+            tile, within = divmod(c, EDGE)
+            if own and own[-1][0] is x and own[-1][1] == tile:
+                own[-1] = (*own[-1][:3], own[-1][3] + 1)
+            else:
+                own.append((x, tile, within // _BEAT, 1))
+        if len(own) > 2:
+            raise ValueError(f"{made.name}: a tile has columns of {len(own)} tiles, must be of 2 at most")
+        yield own

@@ -1,0 +1,258 @@
+"""Writes the program of a network: a forward pass, or a whole step of training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gradloom.graph.base import Operation
+from gradloom.graph.dependence import dependent
+from gradloom.graph.network import Network
+from gradloom.graph.operations import Reduce
+from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.operations import needed
+from gradloom.program.placed import PlacedProgram, Written
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.program.tiles.layout import Tiles
+from gradloom.program.tiles.tiling import Tiler
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
+from gradloom.rtl.formats.tile_records import TileArgument
+from gradloom.rtl.shell.engines import STORE
+from gradloom.rtl.shell.signature import COMMAND_BYTES
+
+from .attentions import Attentions
+from .base import Kept, Learner, Rule
+from .convolutions import Convolutions
+from .elements import Elements, cut
+from .updates import Updates, descent
+
+__all__ = ["LOSSES", "TileStep", "lower"]
+
+#: What the host writes beside a network's inputs: the result that is wanted.
+TARGET = "target"
+#: Losses that have a gradient in the machine.
+LOSSES = ("classes", "values")
+
+
+@dataclass(frozen=True)
+class TileStep:
+    """A program and its places.
+
+    ``inputs``: tensors that the host writes, in each width that is read. ``shown``: those that it reads. ``learners``:
+    by weight. ``values``: all tensors. ``updates``: commands that differ from step to step, and their rules.
+    """
+
+    program: PlacedProgram
+    inputs: dict[str, list[Tiles]]
+    shown: dict[str, Tiles]
+    learners: dict[str, Learner]
+    values: list[DraftValue]
+    updates: list[tuple[int, Rule]]
+
+    @property
+    def stored(self) -> int:
+        """Codes that a run stores, as its tensors have them."""
+        count = 0
+        for each in self.program.instructions:
+            if each.engine == STORE and each.operands["arg"]:
+                given = TileArgument.from_bits(each.operands["arg"])
+                count += (int(given.rows) + 1) * (int(given.features) + 1)
+        return count
+
+    def instructions(self, step: int) -> list[Instruction]:
+        """The commands of step ``step``, from 1 on."""
+        made = list(self.program.instructions)
+        for number, each in self.updates:
+            made[number] = replace(made[number], operands=made[number].operands | _descent(each, step))
+        return made
+
+    def written(self, step: int) -> Written:
+        """The same as a program, whose data are in memory."""
+        program = self.program
+        return Written(
+            config=program.config, instructions=self.instructions(step), code=self.code(step), offset=program.offset
+        )
+
+    def code(self, step: int) -> bytes:
+        """The same as they lie in memory."""
+        made = bytearray(self.program.code)
+        for number, rule in self.updates:
+            each = self.program.instructions[number]
+            other = Assembler()
+            operands: dict[str, Any] = each.operands | _descent(rule, step)
+            other.add(each.engine, each.opcode, wait=each.wait, post=each.post, phase=each.phase, **operands)
+            made[number * COMMAND_BYTES : (number + 1) * COMMAND_BYTES] = other.code
+        return bytes(made)
+
+
+def _descent(rule: Rule, step: int) -> dict[str, int]:
+    return descent(rule.rule, step, rule.fraction)
+
+
+def lower(
+    config: Any,
+    network: Network,
+    *,
+    samples: int,
+    loss: str | None = None,
+    rules: Mapping[str, Rule] | None = None,
+    whole: bool = False,
+) -> TileStep:
+    """The program of a step of ``samples`` samples.
+
+    Parameters
+    ----------
+    config
+        Of the machine.
+    network : Network
+        Whose operations the machine has; adapters have the scale 1.
+    samples : int
+    loss : str, optional
+        One of :data:`LOSSES`; without, the program is the forward pass.
+    rules : mapping, optional
+        Of what learns, by weight.
+    whole : bool
+        All tensors go to memory, so that they can be read; else those that are only forwarded do not.
+    """
+    return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
+
+
+class _Writer(Convolutions, Elements, Attentions, Updates):
+    """The forward pass, then the backward pass, then the update."""
+
+    @cached_property
+    def ones(self) -> Tiles:
+        """A row of ones."""
+        return self.codes(np.ones((1, EDGE)), NARROW)
+
+    @cached_property
+    def zeros(self) -> Tiles:
+        """A tile of zeros."""
+        return self.codes(np.zeros((EDGE, EDGE)), WIDE)
+
+    @cached_property
+    def _same(self) -> dict[int, Kept]:
+        return {}
+
+    def same(self, features: int) -> Kept:
+        """Matrices that change nothing."""
+        if features not in self._same:
+            self._same[features] = self.matrices(np.eye(features))
+        return self._same[features]
+
+    def write(self, loss: str | None, whole: bool) -> TileStep:
+        """Everything."""
+        port = self.network.outputs[0]
+        self.operations: Sequence[Operation] = needed(self.network.operations, [port.tensor.name])
+        self.network = self.network.with_operations(self.operations)
+        self.place()
+        given = {each.tensor.name: each.tensor for each in self.network.inputs}
+        for name, t in given.items():
+            self.found[name] = self.tiler.value(name, self.rows(t), t.features)
+        for each in self.operations:
+            self._call(each, "")
+        result = self.found[port.tensor.name]
+        shown, rules = {port.tensor.name: result}, dict[int, Rule]()
+        if loss is not None:
+            falling, more = self._loss(loss, result)
+            shown |= more
+            given[TARGET] = port.tensor
+            self._backward(port.tensor.name, falling)
+            rules = self.update()
+        places = {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
+        for tiles in places.values():
+            self.tiler.show(tiles)
+        for tiles in [tiles for value in self.tiler.values for tiles in value.places.values() if whole]:
+            self.tiler.show(tiles)
+        jobs = self.tiler.write()
+        updates = [
+            number
+            for number, each in enumerate(self.tiler.program.instructions)
+            if each.opcode == UpdateOpcode.ADAMW_CODES and each.engine.name == "update"
+        ]
+        written = [rules[job.stores[-1].offset] for job in jobs if job.engine == "update"]
+        return TileStep(
+            program=self.tiler.program,
+            inputs={name: list(self.found[name].places.values()) for name in given},
+            shown=places,
+            learners=self.learners,
+            values=self.tiler.values,
+            updates=list(zip(updates, written)),
+        )
+
+    def _call(self, each: Operation, back: str, *more: Any) -> Any:
+        rule = getattr(self, f"_{type(each).__name__.lower()}{back}", None)
+        if rule is None:
+            kind = "gradient of it" if back else "command"
+            raise ValueError(f"{each.o.name}: {type(each).__name__} has no {kind} in the machine")
+        return rule(each, *more)
+
+    def _reduce(self, each: Reduce) -> None:
+        """A sum of rows is a product with ones; of a mean, times a constant behind it."""
+        if not each.over_rows or each.kind not in ("mean", "sum"):
+            raise ValueError(f"{each.o.name}: {each.kind} has no command; there are mean and sum of all rows")
+        (x,), (t,) = self.given(each), each.i
+        made = total = self.made(each)
+        if each.kind == "mean":
+            total = self.tiler.value(f"{each.o.name}.sum", made.rows, made.features)
+        kept = self.tiler.read(x, NARROW)
+        for j in range(total.wide):
+            for i in range(total.high):
+                terms = []
+                for row in range(total.part(i, j)[0]):
+                    first = (EDGE * i + row) * t.rows
+                    last = first + t.rows - 1
+                    tiles = range(first // EDGE, last // EDGE + 1)
+                    given = {
+                        "rows": 0,
+                        "o_row": row,
+                        "x_step": 0,
+                        "tiles": len(tiles) - 1,
+                        "k_from": first % EDGE,
+                        "k_to": last % EDGE,
+                    }
+                    terms.append(Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in tiles]), given))
+                self.tiler.product(total, (i, j), terms, apart=True)
+        if total is not made:
+            self.scaled(made, total, 1 / t.rows, **cut(each))
+
+    def _loss(self, loss: str, result: DraftValue) -> tuple[DraftValue, dict[str, DraftValue]]:
+        """Gradient of the result, and what else the host reads."""
+        if loss not in LOSSES:
+            raise ValueError(f"loss={loss}: has no gradient in the machine; must be one of {', '.join(LOSSES)}")
+        target = self.found[TARGET] = self.tiler.value(TARGET, result.rows, result.features)
+        error = self.tiler.value("error", result.rows, result.features)
+        made = self.tiler.value("gradient", result.rows, result.features)
+        if loss == "classes":
+            if result.wide > 1:
+                raise ValueError(f"loss=classes: {result.features} classes, must be {EDGE} at most")
+            shares = self.tiler.value("shares", result.rows, result.features)
+            self.soft(shares, {"a": result})
+            self.whole(error, ElementOpcode.ADD, {"a": shares, "b": target}, subtract=1)
+            self.scaled(made, error, 1 / result.rows)
+            return made, {}
+        self.whole(error, ElementOpcode.ADD, {"a": result, "b": target}, subtract=1)
+        self.scaled(made, error, 2 / (result.rows * result.features))
+        return made, {"error": error}
+
+    def _backward(self, name: str, last: DraftValue) -> None:
+        moving = dependent(self.operations, list(self.rules))
+        gradients = {name: last}
+        for each in reversed(self.operations):
+            dy = gradients.pop(each.o.name, None)
+            if dy is None:
+                continue
+            wanted = [t.name in moving for t in each.i]
+            if each.positive:
+                dy = self.masked(each.o.name, dy, self.found[each.o.name])
+            for t, dx in zip(each.i, self._call(each, "_back", dy, wanted)):
+                if dx is not None and t.name in gradients:
+                    whole = self.tiler.value(f"{t.name}.gradient", dx.rows, dx.features)
+                    self.whole(whole, ElementOpcode.ADD, {"a": gradients[t.name], "b": dx})
+                    dx = whole
+                if dx is not None:
+                    gradients[t.name] = dx

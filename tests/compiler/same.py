@@ -1,0 +1,95 @@
+"""Runs a step on models of the engines and as a reference of tensors, and compares all memory."""
+
+import numpy as np
+
+from gradloom.compiler.base import Rule
+from gradloom.compiler.descent import IntegerDescent, fraction_of
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.lowering import lower
+from gradloom.program.descent import AdamW
+from gradloom.program.progress import check_progress
+from gradloom.rtl.formats.tile_codes import coded
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.sim.reference.tile_program import TileMachine
+
+CONFIG = DiffusionConfig()
+#: LOAD far ahead and STORE far behind, and the other way.
+ORDERS = (
+    ("load", "product", "element", "norm", "update", "store"),
+    ("store", "update", "norm", "element", "product", "load"),
+)
+
+
+def rules_of(exact, lr=1e-2):
+    return {name: Rule(AdamW(lr=lr), fraction_of(exact.matrix(name))) for name in exact.learners}
+
+
+def compare(memory, tiles, values, name):
+    wanted = coded(values, tiles.bits)
+    made = tiles.unpack(memory.read(tiles.offset, tiles.size))
+    np.testing.assert_array_equal(made.exponents, wanted.exponents.reshape(made.exponents.shape), err_msg=name)
+    np.testing.assert_array_equal(made.codes, wanted.codes.reshape(made.codes.shape), err_msg=name)
+
+
+def begin(memory, step, exact, rule):
+    """Puts a program and what learns into memory; what learns is rounded to masters in ``exact``."""
+    for offset, content in step.program.contents():
+        memory.write(offset, content)
+    for name, each in step.learners.items():
+        matrix = rule.begun(name, exact.matrix(name))
+        words = np.rint(matrix * 2.0**each.rule.fraction).astype(np.int64)
+        memory.write(each.words.words, each.words.pack(words))
+        memory.write(each.words.moments, each.words.pack_moments(0 * words, 0 * words))
+        memory.write(each.codes.offset, each.codes.pack(coded(matrix, each.codes.bits)))
+        exact.renewed(name, matrix)
+    exact.take_counts()
+
+
+def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whole=True, machine=None, scale=1.0):
+    """Steps both ways; returns the program, the machine and the losses."""
+    exact = IntegerNetwork(network, learners)
+    rules = rules_of(exact)
+    step = lower(CONFIG, network, samples=samples, loss=loss, rules=rules, whole=whole)
+    check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
+    memory = machine or TileMachine(CONFIG, step.program.length, order)
+    rule, losses = IntegerDescent(rules), []
+    begin(memory, step, exact, rule)
+    places = {value.name: value for value in step.values}
+    for number in range(count):
+        random = np.random.default_rng(number)
+        inputs = {name: random.standard_normal((samples, *t.shape)) * scale for name, t in exact.inputs.items()}
+        t = exact.port.tensor
+        target = random.standard_normal((samples * t.rows, t.features))
+        if loss == "classes":
+            target = np.eye(t.features)[random.integers(0, t.features, samples * t.rows)]
+        for name, written in step.inputs.items():
+            x = target if name == "target" else inputs[name].reshape(-1, exact.inputs[name].features)
+            for tiles in written:
+                memory.write(tiles.offset, tiles.pack(coded(x, tiles.bits)))
+        memory.run(step.written(number + 1))
+        found = exact.forward(inputs)
+        for name, held in found.items():
+            for tiles in places[name].places.values() if name in places and whole else ():
+                compare(memory, tiles, held.exact, f"step {number}: {name}")
+        for name, tiles in step.shown.items():
+            if name in found:
+                compare(memory, tiles, found[name].exact, name)
+                assert found[name].wide is not None
+        if loss is None:
+            continue
+        value, last = exact.falling(loss, found[t.name], target)
+        losses.append(value)
+        gradients = exact.backward(found, last)
+        for name, each in step.learners.items():
+            compare(memory, each.gradient, gradients[name], f"step {number}: gradient of {name}")
+        for name, matrix in rule({name: exact.matrix(name) for name in learners}, gradients).items():
+            each = step.learners[name]
+            words = each.words.unpack(memory.read(each.words.words, each.words.size)) * 2.0**-each.rule.fraction
+            np.testing.assert_array_equal(words.reshape(matrix.shape), matrix, err_msg=name)
+            compare(memory, each.codes, matrix, f"codes of {name}")
+            exact.renewed(name, matrix)
+    counts = exact.take_counts()
+    if isinstance(memory, TileMachine):
+        assert memory.underflowed == counts.zeroed and memory.saturated == counts.clipped + rule.clipped
+        assert memory.models["product"].lost == counts.lost and count * step.stored == counts.stored
+    return step, memory, losses
