@@ -126,8 +126,8 @@ def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
 
 BAD = {
     "an image of 256 rows with attention": (dict(attends=(True, False)), {}, "256 rows of an image must divide 64"),
-    "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "80 rows must be at most 64 or a multiple"),
-    "images that fill a tile in part": (dict(size=8), {"images": 5}, "80 rows must be at most 64 or a multiple of it"),
+    "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "groups of 10 features must be a power of two"),
+    "sides that are no power of two": (dict(size=12), {}, "12 pixels in a row must be a power of two"),
 }
 
 

@@ -42,6 +42,8 @@ class Norms(Part):
         group = made.features // each.groups
         if group & group - 1 or group > features:
             raise ValueError(f"{each.layer}: groups of {group} features must be a power of two, at most {EDGE}")
+        if EDGE % high or size % high:
+            raise ValueError(f"{each.layer}: {size} rows of an image must divide {EDGE} or be a multiple of it")
         whole |= {"group": group.bit_length() - 1, "rows": high - 1}
         count = -(-size // EDGE)
         for i in range(0, made.high, count):
