@@ -7,7 +7,7 @@ hold them exactly.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,14 +68,15 @@ def _top(own: Sequence[np.ndarray], bias: TileCoded | None) -> np.ndarray:
     return np.maximum(top, NEVER)
 
 
-def _with_bias(total: np.ndarray, top: np.ndarray, bias: TileCoded | None, lost: int) -> TileSums:
+def _finished(total: np.ndarray, top: np.ndarray, bias: TileCoded | None, lost: int, *, positive: bool) -> TileSums:
     if bias is not None:
         counts = _exponents(bias) - BIAS >= top - DROP
         total = total + bias.values * spread(counts.astype(np.float64), total.shape)
-    return TileSums(total, top, lost).checked()
+    made = TileSums(total, top, lost).checked()
+    return replace(made, values=np.maximum(total, 0)) if positive else made
 
 
-def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None) -> TileSums:
+def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None, positive: bool = False) -> TileSums:
     """Sums of products ``x w`` of pairs, each with its inner size.
 
     Parameters
@@ -84,6 +85,8 @@ def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None) -> 
         ``[rows, inner]`` and ``[inner, columns]``: a layer, and its adapter's second product.
     bias : Coded, optional
         ``[1, columns]``, codes of 16 bits.
+    positive : bool
+        Sums below 0 become 0.
     """
     own = [_exponents(x)[:, :, None] + _exponents(w)[None] for x, w in pairs]
     top = _top(own, bias)
@@ -97,7 +100,7 @@ def sums(*pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None) -> 
             lost += _lost(x.codes[at], w.codes[:, across], dropped[row, :, column])
             part[at, across] = x.values[at][:, kept] @ w.values[kept, across]
         total = total + part
-    return _with_bias(np.asarray(total), top, bias, lost)
+    return _finished(np.asarray(total), top, bias, lost, positive=positive)
 
 
 def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
@@ -106,7 +109,9 @@ def _lost(x: np.ndarray, w: np.ndarray, dropped: np.ndarray) -> int:
     return sum(int(np.count_nonzero(x[:, at] @ w[at])) for at in tiles)
 
 
-def gathered_sums(x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCoded | None = None) -> TileSums:
+def gathered_sums(
+    x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCoded | None = None, *, positive: bool = False
+) -> TileSums:
     """Sums of a convolution.
 
     Each place counts in an output tile with all tiles that its rows lie in, the first to the last.
@@ -121,6 +126,8 @@ def gathered_sums(x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCod
         ``[places, inner, columns]``.
     bias : Coded, optional
         ``[1, columns]``.
+    positive : bool
+        Sums below 0 become 0.
     """
     places, count = rows.shape
     inner, high = x.codes.shape[1], -(-count // EDGE)
@@ -158,7 +165,7 @@ def gathered_sums(x: TileCoded, rows: np.ndarray, kept: TileCoded, bias: TileCod
         keep = ~dropped.repeat(EDGE, axis=2)[..., :inner]
         stream = (values[:, at] * keep).swapaxes(0, 1)
         total[at, across] = stream.reshape(stream.shape[0], -1) @ w[..., across].reshape(places * inner, -1)
-    return _with_bias(total, top, bias, lost)
+    return _finished(total, top, bias, lost, positive=positive)
 
 
 def block_sums(
