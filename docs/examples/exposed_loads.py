@@ -63,7 +63,7 @@ def shapes() -> dict[str, list[tuple[int, int]]]:
 def program(k: int, n: int, exposed: int) -> tuple[PlacedProgram, Place]:
     """``[ROWS, k] · [k, n]``, a command for 64 columns; and its first tile.
 
-    All columns are multiplied with the same kept tiles: cycles do not depend on codes.
+    ``exposed``: cycles, even. All columns are multiplied with the same kept tiles: cycles do not depend on codes.
     """
     made, random = PlacedProgram(CONFIG), np.random.default_rng(k)
     tiles = -(-k // EDGE)
@@ -76,7 +76,7 @@ def program(k: int, n: int, exposed: int) -> tuple[PlacedProgram, Place]:
     steps = {"x_step": 1, "w_step": 1, "tiles": tiles - 1, "k_to": (k - 1) % EDGE, "rows": ROWS - 1}
     for number, column in enumerate(range(0, n, EDGE)):
         whole = {"fresh": 1, "start": 1, "last": 1, "o": number % 4, "columns": min(EDGE, n - column) - 1}
-        made.do("product", ProductOpcode.PRODUCT, exposed=exposed, **steps, **whole)
+        made.do("product", ProductOpcode.PRODUCT, exposed=exposed // 2, **steps, **whole)
     made.add(CONTROL, ControlOpcode.FENCE)
     record = TileRecord(ROWS, min(EDGE, n), WIDE)
     place = made.room(record.size // 4)

@@ -36,6 +36,10 @@ class ElementOpcode(IntEnum):
     SQUARES = 6  #: sums of 2 x 2 pixels of a, which has twice the side and four times the rows
     JOIN = 7  #: beats of each row of a, ``split`` of them, then beats of b, under the larger exponent
     WORDS = 8  #: 32-bit words of port ``words`` times 2**``exponent``
+    MASK = 9  #: a where the code of b is above 0, else 0: gradient of ReLU; a: dy, b: x or y
+    MULTIPLY = 10  #: a · b
+    LARGER = 11  #: the larger of a and b, both under the larger exponent
+    EQUAL = 12  #: c where a and b are equal to half a unit of the larger exponent, else 0; a: x, b: a maximum, c: dy
 
 
 #: Sizes and first rows of operands and results. A beat is 8 features. Slots and rows that are not used are not looked
@@ -57,10 +61,11 @@ ElementOperands = data.StructLayout(
         "one_row": 1,  #: row ``b_row`` of b is that of all rows
         "subtract": 1,  #: ADD: a - b
         "fresh": 1,  #: the first result of slot o: clears its peak
+        "positive": 1,  #: results below 0 become 0
         "side": 3,  #: SQUARES: log2 of the result's pixels in a row of an image, up to 6
         "mantissa": 17,  #: SCALE: of the constant
         "exponent": signed(11),  #: SCALE, WORDS: -512 to 511
-        "_reserved": 59,
+        "_reserved": 58,
     }
 )
 

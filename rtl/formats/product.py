@@ -22,8 +22,9 @@ class ProductOpcode(IntEnum):
 
 #: Powers of two that a bias's code gains, to be as large as the sum of a tile.
 BIAS_LIFT = 5
-#: Bits of the cycles between the last row of a kept tile and the load of the next, where loads are not hidden.
-EXPOSED = 7
+#: Bits of the time between the last row of a kept tile and the load of the next, where loads are not hidden. It is in
+#: pairs of cycles, as rows and columns of an array are even.
+EXPOSED = 6
 #: Bits of a place in an image, of row tiles that are held, and of an address: it is modulo ``2**SOURCE``.
 SIDE, REACH, SOURCE = 10, 3, 13
 
@@ -54,7 +55,8 @@ ProductOperands = data.StructLayout(
         "bias": 5,  #: slot of the bias
         "gather": 1,  #: stream rows are pixels by address, see ``RowFeed``
         "reach": REACH,  #: gather: row tiles that are held, less 1
-        "exposed": EXPOSED,  #: 0: kept tiles load under the rows before; else so many cycles behind the last of them
+        "exposed": EXPOSED,  #: 0: kept tiles load under the rows before; else so many pairs of cycles behind them
+        "positive": 1,  #: with ``last``: sums below 0 become results of 0
         "column": SIDE,  #: gather: place of the first row in its image
         "line": SIDE,  #: gather: the same, from the top
         "dx": signed(7),  #: gather: place to the right

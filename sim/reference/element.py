@@ -22,9 +22,13 @@ __all__ = [
     "ElementModel",
     "add",
     "aligned",
+    "equal",
     "factors",
     "geglu",
     "geglu_gate_back",
+    "larger",
+    "mask",
+    "multiply",
     "scaled",
     "silu",
     "silu_back",
@@ -61,9 +65,40 @@ def factors(codes: Words, at: Any, table: tuple[Interpolation, int]) -> Words:
 
 def add(one: Words, one_at: Any, other: Words, other_at: Any, *, subtract: bool = False) -> Result:
     """The sum, under the larger exponent and with 8 bits more than a code."""
+    one, other, at = _met(one, one_at, other, other_at)
+    return one - other if subtract else one + other, at
+
+
+def _met(one: Words, one_at: Any, other: Words, other_at: Any) -> tuple[Words, Words, Any]:
+    """Both under the larger exponent and with 8 bits more than a code, and the exponent."""
     top = np.maximum(one_at, other_at)
-    one, other = aligned(one, one_at - top + LIFT), aligned(other, other_at - top + LIFT)
-    return one - other if subtract else one + other, top - LIFT
+    return aligned(one, one_at - top + LIFT), aligned(other, other_at - top + LIFT), top - LIFT
+
+
+def larger(one: Words, one_at: Any, other: Words, other_at: Any) -> Result:
+    """The larger one."""
+    one, other, at = _met(one, one_at, other, other_at)
+    return np.maximum(one, other), at
+
+
+def equal(one: Words, one_at: Any, other: Words, other_at: Any, incoming: Words, its: Any) -> Result:
+    """``incoming`` where both are equal to half a unit of the larger exponent.
+
+    A maximum that was rounded to codes of a larger exponent than its own counts as it.
+    """
+    one, other, _ = _met(one, one_at, other, other_at)
+    half = 1 << LIFT - 1
+    return np.where((one - other >= -half) & (one - other < half), incoming, 0) << FACTOR_FRAC, its - FACTOR_FRAC
+
+
+def mask(incoming: Words, its: Any, codes: Words) -> Result:
+    """``incoming`` where a code is above 0."""
+    return np.where(codes > 0, incoming, 0) << FACTOR_FRAC, its - FACTOR_FRAC
+
+
+def multiply(one: Words, one_at: Any, other: Words, other_at: Any) -> Result:
+    """The product, exact."""
+    return one * other << LIFT, one_at + other_at - LIFT
 
 
 def squares(codes: Words, at: Any, axes: int | tuple[int, ...]) -> Result:
@@ -161,6 +196,7 @@ class ElementModel:
             raise ValueError(f"{op.name}: exponent {given['exponent']}")
         words, exponents = getattr(self, f"_{op.name.lower()}")(given, rows, -(-features // _BEAT))
         slot, first = given["o"], given["o_row"]
+        words = np.maximum(words, 0) if given["positive"] else words
         words, exponents = words[:, :features], np.broadcast_to(exponents, (rows, 1))
         if given["fresh"]:
             self.results.clear(slot)
@@ -202,6 +238,19 @@ class ElementModel:
         incoming, its, gate, gate_at = self._both(given, rows, beats)
         value = self._read("c", given, rows, given["a_beat"], beats)
         return geglu_gate_back(*value, gate, gate_at, incoming, its)
+
+    def _mask(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
+        incoming, its, codes, _ = self._both(given, rows, beats)
+        return mask(incoming, its, codes)
+
+    def _multiply(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
+        return multiply(*self._both(given, rows, beats))
+
+    def _larger(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
+        return larger(*self._both(given, rows, beats))
+
+    def _equal(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
+        return equal(*self._both(given, rows, beats), *self._read("c", given, rows, given["a_beat"], beats))
 
     def _squares(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         side, slot, row, first = 1 << given["side"], given["a"], given["a_row"], given["a_beat"]

@@ -77,7 +77,7 @@ class ProductModel:
             for tile in range(given.tiles + 1):
                 self._product(given, tile, rows, columns)
         if given.last:
-            words = self.sums[rows, columns]
+            words = np.maximum(self.sums[rows, columns], 0) if given.positive else self.sums[rows, columns]
             self.results.write(given.o, given.o_row, given.o_column, words, self.top - FRACTION)
 
     def _scan(self, given: "_Operands", *, of_bias: bool) -> None:

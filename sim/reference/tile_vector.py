@@ -13,21 +13,62 @@ from gradloom.rtl.formats.norm import constant
 from . import element
 from .tile_norm import TileNorm, parts, softmax, softmax_back, values
 
-__all__ = ["TileNorm", "add", "geglu", "geglu_back", "scaled", "silu", "silu_back", "softmax", "softmax_back", "total"]
+__all__ = [
+    "TileNorm",
+    "add",
+    "equal",
+    "geglu",
+    "geglu_back",
+    "larger",
+    "mask",
+    "multiply",
+    "scaled",
+    "silu",
+    "silu_back",
+    "softmax",
+    "softmax_back",
+    "total",
+]
 
 Words = NDArray[np.int64]
 
 
-def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False) -> np.ndarray:
+def _rows_for(a: np.ndarray, b: np.ndarray) -> tuple[Words, Words]:
+    """Codes of ``b`` and their exponents, each row for as many as ``a`` has more."""
+    codes, at = (each.repeat(len(a) // len(b), axis=0) for each in parts(b))
+    return codes, at
+
+
+def add(a: np.ndarray, b: np.ndarray, *, subtract: bool = False, positive: bool = False) -> np.ndarray:
     """The sum, under the larger exponent and with 8 bits more than a code.
 
-    ``b`` may have one row for many of ``a``, of the same shape otherwise.
+    ``b`` may have one row for many of ``a``, of the same shape otherwise. ``positive``: sums below 0 become 0.
     """
-    one, other = parts(a), parts(b)
-    if len(b) != len(a):
-        codes, at = (each.repeat(len(a) // len(b), axis=0) for each in other)
-        other = codes, at
-    return values(*element.add(*one, *other, subtract=subtract))
+    made = values(*element.add(*parts(a), *_rows_for(a, b), subtract=subtract))
+    return np.maximum(made, 0) if positive else made
+
+
+def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product, exact; ``b`` may have one row for many of ``a``."""
+    return values(*element.multiply(*parts(a), *_rows_for(a, b)))
+
+
+def mask(dy: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``dy`` where ``y`` is above 0."""
+    return values(*element.mask(*parts(dy), parts(y)[0]))
+
+
+def larger(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The larger of both, under the larger exponent and with 8 bits more than a code.
+
+    ``b`` may have one row for many of ``a``.
+    """
+    return values(*element.larger(*parts(a), *_rows_for(a, b)))
+
+
+def equal(dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """``dy`` where ``x`` and ``y`` are equal, to half a unit of the codes of the larger exponent."""
+    return values(*element.equal(*parts(x), *_rows_for(x, y), *parts(dy)))
 
 
 def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -39,9 +80,10 @@ def total(x: np.ndarray, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.nd
     return values(*element.squares(codes, at, axes))
 
 
-def scaled(x: np.ndarray, factor: float) -> np.ndarray:
-    """Codes times a constant of 17 bits."""
-    return values(*element.scaled(*parts(x), *constant(factor)))
+def scaled(x: np.ndarray, factor: float, *, positive: bool = False) -> np.ndarray:
+    """Codes times a constant of 17 bits; with ``positive`` what is below 0 becomes 0."""
+    made = values(*element.scaled(*parts(x), *constant(factor)))
+    return np.maximum(made, 0) if positive else made
 
 
 def silu(x: np.ndarray) -> np.ndarray:

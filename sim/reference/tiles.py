@@ -6,7 +6,8 @@ lies more than 16 bits below the top is not added. So sums are exact but for who
 hold them exactly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -135,9 +136,7 @@ class _Gathered:
         return total, lost
 
 
-def sums(
-    *parts: tuple[TileCoded, ...] | tuple[TileCoded, np.ndarray, TileCoded], bias: TileCoded | None = None
-) -> TileSums:
+def sums(*parts: tuple[Any, ...], bias: TileCoded | None = None, positive: bool = False) -> TileSums:
     """Sums of products.
 
     Parameters
@@ -148,6 +147,8 @@ def sums(
         rows]``; -1 is a row of zeros.
     bias : TileCoded, optional
         ``[1, columns]``, codes of 16 bits.
+    positive : bool
+        Sums below 0 become 0.
     """
     made = [_Plain(*part) if len(part) == 2 else _Gathered(*part) for part in parts]
     top: np.ndarray = np.max([each.own.max(axis=1) for each in made], axis=0)
@@ -161,7 +162,8 @@ def sums(
     if bias is not None:
         counts = _exponents(bias) - BIAS >= top - DROP
         total = total + bias.values * spread(counts.astype(np.float64), total.shape)
-    return TileSums(total, top, lost).checked()
+    found = TileSums(total, top, lost).checked()
+    return replace(found, values=np.maximum(total, 0)) if positive else found
 
 
 def block_sums(

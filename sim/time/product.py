@@ -117,7 +117,7 @@ class ProductTime:
             self.kept.begin(pushed)
         passes = _passes(given, config.array_columns)
         parts = 1 if bias else _parts(given, config.array_rows)
-        rows, exposed = given.get("rows", 0) + 1, given.get("exposed", 0)
+        rows, exposed = given.get("rows", 0) + 1, 2 * given.get("exposed", 0)
         for number in range(passes * parts):
             at = self.taken + 1
             if not bias:

@@ -129,6 +129,9 @@ def test_sums_are_those_of_integers_and_lose_only_what_is_far_below_the_top():
         # A tile's product is below 2**20, and lies 17 bits below the top where it is dropped.
         assert (np.abs(made.values - exact) <= unit * 2.0 ** (20 - DROP) * x.exponents.shape[1]).all()
         assert (made.values != exact).any() and made.lost > 0
+        kept = sums((x, w), bias=b, positive=True)
+        assert (kept.words == np.maximum(made.words, 0)).all() and (kept.tops == made.tops).all()
+        assert kept.lost == made.lost and (made.words < 0).any()
 
 
 def test_gathered_sums_are_those_of_integers():
@@ -149,6 +152,7 @@ def test_gathered_sums_are_those_of_integers():
     flat = TileCoded(np.pad(w.codes, ((0, 0), (0, 62), (0, 0))).reshape(256, 65), w.exponents.reshape(4, 2))
     none = TileCoded(np.zeros((1, 65)), np.full((1, 2), -100))
     assert (made.words == by_hand(stream, flat, none, made.tops)).all()
+    assert (gathered_sums(x, rows, w, positive=True).words == np.maximum(made.words, 0)).all()
     assert made.lost > 0 and (made.tops[0] > made.tops[1] - 17).all()
 
 

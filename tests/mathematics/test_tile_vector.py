@@ -34,6 +34,36 @@ def test_sums_lose_what_lies_eight_bits_below_the_larger_code():
     assert np.abs(vector.total(DY, (1,), shaped.shape) - shaped.sum(1)).max() <= 64 * np.abs(DY).max() * 2.0**-22
 
 
+def test_products_and_masks_are_exact():
+    np.testing.assert_array_equal(vector.multiply(X, DY), X * DY)
+    np.testing.assert_array_equal(vector.multiply(X, DY[:2]), X * DY[:2].repeat(64, axis=0))
+    np.testing.assert_array_equal(vector.mask(DY, X), DY * (X > 0))
+    np.testing.assert_array_equal(vector.mask(DY, np.zeros_like(X)), np.zeros_like(X))
+
+
+def test_what_is_below_0_goes():
+    np.testing.assert_array_equal(vector.add(X, DY, positive=True), np.maximum(vector.add(X, DY), 0))
+    np.testing.assert_array_equal(vector.scaled(X, 1.0, positive=True), np.maximum(X, 0))
+
+
+@pytest.mark.parametrize("far", [1.0, 2.0**-3, 2.0**5])
+def test_maxima_keep_eight_bits_more_and_their_place_is_found(far):
+    """Of four tensors under several exponents: the gradient goes to the largest, and to nothing else but equals."""
+    several = [drawn(64, 64) * scale for scale in (1.0, far, 1.0, 1.0)]
+    made = several[0]
+    for each in several[1:]:
+        unit = np.maximum(np.abs(made).max(), np.abs(each).max()) * 2.0 ** -(WIDE - 2 + LIFT)
+        assert np.abs(vector.larger(made, each) - np.maximum(made, each)).max() <= unit
+        made = coded(vector.larger(made, each), WIDE).values
+    dy = drawn(64, 64)
+    shares = np.array([vector.equal(dy, each, made) for each in several])
+    first = np.argmax(several, axis=0)
+    np.testing.assert_array_equal(np.take_along_axis(shares, first[None], 0)[0], dy)
+    # Others are within a unit of the largest tile's codes.
+    unit = max(np.abs(each).max() for each in several) * 2.0 ** -(WIDE - 2)
+    assert (np.abs(np.array(several) - made)[shares != 0] <= unit).all() and ((shares != 0).sum(0) <= 2).all()
+
+
 def test_activations_are_within_their_tables_errors():
     """An argument is cut to its bits, which moves a factor by less than a unit of it."""
     for table, made, exact, size in (

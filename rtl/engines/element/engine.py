@@ -21,8 +21,15 @@ _LANES = 8
 _BEAT = _LANES * WIDE
 #: Steps of a beat of SQUARES.
 _SQUARE = 4
-_SUMS = (ElementOpcode.ADD, ElementOpcode.JOIN, ElementOpcode.SQUARES)
-_PAIRS = (ElementOpcode.ADD, ElementOpcode.SILU_BACK, ElementOpcode.GEGLU, ElementOpcode.GEGLU_BACK)
+_SUMS = (ElementOpcode.ADD, ElementOpcode.JOIN, ElementOpcode.SQUARES, ElementOpcode.LARGER)
+#: Without b; with c.
+_SINGLE = (ElementOpcode.SCALE, ElementOpcode.SILU, ElementOpcode.SQUARES, ElementOpcode.JOIN, ElementOpcode.WORDS)
+_THIRD = (ElementOpcode.GEGLU_BACK, ElementOpcode.EQUAL)
+_COMPARED = (ElementOpcode.LARGER, ElementOpcode.EQUAL)
+#: With a factor that is no table's.
+_CONSTANTS = (ElementOpcode.SCALE, ElementOpcode.MASK, ElementOpcode.MULTIPLY, ElementOpcode.EQUAL)
+#: Products of two codes and a factor.
+_TERMS = (ElementOpcode.GEGLU, ElementOpcode.GEGLU_BACK, ElementOpcode.MULTIPLY)
 
 
 def _any(op, some):
@@ -91,8 +98,8 @@ class ElementEngine(wiring.Component):
         join, squares = op == ElementOpcode.JOIN, op == ElementOpcode.SQUARES
         words = op == ElementOpcode.WORDS
         uses_a = ~words & ~(join & (args.split == 0))
-        uses_b = _any(op, _PAIRS) | (join & (args.split <= beats))
-        uses_c = op == ElementOpcode.GEGLU_BACK
+        uses_b = ~_any(op, _SINGLE) | (join & (args.split <= beats))
+        uses_c = _any(op, _THIRD)
         # Rows and slots of SQUARES.
         pixels = Cat(args.side > n for n in range(6))
         last_row = args.a_row + Cat(Const(3, 2), args.rows)
@@ -177,11 +184,16 @@ class ElementEngine(wiring.Component):
                 "join": op == ElementOpcode.JOIN,
                 "silu": op == ElementOpcode.SILU,
                 "loaded": op == ElementOpcode.WORDS,
-                "constant": op == ElementOpcode.SCALE,
-                "gate": op == ElementOpcode.GEGLU,
-                "third": op == ElementOpcode.GEGLU_BACK,
+                "constant": _any(op, _CONSTANTS),
+                "gate": (op == ElementOpcode.GEGLU) | (op == ElementOpcode.MULTIPLY),
+                "third": _any(op, _THIRD),
+                "mask": op == ElementOpcode.MASK,
+                "equal": op == ElementOpcode.EQUAL,
+                "larger": op == ElementOpcode.LARGER,
                 "sums": _any(op, _SUMS),
-                "subtract": (op == ElementOpcode.ADD) & args.subtract,
+                "subtract": ((op == ElementOpcode.ADD) & args.subtract) | _any(op, _COMPARED),
+                # The exponent of a does not count.
+                "apart": (op == ElementOpcode.WORDS) | (op == ElementOpcode.EQUAL),
                 # Which exponents count in the larger one.
                 "first": ~((op == ElementOpcode.JOIN) & (args.split == 0)),
                 "second": (op != ElementOpcode.JOIN) | (args.split <= args.features[3:]),
@@ -193,11 +205,16 @@ class ElementEngine(wiring.Component):
                 m.d.sync += [number.eq(index), whole.eq(TABLES[index][1])]
         with m.If(_any(op, (*_SUMS, ElementOpcode.WORDS))):
             m.d.sync += result.eq(Result.SUM)
-        with m.Elif((op == ElementOpcode.GEGLU) | (op == ElementOpcode.GEGLU_BACK)):
+        with m.Elif(_any(op, _TERMS)):
             m.d.sync += result.eq(Result.TERM)
         with m.Else():
             m.d.sync += result.eq(Result.PRODUCT)
-        return kind | {"number": number, "whole": whole, "result": result}
+        scale, terms = op == ElementOpcode.SCALE, _any(op, _TERMS)
+        mantissa = registered(m, Mux(scale, args.mantissa, 1 << FACTOR_FRAC))
+        # What the opcode adds to exponents of codes.
+        own = Mux(_any(op, _SUMS), -LIFT, Mux(terms, LIFT - FACTOR_FRAC, -FACTOR_FRAC))
+        unit = registered(m, Mux(scale | (op == ElementOpcode.WORDS), args.exponent, own), signed(EXPONENT))
+        return kind | {"number": number, "whole": whole, "result": result, "mantissa": mantissa, "unit": unit}
 
     def _operands(self, m, platform, op, args, kind):
         """Codes of the beat in stage 5, and exponents in stage 4."""
@@ -292,22 +309,8 @@ class ElementEngine(wiring.Component):
         size = signed(EXPONENT)
         left_part, right_part = Signal(size, reset_less=True), Signal(size, reset_less=True)
         m.d.sync += [
-            left_part.eq(Mux(kind["loaded"], 0, Mux(kind["sums"], top5, one5))),
-            right_part.eq(
-                Mux(
-                    kind["sums"],
-                    -LIFT,
-                    Mux(
-                        kind["loaded"] | kind["constant"],
-                        args.exponent,
-                        Mux(
-                            kind["gate"],
-                            other5 + (LIFT - FACTOR_FRAC),
-                            Mux(kind["third"], held_c + (LIFT - FACTOR_FRAC), -FACTOR_FRAC),
-                        ),
-                    ),
-                )
-            ),
+            left_part.eq(Mux(kind["apart"], 0, Mux(kind["sums"], top5, one5))),
+            right_part.eq(kind["unit"] + Mux(kind["gate"], other5, Mux(kind["third"], held_c, 0))),
         ]
         exponent = registered(m, left_part + right_part, size)
 
@@ -348,7 +351,11 @@ class ElementEngine(wiring.Component):
                 lane.base.eq(found[:-12]),
                 lane.slope.eq(found[-12:].as_signed()),
                 lane.constant.eq(kind["constant"]),
-                lane.mantissa.eq(args.mantissa),
+                lane.mantissa.eq(kind["mantissa"]),
+                lane.mask.eq(kind["mask"]),
+                lane.equal.eq(kind["equal"]),
+                lane.larger.eq(kind["larger"]),
+                lane.positive.eq(args.positive),
                 lane.gate.eq(kind["gate"]),
                 lane.third.eq(kind["third"]),
                 lane.result.eq(kind["result"]),

@@ -57,8 +57,10 @@ class ElementLane(wiring.Component):
     loaded : the sum is a word, of which a has the lower half and b the upper.
     piece : what is looked up, stage 5. base, slope : what stands there, stage 7.
     constant, mantissa : the factor is it, not the table's.
+    mask, equal : the factor is 0 unless b is above 0; unless the sum is within half a unit of a code, as a - b.
+    larger : in place of a - b the sum is the larger of a and b.
     gate : b is multiplied by the factor, not a. third : c is.
-    result : see :class:`Result`.
+    result : see :class:`Result`. positive : a word below 0 becomes 0.
     word : stage 17.
     """
 
@@ -82,9 +84,13 @@ class ElementLane(wiring.Component):
                 "slope": In(SLOPE),
                 "constant": In(1),
                 "mantissa": In(CONSTANT),
+                "mask": In(1),
+                "equal": In(1),
+                "larger": In(1),
                 "gate": In(1),
                 "third": In(1),
                 "result": In(2),
+                "positive": In(1),
                 "word": Out(signed(WORD)),
             }
         )
@@ -127,6 +133,15 @@ class ElementLane(wiring.Component):
         added = aligned_a + (other ^ self.subtract.replicate(_ALIGNED + 1).as_signed()) + self.subtract
         m.d.sync += total.eq(Mux(self.loaded, Cat(code_a, code_b).as_signed(), added))
 
+        # Stage 7: the larger one; whether the factor counts.
+        larger = Mux(total[-1], delay(m, aligned_b, 1), delay(m, aligned_a, 1))
+        # mutant last-sum: chosen = register(total)
+        chosen = register(Mux(self.larger, larger, total))
+        # mutant any-difference: near = ~total.any()
+        near = total[LIFT - 1 :].all() | ~total[LIFT - 1 :].any()
+        above = delay(m, ~self.b[-1] & self.b.any(), 6)
+        gone = register((self.mask & ~above) | (self.equal & ~near))
+
         # Stages 8 to 10: between the ends of a piece of the table; 11: the factor.
         rest7, base9 = delay(m, argument[:_REST], 2), delay(m, self.base, 2)
         product = register(register(self.slope * Cat(rest7, 0).as_signed()))
@@ -137,7 +152,8 @@ class ElementLane(wiring.Component):
         factor = register(
             Mux(
                 self.constant,
-                self.mantissa,
+                # mutant always: self.mantissa,
+                Mux(delay(m, gone, 3), 0, self.mantissa),
                 (found ^ opposite.replicate(len(found)).as_signed()) + Mux(opposite, (1 << FACTOR_FRAC) + 1, 0),
             ),
             signed(_FACTOR),
@@ -150,8 +166,10 @@ class ElementLane(wiring.Component):
         second = register(register(term * soon(code_a, 3)))
 
         # Stage 17: the word.
-        choices = Array([_wide(delay(m, total, 10)), _wide(soon(first, 3)), _wide(second), _wide(second)])
-        m.d.sync += self.word.eq(choices[self.result])
+        choices = Array([_wide(delay(m, chosen, 9)), _wide(soon(first, 3)), _wide(second), _wide(second)])
+        word = choices[self.result]
+        # mutant negative: m.d.sync += self.word.eq(word)
+        m.d.sync += self.word.eq(Mux(self.positive & word[-1], 0, word))
         return m
 
 

@@ -147,7 +147,11 @@ class ProductEngine(wiring.Component):
         columns, passes = config.array_columns, (config.passes - 1).bit_length()
         store = self.store_o
         came, row = delay(m, sums.o.valid, 1, reset_less=False), delay(m, sums.o.row, 1, reset_less=False)
-        words = delay(m, sums.o.sums, 1)
+        words = Signal(sums.o.sums.shape(), reset_less=True)
+        for word, total in zip(words, sums.o.sums):
+            # The reset of the register: it takes no LUT of a bit.
+            # mutant keeps-negative: m.d.sync += word.eq(total)
+            m.d.sync += word.eq(Mux(sums.o.row.positive & total[-1], 0, total))
         # Which columns count is known with the words: the peak has them before a carry.
         early, mask, leaves = sums.o.row, Signal(columns, reset_less=True), Signal()
         offset = early["pass"] << (columns - 1).bit_length()

@@ -36,8 +36,8 @@ def row_layout(config):
     """A stream row's place.
 
     ``first``: the next kept tile comes into use. ``opens``, ``part``: it is the first of its command, of its part.
-    ``start``: its sums begin. ``last``: they are results. ``ends``: it is the command's last. ``bias``: the bias in
-    place of a product. ``bad``: it is outside the tiles that are held.
+    ``start``: its sums begin. ``last``: they are results, with ``positive`` none below 0. ``ends``: it is the command's
+    last. ``bias``: the bias in place of a product. ``bad``: it is outside the tiles that are held.
     """
     return data.StructLayout(
         {
@@ -46,6 +46,7 @@ def row_layout(config):
             "part": 1,
             "start": 1,
             "last": 1,
+            "positive": 1,
             "ends": 1,
             "bias": 1,
             "bad": 1,
@@ -299,6 +300,7 @@ class RowFeed(wiring.Component):
             now.part.eq(row == 0),
             now.start.eq(args.start),
             now.last.eq(args.last),
+            now.positive.eq(args.positive),
             now.ends.eq(last),
             now.bias.eq(job.bias),
             now.row.eq(args.o_row + row),

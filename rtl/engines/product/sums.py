@@ -89,12 +89,12 @@ class ProductSums(wiring.Component):
                 m.d.sync += [left.eq(left - 1), clear[name].eq(left == 1)]
         m.d.comb += settled.eq(row.start | ~row.part | (clear["part"] & (clear["row"] | ~row.opens)))
         # An exposed tile may load when its first row waits, so that all rows of the one before are in the array.
-        may, since = Signal(), Signal(EXPOSED, init=(1 << EXPOSED) - 1)
+        may, since = Signal(), Signal(EXPOSED + 1, init=(2 << EXPOSED) - 1)
         with m.If(take):
             m.d.sync += since.eq(1)
         with m.Elif(~since.all()):
             m.d.sync += since.eq(since + 1)
-        due = since >= self.w.p.exposed
+        due = since >= self.w.p.exposed << 1
         m.d.sync += may.eq(self.w.valid & self.i.valid & row.first & ~complete & due)
         m.d.comb += [
             # mutant unsettled: self.i.ready.eq(complete | ~row.first),

@@ -90,10 +90,10 @@ class IntegerNetwork:
         """A tensor that the machine makes."""
         return Held(np.maximum(exact, 0) if positive else exact, self.counts)
 
-    def summed(self, found: TileSums, *, positive: bool = False) -> Held:
+    def summed(self, found: TileSums) -> Held:
         """The same of a product."""
         self.counts.lost += found.lost
-        return self.held(found.values, positive=positive)
+        return self.held(found.values)
 
     def weight(self, each: Operation, name: str) -> TileCoded:
         """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``."""
@@ -140,7 +140,7 @@ class IntegerNetwork:
             if dy is None:
                 continue
             if each.positive:
-                dy = self.held(np.where(found[each.o.name].values > 0, dy.values, 0))
+                dy = self.held(vector.mask(dy.values, found[each.o.name].values))
             wanted = [t.name in self.moving for t in each.i]
             for t, dx in zip(each.i, self._call(each, "_back", found, dy, wanted, learnt)):
                 if dx is not None:
@@ -174,7 +174,7 @@ class IntegerNetwork:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
             h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, a)))
             pairs.append((h.narrow, b))
-        found[each.o.name] = self.summed(sums(*pairs, bias=self._bias(each)), positive=each.positive)
+        found[each.o.name] = self.summed(sums(*pairs, bias=self._bias(each), positive=each.positive))
 
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
@@ -239,12 +239,12 @@ class IntegerNetwork:
         x, rows = found[each.i[0].name].narrow, self._addresses(each, False)
         weight = self._taps(self.weight(each, f"{each.layer}.weight"))
         if not each.rank:
-            made = sums((x, rows, weight), bias=self._bias(each))
+            made = sums((x, rows, weight), bias=self._bias(each), positive=each.positive)
         else:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
             h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, rows, self._taps(a))))
-            made = sums((x, rows, weight), (h.narrow, b), bias=self._bias(each))
-        found[each.o.name] = self.summed(made, positive=each.positive)
+            made = sums((x, rows, weight), (h.narrow, b), bias=self._bias(each), positive=each.positive)
+        found[each.o.name] = self.summed(made)
 
     def _convolution_back(
         self, each: Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
@@ -381,7 +381,7 @@ class IntegerNetwork:
 
     def _activation_back(self, each: Activation, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         if each.kind == "relu":
-            return [self.held(np.where(found[each.o.name].values > 0, dy.values, 0))]
+            return [self.held(vector.mask(dy.values, found[each.o.name].values))]
         if each.kind == "silu":
             return [self.held(vector.silu_back(dy.values, found[each.i[0].name].values))]
         return [self.held(vector.scaled(dy.values, each.parameters[0]))]

@@ -80,8 +80,44 @@ def test_squares_of_single_pixels_begin_at_any_pair_of_rows(bench):
 
 
 @pytest.mark.parametrize("operands", [{"subtract": 1}, {"one_row": 1, "b_row": 6}, {"b_beat": 1}], ids=str)
-def test_sums_of_other_rows_and_signs(bench, operands):
-    tiles(Op.ADD, (-14, -12, -11), **operands).check(bench)
+@pytest.mark.parametrize("opcode", [Op.ADD, Op.MULTIPLY, Op.LARGER, Op.EQUAL, Op.MASK], ids=lambda op: op.name)
+def test_pairs_of_other_rows_and_signs(bench, opcode, operands):
+    """Only ADD subtracts."""
+    tiles(opcode, (-14, -12, -11), **operands).check(bench)
+
+
+@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
+@pytest.mark.parametrize("opcode", [Op.ADD, Op.SCALE, Op.MULTIPLY, Op.WORDS], ids=lambda op: op.name)
+def test_results_below_0_become_0(bench, opcode, pressure):
+    """The largest is below 0, and the tile's exponent is of those above."""
+    script = Script()
+    codes = script.codes(8, 20) >> 3
+    codes[::3, ::2] = -32767
+    script.load("a", 0, codes, -9).load("b", 0, np.abs(script.codes(8, 20)) >> 6, -9).fence()
+    if opcode == Op.WORDS:
+        script.words(codes << 9)
+    script.run(opcode, 8, 20, fresh=1, positive=1, mantissa=1 << 16, exponent=-16)
+    script.store(0, 8, 20).store(0, 8, 20, wide=False).check(bench, **pressure)
+
+
+@pytest.mark.parametrize("rise", [0, 5, -3])
+def test_a_maximum_and_where_it_was(bench, rise):
+    """Maxima of two tiles under one exponent; of each tile those codes count that are within half a unit of them."""
+    script = Script(seed=3)
+    first, second = script.codes(16, 24) >> 2, script.codes(16, 24)
+    second[::2] = first[::2] >> 1
+    second[::2, ::3] += 1
+    script.load("a", 0, first, -12).load("b", 0, second, -12 + rise).load("c", 0, script.codes(16, 24), -3).fence()
+    script.run(Op.LARGER, 16, 24, fresh=1).run(Op.EQUAL, 16, 24, o=1, fresh=1).store(0, 16, 24)
+    script.store(1, 16, 24).check(bench)
+    # The maximum's record with the same exponent as the model made it.
+    record = script.expected[: 1 + 16 * 3]
+    script.model.load("b", tile_argument(1, 16, 24), b"".join(each.to_bytes(16, "little") for each in record))
+    script.steps += [BenchLoad("b", record, tile_argument(1, 16, 24)), FENCE]
+    script.run(Op.EQUAL, 16, 24, b=1, fresh=1).store(0, 16, 24)
+    counts = script.model.results.words[0, :16, :24] != 0
+    assert counts.any() and not counts.all()
+    script.check(bench)
 
 
 @pytest.mark.parametrize("split", [0, 1, 2, 3])
@@ -138,8 +174,10 @@ def test_a_beat_a_cycle(bench):
     assert [done - start for start, done in zip(ran.started, ran.done)] == [512 + latency, 16 * 3 * 4 + latency]
 
 
+_WHOLE = {"a": 7, "b": 7, "o": 3, "rows": 31, "a_row": 32, "b_row": 32, "o_row": 32, "features": 31, "a_beat": 4}
 GOOD = {
-    Op.ADD: {"a": 7, "b": 7, "o": 3, "rows": 31, "a_row": 32, "b_row": 32, "o_row": 32, "features": 31, "a_beat": 4},
+    **dict.fromkeys((Op.ADD, Op.MASK, Op.MULTIPLY, Op.LARGER), _WHOLE),
+    Op.EQUAL: _WHOLE | {"c": 7},
     Op.SCALE: {"exponent": -512, "rows": 63},
     Op.GEGLU_BACK: {"c": 7, "b_row": 63, "one_row": 1, "rows": 63},
     Op.SQUARES: {"a": 4, "rows": 63, "side": 6, "a_row": 0},
@@ -167,6 +205,10 @@ WRONG = [
     (Op.SQUARES, {"side": 7}),
     (Op.SQUARES, {"rows": 61, "side": 2}),
     (Op.SQUARES, {"features": 15, "a_beat": 7}),
+    (Op.EQUAL, {"c": 8}),
+    (Op.MASK, {"b": 8}),
+    (Op.MULTIPLY, {"b_row": 33}),
+    (Op.LARGER, {"a_beat": 5}),
     (Op.JOIN, {"split": 2}),
     (Op.JOIN, {"b_beat": 2}),
     (Op.JOIN, {"features": 7, "split": 2, "a_beat": 0}),
@@ -206,7 +248,7 @@ def test_operands_at_their_ends_are_taken(bench):
 
 
 def test_opcodes_that_are_not_there_are_refused(bench):
-    bench.check(BenchCommand(9, {}), errors=[Error.UNKNOWN_OPCODE])
+    bench.check(BenchCommand(len(Op), {}), errors=[Error.UNKNOWN_OPCODE])
 
 
 @pytest.mark.parametrize("port", ["a", "b", "c"])
@@ -247,11 +289,22 @@ def test_the_model_refuses_what_a_program_must_not_ask():
         script.model.load("a", tile_argument(0, 2, 8), bytes(32))
 
 
+def near(opcode):
+    """Codes that differ by less than half a unit of the larger exponent."""
+    codes = np.arange(1, 33).reshape(2, 16) * 512
+    script = Script().load("a", 0, codes + 3, -12).load("b", 0, codes >> 4, -8).load("c", 0, codes, -12).fence()
+    return script.run(opcode, 2, 16, fresh=1).store(0, 2, 16)
+
+
 LANES = {
     "signed-argument": lambda: tiles(Op.SILU, (-12, -12, -12)),
     "rounds-down": lambda: tiles(Op.ADD, (-12, -3, -12)),
     "wraps": lambda: tiles(Op.GEGLU, (-9, -9, -9)),
     "one-side": lambda: tiles(Op.SILU_BACK, (-12, -12, -12)),
+    "last-sum": lambda: tiles(Op.LARGER, (-12, -11, -12)),
+    "any-difference": lambda: near(Op.EQUAL),
+    "always": lambda: tiles(Op.MASK, (-12, -11, -12)),
+    "negative": lambda: tiles(Op.ADD, (-12, -11, -12), positive=1),
     "short": lambda: (
         Script().load("a", 0, np.full((8, 8), 32767), -3).fence().run(Op.SQUARES, 2, 8, fresh=1).store(0, 2, 8)
     ),

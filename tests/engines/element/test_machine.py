@@ -51,6 +51,7 @@ class Program(PlacedProgram):
             "exponent": -21,
             "split": 1,
             "o": half,
+            "positive": int(self.rng.integers(0, 2)),
         }
         if opcode == Op.WORDS:
             words = np.zeros((rows, -(-features // 4) * 4), "<i4")

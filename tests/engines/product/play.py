@@ -31,11 +31,16 @@ class Play(PlacedProgram):
     def load(self, port, slot, rows=64, features=64, *, exponent=None, most=None, count=1):
         bits = WIDE if port == "bias" else NARROW
         most = most or (1 << bits - 1) - 1
-        content = b""
-        for _ in range(count):
+        for each in range(slot, slot + count):
             codes = self.random.integers(-most, most + 1, (rows, features))
             own = int(self.random.integers(-9, 4)) if exponent is None else exponent
-            content += TileRecord(rows, features, bits).pack(codes, own)
+            self.put_codes(port, each, codes, own)
+        return self
+
+    def put_codes(self, port, slot, codes, exponent):
+        """A record of these codes in a slot."""
+        rows, features = codes.shape
+        content = TileRecord(rows, features, WIDE if port == "bias" else NARROW).pack(codes, exponent)
         arg = tile_argument(slot, rows, features)
         self.model.load(port, arg, content)
         super().load(self.put(np.frombuffer(content, "<i4")), "product", port, arg=arg)

@@ -51,6 +51,24 @@ def several(play):
     play.store().store(wide=False)
 
 
+def positive(play):
+    """Sums of several commands of which those below 0 are not kept; a bias alone; columns that keep their signs.
+
+    The largest sum is far below 0: the tile's exponent is of those above.
+    """
+    play.load("x", 0, count=2).load("w", 0, count=2).load("bias", 3, rows=1, exponent=-2, most=9)
+    codes = np.where(np.arange(64) % 8, 1, -127)
+    play.put_codes("w", 2, np.tile(codes, (64, 1)), -7).put_codes("x", 2, np.full((64, 64), 100), -7).fence()
+    deep = {"x_step": 1, "w_step": 1, "tiles": 1}
+    play.run(SCAN, fresh=1, **deep).run(SCAN, bias=3, last=1)
+    play.run(BIAS, bias=3, start=1, positive=1).run(PRODUCT, last=1, positive=1, **deep)
+    play.run(PRODUCT, x=2, w=2, o=1, fresh=1, start=1, last=1, positive=1)
+    play.run(SCAN, fresh=1, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, positive=1, columns=31, o=2)
+    play.run(SCAN, last=1, bias=3, o=2).run(BIAS, bias=3, start=1, last=1, o=2, o_column=32, columns=31)
+    for o in range(3):
+        play.store(o).store(o, wide=False)
+
+
 def heads(play):
     """Scores of two heads and two images of 16 rows; then what they mix, side by side in one tile."""
     play.load("x", 0).load("w", 0).fence()
@@ -78,7 +96,7 @@ def heads(play):
 def exposed(play):
     """Loads that are exposed beside those that are hidden, in commands of one row, of many, and behind a bias."""
     play.load("x", 0, count=3).load("w", 0, count=3).load("bias", 0, rows=1).fence()
-    for o, (wait, rows) in enumerate(((94, 63), (1, 0), (127, 30), (20, 7))):
+    for o, (wait, rows) in enumerate(((47, 63), (1, 0), (63, 30), (10, 7))):
         place = {"rows": rows, "columns": 40, "o": o}
         deep = {"x_step": 1, "w_step": 1, "tiles": 2, "k_from": 5, "k_to": 20}
         play.run(SCAN, fresh=1, **place, **deep).run(SCAN, x=2, **place).run(SCAN, bias=0, last=1, **place)
@@ -105,6 +123,7 @@ CASES = {
     "exposed": exposed,
     "transposed": transposed,
     "several": several,
+    "positive": positive,
     "heads": heads,
     "convolution": lambda play: convolved(play, Pixels(2, (8, 8), (8, 8)), 64),
     "tall convolution": lambda play: convolved(play, Pixels(1, (16, 16), (16, 16)), 64),
@@ -263,7 +282,7 @@ def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
     for columns in (16, 64):
         play = Play().load("x", 0).load("w", 0).fence()
         exposed = array.rows + array.columns - 2
-        play.run(PRODUCT, rows=rows - 1, columns=columns - 1, fresh=1, start=1, last=1, exposed=exposed).end()
+        play.run(PRODUCT, rows=rows - 1, columns=columns - 1, fresh=1, start=1, last=1, exposed=exposed // 2).end()
         told = forecast(play)
         ((first, last),) = (
             cycles for cycles, each in zip(told.commands, told.instructions) if each.engine.name == "product"
@@ -280,12 +299,13 @@ def test_exposed_loads_follow_scale_sims_law(monkeypatch, rows):
         ("straight", "TurningMemory", "turning", "heads"),
         ("unmasked", "KeptFeed", "feeds", "heads"),
         ("unsettled", "ProductSums", "sums", "few rows"),
+        ("keeps-negative", "ProductEngine", "engine", "positive"),
     ],
 )
 def test_a_wrong_circuit_is_found(monkeypatch, name, unit, module, case):
     from gradloom.rtl.engines.product import engine, feeds, sums, turning
 
-    modules = {"turning": turning, "feeds": feeds, "sums": sums}
+    modules = {"turning": turning, "feeds": feeds, "sums": sums, "engine": engine}
     monkeypatch.setattr(engine, unit, mutant(getattr(modules[module], unit), name))
     config = ProductConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=8)
     bench, play = EngineBench(SPEC, config), Stepped(CASES[case], config)
