@@ -152,7 +152,7 @@ def test_gathered_sums_are_those_of_integers():
     flat = TileCoded(np.pad(w.codes, ((0, 0), (0, 62), (0, 0))).reshape(256, 65), w.exponents.reshape(4, 2))
     none = TileCoded(np.zeros((1, 65)), np.full((1, 2), -100))
     assert (made.words == by_hand(stream, flat, none, made.tops)).all()
-    assert (gathered_sums(x, rows, w, positive=True).words == np.maximum(made.words, 0)).all()
+    assert (sums((x, rows, w), positive=True).words == np.maximum(made.words, 0)).all()
     assert made.lost > 0 and (made.tops[0] > made.tops[1] - 17).all()
 
 
