@@ -1,0 +1,174 @@
+"""Makes a network's list one that the machine has commands for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.network import Network
+from gradloom.graph.operations import Activation, Add, Convolution, Linear, Multiply, Pool, Rearrange, Reduce
+from gradloom.graph.rewriting.editor import Editor
+
+__all__ = ["Arranged", "arranged"]
+
+#: Operations whose results can be made positive by the engine that makes them.
+_CUTS = (Add, Convolution, Linear, Multiply)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A weight in another order: ``new.ravel() = factor * old.ravel()[index]``."""
+
+    shape: tuple[int, ...]
+    index: np.ndarray
+    factor: float = 1.0
+
+    def there(self, old: np.ndarray) -> np.ndarray:
+        """The weight in its new order."""
+        made: np.ndarray = self.factor * old.reshape(-1)[self.index]
+        return made
+
+    def back(self, new: np.ndarray) -> np.ndarray:
+        """The weight as the file has it."""
+        made = np.empty(self.index.size, np.float64)
+        made[self.index.reshape(-1)] = new.reshape(-1) / self.factor
+        return made.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The network, and how its weights that learn were moved."""
+
+    network: Network
+    moves: Mapping[str, Move] = field(default_factory=dict)
+
+    def back(self, name: str, value: np.ndarray) -> np.ndarray:
+        """A weight as the network had it before."""
+        return self.moves[name].back(value) if name in self.moves else value
+
+
+def arranged(network: Network) -> Arranged:
+    """The same network for the machine.
+
+    A ReLU joins the operation in front of it; a linear layer of all values of an image is a convolution whose kernel is
+    the image; means of windows are convolutions; factors of adapters are in B.
+    """
+    made, moves = Editor(network), dict[str, Move]()
+
+    def flat(editor: Editor, each: Operation) -> bool:
+        return _flattened(editor, each, moves)
+
+    made.apply(_turned, flat, _averages, _label, _positive)
+    for each in list(made.operations):
+        if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:
+            name = each.adapter[1].name
+            value = made.values[name]
+            moves[name] = Move(value.shape, np.arange(value.size).reshape(value.shape), each.scale)
+            made.values[name] = value * each.scale
+            made.operations = [replace(other, scale=1.0) if other is each else other for other in made.operations]
+    return Arranged(made.network(), moves)
+
+
+def _positive(made: Editor, each: Operation) -> bool:
+    """A ReLU behind an operation."""
+    if not isinstance(each, Activation) or each.kind != "relu" or each.positive:
+        return False
+    before = made.made(each.i[0])
+    mean = isinstance(before, Reduce) and before.kind == "mean"
+    if not (isinstance(before, _CUTS) or mean) or before is None or not made.is_inner(each.i[0]):
+        return False
+    made.fuse(before, each, replace(before, o=each.o, positive=True))
+    return True
+
+
+def _turned(made: Editor, each: Operation) -> bool:
+    """The larger tensor comes first where the order does not count."""
+    if not isinstance(each, Add | Multiply) or (isinstance(each, Add) and each.subtract):
+        return False
+    a, b = each.i
+    if a.rows >= b.rows:
+        return False
+    made.change(each, [replace(each, i=(b, a))])
+    return True
+
+
+def _label(made: Editor, each: Operation) -> bool:
+    """An order that stays what it is."""
+    if not isinstance(each, Rearrange) or each.is_label or each.i[0].features != each.o.features:
+        return False
+    count = each.i[0].rows * each.i[0].features
+    order = np.arange(count).reshape(each.sizes).transpose(each.order).reshape(-1)
+    if (order != np.arange(count)).any():
+        return False
+    made.change(each, [Rearrange(each.i, each.o, (count,), (0,))])
+    return True
+
+
+def _flattened(made: Editor, each: Operation, moves: dict[str, Move]) -> bool:
+    """A linear layer of all values of a tensor."""
+    if not isinstance(each, Linear) or each.i[0].rows != 1:
+        return False
+    before = made.made(each.i[0])
+    if not isinstance(before, Rearrange) or before.is_label or before.i[0].rows == 1:
+        return False
+    t = before.i[0]
+    sides = t.sides if len(t.sides) in (1, 2) else (t.rows,)
+    # Place of each value of the tensor in the layer's input.
+    where = np.empty(t.rows * t.features, np.int64)
+    count = len(where)
+    where[np.arange(count).reshape(before.sizes).transpose(before.order).reshape(-1)] = np.arange(count)
+    taps = where.reshape(*sides, t.features).transpose(-1, *range(len(sides)))
+    one = tuple(1 for _ in sides)
+    source = t if t.sides == sides else Tensor(made.free(f"{t.name}~line"), sides, t.features)
+    result = Tensor(made.free(f"{each.o.name}~all"), one, each.o.features)
+    new = Convolution(
+        (source,),
+        result,
+        each.layer,
+        bias=each.bias,
+        rank=each.rank,
+        scale=each.scale,
+        positive=each.positive,
+        kernel=sides,
+        stride=one,
+        pads=tuple((0, 0) for _ in sides),
+        dilation=one,
+    )
+    for weight in new.weights:
+        old = made.values[weight.name]
+        if weight.name == f"{each.layer}.bias":
+            continue
+        index = np.arange(old.size).reshape(old.shape)
+        if weight.name != (new.adapter[1].name if new.rank else None):
+            index = index[:, taps]
+        moves[weight.name] = Move(old.shape, index.reshape(weight.shape))
+        made.values[weight.name] = moves[weight.name].there(old)
+    first = [] if source is t else [Rearrange((t,), source, (count,), (0,))]
+    made.change(each, [*first, new, Rearrange((result,), each.o, (each.o.features,), (0,))])
+    return True
+
+
+def _averages(made: Editor, each: Operation) -> bool:
+    """Means of windows that lie inside, or whose pads count."""
+    if not isinstance(each, Pool) or each.kind != "mean" or (any(map(any, each.pads)) and not each.counted):
+        return False
+    spans = zip(each.i[0].sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation)
+    if any((o - 1) * s + d * (k - 1) + 1 > side + low + high for side, o, k, s, (low, high), d in spans):
+        return False
+    channels = each.o.features
+    name = made.free(f"{each.o.name}~mean")
+    made.values[f"{name}.weight"] = np.full((channels, 1, *each.kernel), 1 / np.prod(each.kernel))
+    new = Convolution(
+        each.i,
+        each.o,
+        name,
+        bias=False,
+        groups=channels,
+        kernel=each.kernel,
+        stride=each.stride,
+        pads=each.pads,
+        dilation=each.dilation,
+    )
+    made.change(each, [new])
+    return True
