@@ -7,9 +7,11 @@ time, and about no result.
 """
 
 import math
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 __all__ = ["OrderedTask", "ordered"]
 
@@ -17,6 +19,7 @@ __all__ = ["OrderedTask", "ordered"]
 _SAME, _AHEAD, _LEAST = 50, 2000, 64
 #: Cycles from an end to what waits for it; of STORE besides a record's beats.
 _LATENCY, _BESIDES = 40, 16
+_END = itemgetter(1)
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,22 @@ class _Unit:
 
     def find(self, at: int, beats: int) -> int:
         """When so many beats could be moved, from ``at`` on."""
-        return next(first for gap in self.gaps if (first := max(gap[0], at)) + beats <= gap[1])
+        return self._gap(at, beats)[1]
+
+    def _gap(self, at: int, beats: int) -> tuple[int, int]:
+        """The gap that takes them, and when."""
+        # Gaps that end sooner are too early.
+        for number in range(bisect_left(self.gaps, at + beats, key=_END), len(self.gaps)):
+            begin, end = self.gaps[number]
+            first = max(begin, at)
+            if first + beats <= end:
+                return number, first
+        raise AssertionError("the last gap has no end")
 
     def take(self, at: int, beats: int) -> int:
         """Takes these cycles, and returns the first."""
-        first = self.find(at, beats)
-        number, (begin, end) = next((n, gap) for n, gap in enumerate(self.gaps) if first + beats <= gap[1])
+        number, first = self._gap(at, beats)
+        begin, end = self.gaps[number]
         parts = [(begin, first), (first + beats, end)]
         self.gaps[number : number + 1] = [gap for gap in parts if gap[1] - gap[0] > _LEAST]
         return first
