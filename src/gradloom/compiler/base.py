@@ -13,9 +13,9 @@ from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded, tile_peaks
+from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 
-from .matrices import matrices
+from .matrices import blocks, matrices
 
 __all__ = ["Base", "Kept", "Learner", "Rule"]
 
@@ -42,8 +42,8 @@ class Learner:
 class Kept:
     """Codes of weights: a matrix a tap.
 
-    ``turned``: ``[outputs, inputs]``, as what learns; else ``[inputs, outputs]``. ``some``: which tiles ``[taps,
-    inputs, outputs]`` are not zeros; None: any may be.
+    ``turned``: ``[outputs, inputs]``, as what learns; else ``[inputs, outputs]``. ``some``: which parts of 32 by 32
+    ``[taps, inputs, outputs]`` are not zeros; None: any may be.
     """
 
     tiles: Tiles
@@ -58,17 +58,26 @@ class Kept:
         """The tile for tile ``k`` of what is summed over and tile ``j`` of what is made."""
         return (j, k, tap) if self.flips(back) else (k, j, tap)
 
-    def runs(self, j: int, tap: int, deep: int, back: bool) -> list[range]:
-        """Neighbours among the tiles of what is summed over that are not zeros, of a column of tiles."""
+    def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
+        """Neighbours among the tiles of what is summed over, and which halves of columns of tile ``j`` they make.
+
+        Tiles of zeros are left out.
+        """
+        halves = range(2 * j, 2 * j + 2)
         if self.some is None:
-            return [range(deep)]
-        there = self.some[tap, j, :] if back else self.some[tap, :, j]
-        made: list[range] = []
-        for k in np.flatnonzero(there):
-            if made and made[-1].stop == k:
-                made[-1] = range(made[-1].start, int(k) + 1)
+            return [(range(deep), halves)]
+        some = self.some[tap].T if back else self.some[tap]
+        made: list[tuple[range, range]] = []
+        for k in range(deep):
+            there = some[2 * k : 2 * k + 2, halves.start : halves.stop].any(0)
+            if not there.any():
+                continue
+            # Of one half alone.
+            own = range(halves.start + int(not there[0]), halves.start + 1 + int(there[1:].any()))
+            if made and made[-1][0].stop == k and made[-1][1] == own:
+                made[-1] = range(made[-1][0].start, k + 1), own
             else:
-                made.append(range(int(k), int(k) + 1))
+                made.append((range(k, k + 1), own))
         return made
 
 
@@ -109,7 +118,7 @@ class Base:
     def matrices(self, values: np.ndarray) -> Kept:
         """Places matrices ``[inputs, outputs]`` that do not change."""
         tiles = self.codes(values, NARROW)
-        return Kept(tiles, False, tile_peaks(values.reshape(tiles.count, tiles.rows, tiles.features)) > 0)
+        return Kept(tiles, False, blocks(values.reshape(tiles.count, tiles.rows, tiles.features)))
 
     def place(self) -> None:
         """Places weights, and what learns behind them."""

@@ -1,6 +1,7 @@
 """Convolutions by address."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from gradloom.rtl.formats.product import REACH
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
 from .base import Kept
+from .matrices import HALF
 from .products import Pair, Products
 
 __all__ = ["Convolutions", "addresses"]
@@ -55,8 +57,10 @@ class _Gather:
         self.pixels, self.places = pixels, places
         self.sources = [pixels.rows(*place) for place in places]
 
-    def terms(self, layer: str, rows: range, x: DraftValue, tiles: Tiles, kept: Kept, j: int, back: bool) -> list[Term]:
-        """Products of some rows of the result with tile ``j`` of columns.
+    def terms(
+        self, layer: str, rows: range, x: DraftValue, tiles: Tiles, kept: Kept, j: int, columns: int, back: bool
+    ) -> list[Term]:
+        """Products of some rows of the result with the ``columns`` of tile ``j``.
 
         ``tiles``: codes of ``x``. Matrices of zeros and taps that read none of the rows are left out.
         """
@@ -73,10 +77,11 @@ class _Gather:
                 "images or strides"
             )
         stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in range(x.wide)])
-        block = Block.of(kept.tiles, [kept.at(k, j, tap, back) for tap, _, run in runs for k in run])
+        block = Block.of(kept.tiles, [kept.at(k, j, tap, back) for tap, _, (run, _) in runs for k in run])
         made, skip = [], 0
-        for tap, near, run in runs:
+        for tap, near, (run, halves) in runs:
             place = self.pixels.place(rows.start, *self.places[tap], near[0])
+            begin = HALF * (halves.start - 2 * j)
             given = {
                 "gather": 1,
                 "tiles": len(run) - 1,
@@ -85,10 +90,32 @@ class _Gather:
                 "x_pitch": x.wide,
                 "reach": near[1] - near[0],
             }
+            if len(halves) == 1 and columns > HALF:
+                given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin, "w_column": begin}
             x_skip = (near[0] - first) * x.wide + run.start
             made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))
             skip += len(run)
         return made
+
+
+def _whole_ends(terms: list[Term], has_bias: bool) -> list[Term]:
+    """Terms of all columns first, where no bias comes before, and last: they begin sums and end them."""
+    made = sorted(terms, key=lambda term: "columns" in term.operands)
+    ends = [made[-1]] if has_bias else [made[0], made[-1]]
+    if not has_bias and len(made) > 1 and "columns" not in made[1].operands:
+        ends[-1] = made.pop(1)
+        made.append(ends[-1])
+    elif has_bias:
+        ends[-1] = made.pop(0)
+        made.append(ends[-1])
+    whole = {id(each) for each in ends}
+    names = ("columns", "o_column", "w_column")
+    return [
+        replace(each, operands={key: value for key, value in each.operands.items() if key not in names})
+        if id(each) in whole
+        else each
+        for each in made
+    ]
 
 
 class Convolutions(Products):
@@ -154,12 +181,14 @@ class Convolutions(Products):
         for j in range(made.wide):
             bias = self.bias(each, each.layer, j) if whole else None
             for i in range(made.high):
-                span = range(EDGE * i, EDGE * i + made.part(i, j)[0])
+                count, columns = made.part(i, j)
+                span = range(EDGE * i, EDGE * i + count)
                 terms: list[Term] = []
                 for x, kept in pairs:
                     tiles = self.tiler.read(x, NARROW)
-                    terms += gather.terms(each.layer, span, x, tiles, kept, j, back)
+                    terms += gather.terms(each.layer, span, x, tiles, kept, j, columns, back)
                 terms += [self._term(x, kept, i, j, back) for x, kept in rows]
+                terms = _whole_ends(terms, bias is not None) if terms else terms
                 self.tiler.product(made, (i, j), terms, bias=bias, positive=whole and each.positive)
 
     def same(self, features: int) -> Kept:

@@ -5,7 +5,10 @@ import numpy as np
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
 
-__all__ = ["matrices", "weights_of"]
+__all__ = ["HALF", "blocks", "matrices", "weights_of"]
+
+#: Columns of half a tile, which a pass of the array makes.
+HALF = 32
 
 
 def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
@@ -24,6 +27,14 @@ def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
         if each.transposed:
             taps = taps.swapaxes(1, 2)
     return taps[0] if len(taps) == 1 else taps
+
+
+def blocks(taps: np.ndarray) -> np.ndarray:
+    """Which parts of 32 by 32 of matrices ``[taps, inputs, outputs]`` are not zeros."""
+    count, inputs, outputs = taps.shape
+    padded = np.pad(taps != 0, ((0, 0), (0, -inputs % HALF), (0, -outputs % HALF)))
+    found: np.ndarray = padded.reshape(count, -1, HALF, padded.shape[2] // HALF, HALF).any((2, 4))
+    return found
 
 
 def weights_of(each: Operation, name: str, made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
