@@ -3,11 +3,16 @@
 With a fold of f, f neighbours of a line are one row of f times as many features. A convolution of such rows is one
 again, of fewer places: its matrices have the old ones at each neighbour's place, and zeros elsewhere. Tiles of zeros
 are no products.
+
+An input that one convolution reads may be written as that reads it, a row of all its pixels for each row of the result:
+then it is a product of rows.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import product
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +26,9 @@ from .matrices import blocks, matrices
 __all__ = ["folded"]
 
 #: Features that a fold may reach, as candidates; the first folds nothing.
-_LIMITS = (0, 1, 2, 4, 8)
-#: Beats of a tile of weights.
-_BEATS = 257
+_LIMITS = (0, 1, 2)
+#: Beats of a tile of weights, codes of a beat.
+_BEATS, _BEAT = 257, 16
 
 
 def folded(network: Network, learners: Collection[str] = ()) -> Network:
@@ -31,18 +36,29 @@ def folded(network: Network, learners: Collection[str] = ()) -> Network:
 
     Layers with adapters, or with weights among ``learners``, have none in front and behind.
     """
-    found: dict[tuple[tuple[str, int], ...], Network] = {}
-    for limit in _LIMITS:
-        folds = _Folds(network, set(learners), EDGE * limit).found
-        key = tuple(sorted((name, fold) for name, fold in folds.items() if fold > 1))
+    found: dict[tuple[Any, ...], Network] = {}
+    first = _first(network, learners)
+    for limit, patches in product(_LIMITS, (False, True) if first else (False,)):
+        whole = _Folds(network, set(learners), EDGE * limit, first if patches else None)
+        key = (patches, *sorted((name, fold) for name, fold in whole.found.items() if fold > 1))
         if key not in found:
-            found[key] = _Folded(network, folds).network()
+            found[key] = _Folded(network, whole.found, whole.first).network()
     return min(found.values(), key=_estimate)
 
 
+def _first(network: Network, learners: Collection[str]) -> Convolution | None:
+    """The convolution that alone reads the one input, if nothing learns in it."""
+    names = {port.tensor.name for port in network.inputs}
+    readers = [each for each in network.operations for t in each.i if t.name in names]
+    if len(names) != 1 or len(readers) != 1:
+        return None
+    (found,) = readers
+    return found if isinstance(found, Convolution) and _folds(found, learners) and prod(found.kernel) > 1 else None
+
+
 def _estimate(network: Network) -> int:
-    """Cycles of the array and of reading weights, for a sample."""
-    total = 0
+    """Cycles of the array, and of reading weights and inputs, for a sample."""
+    total = sum(port.tensor.rows * (-(-port.tensor.features // _BEAT)) for port in network.inputs)
     for each in network.operations:
         if isinstance(each, Convolution | Linear):
             name = f"{each.layer}.weight"
@@ -58,17 +74,20 @@ def _estimate(network: Network) -> int:
 
 
 class _Folds:
-    """A fold for each tensor, the same for tensors that meet value by value."""
+    """A fold for each tensor, the same for tensors that meet value by value.
 
-    def __init__(self, network: Network, learners: set[str], most: int) -> None:
-        self.network, self.learners, self.most = network, learners, most
+    ``first``: the convolution for which the input is written.
+    """
+
+    def __init__(self, network: Network, learners: set[str], most: int, first: Convolution | None) -> None:
+        self.network, self.learners, self.most, self.first = network, learners, most, first
         self.group: dict[str, str] = {}
         self.tensors: dict[str, Tensor] = {}
         self.fixed: set[str] = set()
         self.lowered: set[str] = set()
         for port in network.inputs:
             self._new(port.tensor)
-            if split(port, 1) is None:
+            if first is not None or split(port, 1) is None:
                 self.fixed.add(port.tensor.name)
         for each in network.operations:
             self._new(each.o)
@@ -123,7 +142,7 @@ class _Folds:
         while changed:
             changed = False
             for each in self.network.operations:
-                if not _folds(each, self.learners):
+                if each is self.first or not _folds(each, self.learners):
                     continue
                 first, last = self._root(each.i[0].name), self._root(each.o.name)
                 step = _stride(each) * self.folds[last]
@@ -173,8 +192,8 @@ def _tensor(t: Tensor, fold: int) -> Tensor:
 class _Folded:
     """The list with its folds."""
 
-    def __init__(self, network: Network, folds: Mapping[str, int]) -> None:
-        self.old, self.folds, self.values = network, folds, dict(network.values)
+    def __init__(self, network: Network, folds: Mapping[str, int], first: Convolution | None) -> None:
+        self.old, self.folds, self.first, self.values = network, folds, first, dict(network.values)
 
     def _turned(self, t: Tensor) -> Tensor:
         return _tensor(t, self.folds[t.name])
@@ -184,6 +203,9 @@ class _Folded:
         operations = [new for each in self.old.operations for new in self._operation(each)]
         inputs = []
         for port in self.old.inputs:
+            if self.first is not None:
+                inputs.append(self._patches(port, self.first))
+                continue
             fold = self.folds[port.tensor.name]
             made = port if fold == 1 else split(port, fold)
             assert made is not None
@@ -191,7 +213,52 @@ class _Folded:
         whole = Network((), self.values, tuple(inputs), self.old.outputs, self.old.origins)
         return whole.with_operations(operations)
 
+    def _reads(self, each: Convolution) -> list[list[int]]:
+        """Places along each side that a row of the result reads, from its first one's on; the last side is folded."""
+        fold = (1,) * (len(each.kernel) - 1) + (self.folds[each.o.name],)
+        sides = zip(each.kernel, each.stride, each.dilation, fold)
+        return [sorted({s * u + d * k for u in range(f) for k in range(count)}) for count, s, d, f in sides]
+
+    def _patches(self, port: Port, each: Convolution) -> Port:
+        """The input as a convolution reads it."""
+        t, o = port.tensor, self._turned(each.o)
+        reads, fold = self._reads(each), self.folds[each.o.name]
+        steps = (*each.stride[:-1], each.stride[-1] * fold)
+        where = np.zeros((), np.int64)
+        inside = np.ones((), bool)
+        for side, places, step, (low, _), count in zip(t.sides, reads, steps, each.pads, o.sides):
+            at = step * np.arange(count)[:, None] + np.array(places) - low
+            inside = inside[..., None, None] & ((at >= 0) & (at < side))
+            where = where[..., None, None] * side + at
+        # Rows of the result, then places that they read.
+        axes = (*range(0, where.ndim, 2), *range(1, where.ndim, 2))
+        where, inside = where.transpose(axes)[..., None], inside.transpose(axes)[..., None]
+        index = np.where(inside, where * t.features + np.arange(t.features), -1).reshape(o.rows, -1)
+        tensor = Tensor(t.name, o.sides, index.shape[1])
+        return replace(port, tensor=tensor, index=index)
+
+    def _of_patches(self, each: Convolution) -> Linear:
+        """The product of rows that a convolution becomes."""
+        reads, fold, name = self._reads(each), self.folds[each.o.name], f"{each.layer}.weight"
+        taps = matrices(each, name, self.old.values[name]).reshape(*each.kernel, each.o.features, each.i[0].features)
+        made = np.zeros((*map(len, reads), fold, each.o.features, each.i[0].features))
+        for tap in np.ndindex(each.kernel):
+            for u in range(fold):
+                offsets = [d * k for d, k in zip(each.dilation, tap)]
+                offsets[-1] += each.stride[-1] * u
+                at = tuple(places.index(offset) for places, offset in zip(reads, offsets))
+                made[(*at, u)] += taps[tap]
+        o = self._turned(each.o)
+        count = len(reads)
+        self.values[name] = made.transpose(count, count + 1, *range(count), count + 2).reshape(o.features, -1)
+        if each.bias:
+            self.values[f"{each.layer}.bias"] = np.tile(self.old.values[f"{each.layer}.bias"], fold)
+        t = Tensor(each.i[0].name, o.sides, self.values[name].shape[1])
+        return Linear((t,), o, each.layer, bias=each.bias, positive=each.positive)
+
     def _operation(self, each: Operation) -> list[Operation]:
+        if each is self.first:
+            return [self._of_patches(each)]
         before, after = (self.folds[t.name] for t in (each.i[0] if each.i else each.o, each.o))
         if before == after == 1:
             return [each]

@@ -16,7 +16,7 @@ class Port:
     """An input or a result as the file has it, and its tensor.
 
     ``shape``: of a sample in the file. The values of the side that gives are seen as ``sizes``, whose axes are put in
-    ``order``, and read as the side that takes.
+    ``order``, and read as the side that takes. ``index``: an input's tensor has these of them, -1 is a zero.
     """
 
     name: str
@@ -24,12 +24,16 @@ class Port:
     tensor: Tensor
     sizes: tuple[int, ...]
     order: tuple[int, ...]
+    index: np.ndarray | None = field(default=None, compare=False)
 
     def taken(self, x: np.ndarray) -> np.ndarray:
         """A network's input ``[samples, *sides, features]`` from the file's ``[samples, *shape]``."""
         if x.shape[1:] != self.shape:
             raise ValueError(f"input {self.name!r} has shape {list(x.shape[1:])}: must be {list(self.shape)}")
-        return self._turned(x, self.tensor.shape)
+        if self.index is None:
+            return self._turned(x, self.tensor.shape)
+        whole = np.pad(self._turned(x, (-1,)), ((0, 0), (0, 1)))
+        return whole[:, self.index].reshape(len(x), *self.tensor.shape)
 
     def given(self, y: np.ndarray) -> np.ndarray:
         """The file's result from the network's."""
