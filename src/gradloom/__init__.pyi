@@ -74,6 +74,9 @@ def finetune(
     seed: int | None = None,
     engine: str | None = None,
     design: Path | str | None = None,
+    held_out: Path | str | None = None,
+    judge_steps: int | None = None,
+    patience: int | None = None,
     rank: int | None = None,
     data: Path | str | None = None,
     momentum: float | None = None,
@@ -93,10 +96,8 @@ def finetune(
     seq: int | None = None,
     layers: int | None = None,
     keep: int | None = None,
+    generate: int | None = None,
     resume: bool | None = None,
-    held_out: Path | str | None = None,
-    judge_steps: int | None = None,
-    patience: int | None = None,
     method: str | None = None,
     accumulate: int | None = None,
     targets: str | None = None,
@@ -114,7 +115,6 @@ def finetune(
     style: str | None = None,
     prompt: str | None = None,
     alpha: float | None = None,
-    generate: int | None = None,
 ) -> dict[str, Any]: ...
 
 def infer(

@@ -4,9 +4,9 @@ It runs in floating point, in integers, and in RTL.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Outcome
 from gradloom.workload import Progress
@@ -40,7 +41,7 @@ from .costs.request import check_from_layer, parse_targets
 from .program.packed import STORES
 from .quantized import Quantized
 from .reference.descent import build, fine_tune
-from .reference.llama import Llama
+from .reference.llama import Llama, greedy
 from .reference.optimizers import optimizer_state, restore_optimizer
 from .run.trainer import Trainer, trainer_machine
 from .task import TextTask
@@ -122,22 +123,25 @@ class QLoraTask(TextTask):
             trainer_machine(
                 trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
             )
-        return self.in_steps(trainer, self.judging(self._held_out_loss()))
+        return self.in_steps(
+            trainer, self.judging_texts(lambda adapters, tokens: self.llama.score(tokens, single(adapters)))
+        )
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+        llama = self.llama
+        self.before = self.continued(self.adapters)
         grid, plain = self.asked.deploy, llama.linears
         learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
 
-        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
+        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> Score:
             llama.linears = plain
             try:
-                return llama.loss(tokens, adapters)
+                return llama.score(tokens, adapters)
             finally:
                 llama.linears = learning
 
-        judging = self.judging(held_out)
+        judging = self.judging_texts(held_out)
         llama.linears = learning
         rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
         restore_optimizer(rule, begun["rule"])
@@ -193,20 +197,14 @@ class QLoraTask(TextTask):
             figures={"cycles": None, "base_bytes": None},
         )
 
-    def _held_out_loss(self) -> Callable[[Mapping[str, Learnt], Sequence[int]], float]:
-        """Loss of a text in floating point, with the adapters as an engine has them.
+    @cached_property
+    def llama(self) -> Llama:
+        """The model in floating point, read when something is first asked of it."""
+        return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
 
-        The model is read when it is first asked for.
-        """
-
-        @functools.cache
-        def llama() -> Llama:
-            return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
-
-        def loss(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
-            return llama().loss(tokens, single(adapters))
-
-        return loss
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Learnt]) -> Iterator[int]:
+        """See :class:`~.task.TextTask`."""
+        return greedy(self.llama, prompt, count, adapters=adapters, ends=self.tokenizer.control)
 
     def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
         """Mean loss of texts; None where it is not finite."""

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gradloom.options import Bounds, Options, TuneOptions, option
+from gradloom.options import Bounds, Options, option
 from gradloom.plugins import Homes
+from gradloom.systems.held_out import HeldOutOptions
 from gradloom.workload import Workload
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "TextOptions",
     "TextRequest",
     "TextWorkload",
-    "share_of",
 ]
 
 #: Methods of QLoRA's presets: the names of ``METHODS`` of models/adapters/methods.py, which is not quick to import.
@@ -28,14 +28,6 @@ METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 RANKED = ("lora", "lora-xs")
 #: Names of recipe.py's schedules of the learning rate.
 SCHEDULES = ("constant", "linear", "cosine")
-
-
-def share_of(held_out: Path | str | None) -> float | None:
-    """The share that an option ``held_out`` names; None where it names a file."""
-    try:
-        return None if held_out is None else float(str(held_out))
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +83,7 @@ class TextRequest(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(TextRequest, TuneOptions):
+class TextOptions(TextRequest, HeldOutOptions):
     """Options of a fine-tune of a language model."""
 
     engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
@@ -102,21 +94,10 @@ class TextOptions(TextRequest, TuneOptions):
         result=False,
         bounds=Bounds(0, 100_000),
     )
+    generate: int = option(
+        "Tokens by which two held-out texts are continued before and after; 0: none.", 16, bounds=Bounds(0, 1024)
+    )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
-    held_out: Path | str | None = option(
-        "What to judge by, which is not learnt: a share below 1 of the examples, or a file or folder.",
-        metavar="SHARE|FILE",
-    )
-    judge_steps: int = option(
-        "Steps between losses of what is held out; 0: an epoch.", 0, metavar="N", bounds=Bounds(0, 100_000)
-    )
-    patience: int = option(
-        "Such losses in a row without a lowest one after which it stops, and the adapters of the lowest are kept; 0: "
-        "all steps are made.",
-        0,
-        metavar="N",
-        bounds=Bounds(0, 100_000),
-    )
 
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
@@ -125,12 +106,6 @@ class TextOptions(TextRequest, TuneOptions):
             for name in ("judge_steps", "patience"):
                 if getattr(self, name):
                     raise ValueError(f"{name}={getattr(self, name)}: must be 0, or give --held-out")
-            return self
-        share, path = share_of(self.held_out), Path(self.held_out)
-        if share is None and not path.exists():
-            raise ValueError(f"held_out={path}: no such file or folder; or give a share above 0 and below 1")
-        if share is not None and not 0 < share < 1:
-            raise ValueError(f"held_out={path}: must be above 0 and below 1, or a file")
         return self
 
 

@@ -34,7 +34,7 @@ def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -
     try:
         import torch
 
-        from .reference.torch_llama import FloatByTorch
+        from .torch_llama import FloatByTorch
     except ImportError:
         return build(checkpoint, progress=progress), "gradloom"
     (progress or silent)(0, 0, "reading the weights")
