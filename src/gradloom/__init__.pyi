@@ -104,6 +104,8 @@ def finetune(
     from_layer: int | None = None,
     rslora: bool | None = None,
     plus: float | None = None,
+    init: str | None = None,
+    lora_fa: bool | None = None,
     store: str | None = None,
     deploy: str | None = None,
     window: int | None = None,

@@ -343,7 +343,10 @@ class TextTask(Task):
             "rank": first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "alpha": first.scale * first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "adapter_parameters": sum(
-                values.size for each in outcome.learnt.values() for values in each.parts.values()
+                values.size
+                for each in outcome.learnt.values()
+                for which, values in each.parts.items()
+                if not (which == "a" and getattr(asked, "lora_fa", False))
             ),
             "targets": self.named,
             "optimizer": asked.optimizer,

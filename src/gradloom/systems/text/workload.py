@@ -26,6 +26,8 @@ __all__ = [
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+#: Names of ``STARTS`` of models/adapters/starts.py.
+STARTS = ("random", "pissa", "loftq")
 #: Names of recipe.py's schedules of the learning rate.
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -132,6 +134,13 @@ class QLoraOptions(TextOptions):
     plus: float = option(
         "LoRA+: factor of the learning rate of B, the adapters' second matrix.", 1.0, bounds=Bounds(0, 1024, True)
     )
+    init: str = option(
+        "Start of new adapters of LoRA: random; pissa, the largest part of each weight, whose rest is frozen; loftq, "
+        "that of what the quantiser loses.",
+        STARTS[0],
+        choices=STARTS,
+    )
+    lora_fa: bool = option("LoRA-FA: A stays as it starts, B alone learns.", False)
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     deploy: str = option(
         "Grid towards which the adapter is trained: int8 or nf4, as packages of 8 and 4 bits have it, or q8_0, merged "
@@ -147,8 +156,20 @@ class QLoraOptions(TextOptions):
             raise ValueError(f"store={self.store}: must be words with --engine float or --accumulate")
         if self.rslora and self.adapter is not None:
             raise ValueError(f"rslora=True: must be left out with --adapter {self.adapter}, which has its own scale")
+        if self.init != STARTS[0] and self.adapter is not None:
+            raise ValueError(f"init={self.init}: must be left out with --adapter {self.adapter}, which is the start")
+        if self.lora_fa and self.store != "words":
+            raise ValueError(f"lora_fa=True: must be left out with --store {self.store}, which rounds A in each step")
         if self.method != METHODS[0]:
-            for name, usual in (("rank", None), ("store", "words"), ("rslora", False), ("plus", 1.0)):
+            usual_of = {
+                "rank": None,
+                "store": "words",
+                "rslora": False,
+                "plus": 1.0,
+                "init": STARTS[0],
+                "lora_fa": False,
+            }
+            for name, usual in usual_of.items():
                 if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
                     raise ValueError(
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
@@ -156,6 +177,8 @@ class QLoraOptions(TextOptions):
                     )
         if self.deploy != "none" and self.engine != "float":
             raise ValueError(f"deploy={self.deploy}: must be left out with --engine {self.engine}; give --engine float")
+        if self.deploy != "none" and self.init == "pissa":
+            raise ValueError(f"deploy={self.deploy}: must be none with --init pissa, whose adapter has twice the rank")
         if self.deploy != "none" and self.method not in RANKED:
             raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
         return self
@@ -174,6 +197,8 @@ class CardOptions(TextRequest):
     store: ClassVar = "words"
     deploy: ClassVar = "none"
     rslora: ClassVar = False
+    init: ClassVar = STARTS[0]
+    lora_fa: ClassVar = False
     plus: ClassVar = 1.0
     keep: ClassVar = 0
     resume: ClassVar = False

@@ -251,7 +251,7 @@ class IntegerStep(Execution):
 
     def _update(self, operation: Update) -> None:
         name = operation.adapter.name
-        for rule, (which, _, _, operands) in zip(operation.rules, operation.parts(self.frac)):
+        for (_, rule), (which, _, _, operands) in zip(operation.ruled, operation.parts(self.frac)):
             words, g = self.tables[f"{name}.{which}"], self.values[operation.gradient(which)]
             words = words.T if which == "b" else words
             if isinstance(rule, AdamW):
