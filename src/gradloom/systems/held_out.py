@@ -59,7 +59,7 @@ def drawn_parts(count: int, share: float, seed: int, what: str) -> "tuple[np.nda
 class HeldOutOptions(TuneOptions):
     """Options of a fine-tune that is judged by what it does not learn."""
 
-    held_out: Path | str | None = option(
+    held_out: Path | str | float | None = option(
         "What to judge by, which is not learnt: a share below 1 of what there is to learn from, or a file or folder.",
         metavar="SHARE|FILE",
         usual="the data's test part; of text nothing",
@@ -74,6 +74,11 @@ class HeldOutOptions(TuneOptions):
         metavar="N",
         bounds=Bounds(0, 100_000),
     )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.held_out, float):
+            object.__setattr__(self, "held_out", f"{self.held_out:g}")
+        super().__post_init__()
 
     def check(self) -> Self:
         """Checks bounds, and that what is held out can be."""
@@ -129,12 +134,15 @@ class Judging:
     patience : int
         Losses in a row without a lowest one after which it ends; the adapters of the lowest are kept. 0: it makes all
         steps and keeps the last ones.
+    heard : callable
+        Gets the number of steps made, that of all, and each score.
     """
 
     score: Callable[[Mapping[Any, "Learnt"]], Score] | None
     every: int
     steps: int
     patience: int = 0
+    heard: Callable[[int, int, Mapping[str, float | None]], None] = lambda step, steps, score: None
     #: Steps made and the score then.
     scores: list[tuple[int, Score]] = field(default_factory=list)
     #: Parts of the adapters of the lowest loss.
@@ -186,6 +194,7 @@ class Judging:
         if self.score is None:
             return
         self.scores.append((step, dict(self.score(adapters))))
+        self.heard(step, self.steps, _told(self.scores[-1][1]))
         if self._lowest is self.scores[-1]:
             self.best = {
                 name: {which: values.copy() for which, values in each.parts.items()} for name, each in adapters.items()
@@ -207,14 +216,16 @@ class Judging:
         told: dict[str, Any] = {
             "held_out_before": _number(self.scores[0][1]["loss"]),
             "held_out_after": _number(kept[1]["loss"]),
-            "held_out_losses": [
-                {"step": step, **{name: _number(value) for name, value in score.items()}} for step, score in self.scores
-            ],
+            "held_out_losses": [{"step": step, **_told(score)} for step, score in self.scores],
             "kept_step": kept[0],
         }
         if "accuracy" in kept[1]:
             told |= {"accuracy_before": self.scores[0][1]["accuracy"], "accuracy_after": kept[1]["accuracy"]}
         return told
+
+
+def _told(score: Score) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in score.items()}
 
 
 def _number(value: float) -> float | None:

@@ -209,7 +209,7 @@ class Task:
         """
         asked = self.options
         every = asked.judge_steps or epoch or self.epoch
-        return Judging(score=score, every=every, steps=self.steps, patience=asked.patience)
+        return Judging(score=score, every=every, steps=self.steps, patience=asked.patience, heard=self.job.judged)
 
     def judge(self, outcome: Outcome) -> Judged:
         """What the result is worth."""

@@ -272,6 +272,7 @@ class DiffusionTask(Task):
             if counted is not None:
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
+            self.job.made(number + 1, self.steps, loss)
             if judging.after(number + 1, adapters):
                 break
         learnt = judging.finish(len(losses), adapters)

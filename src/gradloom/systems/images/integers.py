@@ -224,13 +224,13 @@ def fine_tune(
     *,
     progress: Callable[[int, int], None] | None = None,
     steps: Sequence[ScheduledBatch] | None = None,
-    after: Callable[[int, list[tuple[np.ndarray, np.ndarray]]], bool] = lambda step, adapters: False,
+    after: Callable[[int, float, list[tuple[np.ndarray, np.ndarray]]], bool] = lambda step, loss, adapters: False,
 ) -> FineTune:
     """Fine-tunes adapters ``a`` and ``b``, both Q4.12.
 
     ``a``: ``[rank, elements]``, NCHW order; ``b``: ``[classes, rank]``.
 
-    ``after`` gets the number of each step and its adapters, and says whether it was the last.
+    ``after`` gets the number of each step, its mean loss and its adapters, and says whether it was the last.
 
     The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
     for one that is not.
@@ -265,7 +265,7 @@ def fine_tune(
             progress(index + 1, len(steps))
         if step.last:
             learning.end()
-            if after(len(result.losses), result.adapters()):
+            if after(len(result.losses), mean_losses([loss], [count])[0], result.adapters()):
                 break
     return result
 

@@ -357,7 +357,7 @@ def train_adapters(
     seed: int = 0,
     shuffled: bool = True,
     progress: Callable[[int, float], None] | None = None,
-    after: Callable[[int, Adapters], bool] = lambda step, adapters: False,
+    after: Callable[[int, float, Adapters], bool] = lambda step, loss, adapters: False,
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
     """Trains adapters by SGD on the mean loss of each batch.
 
@@ -367,7 +367,7 @@ def train_adapters(
     there are fewer losses than steps.
 
     With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``. ``progress`` is called after
-    each step with its number and loss, ``after`` with its number and adapters; it says whether the step was the last.
+    each step with its number and loss, ``after`` with its adapters, too; it says whether the step was the last.
     """
     if not (np.isfinite(lr) and lr > 0):
         raise ValueError(f"lr={lr}: must be positive")
@@ -399,7 +399,7 @@ def train_adapters(
             losses.append(loss)
             if progress:
                 progress(len(losses), loss)
-            if after(len(losses), list(zip(weights[::2], weights[1::2]))):
+            if after(len(losses), float(loss), list(zip(weights[::2], weights[1::2]))):
                 break
     return losses, list(zip(weights[::2], weights[1::2]))
 

@@ -282,9 +282,14 @@ class ImageTask(Task):
             momentum=settings.momentum,
             seed=settings.seed,
             shuffled=settings.shuffled,
-            after=lambda step, pairs: self.scores.after(step, by_tap(pairs)),
+            after=self._after,
         )
         return self._outcome(losses, adapters)
+
+    def _after(self, step: int, loss: float, pairs: Adapters) -> bool:
+        """Tells of a step and judges it; whether it is the last."""
+        self.job.made(step, self.steps, loss)
+        return self.scores.after(step, by_tap(pairs))
 
     def _outcome(self, losses: list[float], pairs: Adapters, **more: Any) -> Outcome:
         """With the adapters that are kept."""
@@ -309,7 +314,7 @@ class ImageTask(Task):
             y,
             *self._words(),
             progress=lambda done, total: tell(done, total, "reference steps"),
-            after=lambda step, words: self.scores.after(step, by_tap(_decoded(words))),
+            after=lambda step, loss, words: self._after(step, loss, _decoded(words)),
         )
         health = asdict(made.health)
         return self._outcome(

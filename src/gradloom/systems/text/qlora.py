@@ -175,6 +175,7 @@ class QLoraTask(TextTask):
         judging.start(self.adapters)
 
         def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> bool:
+            self.job.made(len(losses), self.steps, losses[-1])
             ended = judging.after(len(losses), self.adapters)
             self.point.keep(
                 len(losses),

@@ -277,6 +277,7 @@ class TextTask(Task):
         judging.start(trainer.adapters)
 
         def keep(found: list[StepResult]) -> bool:
+            self.job.made(len(found), self.steps, found[-1].loss)
             ended = judging.after(len(found), trainer.adapters)
             state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
             self.point.keep(len(found), state)
