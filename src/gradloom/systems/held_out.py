@@ -23,7 +23,7 @@ Arrays = dict[str, Any]
 _HELD = 0x4E1D
 
 
-def share_of(held_out: Path | str | None) -> float | None:
+def share_of(held_out: object) -> float | None:
     """The share that an option ``held_out`` names; None where it names a file."""
     try:
         return None if held_out is None else float(str(held_out))
@@ -84,7 +84,7 @@ class HeldOutOptions(TuneOptions):
         """Checks bounds, and that what is held out can be."""
         super().check()
         if self.held_out is not None:
-            share, path = share_of(self.held_out), Path(self.held_out)
+            share, path = share_of(self.held_out), Path(str(self.held_out))
             if share is None and not path.exists():
                 raise ValueError(f"held_out={path}: no such file or folder; or give a share above 0 and below 1")
             if share is not None and not 0 < share < 1:
@@ -105,7 +105,7 @@ class HeldOutOptions(TuneOptions):
             return arrays
         share, (x, y) = share_of(self.held_out), (arrays["x_train"], arrays["y_train"])
         if share is None:
-            x_test, y_test = read(Path(self.held_out))
+            x_test, y_test = read(Path(str(self.held_out)))
             if y_test is None:
                 raise ValueError(f"held_out={self.held_out}: has no labels to judge by")
             return {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
