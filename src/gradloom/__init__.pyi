@@ -121,6 +121,8 @@ def finetune(
     style: str | None = None,
     prompt: str | None = None,
     alpha: float | None = None,
+    scale: float | None = None,
+    loss: str | None = None,
 ) -> Tuned: ...
 
 def infer(
@@ -149,6 +151,8 @@ def infer(
     count: int | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    scale: float | None = None,
+    batch: int | None = None,
 ) -> dict[str, Any]: ...
 
 def plan(
@@ -174,4 +178,5 @@ def plan(
     array: str | None = None,
     batch: int | None = None,
     known_prompt: bool | None = None,
+    loss: str | None = None,
 ) -> dict[str, Any]: ...
