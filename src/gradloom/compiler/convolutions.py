@@ -188,8 +188,15 @@ class Convolutions(Products):
                     tiles = self.tiler.read(x, NARROW)
                     terms += gather.terms(each.layer, span, x, tiles, kept, j, columns, back)
                 terms += [self._term(x, kept, i, j, back) for x, kept in rows]
+                if not terms and bias is None:
+                    self.nothing(made, i, j)
+                    continue
                 terms = _whole_ends(terms, bias is not None) if terms else terms
                 self.tiler.product(made, (i, j), terms, bias=bias, positive=whole and each.positive)
+
+    def nothing(self, made: DraftValue, i: int, j: int) -> None:
+        """A tile of zeros, of rows that no tap reaches."""
+        raise NotImplementedError
 
     def same(self, features: int) -> Kept:
         """Matrices that change nothing."""

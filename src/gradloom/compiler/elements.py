@@ -32,6 +32,12 @@ class Elements(Base):
         mantissa, exponent = constant(factor)
         self.whole(made, ElementOpcode.SCALE, {"a": x}, mantissa=mantissa, exponent=exponent, **more)
 
+    def nothing(self, made: DraftValue, i: int, j: int) -> None:
+        """A tile of zeros."""
+        mantissa, exponent = constant(1.0)
+        block, part = Block.of(self.zeros, [(0, 0)]), {"mantissa": mantissa, "exponent": exponent}
+        self.tiler.element(made, (i, j), ElementOpcode.SCALE, {"a": block}, [part])
+
     def spread(
         self, made: DraftValue, opcode: ElementOpcode, a: DraftValue | Tiles, b: DraftValue, per: int, **more: int
     ) -> None:

@@ -121,7 +121,7 @@ def lower(
     return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
 
 
-class _Writer(Convolutions, Elements, Attentions, Updates):
+class _Writer(Elements, Convolutions, Attentions, Updates):
     """The forward pass, then the backward pass, then the update."""
 
     @cached_property
