@@ -1,6 +1,6 @@
 """Operations on elements, and on columns of tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Rearrange, Reduce, Upsample
@@ -37,6 +37,24 @@ class Elements(Base):
         mantissa, exponent = constant(1.0)
         block, part = Block.of(self.zeros, [(0, 0)]), {"mantissa": mantissa, "exponent": exponent}
         self.tiler.element(made, (i, j), ElementOpcode.SCALE, {"a": block}, [part])
+
+    def added(
+        self, made: DraftValue, parts: Sequence[slice], write: Callable[[DraftValue, slice], None], **more: int
+    ) -> None:
+        """A tensor as a sum of parts, each of which ``write`` makes."""
+        if len(parts) == 1:
+            write(made, parts[0])
+            return
+        total: DraftValue | None = None
+        for number, part in enumerate(parts):
+            own = self.tiler.value(f"{made.name}.part{number}", made.rows, made.features)
+            write(own, part)
+            if total is not None:
+                is_last = number == len(parts) - 1
+                both = made if is_last else self.tiler.value(f"{made.name}.sum{number}", made.rows, made.features)
+                self.whole(both, ElementOpcode.ADD, {"a": total, "b": own}, **(more if is_last else {}))
+                own = both
+            total = own
 
     def spread(
         self, made: DraftValue, opcode: ElementOpcode, a: DraftValue | Tiles, b: DraftValue, per: int, **more: int
@@ -196,17 +214,20 @@ class Elements(Base):
         self.risen[each.o.name] = each.i[0]
 
     def _upsample_back(self, each: Upsample, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        made = self.part(each.i[0])
-        height, width = each.i[0].sides
+        return [self.shrunk(self.part(each.i[0]), dy, each.i[0].sides)]
+
+    def shrunk(self, made: DraftValue, x: DraftValue, sides: Sequence[int]) -> DraftValue:
+        """Sums of 2 x 2 pixels, to images of ``sides``."""
+        height, width = sides
         if width & (width - 1) or width > EDGE or height * width < EDGE or height * width % EDGE:
-            raise ValueError(f"{each.o.name}: {height}x{width} pixels have no gradient of an upsampling")
+            raise ValueError(f"{made.name}: {height}x{width} pixels have no gradient of an upsampling")
         for i, j in tiles_of(made):
             rows = made.part(i, j)[0]
             count = -(-4 * rows // EDGE)
-            block = Block.of(self.tiler.read(dy, WIDE), [(count * i + n, j) for n in range(count)])
+            block = Block.of(self.tiler.read(x, WIDE), [(count * i + n, j) for n in range(count)])
             more = {"side": width.bit_length() - 1}
             self.tiler.element(made, (i, j), ElementOpcode.SQUARES, {"a": block}, [more])
-        return [made]
+        return made
 
     def _reduce_back(self, each: Reduce, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (t,) = each.i

@@ -38,7 +38,7 @@ from gradloom.sim.reference.tiles import TileSums, block_sums, sums, transposed
 
 from .convolutions import addresses
 from .held import Counts, Held, joined
-from .matrices import matrices, weights_of
+from .matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
 
 __all__ = ["IntegerNetwork"]
 
@@ -100,13 +100,33 @@ class IntegerNetwork:
         value = self.values[name]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
-            made = (
-                coded(value[None], WIDE)
-                if value.ndim == 1
-                else coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
-            )
+            if value.ndim == 1:
+                made = coded(value[None], WIDE)
+            elif name in self.learners:
+                made = self._taps_of(coded(self.matrix(name), NARROW), each, name)
+            else:
+                made = coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
             kept = self._kept[name] = value, made
         return kept[1]
+
+    def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
+        """Matrices of taps among codes of matrices that lie behind one another."""
+        shape = matrices(each, name, self.values[name]).shape
+        if len(shape) == 2:
+            return transposed(codes)
+        taps, outputs, _ = shape
+        wide, first = pitch(taps, outputs), np.arange(taps)[:, None]
+        tiles = (first * wide + EDGE * np.arange(-(-outputs // EDGE))) // EDGE
+        rows = first * wide + np.arange(outputs)
+        return transposed(TileCoded(codes.codes[rows], codes.exponents[tiles]))
+
+    def _counts(self, each: Operation, name: str, back: bool) -> list[int]:
+        """Tiles of each tap of a kernel that a tile of the result takes at most."""
+        weight = self.weight(each, name)
+        taps, deep, _ = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
+        if name in self.learners:
+            return [weight.exponents.shape[-1] if back else deep] * taps
+        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back)
 
     def renewed(self, name: str, matrix: np.ndarray) -> None:
         """A weight after an update, as a matrix; the machine stores its codes."""
@@ -117,7 +137,7 @@ class IntegerNetwork:
     def matrix(self, name: str) -> np.ndarray:
         """A weight as the machine learns it."""
         value = self.values[name]
-        return value[None] if value.ndim == 1 else matrices(self.owner[name], name, value)
+        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value))
 
     # -- passes --------------------------------------------------------------------------------------------------
 
@@ -167,14 +187,43 @@ class IntegerNetwork:
     def _linear(self, each: Linear, found: dict[str, Held]) -> None:
         self._layer(each, found)
 
+    def _added(self, parts: Sequence[Held], positive: bool = False) -> Held:
+        """A tensor that is a sum of parts."""
+        total = parts[0]
+        for number, part in enumerate(parts[1:], 2):
+            made = vector.add(total.values, part.values)
+            total = self.held(made, positive=positive and number == len(parts))
+        return total
+
+    def _product(
+        self, *pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None, positive: bool = False
+    ) -> Held:
+        """A sum of products, in parts where it is long."""
+        places = [(n, k) for n, (x, _) in enumerate(pairs) for k in range(x.exponents.shape[1])]
+        parts = portions([1] * len(places))
+        made = []
+        for part in parts:
+            some = []
+            for n, (x, w) in enumerate(pairs):
+                ks = [k for of, k in places[part] if of == n]
+                if ks:
+                    deep = slice(ks[0], ks[-1] + 1)
+                    some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
+            more = {"bias": None if part.start else bias, "positive": positive and len(parts) == 1}
+            made.append(self.summed(sums(*some, **more)))
+        return self._added(made, positive)
+
+    def _over_rows(self, one: Held, other: Held) -> Held:
+        return self._product((transposed(one.narrow), other.narrow))
+
     def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].narrow
         pairs = [(x, self.weight(each, f"{each.layer}.weight"))]
         if each.rank:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, a)))
+            h = found[f"{each.o.name}.hidden"] = self._product((x, a))
             pairs.append((h.narrow, b))
-        found[each.o.name] = self.summed(sums(*pairs, bias=self._bias(each), positive=each.positive))
+        found[each.o.name] = self._product(*pairs, bias=self._bias(each), positive=each.positive)
 
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
@@ -188,21 +237,21 @@ class IntegerNetwork:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
-            learnt[weight] = self.summed(sums((transposed(dy.narrow), x.narrow)))
+            learnt[weight] = self._over_rows(dy, x)
         through = self._adapter_back(each, found, dy, learnt)
-        if through is not None:
-            learnt[each.adapter[0].name] = self.summed(sums((transposed(through.narrow), x.narrow)))
+        if through is not None and each.adapter[0].name in self.learners:
+            learnt[each.adapter[0].name] = self._over_rows(through, x)
         if not wanted[0]:
             return [None]
         pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
         if through is not None:
             pairs.append((through.narrow, transposed(self.weight(each, each.adapter[0].name))))
-        return [self.summed(sums(*pairs))]
+        return [self._product(*pairs)]
 
     def _bias_back(self, each: Linear | Convolution, dy: Held, learnt: dict[str, Held]) -> None:
         if f"{each.layer}.bias" in self.learners:
             row = coded(np.ones((1, len(dy.exact))), NARROW)
-            learnt[f"{each.layer}.bias"] = self.summed(sums((row, dy.narrow)))
+            learnt[f"{each.layer}.bias"] = self._product((row, dy.narrow))
 
     def _adapter_back(
         self, each: Linear | Convolution, found: dict[str, Held], dy: Held, learnt: dict[str, Held]
@@ -210,9 +259,9 @@ class IntegerNetwork:
         if not each.rank:
             return None
         name = each.adapter[1].name
-        back = self.summed(sums((dy.narrow, transposed(self.weight(each, name)))))
-        h = found[f"{each.o.name}.hidden"]
-        learnt[name] = self.summed(sums((transposed(dy.narrow), h.narrow)))
+        back = self._product((dy.narrow, transposed(self.weight(each, name))))
+        if name in self.learners:
+            learnt[name] = self._over_rows(dy, found[f"{each.o.name}.hidden"])
         return back
 
     def _is_plain(self, each: Convolution) -> bool:
@@ -236,15 +285,39 @@ class IntegerNetwork:
         if self._is_plain(each):
             self._layer(each, found)
             return
-        x, rows = found[each.i[0].name].narrow, self._addresses(each, False)
-        weight = self._taps(self.weight(each, f"{each.layer}.weight"))
-        if not each.rank:
-            made = sums((x, rows, weight), bias=self._bias(each), positive=each.positive)
-        else:
-            a, b = (self.weight(each, weight.name) for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, rows, self._taps(a))))
-            made = sums((x, rows, weight), (h.narrow, b), bias=self._bias(each), positive=each.positive)
-        found[each.o.name] = self.summed(made)
+        x, rows, weight = found[each.i[0].name], self._addresses(each, False), f"{each.layer}.weight"
+        more: list[tuple[TileCoded, TileCoded]] = []
+        if each.rank:
+            a, b = (weight.name for weight in each.adapter)
+            h = found[f"{each.o.name}.hidden"] = self._gathered(each, rows, [(x, a)])
+            more = [(h.narrow, self.weight(each, b))]
+        bias = self._bias(each)
+        found[each.o.name] = self._gathered(each, rows, [(x, weight)], more, bias=bias, positive=each.positive)
+
+    def _gathered(
+        self,
+        each: Convolution,
+        rows: np.ndarray,
+        pairs: Sequence[tuple[Held, str]],
+        more: Sequence[tuple[TileCoded, TileCoded]] = (),
+        *,
+        back: bool = False,
+        bias: TileCoded | None = None,
+        positive: bool = False,
+    ) -> Held:
+        """Products by address of tensors with kernels, and of own rows in ``more``, in parts where they are many."""
+        counts = [sum(many) for many in zip(*(self._counts(each, name, back) for _, name in pairs))]
+        counts[0] += sum(x.exponents.shape[1] for x, _ in more)
+        kernels = [(x.narrow, self._taps(self.weight(each, name))) for x, name in pairs]
+        if back:
+            kernels = [(x, transposed(kernel)) for x, kernel in kernels]
+        parts, made = portions(counts), []
+        for part in parts:
+            some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
+            first = part.start == 0
+            given = {"bias": bias if first else None, "positive": positive and len(parts) == 1}
+            made.append(self.summed(sums(*some, *(more if first else ()), **given)))
+        return self._added(made, positive)
 
     def _convolution_back(
         self, each: Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
@@ -254,25 +327,36 @@ class IntegerNetwork:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         through = self._adapter_back(each, found, dy, learnt)
-        if through is not None:
+        if through is not None and each.adapter[0].name in self.learners:
             self._taps_back(each, each.adapter[0].name, through, x, learnt)
         if weight in self.learners:
             self._taps_back(each, weight, dy, x, learnt)
         if not wanted[0]:
             return [None]
-        rows, pairs = self._addresses(each, True), [(dy, weight)]
+        pairs = [(dy, weight)]
         if through is not None:
             pairs.append((through, each.adapter[0].name))
-        turned = [(held.narrow, rows, transposed(self._taps(self.weight(each, name)))) for held, name in pairs]
-        return [self.summed(sums(*turned))]
+        return [self._gathered(each, self._addresses(each, True), pairs, back=True)]
 
     def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> None:
-        turned, made = transposed(dy.narrow), []
-        same = self._taps(coded(np.eye(each.i[0].features), NARROW))
-        for rows in self._addresses(each, False):
-            seen = self.summed(sums((x.narrow, rows[None], same)))
-            made.append(self.summed(sums((turned, seen.narrow))).exact)
-        learnt[name] = self.held(np.stack(made) if len(made) > 1 else made[0])
+        """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
+        t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
+        wide = pitch(len(rows), features)
+        made, lost = np.zeros((rows.shape[1], len(rows) * wide)), 0
+        for start in range(0, made.shape[1], EDGE):
+            # Taps and features that a tile of columns has.
+            taps = range(start // wide, -(-min(start + EDGE, made.shape[1]) // wide))
+            deep = slice(start % wide // EDGE, start % wide // EDGE + 1) if wide > EDGE else slice(0, 1)
+            some = _columns(dy.narrow, deep)
+            count, width = some.codes.shape[1], min(EDGE, made.shape[1] - start)
+            same = np.stack([np.eye(count, width, max(tap * wide - start, 0)) for tap in taps])
+            tile = sums((some, rows[taps.start : taps.stop], coded(same, NARROW)))
+            made[:, start : start + width], lost = tile.values, lost + tile.lost
+        self.counts.lost += lost
+        came = self.held(made)
+        if t.name in self.risen:
+            came = self._shrunk(came, self.risen[t.name])
+        learnt[name] = self._over_rows(came, x)
 
     # -- attention -----------------------------------------------------------------------------------------------
 
@@ -436,9 +520,13 @@ class IntegerNetwork:
         self.risen[each.o.name] = each.i[0]
 
     def _upsample_back(self, each: Upsample, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        (height, width), features = each.i[0].sides, each.i[0].features
-        made = vector.total(dy.values, (2, 4), (-1, height, 2, width, 2, features))
-        return [self.held(made.reshape(-1, features))]
+        return [self._shrunk(dy, each.i[0])]
+
+    def _shrunk(self, x: Held, t: Tensor) -> Held:
+        """Sums of 2 x 2 pixels."""
+        (height, width), features = t.sides, x.exact.shape[1]
+        made = vector.total(x.values, (2, 4), (-1, height, 2, width, 2, features))
+        return self.held(made.reshape(-1, features))
 
     def _concat(self, each: Concat, found: dict[str, Held]) -> None:
         parts = [(found[t.name].wide, slice(0, t.features)) for t in each.i]
@@ -457,6 +545,11 @@ def cross_entropy(logits: np.ndarray, wanted: np.ndarray) -> float:
     shifted = logits - logits.max(1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return float(-(wanted * logs).sum() / len(logits))
+
+
+def _columns(x: TileCoded, tiles: slice) -> TileCoded:
+    """Some tiles of columns."""
+    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])
 
 
 def _turned(x: Codes) -> Codes:

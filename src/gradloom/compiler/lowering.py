@@ -25,9 +25,10 @@ from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .attentions import Attentions
-from .base import Kept, Learner, Rule
+from .base import Beside, Learner, Rule
 from .convolutions import Convolutions
-from .elements import Elements, cut
+from .elements import cut
+from .matrices import pitch
 from .updates import Updates, descent
 
 __all__ = ["LOSSES", "TileStep", "lower"]
@@ -121,7 +122,7 @@ def lower(
     return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
 
 
-class _Writer(Elements, Convolutions, Attentions, Updates):
+class _Writer(Convolutions, Attentions, Updates):
     """The forward pass, then the backward pass, then the update."""
 
     @cached_property
@@ -135,14 +136,17 @@ class _Writer(Elements, Convolutions, Attentions, Updates):
         return self.codes(np.zeros((EDGE, EDGE)), WIDE)
 
     @cached_property
-    def _same(self) -> dict[int, Kept]:
+    def _beside(self) -> dict[tuple[int, int], Beside]:
         return {}
 
-    def same(self, features: int) -> Kept:
-        """Matrices that change nothing."""
-        if features not in self._same:
-            self._same[features] = self.matrices(np.eye(features))
-        return self._same[features]
+    def beside(self, taps: int, features: int) -> Beside:
+        """Matrices that put the features of taps side by side."""
+        wide = pitch(taps, features)
+        count = min(max(EDGE // wide, 1), taps)
+        if (wide, count) not in self._beside:
+            made = np.stack([np.eye(min(wide, EDGE), EDGE, wide * number) for number in range(count)])
+            self._beside[wide, count] = Beside(self.codes(made, NARROW), False, pitch=wide)
+        return self._beside[wide, count]
 
     def write(self, loss: str | None, whole: bool) -> TileStep:
         """Everything."""
