@@ -36,7 +36,7 @@ CONVOLUTIONS = {
     "steps": ((23,), 6, 12, {"kernel": 5, "pads": 2, "dilation": 3, "stride": 2}),
     "a place": ((5, 5), 20, 66, {"kernel": 1}),
     "a place with a stride": ((7, 5), 20, 30, {"kernel": 1, "stride": 2}),
-    "a large kernel": ((12, 11), 3, 4, {"kernel": 5, "pads": 2}),
+    "a large kernel": ((9, 10), 3, 4, {"kernel": 7, "pads": 3}),
     "all of an image": ((4, 6), 9, 60, {"kernel": (4, 6)}),
     "places that none reads": ((8, 64), 9, 10, {"kernel": (2, 1), "stride": (4, 1)}),
 }
@@ -65,6 +65,25 @@ def test_kernels_that_learn(name):
     steps(headed([second], [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
 
 
+@pytest.mark.parametrize("learners", [("lora_A",), ("lora_B",), ("weight", "lora_A")])
+def test_adapters_behind_a_layer_that_learns(learners):
+    x = tensor("x", 8, 6, 5)
+    first = conv(x, "first", 12, 3, pads=1)
+    second = replace(conv(first.o, "second", 20, 3, pads=1, positive=True), rank=3)
+    some = ["first.bias", *(f"second.{name}.weight" for name in learners if "lora" in name)]
+    some += ["second.weight"] * ("weight" in learners)
+    steps(headed([first, second], [x]), some, samples=3, loss="classes", count=2, order=ORDERS[0])
+
+
+def test_adapters_behind_an_upsampling():
+    x = tensor("x", 8, 8, 8)
+    first = conv(x, "first", 12, 3, pads=1)
+    up = Upsample((first.o,), tensor("up", 16, 16, 12), "nearest", "asymmetric")
+    second = replace(conv(up.o, "second", 20, 3, pads=1), rank=4)
+    learners = ["first.weight", "second.lora_A.weight", "second.lora_B.weight", "second.weight"]
+    steps(headed([first, up, second], [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
+
+
 @pytest.mark.parametrize(("samples", "rows", "features", "made"), [(1, 1, 3, 2), (9, 7, 130, 66), (3, 64, 64, 128)])
 def test_linear_layers_that_learn_beside_their_adapters(samples, rows, features, made):
     x = tensor("x", rows, features)
@@ -74,6 +93,23 @@ def test_linear_layers_that_learn_beside_their_adapters(samples, rows, features,
     net = network([first, second], [x])
     _, _, losses = steps(net, learners, samples=samples, loss="values", count=2, order=ORDERS[0])
     assert losses[0] > 0
+
+
+def test_sums_of_more_tiles_than_the_engine_holds():
+    """Of features, of rows, and of taps."""
+    x = tensor("x", 2200)
+    first = Linear((x,), tensor("first", 70), "first", positive=True)
+    second = Linear((first.o,), tensor("second", 3), "second")
+    learners = ("first.bias", "second.weight")
+    steps(network([first, second], [x]), learners, samples=3, loss="values", order=ORDERS[0])
+    wide = tensor("x", 12, 12, 70)
+    third = conv(wide, "third", 66, 5, pads=2, positive=True)
+    fourth = replace(conv(third.o, "fourth", 5, 5, pads=2), rank=2)
+    learners = ("third.bias", "fourth.lora_A.weight", "fourth.lora_B.weight")
+    steps(headed([third, fourth], [wide]), learners, samples=1, loss="classes", order=ORDERS[1])
+    rows = tensor("x", 300, 8)
+    fifth = Linear((rows,), tensor("fifth", 300, 8), "fifth")
+    steps(network([fifth], [rows]), ("fifth.weight", "fifth.bias"), samples=7, loss="values")
 
 
 def test_a_layer_without_a_bias_and_one_that_is_read_twice():

@@ -147,33 +147,37 @@ class Convolutions(Products):
             self.summed(self.learnt[f"{each.layer}.bias"], dy)
         through = self.adapter_back(each, dy)
         weight = f"{each.layer}.weight"
-        if through is not None and each.adapter[0].name in self.learnt:
-            self._taps_back(each, each.adapter[0].name, through, x)
+        pairs, rows = [(dy, self.kept[weight])], list[Pair]()
+        if through is not None:
+            a = each.adapter[0].name
+            if a in self.learnt:
+                rows.append((self._taps_back(each, a, through, x), self.kept[a]))
+            else:
+                pairs.append((through, self.kept[a]))
         if weight in self.learnt:
             self._taps_back(each, weight, dy, x)
         if not wanted[0]:
             return [None]
-        pairs = [(dy, self.kept[weight])]
-        if through is not None:
-            pairs.append((through, self.kept[each.adapter[0].name]))
         made = self.part(each.i[0])
         gather = _Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
-        self._gathered(each, gather, made, pairs, back=True)
+        self._gathered(each, gather, made, pairs, rows, back=True)
         return [made]
 
-    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> None:
+    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> DraftValue:
         """Gradient of a kernel.
 
-        What comes to a row of the layer's input by each tap lies side by side; a product over rows makes all taps.
+        What comes to a row of the layer's input by each tap lies side by side, and is returned; a product over rows
+        makes all taps.
         """
         t, taps = each.i[0], prod(each.kernel)
         beside = self.beside(taps, dy.features)
         came = self.tiler.value(f"{name}.came", self.rows(t), taps * beside.pitch)
         self._gathered(each, _Gather(*addresses(each, self.samples, t.sides, back=True)), came, [(dy, beside)])
+        small = came
         if t.name in self.risen:
-            small = self.tiler.value(f"{name}.small", x.rows, came.features)
-            came = self.shrunk(small, came, self.source(t))
-        self.over_rows(self.learnt[name], came, x)
+            small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
+        self.over_rows(self.learnt[name], small, x)
+        return came
 
     def _gathered(
         self,

@@ -327,18 +327,21 @@ class IntegerNetwork:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         through = self._adapter_back(each, found, dy, learnt)
-        if through is not None and each.adapter[0].name in self.learners:
-            self._taps_back(each, each.adapter[0].name, through, x, learnt)
+        pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
+        if through is not None:
+            a = each.adapter[0].name
+            if a in self.learners:
+                came = self._taps_back(each, a, through, x, learnt)
+                more.append((came.narrow, coded(self.matrix(a), NARROW)))
+            else:
+                pairs.append((through, a))
         if weight in self.learners:
             self._taps_back(each, weight, dy, x, learnt)
         if not wanted[0]:
             return [None]
-        pairs = [(dy, weight)]
-        if through is not None:
-            pairs.append((through, each.adapter[0].name))
-        return [self._gathered(each, self._addresses(each, True), pairs, back=True)]
+        return [self._gathered(each, self._addresses(each, True), pairs, more, back=True)]
 
-    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> None:
+    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
         """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
         t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
         wide = pitch(len(rows), features)
@@ -354,9 +357,9 @@ class IntegerNetwork:
             made[:, start : start + width], lost = tile.values, lost + tile.lost
         self.counts.lost += lost
         came = self.held(made)
-        if t.name in self.risen:
-            came = self._shrunk(came, self.risen[t.name])
-        learnt[name] = self._over_rows(came, x)
+        small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
+        learnt[name] = self._over_rows(small, x)
+        return came
 
     # -- attention -----------------------------------------------------------------------------------------------
 
