@@ -11,6 +11,7 @@ from gradloom.graph.operations import (
     Attention,
     Concat,
     Linear,
+    MatMul,
     Multiply,
     Norm,
     Parameter,
@@ -157,7 +158,7 @@ def test_means_and_sums_of_rows(samples, sides, kind):
     steps(network([first, total, last], [x]), ("first.weight", "last.weight"), samples=samples, loss="values")
 
 
-@pytest.mark.parametrize(("kind", "parameters"), [("relu", ()), ("silu", ()), ("affine", (0.75, 0.0))])
+@pytest.mark.parametrize(("kind", "parameters"), [("relu", ()), ("silu", ()), ("gelu", ()), ("affine", (0.75, 0.0))])
 def test_functions_of_values(kind, parameters):
     x = tensor("x", 9, 7, 5)
     first = conv(x, "first", 20, 3, pads=1)
@@ -181,10 +182,8 @@ def test_norms_of_groups(sides):
     steps(headed([first, norm], [x]), ("first.weight",), samples=3, loss="classes", order=ORDERS[1])
 
 
-@pytest.mark.parametrize(("rows", "features", "heads"), [(16, 64, 2), (64, 128, 2), (8, 24, 3)])
+@pytest.mark.parametrize(("rows", "features", "heads"), [(16, 64, 2), (64, 256, 2), (8, 32, 4)])
 def test_attention(rows, features, heads):
-    if 64 % (features // heads):
-        features, heads = 32, 4
     x = tensor("x", rows, 12)
     parts = [Linear((x,), tensor(name, rows, features), name, rank=2) for name in "qkv"]
     seen = Attention(tuple(each.o for each in parts), tensor("seen", rows, features), heads, 0.17)
@@ -238,3 +237,32 @@ def test_a_program_that_keeps_only_its_results():
     whole, _, _ = steps(headed(operations, [x]), learners, samples=2, loss="classes")
     some, _, _ = steps(headed(operations, [x]), learners, samples=2, loss="classes", whole=False)
     assert len(some.program.instructions) <= len(whole.program.instructions)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("samples", "sides", "rows", "deep", "made"), [(5, (), 16, 8, 70), (3, (4,), 8, 16, 20)])
+def test_products_within_samples(samples, sides, rows, deep, made, turned):
+    x = tensor("x", *sides, rows, 7)
+    inner = 100 if turned else deep
+    a = Linear((x,), tensor("a", *sides, rows, inner), "a")
+    other = tensor("other", *sides, deep, 9)
+    b = Linear((other,), tensor("b", *sides, deep, inner if turned else made), "b")
+    both = MatMul((a.o, b.o), tensor("both", *sides, rows, deep if turned else made), turned, positive=True)
+    steps(headed([a, b, both], [x, other]), ("a.weight", "b.weight"), samples=samples, loss="classes", order=ORDERS[0])
+
+
+@pytest.mark.parametrize(("samples", "rows"), [(3, 64), (70, 8), (2, 128)])
+def test_pooling_of_a_sequence(samples, rows):
+    x = tensor("x", rows, 12)
+    first = Linear((x,), tensor("first", rows, 66), "first")
+    score = Linear((first.o,), tensor("score", rows, 1), "score")
+    row = Rearrange((score.o,), tensor("row", 1, rows), (rows,), (0,))
+    column = Rearrange((row.o,), tensor("column", rows, 1), (rows,), (0,))
+    last = Linear((column.o,), tensor("last", rows, 5), "last")
+    operations = [first, score, row, column, last]
+    if rows <= 64:
+        shares = Softmax((row.o,), tensor("shares", 1, rows))
+        mixed = MatMul((shares.o, first.o), tensor("mixed", 1, 66))
+        operations = [first, score, row, shares, mixed, Linear((mixed.o,), tensor("last", 1, 5), "last")]
+    learners = ("first.weight", "score.weight", "score.bias", "last.weight")
+    steps(network(operations, [x]), learners, samples=samples, loss="values", order=ORDERS[1])

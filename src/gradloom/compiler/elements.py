@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gradloom.graph.base import Operation
-from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Rearrange, Reduce, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Reduce, Upsample
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.element import ElementOpcode
@@ -133,13 +133,17 @@ class Elements(Base):
                 self.scaled(self.made(each), x, 1.0, positive=1)
             case "silu":
                 self.whole(self.made(each), ElementOpcode.SILU, {"a": x})
+            case "gelu":
+                self.gated(self.made(each), {"b": x})
             case "affine":
                 gain, shift = each.parameters
                 if gain <= 0 or shift:
                     raise ValueError(f"{each.o.name}: values times {gain:g} plus {shift:g} have no command")
                 self.scaled(self.made(each), x, gain, **cut(each))
             case _:
-                raise ValueError(f"{each.o.name}: function {each.kind} has no command; there are relu, silu and affine")
+                raise ValueError(
+                    f"{each.o.name}: function {each.kind} has no command; there are relu, silu, gelu and affine"
+                )
 
     def _activation_back(self, each: Activation, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)
@@ -148,9 +152,19 @@ class Elements(Base):
         made = self.part(each.i[0])
         if each.kind == "silu":
             self.whole(made, ElementOpcode.SILU_BACK, {"a": dy, "b": x})
+        elif each.kind == "gelu":
+            self.gated(made, {"a": dy, "b": x})
         else:
             self.scaled(made, dy, each.parameters[0])
         return [made]
+
+    def gated(self, made: DraftValue, operands: Mapping[str, DraftValue]) -> None:
+        """GELU of ``b``, or with ``a`` its gradient: that of a gate beside ones."""
+        unit = Block.of(self.units, [(0, 0)])
+        for i, j in tiles_of(made):
+            blocks = {port: self.wide(value, i, j) for port, value in operands.items()}
+            opcode = ElementOpcode.GEGLU_BACK if "a" in operands else ElementOpcode.GEGLU
+            self.tiler.element(made, (i, j), opcode, blocks | {"c" if "a" in operands else "a": unit})
 
     def _gated(self, each: Gated) -> None:
         (x,) = self.given(each)
@@ -197,14 +211,6 @@ class Elements(Base):
                 more["split"] = own[0][3] if len(own) == 2 else 0
                 self.tiler.element(made, (i, j), ElementOpcode.JOIN, blocks, [more])
 
-    def _rearrange(self, each: Rearrange) -> None:
-        if not each.is_label:
-            raise ValueError(f"{each.o.name}: values in another order have no command; rows and features must stay")
-        self.found[each.o.name] = self.found[each.i[0].name]
-
-    def _rearrange_back(self, each: Rearrange, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        return [dy]
-
     def _upsample(self, each: Upsample) -> None:
         """Addresses of the convolutions that read it."""
         sides = [(small, large) for small, large in zip(each.i[0].sides, each.o.sides)]
@@ -238,6 +244,11 @@ class Elements(Base):
             dy = share
         self.spread(made, ElementOpcode.ADD, self.zeros, dy, t.rows)
         return [made]
+
+    @property
+    def units(self) -> Tiles:
+        """A tile of ones."""
+        raise NotImplementedError
 
     @property
     def zeros(self) -> Tiles:
