@@ -10,6 +10,7 @@ from gradloom.graph.operations import (
     Add,
     Attention,
     Concat,
+    Larger,
     Linear,
     MatMul,
     Multiply,
@@ -266,3 +267,13 @@ def test_pooling_of_a_sequence(samples, rows):
         operations = [first, score, row, shares, mixed, Linear((mixed.o,), tensor("last", 1, 5), "last")]
     learners = ("first.weight", "score.weight", "score.bias", "last.weight")
     steps(network(operations, [x]), learners, samples=samples, loss="values", order=ORDERS[1])
+
+
+def test_the_larger_of_two_tensors():
+    x = tensor("x", 9, 7, 5)
+    first, second = (conv(x, name, 20, 3, pads=1) for name in ("first", "second"))
+    both = Larger((first.o, second.o), tensor("both", 9, 7, 20), positive=True)
+    learners = ("first.weight", "second.weight")
+    steps(headed([first, second, both], [x]), learners, samples=3, loss="classes", order=ORDERS[0])
+    # What stands in front of one of them alone learns.
+    steps(headed([first, second, both], [x]), learners[1:], samples=1, loss="classes")

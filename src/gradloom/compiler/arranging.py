@@ -7,13 +7,13 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Activation, Add, Convolution, Linear, Multiply, Pool, Rearrange, Reduce
+from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Pool, Rearrange, Reduce
 from gradloom.graph.rewriting.editor import Editor
 
 __all__ = ["Arranged", "arranged"]
 
 #: Operations whose results can be made positive by the engine that makes them.
-_CUTS = (Add, Convolution, Linear, Multiply)
+_CUTS = (Add, Convolution, Larger, Linear, Multiply)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def arranged(network: Network) -> Arranged:
     """The same network for the machine.
 
     A ReLU joins the operation in front of it; a linear layer of all values of an image is a convolution whose kernel is
-    the image; means of windows are convolutions; factors of adapters are in B.
+    the image; means and maxima of windows are convolutions; factors of adapters are in B.
     """
     made, moves = Editor(network), dict[str, Move]()
 
@@ -60,6 +60,7 @@ def arranged(network: Network) -> Arranged:
         return _flattened(editor, each, moves)
 
     made.apply(_turned, flat, _averages, _label, _positive)
+    made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:
             name = each.adapter[1].name
@@ -172,3 +173,48 @@ def _averages(made: Editor, each: Operation) -> bool:
     )
     made.change(each, [new])
     return True
+
+
+def _largest(made: Editor, each: Operation) -> bool:
+    """Maxima of windows: of tensors that have one value of each.
+
+    A value in a pad is 0, which must not count.
+    """
+    if not isinstance(each, Pool) or each.kind != "max":
+        return False
+    (t,) = each.i
+    spans = zip(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation)
+    has_pads = any(low or (o - 1) * s + d * (k - 1) + 1 > side + low for side, o, k, s, (low, _), d in spans)
+    if has_pads and not (_is_positive(made.made(t)) or all(map(_is_relu, made.readers(each.o)))):
+        return False
+    channels, parts = t.features, list[Operation]()
+    for tap in np.ndindex(each.kernel):
+        name = made.free(f"{each.o.name}~{'.'.join(map(str, tap))}")
+        made.values[f"{name}.weight"] = np.ones((channels, 1, *(1 for _ in tap)))
+        new = Convolution(
+            (t,),
+            Tensor(name, each.o.sides, channels),
+            name,
+            bias=False,
+            groups=channels,
+            kernel=tuple(1 for _ in tap),
+            stride=each.stride,
+            pads=tuple((low - n * by, 0) for n, by, (low, _) in zip(tap, each.dilation, each.pads)),
+            dilation=each.dilation,
+        )
+        parts.append(new)
+        if len(parts) > 1:
+            both = Tensor(made.free(f"{name}~max"), each.o.sides, channels)
+            parts.append(Larger((parts[-2].o, new.o), both))
+    parts[-1] = replace(parts[-1], o=each.o, positive=each.positive)
+    made.change(each, parts)
+    return True
+
+
+def _is_relu(each: Operation) -> bool:
+    return isinstance(each, Activation) and each.kind == "relu"
+
+
+def _is_positive(each: Operation | None) -> bool:
+    """Whether no value of a result is below 0."""
+    return each is not None and (each.positive or _is_relu(each))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gradloom.graph.base import Operation
-from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Reduce, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.element import ElementOpcode
@@ -119,6 +119,18 @@ class Elements(Base):
             else:
                 self.spread(made[-1], ElementOpcode.MULTIPLY, dy, other, self._per(each))
         return made
+
+    def _larger(self, each: Larger) -> None:
+        a, b = self.given(each)
+        self.whole(self.made(each), ElementOpcode.LARGER, {"a": a, "b": b}, **cut(each))
+
+    def _larger_back(self, each: Larger, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (a, _), first = self.given(each), self.part(each.i[0])
+        self.whole(first, ElementOpcode.EQUAL, {"a": a, "b": self.found[each.o.name], "c": dy})
+        second = self.part(each.i[1]) if wanted[1] else None
+        if second is not None:
+            self.whole(second, ElementOpcode.ADD, {"a": dy, "b": first}, subtract=1)
+        return [first if wanted[0] else None, second]
 
     def masked(self, t_name: str, dy: DraftValue, y: DraftValue) -> DraftValue:
         """The gradient where a result is above 0."""

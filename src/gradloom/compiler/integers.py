@@ -21,6 +21,7 @@ from gradloom.graph.operations import (
     Concat,
     Convolution,
     Gated,
+    Larger,
     Linear,
     MatMul,
     Multiply,
@@ -514,6 +515,15 @@ class IntegerNetwork:
         return [
             self.held(dy.values * other) if want else None for want, other in zip(wanted, (b.values[rows], a.values))
         ]
+
+    def _larger(self, each: Larger, found: dict[str, Held]) -> None:
+        a, b = (found[t.name].values for t in each.i)
+        found[each.o.name] = self.held(vector.larger(a, b), positive=each.positive)
+
+    def _larger_back(self, each: Larger, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        first = self.held(vector.equal(dy.values, found[each.i[0].name].values, found[each.o.name].values))
+        second = self.held(vector.add(dy.values, first.values, subtract=True)) if wanted[1] else None
+        return [first if wanted[0] else None, second]
 
     def _activation(self, each: Activation, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].values
