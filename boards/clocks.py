@@ -12,6 +12,7 @@ _FREQUENCIES: Mapping[str, Mapping[str, float]] = {
         "instantft-kv260": 206,
         "lstm-kv260": 206,
         "cdm-qta-kv260": 192,
+        "tile-kv260": 192,
         "edge-qlora-genesys2": 177,
         "instantft-llm-genesys2": 177,
     },

@@ -17,13 +17,17 @@ from gradloom.program.descent import AdamW
 from gradloom.systems.text.program.planned import planned_step
 from gradloom.systems.text.run.costs import step_cost
 
+#: LoRA whose B alone learns.
+LORA_FA = "lora-fa"
 #: Method, targets, lowest layer that learns, whether what enters it is in memory.
 CASES = (
     ("lora", "all", 0, False),
+    (LORA_FA, "all", 0, False),
     ("lora-xs", "all", 0, False),
     ("layernorm", "all", 0, False),
     ("ia3", "all", 0, False),
     ("lora", "q,v", 0, False),
+    (LORA_FA, "q,v", 0, False),
     ("lora-xs", "q,v", 0, False),
     ("lora", "all", 26, False),
     ("lora", "all", 26, True),
@@ -32,6 +36,12 @@ CASES = (
     ("ia3", "all", 26, True),
 )
 TOKENS, RANK = 64, 8
+
+
+def _first(modules: list[str]) -> int:
+    """Values of A of linears."""
+    inputs = {each.name: each.inputs for each in BUILT_IN["smollm2-135m"].linears}
+    return sum(RANK * inputs[name] for name in modules)
 
 
 def main() -> None:
@@ -44,7 +54,8 @@ def main() -> None:
         for number, (name, targets, first, kept) in enumerate(CASES):
             if progress:
                 progress(number, len(CASES), f"{name} from layer {first}")
-            method, layers = METHODS[name], range(first, model.layers)
+            held = name == LORA_FA
+            method, layers = METHODS["lora" if held else name], range(first, model.layers)
             modules = method.modules(model, method.parse(targets), layers)
             program, layout = planned_step(
                 model,
@@ -56,6 +67,7 @@ def main() -> None:
                 kept=kept,
                 vectors=() if method.ranked else modules,
                 made=modules if method is LORA_XS else (),
+                held=held,
             )
             rows.append(
                 {
@@ -63,7 +75,8 @@ def main() -> None:
                     "targets": targets,
                     "from layer": first,
                     "trunk kept": kept,
-                    "parameters": method.parameters(model, method.parse(targets), layers, RANK),
+                    "parameters": method.parameters(model, method.parse(targets), layers, RANK)
+                    - (_first(modules) if held else 0),
                     "update bytes": method.update_bytes(model, method.parse(targets), layers, RANK),
                     **asdict(step_cost(program, layout, config)),
                 }

@@ -126,6 +126,40 @@ def diffusion_step(request: ActivityRequest) -> str:
     return f"LoRA step of a random UNet, 2 levels of 8 channels, an image of 4 by 4, rank {rank}"
 
 
+def network_step(request: ActivityRequest) -> str:
+    """A LoRA step of a small convolutional network, compared with models of the engines."""
+    from gradloom.graph.base import Tensor
+    from gradloom.graph.network import Network, Port
+    from gradloom.graph.operations import Convolution, Linear, Reduce
+    from gradloom.systems.networks.program.prepared import Prepared, learning_of
+    from gradloom.systems.networks.program.steps import Steps
+
+    x, inner, mean, y = (
+        Tensor(name, sides, features)
+        for name, sides, features in (("x", (8, 8), 3), ("inner", (8, 8), 16), ("mean", (1, 1), 16), ("y", (1, 1), 10))
+    )
+    shape: dict[str, Any] = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    listed = (
+        Convolution((x,), inner, "first", positive=True, **shape),
+        Reduce((inner,), mean, "mean", True),
+        Linear((mean,), y, "last"),
+    )
+    random, rank = np.random.default_rng(0), request.rank or 2
+    values = {w.name: random.standard_normal(w.shape) / 4 for each in listed for w in each.weights}
+    ports = [Port(t.name, t.shape, t, t.shape, tuple(range(len(t.shape)))) for t in (x, y)]
+    network = Network(listed, values, (ports[0],), (ports[1],))
+    prepared = Prepared(learning_of(network, "classes", "lora", rank=rank), "classes")
+    step = prepared.step(request.config, 4, prepared.rules(1e-3))
+    given = prepared.inputs(random.standard_normal((4, *x.shape))), np.eye(10)[:4]
+    wanted = Steps(step, Models(request.config, step.program.length), prepared.integers(), "classes")
+    loss = wanted(*given)
+    with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
+        made = Steps(step, machine, prepared.integers(), "classes")
+        check_words({"loss": np.array([made(*given)])}, {"loss": np.array([loss])})
+    made.ran[-1].check(**asdict(wanted.ran[-1]))
+    return f"LoRA step of a convolution of 16 channels and a linear layer, 4 images of 8 by 8, rank {rank}"
+
+
 def labels(request: ActivityRequest) -> str:
     """Labels of shipped sequences by a shipped network."""
     from gradloom.models.recurrent.stored import load_network

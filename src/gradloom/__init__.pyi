@@ -1,6 +1,6 @@
 # ruff: noqa
 """Made by gradloom.cli.stub; do not edit."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ from gradloom.systems.images.requests import ImageAnswers as ImageAnswers
 from gradloom.systems.images.requests import ImageChoice as ImageChoice
 from gradloom.systems.images.requests import ImagePlan as ImagePlan
 from gradloom.systems.images.workload import ImageOptions as ImageOptions
+from gradloom.systems.results import HeldOut as HeldOut
+from gradloom.systems.results import Step as Step
+from gradloom.systems.results import Tuned as Tuned
 from gradloom.systems.sequences.requests import SequenceAnswers as SequenceAnswers
 from gradloom.systems.sequences.workload import SequenceOptions as SequenceOptions
 from gradloom.systems.text.requests import BoardAnswers as BoardAnswers
@@ -70,10 +73,14 @@ def finetune(
     board: str | None = None,
     output: Path | str = "finetune",
     progress: Callable[[int, int, str], None] | None = None,
+    callbacks: Sequence[Callable[[Step], object]] = (),
     lr: float | None = None,
     seed: int | None = None,
     engine: str | None = None,
     design: Path | str | None = None,
+    held_out: Path | str | float | None = None,
+    judge_steps: int | None = None,
+    patience: int | None = None,
     rank: int | None = None,
     data: Path | str | None = None,
     momentum: float | None = None,
@@ -93,16 +100,16 @@ def finetune(
     seq: int | None = None,
     layers: int | None = None,
     keep: int | None = None,
+    generate: int | None = None,
     resume: bool | None = None,
-    held_out: Path | str | None = None,
-    judge_steps: int | None = None,
-    patience: int | None = None,
     method: str | None = None,
     accumulate: int | None = None,
     targets: str | None = None,
     from_layer: int | None = None,
     rslora: bool | None = None,
     plus: float | None = None,
+    init: str | None = None,
+    lora_fa: bool | None = None,
     store: str | None = None,
     deploy: str | None = None,
     window: int | None = None,
@@ -114,8 +121,9 @@ def finetune(
     style: str | None = None,
     prompt: str | None = None,
     alpha: float | None = None,
-    generate: int | None = None,
-) -> dict[str, Any]: ...
+    scale: float | None = None,
+    loss: str | None = None,
+) -> Tuned: ...
 
 def infer(
     model: str,
@@ -143,6 +151,8 @@ def infer(
     count: int | None = None,
     steps: int | None = None,
     seed: int | None = None,
+    scale: float | None = None,
+    batch: int | None = None,
 ) -> dict[str, Any]: ...
 
 def plan(
@@ -168,4 +178,5 @@ def plan(
     array: str | None = None,
     batch: int | None = None,
     known_prompt: bool | None = None,
+    loss: str | None = None,
 ) -> dict[str, Any]: ...

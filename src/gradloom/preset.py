@@ -40,6 +40,7 @@ PRESETS: Homes[Preset] = Homes(
         "cdm-qta-kv260": "gradloom.systems.diffusion.presets:CDM_QTA_KV260",
         "lstm-zcu104": "gradloom.systems.sequences.presets:LSTM_ZCU104",
         "lstm-ulx3s": "gradloom.systems.sequences.presets:LSTM_ULX3S",
+        "tile-kv260": "gradloom.systems.networks.presets:TILE_KV260",
     }
 )
 
@@ -52,6 +53,7 @@ KINDS: Homes[type[Workload]] = Homes(
         "text-instantft": "gradloom.systems.text.workload:InstantTextWorkload",
         "sequences-instantft": "gradloom.systems.sequences.workload:SequenceWorkload",
         "diffusion-lora": "gradloom.systems.diffusion.workload:DiffusionWorkload",
+        "networks": "gradloom.systems.networks.workload:NetworkWorkload",
     }
 )
 

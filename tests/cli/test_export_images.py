@@ -49,8 +49,6 @@ def test_what_cannot_be_is_refused_in_one_line(run, tuned):
         return err
 
     assert "to=gguf: must be onnx, tuned holds a network's adapter" in refused("-o", "a.gguf")
-    metrics.write_text(json.dumps(told | {"tap_shifts": [1, 2]}))
-    assert "tap_shifts: is of a recurrent network" in refused("-o", "a.onnx")
     metrics.write_text(json.dumps(told | {"request": told["request"] | {"model": "gone.onnx"}}))
     assert "model=gone.onnx: that of the run is not here; name it by --model" in refused("-o", "a.onnx")
     metrics.unlink()

@@ -15,9 +15,8 @@ import pytest
 from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.models.language import LanguageModel
 from gradloom.models.texts.example import Example
-from gradloom.systems.text.answer import greedy
 from gradloom.systems.text.reference.descent import fine_tune
-from gradloom.systems.text.reference.llama import KeyValueCache, Llama
+from gradloom.systems.text.reference.llama import KeyValueCache, Llama, greedy
 from gradloom.systems.text.reference.mathematics import attention, cross_entropy, rms_norm, swiglu
 from gradloom.systems.text.reference.optimizers import FloatAdamW, Sgd
 

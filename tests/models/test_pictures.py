@@ -96,7 +96,10 @@ def missing(folder):
             lambda folder: (folder / "train" / "more").mkdir(),
             "data=mine/train: has 11 class folders, the network has 10",
         ),
-        (lambda folder: (folder / "test").rename(folder / "rest"), "data=mine: has no folder test: must have train"),
+        (
+            lambda folder: (folder / "test").rename(folder / "rest"),
+            "data=mine: has no folder test: must have test/CLASS; or",
+        ),
     ],
     ids=["spoilt", "16 bits", "missing class", "stray", "text", "more classes", "no test"],
 )

@@ -20,6 +20,7 @@ from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 
 from ..cli import test_language_verbs as language_verbs
+from ..language import config_of
 from ..models.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, TOKENS
 
@@ -29,7 +30,6 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QLORA, INSTANT = PRESETS["edge-qlora-genesys2"], PRESETS["instantft-llm-genesys2"]
 MODEL = dataclasses.replace(language_verbs.MODEL, vocab=448, context=64)
-CONFIGURATION = language_verbs.CONFIG | {"vocab_size": 448, "max_position_embeddings": 64}
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}a:{% endif %}"
@@ -46,7 +46,7 @@ def small(tmp_path):
         {name: random.normal(1 if len(shape) == 1 else 0, 0.1, shape).astype(np.float32) for name, shape in shapes},
         folder / "model.safetensors",
     )
-    (folder / "config.json").write_text(json.dumps(CONFIGURATION))
+    (folder / "config.json").write_text(json.dumps(config_of(MODEL)))
     (folder / "tokenizer.json").write_text(json.dumps(own_file([("<|end|>", CONTROL)])))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
     lines = [
@@ -85,6 +85,11 @@ def test_integers_learn_answers_as_floating_point_does(small, preset, takes):
     counts = exact["examples"]
     assert counts["examples"] == 10 and counts["bad_lines"] == 0 and counts["learnt"] < counts["tokens"] / 2
     assert exact["request"]["steps"] == 24 and exact["request"]["held_out"] == "0.2"
+    assert exact["accuracy_before"] < exact["accuracy_after"] == exact["held_out_losses"][-1]["accuracy"]
+    samples = exact["samples_of_text"]
+    assert len(samples) == 2 and all(each["prompt"].endswith("<|end|>a:") for each in samples)
+    assert [each["before"] for each in samples] != [each["after"] for each in samples]
+    assert [each["before"] for each in samples] == [each["before"] for each in integers["samples_of_text"]]
 
 
 def test_a_recipe_is_each_of_its_parts(small):
@@ -123,7 +128,7 @@ def test_patience_keeps_the_adapters_of_the_lowest_held_out_loss(small, engine):
 def test_an_interrupted_fine_tune_goes_on_with_its_held_out_losses(small, monkeypatch):
     options = {**RECIPE, "engine": "float", "keep": 1, "epochs": 1}
     whole = tuned(small, **options)
-    from gradloom.systems.text.judging import Judging
+    from gradloom.systems.held_out import Judging
 
     made = Judging.after
 

@@ -27,7 +27,7 @@ def stub() -> str:
     lines = [
         "# ruff: noqa",
         '"""Made by gradloom.cli.stub; do not edit."""',
-        "from collections.abc import Callable",
+        "from collections.abc import Callable, Sequence",
         "from pathlib import Path",
         "from typing import Any",
         "",
@@ -45,8 +45,9 @@ def stub() -> str:
             "    board: str | None = None,",
             *(['    output: Path | str = "finetune",'] if name == "finetune" else []),
             "    progress: Callable[[int, int, str], None] | None = None,",
+            *(["    callbacks: Sequence[Callable[[Step], object]] = (),"] if name == "finetune" else []),
             *(f"    {each.name}: {_text(each)} = None," for each in request.keywords(name)),
-            ") -> dict[str, Any]: ...",
+            f") -> {'Tuned' if name == 'finetune' else 'dict[str, Any]'}: ...",
         ]
     return "\n".join([*lines, ""])
 

@@ -10,6 +10,8 @@ from gradloom.graph.network import Network
 from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Pool, Rearrange, Reduce
 from gradloom.graph.rewriting.editor import Editor
 
+from .selecting import SELECTING
+
 __all__ = ["Arranged", "arranged"]
 
 #: Operations whose results can be made positive by the engine that makes them.
@@ -59,7 +61,7 @@ def arranged(network: Network) -> Arranged:
     def flat(editor: Editor, each: Operation) -> bool:
         return _flattened(editor, each, moves)
 
-    made.apply(_turned, flat, _averages, _label, _positive)
+    made.apply(*SELECTING, _turned, flat, _averages, _label, _positive)
     made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:

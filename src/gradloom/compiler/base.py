@@ -17,7 +17,7 @@ from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, coded
 
 from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 
-__all__ = ["Base", "Beside", "Kept", "Learner", "Rule"]
+__all__ = ["Base", "Beside", "Kept", "Learner", "Rule", "is_plain"]
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,9 @@ class Base:
 
     def given(self, each: Operation) -> list[DraftValue]:
         """The tensors that an operation reads."""
+        for t in each.i:
+            if t.name in self.risen and not isinstance(each, Convolution):
+                raise ValueError(f"{each.o.name}: reads an upsampled tensor, which only convolutions do")
         return [self.found[t.name] for t in each.i]
 
     def wide(self, value: DraftValue, *at: int) -> Block:
@@ -241,9 +244,11 @@ class Base:
         return self.risen.get(t.name, t).sides
 
     def is_plain(self, each: Convolution) -> bool:
-        """Whether a convolution is a product of rows: one tap at its own place."""
-        return (
-            set(each.kernel) == set(each.stride) == {1}
-            and not any(map(any, each.pads))
-            and each.i[0].name not in self.risen
-        )
+        """Whether a convolution is a product of rows."""
+        return is_plain(each) and each.i[0].name not in self.risen
+
+
+def is_plain(each: Convolution) -> bool:
+    """Whether a convolution has one tap, at its own place."""
+    at_its_own = set(each.kernel) == set(each.stride) == {1} and not any(map(any, each.pads))
+    return at_its_own and each.i[0].sides == each.o.sides

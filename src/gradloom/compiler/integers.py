@@ -39,6 +39,7 @@ from gradloom.sim.reference import tile_vector as vector
 from gradloom.sim.reference.tile_norm import parts, values
 from gradloom.sim.reference.tiles import TileSums, block_sums, sums, transposed
 
+from .base import is_plain
 from .convolutions import addresses
 from .held import Counts, Held, joined
 from .matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
@@ -268,8 +269,7 @@ class IntegerNetwork:
         return back
 
     def _is_plain(self, each: Convolution) -> bool:
-        one = set(each.kernel) == set(each.stride) == {1} and not any(map(any, each.pads))
-        return one and each.i[0].name not in self.risen
+        return is_plain(each) and each.i[0].name not in self.risen
 
     def _addresses(self, each: Convolution, back: bool) -> np.ndarray:
         """Rows ``[taps, rows]`` that a convolution reads; -1 is a row of zeros."""

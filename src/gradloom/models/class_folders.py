@@ -1,13 +1,15 @@
 """Folders of a user's files, a folder a class."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradloom.words import some
 
-__all__ = ["classes_in", "files_in", "in_turn", "inside", "parts_of"]
+__all__ = ["PARTS", "classes_in", "files_in", "in_turn", "inside", "parts_of"]
 
-_PARTS = ("train", "test")
+#: Parts of data: to learn from, and to judge by.
+PARTS = ("train", "test")
 
 
 def inside(folder: Path) -> list[Path]:
@@ -15,13 +17,13 @@ def inside(folder: Path) -> list[Path]:
     return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
 
 
-def parts_of(path: Path, classes: int) -> dict[str, list[Path]]:
-    """Folders of the classes in ``train`` and in ``test``, in the order of their names.
+def parts_of(path: Path, classes: int, parts: Sequence[str] = PARTS) -> dict[str, list[Path]]:
+    """Folders of the classes in each of ``parts``, in the order of their names.
 
     :class:`ValueError` where one part has not the classes of the other.
     """
-    found = {part: classes_in(path / part, classes) for part in _PARTS}
-    for part, other in (_PARTS, _PARTS[::-1]):
+    found = {part: classes_in(path / part, classes) for part in parts}
+    for part, other in itertools.permutations(parts, 2):
         names = [folder.name for folder in found[part]]
         for folder in found[other]:
             if folder.name not in names:
@@ -34,7 +36,8 @@ def parts_of(path: Path, classes: int) -> dict[str, list[Path]]:
 def classes_in(folder: Path, count: int) -> list[Path]:
     """Folders of ``count`` classes, in the order of their names."""
     if not folder.is_dir():
-        raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have train/CLASS and test/CLASS")
+        instead = "; or give --held-out" if folder.name == PARTS[1] else ""
+        raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have {folder.name}/CLASS{instead}")
     found = inside(folder)
     for each in found:
         if not each.is_dir():

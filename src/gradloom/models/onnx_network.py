@@ -13,9 +13,9 @@ from gradloom.rtl.formats.codebook import NF4
 
 from .network import Conv, Dense, Network
 
-__all__ = ["network_onnx"]
+__all__ = ["NetworkGraph", "network_onnx"]
 
-_OPSET, _IR = 17, 8
+_OPSET, _IR = 18, 8
 _BLOCK = 64
 #: Largest code of 8 bits.
 _INT8 = 127
@@ -24,7 +24,7 @@ _INT8 = 127
 def network_onnx(
     network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None = None, codes: str = "none"
 ) -> bytes:
-    """The ONNX file of a network, opset 17, in float32.
+    """The ONNX file of a network, opset 18, in float32.
 
     Input ``pixels [n, c, h, w]``: bytes over 255. Output ``logits [n, classes]``; a network of one logit has two of
     them, the first 0. ``adapters``: ``(A [rank, size], B [classes, rank])`` of every layer, B with the scale in it;
@@ -32,7 +32,7 @@ def network_onnx(
     """
     import onnx
 
-    graph = _Graph(onnx)
+    graph = NetworkGraph(onnx)
     graph.network(network, adapters, codes)
     helper = onnx.helper
     made = helper.make_model(
@@ -51,7 +51,7 @@ def network_onnx(
     return bytes(made.SerializeToString(deterministic=True))
 
 
-class _Graph:
+class NetworkGraph:
     """Nodes and constants of a graph in the making."""
 
     def __init__(self, onnx: Any) -> None:
@@ -72,9 +72,11 @@ class _Graph:
         self.nodes.append(self.helper.make_node(kind, list(inputs), [output], name=f"{kind}_{output}", **attributes))
         return output
 
-    def network(self, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None, codes: str) -> None:
-        """The base network, and the sum of its logits and the adapters'."""
-        x, ends = "pixels", []
+    def network(
+        self, network: Network, adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None, codes: str, x: str = "pixels"
+    ) -> None:
+        """The base network on ``x``, and the sum of its logits and the adapters', ``logits``."""
+        ends = []
         if (network.pixel_map.scale != 1).any():
             x = self.add("Mul", [x, self.constant("pixel_scale", network.pixel_map.scale)], "scaled")
         if network.pixel_map.shift.any():
@@ -114,7 +116,8 @@ class _Graph:
             x = self.add("Pad", [x, self.constant(f"{name}_short", [0, 0, 0, short], np.int64)], f"{name}_padded")
         blocks = self.constant(f"{name}_blocks", [0, (size + short) // _BLOCK, _BLOCK], np.int64)
         x = self.add("Reshape", [x, blocks], f"{name}_cut")
-        absmax = self.add("ReduceMax", [self.add("Abs", [x], f"{name}_abs")], f"{name}_absmax", axes=[-1], keepdims=1)
+        last = self.constant("last_axis", [-1], np.int64)
+        absmax = self.add("ReduceMax", [self.add("Abs", [x], f"{name}_abs"), last], f"{name}_absmax", keepdims=1)
         zero = self.add("Equal", [absmax, self.constant("zero", 0)], f"{name}_zero")
         divisor = self.add("Where", [zero, self.constant("one", 1), absmax], f"{name}_divisor")
         x = self.add("Div", [x, divisor], f"{name}_unit")
@@ -123,7 +126,6 @@ class _Graph:
             x = self.add("Round", [self.add("Mul", [x, most], f"{name}_steps")], f"{name}_code")
             x = self.add("Mul", [x, self.add("Div", [absmax, most], f"{name}_step")], f"{name}_decoded")
         else:
-            last = self.constant("last_axis", [-1], np.int64)
             x = self.add("Unsqueeze", [x, last], f"{name}_apart")
             # A code is the number of thresholds below the value.
             x = self.add("Greater", [x, self.constant("nf4_thresholds", NF4.thresholds)], f"{name}_above")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .class_folders import classes_in, files_in, in_turn, inside, parts_of
-from .datasets import Dataset, load_images, load_npz
+from .class_folders import PARTS, classes_in, files_in, in_turn, inside, parts_of
+from .datasets import Dataset, dataset_of, load_images
+from .files.archive import read_labelled
 
-__all__ = ["load_dataset", "load_judged"]
+__all__ = ["load_dataset", "load_judged", "load_parts"]
 
 #: Endings of pictures.
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
@@ -18,18 +19,24 @@ _MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")
 _KINDS = {1: "L", 3: "RGB"}
 
 
-def load_dataset(path: Path, shape: Sequence[int], classes: int) -> Dataset:
-    """A user's images: an .npz file, or a folder of pictures.
+def load_parts(path: Path, shape: Sequence[int], classes: int, parts: Sequence[str] = PARTS) -> dict[str, np.ndarray]:
+    """``x_train``, ``y_train`` and the same of other ``parts`` of a user's images: an .npz file, or a folder.
 
     A folder has ``train/CLASS/PICTURE`` and ``test/CLASS/PICTURE``, PNG or JPEG. Classes are numbered in the order of
     their names. A picture becomes ``shape``, ``(channels, height, width)``: grey or colour, scaled by Pillow's bilinear
     filter; its transparency is left out. Any fault is a :class:`ValueError` in one line.
     """
     if not path.is_dir():
-        return load_npz(path, classes=classes)
-    read = {part: _labelled(folders, shape) for part, folders in parts_of(path, classes).items()}
-    (x_train, y_train), (x_test, y_test) = read["train"], read["test"]
-    return Dataset(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
+        return read_labelled(path, parts)
+    found = {}
+    for part, folders in parts_of(path, classes, parts).items():
+        found[f"x_{part}"], found[f"y_{part}"] = _labelled(folders, shape)
+    return found
+
+
+def load_dataset(path: Path, shape: Sequence[int], classes: int) -> Dataset:
+    """All parts of a user's images, see :func:`load_parts`."""
+    return dataset_of(path, load_parts(path, shape, classes), classes)
 
 
 def load_judged(path: Path, shape: Sequence[int], classes: int) -> tuple[np.ndarray, np.ndarray | None]:

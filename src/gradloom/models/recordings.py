@@ -10,7 +10,7 @@ import numpy as np
 from gradloom.options import check_request
 from gradloom.words import some
 
-from .class_folders import classes_in, files_in, in_turn, inside, parts_of
+from .class_folders import PARTS, classes_in, files_in, in_turn, inside, parts_of
 from .sound import Sound, read_wav
 
 __all__ = ["WHOLE", "Cut", "labelled_recordings", "learnt_recordings"]
@@ -52,14 +52,16 @@ class Cut:
 WHOLE = Cut()
 
 
-def learnt_recordings(path: Path, *, classes: int, channels: int, cut: Cut) -> dict[str, np.ndarray]:
-    """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a folder.
+def learnt_recordings(
+    path: Path, *, classes: int, channels: int, cut: Cut, parts: Sequence[str] = PARTS
+) -> dict[str, np.ndarray]:
+    """``x_train``, ``y_train`` and the same of other ``parts`` of a folder.
 
     It has ``train/CLASS/FILE`` and ``test/CLASS/FILE``, CSV or WAV. Classes are numbered in the order of their names.
     Any fault is a :class:`ValueError` in one line.
     """
     found = {}
-    for part, folders in parts_of(path, classes).items():
+    for part, folders in parts_of(path, classes, parts).items():
         found[f"x_{part}"], found[f"y_{part}"] = _labelled(folders, channels, cut)
     return found
 

@@ -1,5 +1,6 @@
 """Sequences and classes: shipped recordings, or a user's file."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,7 +9,8 @@ import numpy as np
 
 from gradloom.words import some
 
-from .files.archive import read_npz
+from .class_folders import PARTS
+from .files.archive import read_labelled
 from .recordings import WHOLE, Cut, learnt_recordings
 
 __all__ = [
@@ -112,18 +114,28 @@ def _check_classes(name: str, y: np.ndarray, count: int, classes: int) -> None:
         raise ValueError(f"{name} holds {y.min()} to {y.max()}: classes must be from 0 to {classes - 1}")
 
 
-def load_sequences(path: Path, *, classes: int, channels: int, tokens: int = 0, cut: Cut = WHOLE) -> SequenceSet:
+def load_sequences(
+    path: Path,
+    *,
+    classes: int,
+    channels: int,
+    tokens: int = 0,
+    cut: Cut = WHOLE,
+    parts: Sequence[str] = PARTS,
+    divided: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict,
+) -> SequenceSet:
     """``x_train``, ``y_train``, ``x_test``, ``y_test`` of a user's file, or of a folder of recordings.
 
-    :class:`ValueError` says what is wrong with them.
+    ``divided`` makes them of the arrays of ``parts``. :class:`ValueError` says what is wrong with them.
     """
     if path.is_dir():
         if tokens:
             raise ValueError(f"data={path}: is a folder, the network takes {taken(channels, tokens)}: give an .npz")
-        arrays = learnt_recordings(path, classes=classes, channels=channels, cut=cut)
+        arrays = learnt_recordings(path, classes=classes, channels=channels, cut=cut, parts=parts)
     else:
         cut.refuse(path)
-        arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+        arrays = read_labelled(path, parts)
+    arrays = divided(arrays)
     try:
         return SequenceSet(**arrays, classes=classes, channels=channels, tokens=tokens)
     except ValueError as error:

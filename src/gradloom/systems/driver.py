@@ -1,6 +1,7 @@
 """The driver of all fine-tunes, from request to results."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.systems.job import BoardHost, Job
 from gradloom.systems.metrics import units, verdict
 from gradloom.systems.report import report_page
+from gradloom.systems.results import Callback
 from gradloom.systems.task import Task
 from gradloom.workload import Progress, silent
 
@@ -28,10 +30,12 @@ def finetune(
     progress: Progress | None = None,
     host: BoardHost | None = None,
     compare: bool = True,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Fine-tunes and writes the results to ``output``.
 
-    ``host``: runs programs in place of simulated RTL. ``compare``: a run in RTL with the reference.
+    ``host``: runs programs in place of simulated RTL. ``compare``: a run in RTL with the reference. ``callbacks`` hear
+    each step and each score.
 
     They are ``metrics.json``, adapter, ``loss.png`` and ``report.html``; returns the metrics.
 
@@ -39,26 +43,42 @@ def finetune(
     a memory card in place of a run.
     """
     with claimed(output, verb=verb):
-        return _finetune(preset, options, Path(output), verb, progress or silent, host, compare)
+        return _finetune(preset, options, Path(output), verb, progress or silent, host, compare, callbacks)
 
 
 def prepared(
-    preset: Preset, options: Any, output: Path, tell: Progress, host: BoardHost | None = None, *, verb: str = "finetune"
+    preset: Preset,
+    options: Any,
+    output: Path,
+    tell: Progress,
+    host: BoardHost | None = None,
+    *,
+    verb: str = "finetune",
+    callbacks: Sequence[Callback] = (),
 ) -> tuple[Task, Job]:
     """A fine-tune that is checked and prepared, and its job."""
     options.check()
     design = Design(preset, options.design)
     if options.engine == "rtl" and host is None:
         design.check()
-    job = Job(preset=design.preset, options=options, design=design, output=output, tell=tell, host=host)
+    job = Job(
+        preset=design.preset, options=options, design=design, output=output, tell=tell, host=host, callbacks=callbacks
+    )
     task: Task = preset.workload.function(verb)(job)
     return task, job
 
 
 def _finetune(
-    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: BoardHost | None, compare: bool
+    preset: Preset,
+    options: Any,
+    output: Path,
+    verb: str,
+    tell: Progress,
+    host: BoardHost | None,
+    compare: bool,
+    callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
-    task, job = prepared(preset, options, output, tell, host, verb=verb)
+    task, job = prepared(preset, options, output, tell, host, verb=verb, callbacks=callbacks)
     packaged = task.package()
     if packaged is not None:
         return packaged
@@ -69,6 +89,9 @@ def _finetune(
         host.finished()
     if options.engine == "rtl" and compare:
         outcome = task.compared(outcome)
+    # One program makes all steps of some systems: they are heard when it is over.
+    for number, loss in enumerate(outcome.losses, 1):
+        job.made(number, task.steps, loss)
     judged = task.judge(outcome)
     metrics: dict[str, Any] = {
         "gradloom": __version__,

@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from gradloom.options import Bounds, Options, TuneOptions, option
+from gradloom.options import Bounds, Options, option
+from gradloom.systems.held_out import HeldOutOptions
 from gradloom.workload import Workload
 
 __all__ = ["InstantOptions", "InstantWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InstantOptions(TuneOptions):
+class InstantOptions(HeldOutOptions):
     """Options of every fine-tune by InstantFT."""
 
     model: Path | str | None = option("Network, an .onnx file.", metavar="M", usual="the shipped one", file=True)
@@ -22,6 +23,16 @@ class InstantOptions(TuneOptions):
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training samples; the others are judged.", usual="all", bounds=Bounds(1))
     cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
+
+    def check(self) -> Self:
+        """Checks bounds, and that the engine can stop early."""
+        super().check()
+        if self.patience and self.engine == "rtl":
+            raise ValueError(
+                f"patience={self.patience}: must be 0 with --engine rtl, whose program makes all epochs from one bell; "
+                f"give --engine reference, and then its epochs"
+            )
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

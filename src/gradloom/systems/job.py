@@ -1,13 +1,14 @@
 """Request for a fine-tune to prepare, and what runs its programs."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
+from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Job:
         Hears the progress.
     host : BoardHost, optional
         What runs programs in place of simulated RTL.
+    callbacks : sequence of callable
+        Hear each step and each score, once.
     """
 
     preset: Preset
@@ -60,7 +63,10 @@ class Job:
     output: Path
     tell: Progress
     host: "BoardHost | None" = None
+    callbacks: Sequence[Callback] = ()
 
+    #: The last step and the last score that were heard: RTL's are made again by the reference.
+    _heard: dict[str, int] = field(default_factory=lambda: {"loss": 0, "held_out": -1}, init=False, repr=False)
     _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -89,6 +95,22 @@ class Job:
             return Machine(self.host)
         files = self.design.files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
+
+    def made(self, number: int, steps: int, loss: float) -> None:
+        """Tells of step ``number``, from 1 on, unless that was done."""
+        if number > self._heard["loss"]:
+            self._heard["loss"] = number
+            self._say(Step(number=number, steps=steps, loss=float(loss)))
+
+    def judged(self, number: int, steps: int, score: Mapping[str, float | None]) -> None:
+        """Tells of the score after ``number`` steps, unless that was done."""
+        if number > self._heard["held_out"]:
+            self._heard["held_out"] = number
+            self._say(Step(number=number, steps=steps, held_out=HeldOut(step=number, **score)))
+
+    def _say(self, step: Step) -> None:
+        for each in self.callbacks:
+            each(step)
 
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.

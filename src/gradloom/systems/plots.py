@@ -43,6 +43,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
             linewidth=1.8,
             label="mean of an epoch",
         )
+    _held_out(axes, metrics)
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
     _from_zero(axes, loss)
@@ -88,12 +89,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
         marker="o" if len(loss) <= 64 else None,
         label="learnt",
     )
-    held = metrics.get("held_out_losses")
-    if held:
-        # A loss after so many steps stands where the next step's loss would.
-        places = [each["step"] + 1 for each in held]
-        judged = np.array([each["loss"] for each in held], float)
-        axes.plot(places, judged, color=INK, linewidth=1.2, marker="s", markersize=4, label="held out")
+    if _held_out(axes, metrics):
         axes.legend(frameon=False)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
@@ -105,6 +101,18 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
         loc="left",
     )
     save(figure, path)
+
+
+def _held_out(axes: Any, metrics: Mapping[str, Any]) -> bool:
+    """Draws the losses of what is held out, if there are any."""
+    held = metrics.get("held_out_losses")
+    if not held:
+        return False
+    # A loss after so many steps stands where the next step's loss would.
+    places = [each["step"] + 1 for each in held]
+    judged = np.array([each["loss"] for each in held], float)
+    axes.plot(places, judged, color=INK, linewidth=1.2, marker="s", markersize=4, label="held out")
+    return True
 
 
 def _from_zero(axes: Any, values: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["report_page"]
 #: Entries of metrics.json that have a place of their own on the page, or none.
 _ELSEWHERE = (
     *("cycles", "diverged", "engine", "files", "forecast"),
-    *("gradloom", "parameters", "preset", "request", "units"),
+    *("confusion_after", "confusion_before", "gradloom", "parameters", "preset", "request", "samples_of_text", "units"),
 )
 _MOST = 6
 _NUMBER = re.compile(r"-?[\d,.]+(e[+-]\d+)?")
@@ -49,6 +49,8 @@ def report_page(folder: Path, metrics: Mapping[str, Any], title: str) -> str:
         *(f"<p class=warn>{escape(reason)}</p>" for reason in metrics["diverged"]),
         *_table("Before and after", ("", "before", "after", "unit"), _pairs(metrics)),
         *_pictures(folder),
+        *_samples(metrics.get("samples_of_text", ())),
+        *(_line for when in ("before", "after") for _line in _confusion(when, metrics.get(f"confusion_{when}"))),
         *_table("Cycles", ("phase", "forecast", "counted"), _cycles(metrics)),
         *_table("Results", ("entry", "value", "unit"), _results(metrics)),
         *_details("What was asked for", metrics["request"]),
@@ -63,7 +65,7 @@ def _pairs(metrics: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
     """Figures that are there before and after."""
     for name, before in metrics.items():
         after = metrics.get(name.removesuffix("_before") + "_after")
-        if name.endswith("_before") and after is not None:
+        if name.endswith("_before") and name not in _ELSEWHERE and after is not None:
             shown = name.removesuffix("_before").replace("_", " ")
             yield shown, _value(before), _value(after), _unit(metrics, name)
 
@@ -134,6 +136,19 @@ def _table(title: str, heads: Iterable[str], rows: Iterable[tuple[Any, ...]]) ->
 def _cell(text: str) -> str:
     kind = " class=n" if _NUMBER.fullmatch(text) else ""
     return f"<td{kind}>{escape(text)}</td>"
+
+
+def _samples(samples: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Texts, and how the model goes on before and after."""
+    rows = [(each["prompt"], each["before"], each["after"]) for each in samples]
+    yield from _table("Samples", ("text", "before", "after"), rows)
+
+
+def _confusion(when: str, counts: Sequence[Sequence[int]] | None) -> Iterator[str]:
+    """A row a class, a column an answer."""
+    rows = [(f"class {number}", *(f"{each:,}" for each in row)) for number, row in enumerate(counts or ())]
+    heads = ("", *map(str, range(len(rows))))
+    yield from _table(f"Answers {when}, a row a class", heads, rows)
 
 
 def _details(title: str, values: Mapping[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from gradloom.preset import KINDS
 from gradloom.workload import Progress, Workload, silent
 
 from .asked import Asked, asked_for
+from .results import Callback, Tuned
 
 __all__ = ["answered", "by_option", "finetune", "keyworded", "keywords", "options_of", "tuned"]
 
@@ -61,8 +62,9 @@ def finetune(
     board: str | None = None,
     output: Path | str = "finetune",
     progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
-) -> dict[str, Any]:
+) -> Tuned:
     """Fine-tunes adapters and writes the results to ``output``.
 
     They are ``metrics.json``, the adapter, ``loss.png`` and ``report.html``.
@@ -81,12 +83,14 @@ def finetune(
         Folder of the results.
     progress : callable, optional
         ``progress(done, total, text)``; a ``total`` of 0 is not known.
+    callbacks : sequence of callable
+        Each gets a :class:`gradloom.Step` for each step and for each score of what is held out, as they come; those of
+        an image machine's program, which makes all steps, when the reference makes them.
 
     Returns
     -------
-    dict
-        What ``metrics.json`` holds; its ``units`` name the unit of each entry. ``diverged`` has the reasons if the
-        fine-tune diverged.
+    Tuned
+        Losses, scores, cycles; as a mapping what ``metrics.json`` holds. ``diverged`` has the reasons if it did.
 
     Raises
     ------
@@ -97,7 +101,9 @@ def finetune(
     """
     method = getattr(request, "method", options.get("method"))
     asked = asked_for(model, board=board, method=method)
-    return tuned(asked, request, output=output, progress=progress, **options)
+    return Tuned.of(
+        Path(output), tuned(asked, request, output=output, progress=progress, callbacks=callbacks, **options)
+    )
 
 
 def answered(
@@ -121,16 +127,17 @@ def tuned(
     output: Path | str,
     verb: str = "finetune",
     progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> dict[str, Any]:
-    """As :func:`finetune`, with a preset that is found.
+    """As :func:`finetune`, with a preset that is found; returns what ``metrics.json`` holds.
 
     The verb ``card`` writes a memory card.
     """
     made = options_of(verb, asked, request, options)
     from .driver import finetune as run
 
-    result: dict[str, Any] = run(asked.preset, made, output=output, verb=verb, progress=progress)
+    result: dict[str, Any] = run(asked.preset, made, output=output, verb=verb, progress=progress, callbacks=callbacks)
     return result
 
 

@@ -1,6 +1,6 @@
 """Base classes of fine-tunes: what a request becomes, from its forecast to its results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,10 +13,12 @@ from gradloom.options import Options
 from gradloom.program.placed import Place, PlacedProgram, Program
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import Timing
+from gradloom.systems.held_out import Judging, Score, share_of
 from gradloom.systems.job import Job
 
 if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
+    from gradloom.models.adapters.lora import Learnt
     from gradloom.sim.run.counted import Words
     from gradloom.sim.run.machine import Machine, Ran
 
@@ -100,7 +102,7 @@ class Task:
     """
 
     #: Options that name files.
-    reads: ClassVar[Sequence[str]] = ("model", "data", "base", "adapter")
+    reads: ClassVar[Sequence[str]] = ("model", "data", "base", "adapter", "held_out")
     #: What a machine runs ``runs`` times; None: there is none, or each step has its own.
     program: Program | None = None
     runs = 1
@@ -119,7 +121,7 @@ class Task:
     def files(self) -> dict[str, Path]:
         """Files that were read, by the option that names them."""
         asked = ((name, getattr(self.options, name, None)) for name in self.reads)
-        return {name: Path(value) for name, value in asked if value is not None}
+        return {name: Path(value) for name, value in asked if value is not None and share_of(value) is None}
 
     @cached_property
     def expected(self) -> Timing | None:
@@ -199,6 +201,15 @@ class Task:
         return replace(wanted, figures={**wanted.figures, **ran.figures, "equal_to_reference": count})
 
     # ---- the results
+
+    def judging(self, score: "Callable[[Mapping[Any, Learnt]], Score] | None", *, epoch: int | None = None) -> Judging:
+        """What judges adapters while they learn, as the request has it.
+
+        ``score``: of adapters, by what is held out. ``epoch``: steps between two scores unless the request says it.
+        """
+        asked = self.options
+        every = asked.judge_steps or epoch or self.epoch
+        return Judging(score=score, every=every, steps=self.steps, patience=asked.patience, heard=self.job.judged)
 
     def judge(self, outcome: Outcome) -> Judged:
         """What the result is worth."""

@@ -45,6 +45,8 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
         print_json(result)
     elif "text" in result:
         _say_text(result, str(options["prompt"]))
+    elif "samples" in result:
+        _say_network(result, written=options.get("output") is not None)
     elif "count" in result:
         say(f"{options['output']} has {some(result['count'], 'picture')}")
     else:
@@ -62,6 +64,18 @@ def _say_text(result: dict[str, Any], prompt: str) -> None:
             f"{result['cycles']:,} cycles, and {result['waited']:,} of waiting)",
             file=sys.stderr,
         )
+
+
+def _say_network(result: dict[str, Any], *, written: bool) -> None:
+    """Prints labels of a network's samples, or how far its values are."""
+    judged = ""
+    if "accuracy" in result:
+        judged = f", {100 * result['accuracy']:.1f} % as given"
+    elif "error" in result:
+        judged = f", mean squared error {result['error']:.4g}"
+    say(f"{some(result['samples'], 'sample')} answered{judged}")
+    if "labels" in result and not written:
+        _say_labels(result["labels"])
 
 
 def _say_answers(result: dict[str, Any], *, written: bool) -> None:

@@ -27,7 +27,7 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
 
     Of a language model the plan counts every byte, and tells what limits it and whether it fits.
     Of a diffusion model (a configuration of diffusers' UNet2DConditionModel) it lists every product of a LoRA step.
-    Of a network for images it has the forecast, in cycles, and the memory map.
+    Of a network it has the forecast, in cycles, and operations or the memory map.
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
@@ -62,6 +62,28 @@ def _say_images(result: dict[str, Any]) -> None:
     say(
         f"{some(work['epochs'], 'epoch')} of {some(work['samples'], 'image')}: "
         f"[bold]{forecast['cycles']:,} cycles[/bold], {forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} MHz"
+    )
+
+
+def _say_network(result: dict[str, Any]) -> None:
+    """Prints operations, cycles and memory."""
+    table(
+        [each | {"products": f"{each['products']:,}"} for each in result["operations"]],
+        ("name", "kind", "rows", "features", "products"),
+        False,
+        title=f"{result['model']} on {result['board']}, {some(result['batch'], 'sample')}",
+    )
+    phases = {name: cycles for name, cycles in result["cycles"].items() if name not in ("total", "sample") and cycles}
+    table([{"phase": name, "cycles": f"{cycles:,}"} for name, cycles in phases.items()], ("phase", "cycles"), False)
+    moved, what = result["bytes"], "forward pass" if result["method"] == "none" else f"step by {result['method']}"
+    say(
+        f"{what}: [bold]{result['cycles']['total']:,} cycles[/bold], {result['cycles']['sample']:,} a sample, "
+        f"{result['milliseconds']:.2f} ms at {result['clock_mhz']} MHz; forward products take "
+        f"{100 * result['share']:.1f} % of the array's"
+    )
+    say(
+        f"{result['learnt']:,} of {result['parameters']:,} parameters learn; {moved['read']:,} bytes read, "
+        f"{moved['written']:,} written, {moved['memory']:,} of memory"
     )
 
 
@@ -196,4 +218,5 @@ _SAY: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "images": _say_images,
     "text": _say_text,
     "diffusion": _say_unet,
+    "networks": _say_network,
 }

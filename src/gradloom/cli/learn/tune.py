@@ -98,7 +98,7 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     """Prints the results of a fine-tune."""
     if metrics.get("one_logit"):
         say(ONE_LOGIT)
-    if "accuracy_before" in metrics:
+    if "loss_after" not in metrics:
         say(
             f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
             f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after; results are in {output}"
@@ -110,6 +110,11 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
             f"{some(metrics['steps'], 'step')}; results "
             f"are in {output}"
         )
+        if metrics.get("accuracy_after") is not None:
+            say(
+                f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
+                f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after"
+            )
     if metrics.get("tokens_left_out"):
         say(
             f"windows of {some(metrics['seq'], 'token')}: {metrics['windows']:,}; the last "

@@ -46,7 +46,8 @@ def export(
         ``onnx``, of a recurrent network: a Scan of QuantizeLinear and DequantizeLinear. onnxruntime runs it to the same
         codes if it does not fuse quantisers: set ``graph_optimization_level`` to ``ORT_DISABLE_ALL`` or
         ``ORT_ENABLE_BASIC``. Of a network's adapter: the network with the adapter in its graph, ``pixels`` in,
-        ``logits`` out, float32, with the codes of its forward cache. Of a language model's adapter: ``gguf``, which
+        ``logits`` out, float32, with the codes of its forward cache; of a recurrent one's, the network as above for
+        sequences of the length that it learnt. Of a language model's adapter: ``gguf``, which
         llama.cpp takes by ``--lora``; ``mlx``, a folder for mlx-lm's ``--adapter-path``; ``peft``, a folder for PEFT.
         Of a diffusion model's adapter: ``kohya`` or ``comfyui``, the same file, as ComfyUI has kohya's names.
     model : path or str, optional
@@ -132,7 +133,10 @@ def _images(source: Path, output: Path, model: Path | str | None) -> dict[str, A
     from gradloom.models.onnx_network import network_onnx
     from gradloom.output import staged_file
     from gradloom.systems.images.task import network_of_run
+    from gradloom.systems.sequences.export import export_adapted, is_of_sequences
 
+    if is_of_sequences(source):
+        return {"output": str(output), "format": "onnx", **export_adapted(source, output, model)}
     network = network_of_run(source, model)
     adapters, codes = load_adapters(source, network)
     with staged_file(output) as file:

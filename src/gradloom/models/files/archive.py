@@ -11,7 +11,7 @@ from .kinds import what_is
 #: Bytes that an archive may hold: so many, and so many for each byte of the file.
 _FREE, _RATIO = 1 << 28, 64
 
-__all__ = ["read_npz"]
+__all__ = ["read_labelled", "read_npz"]
 
 
 def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] = ()) -> dict[str, np.ndarray]:
@@ -49,6 +49,11 @@ def read_npz(path: Path, names: Iterable[str] = (), *, optional: Iterable[str] =
                     f"instead of numbers?"
                 ) from None
     return arrays
+
+
+def read_labelled(path: Path, parts: Iterable[str]) -> dict[str, np.ndarray]:
+    """``x_PART`` and ``y_PART`` of each of ``parts`` of a file."""
+    return read_npz(path, [f"{array}_{part}" for part in parts for array in "xy"])
 
 
 def _check_size(path: Path, file: Any) -> None:

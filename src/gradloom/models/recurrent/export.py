@@ -13,7 +13,7 @@ from .host import FloatDense, Function
 from .lstm import GATES, LstmCell
 from .network import RecurrentNetwork
 
-__all__ = ["GraphNodes", "export_recurrent"]
+__all__ = ["GraphNodes", "Writer", "export_recurrent"]
 
 #: The least in which QuantizeLinear makes codes of 16 bits, and the format of files that go with it.
 _OPSET, _IR = 21, 10
@@ -32,7 +32,7 @@ def export_recurrent(network: RecurrentNetwork, path: Path | str) -> None:
     LSTM are a :class:`ValueError`.
     """
     check_file(path, suffix=".onnx")
-    model = _Writer(network).model()
+    model = Writer(network).model()
     with staged_file(path) as file:
         file.write(model.SerializeToString(deterministic=True))
 
@@ -90,7 +90,12 @@ class GraphNodes:
         return self("DequantizeLinear", [held, unit, zero], name, **({} if one else {"axis": axis}))
 
 
-class _Writer:
+class Writer:
+    """Writes a network's graph; a subclass may write other than its answer behind it."""
+
+    #: What reaches the last convolution or the cell: ``[n, channels, samples]`` behind layers, else by step.
+    source: str
+
     def __init__(self, network: RecurrentNetwork) -> None:
         from onnx import TensorProto
 
@@ -107,6 +112,7 @@ class _Writer:
             value = nodes("Transpose", [value], "x_by_channel", perm=[0, 2, 1])
         for number, conv in enumerate(network.front):
             name = f"conv{number}"
+            self.source = value
             if isinstance(conv, Pool):
                 value = self._pool(nodes, value, conv, f"pool{number}")
                 continue
@@ -121,6 +127,7 @@ class _Writer:
                 strides=[conv.stride],
             )
             value = nodes.coded(value, name, conv.coding)
+        self.source = value if network.last_conv is None else self.source
         value = nodes("Transpose", [value], "by_step", perm=[2, 0, 1] if network.front else [1, 0, 2])
         layers = [[network.as_lstm(cell) for cell in layer if cell is not None] for layer in network.layers]
         cells = [cell for layer in layers for cell in layer]
@@ -136,15 +143,13 @@ class _Writer:
                 value = nodes("Concat", [f"h_all{end}" for end in own], f"h_both{own[0]}", axis=2)
         if not alone:
             nodes("Identity", [value], "h_all")
-        state = [self._info(f"{name}_init{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"]
-        outputs = [
-            self._info(f"{name}_last{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"
-        ]
-        outputs.append(self._info("h_all", ["steps", "n", network.units]))
+        state = [self.info(f"{name}_init{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"]
+        outputs = [self.info(f"{name}_last{end}", ["n", cell.units]) for cell, end in zip(cells, ends) for name in "hc"]
+        outputs.append(self.info("h_all", ["steps", "n", network.units]))
         if network.answers:
-            outputs.insert(0, self._answer(nodes, own))
+            outputs.insert(0, self.answer(nodes, own))
         helper = nodes.helper
-        x = self._info("x", ["n", "length", network.channels])
+        x = self.info("x", ["n", "length", network.channels])
         if network.tokens:
             x = helper.make_tensor_value_info("x", self.token, ["n", "length"])
         graph = helper.make_graph(nodes.nodes, network.name, [x, *state], outputs, nodes.constants)
@@ -174,12 +179,12 @@ class _Writer:
             raise ValueError(f"node {pool.name!r}: a pool over features cannot be exported, only one over time")
         return nodes("MaxPool", [value], name, kernel_shape=[pool.kernel], pads=list(pool.pads), strides=[pool.stride])
 
-    def _info(self, name: str, shape: list[int | str]) -> Any:
+    def info(self, name: str, shape: list[int | str]) -> Any:
         from onnx import helper
 
         return helper.make_tensor_value_info(name, self.float, shape)
 
-    def _answer(self, nodes: GraphNodes, ends: list[str]) -> Any:
+    def answer(self, nodes: GraphNodes, ends: list[str]) -> Any:
         """Writes what follows the hidden states.
 
         ``ends``: of the names of the last layer's states, forward and backward.
@@ -208,7 +213,7 @@ class _Writer:
             steps = steps and getattr(each, "op", "") not in ("last", "mean", "max")
         if network.tail or head is None:
             source = nodes("Identity", [source], "answer")
-        return self._info(source, ["steps", "n", width] if steps else ["n", width])
+        return self.info(source, ["steps", "n", width] if steps else ["n", width])
 
     @staticmethod
     def _host(nodes: GraphNodes, value: str, step: FloatDense | Function, name: str) -> str:
@@ -261,9 +266,9 @@ class _Writer:
             nodes("Identity", [each], name) for each, name in ((hidden, "h_out"), (state, "c_out"), (hidden, "h_step"))
         ]
         inputs = [
-            self._info(name, ["n", width])
+            self.info(name, ["n", width])
             for name, width in (("h_in", cell.units), ("c_in", cell.units), ("x_t", cell.inputs))
         ]
         return nodes.helper.make_graph(
-            nodes.nodes, "step", inputs, [self._info(name, ["n", cell.units]) for name in outputs], nodes.constants
+            nodes.nodes, "step", inputs, [self.info(name, ["n", cell.units]) for name in outputs], nodes.constants
         )

@@ -1,6 +1,5 @@
 """Fine-tunes of the shipped diffusion model of digits by LoRA."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,11 +11,13 @@ import numpy as np
 from gradloom.compiler.held import Counts
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora, save_diffusion_lora
 from gradloom.models.adapters.lora import Adapter, finite
-from gradloom.models.datasets import load_npz, mnist_test
+from gradloom.models.datasets import dataset_of, load_images, mnist_test
 from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
+from gradloom.models.files.archive import read_labelled
 from gradloom.models.files.unet import UNet
 from gradloom.program.memory import Kind
 from gradloom.sim.run.machine import Machine
+from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
@@ -171,6 +172,8 @@ class DiffusionTask(Task):
         options = replace(asked, rank=rank, lr=self.lr, batch=self.batch, style=self.style)
         super().__init__(job, options, steps=asked.steps, epoch=-(-len(self.learn.latents) // self.batch))
         self.runs = self.steps
+        if job.host is not None and asked.patience:
+            raise ValueError(f"patience={asked.patience}: must be 0 on a board, which makes all steps by itself")
         self.begun = begun or fresh_adapters(self.listed, asked.seed)
         if asked.engine == "rtl":
             self.step = self._lowered()
@@ -255,6 +258,9 @@ class DiffusionTask(Task):
     def _learnt(self, take: _Take, adapters: Factors) -> Outcome:
         losses: list[float] = []
         counts: list[Counts] = []
+        # A board is judged when its results are here.
+        judging = self.judging(self._score if self.job.host is None else None)
+        judging.start(adapters)
         for number, (data, noise) in enumerate(
             step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
         ):
@@ -266,14 +272,23 @@ class DiffusionTask(Task):
             if counted is not None:
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
+            self.job.made(number + 1, self.steps, loss)
+            if judging.after(number + 1, adapters):
+                break
+        learnt = judging.finish(len(losses), adapters)
+        made: dict[str, Any] = {
+            "losses": losses,
+            "learnt": learnt,
+            "steps": len(losses) if judging.ended else None,
+            "judged": judging.figures(),
+        }
         if self.exact:
-            return Outcome(losses=losses, learnt=adapters, figures={"cycles": None})
+            return Outcome(figures={"cycles": None}, **made)
         clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
         parts = {f"{part} of {layer}": w for layer, each in adapters.items() for part, w in each.parts.items()}
         steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
         return Outcome(
-            losses=losses,
-            learnt=adapters,
+            **made,
             clipped=clipped,
             words=stored,
             figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
@@ -281,16 +296,21 @@ class DiffusionTask(Task):
             health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
         )
 
+    def _score(self, adapters: Any) -> Score:
+        """Of a network in floating point, by images that are not learnt."""
+        return {"loss": held_out_loss(self.real, self.shapes, self.held, adapters, self._said("judging"))}
+
     def judge(self, outcome: Outcome) -> Judged:
         """Losses on images that were not learnt, and generated digits."""
-        told: dict[str, Any] = {}
         first = self.begun if self.exact else self._descent()[1]
-        nets = {"loss": self.real} if self.exact else {"loss": self.real, "own_loss": self.integers}
         learnt = {"before": first, "after": outcome.learnt}
-        for name, net in nets.items():
-            for when, adapters in learnt.items():
-                said = functools.partial(self._said, f"{name} {when}")
-                told[f"{name}_{when}"] = held_out_loss(net, self.shapes, self.held, adapters, said)
+        told = dict(outcome.judged)
+        for when, adapters in learnt.items():
+            found = told.get(f"held_out_{when}")
+            told[f"loss_{when}"] = self._score(adapters)["loss"] if found is None else found
+            if not self.exact:
+                said = self._said(f"own loss {when}")
+                told[f"own_loss_{when}"] = held_out_loss(self.integers, self.shapes, self.held, adapters, said)
         if not self.options.generate:
             return Judged(figures=told)
         judge = Judge(
@@ -312,8 +332,8 @@ class DiffusionTask(Task):
         told |= {name: {when: each[name] for when, each in made.items()} for name in made["before"]}
         return Judged(figures=told | {"accuracy_images": judge.accuracy}, pictures=pictures)
 
-    def _said(self, text: str, done: int, total: int) -> None:
-        self.job.tell(done, total, text)
+    def _said(self, text: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.job.tell(done, total, text)
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~..task.Task`."""
@@ -377,6 +397,8 @@ def samples_of(asked: DiffusionOptions, workload: DiffusionWorkload, style: str 
     for digit in range(10):
         words.filled(asked.prompt, digit)
     if asked.data is None:
+        if asked.held_out is not None:
+            raise ValueError(f"held_out={asked.held_out}: must be left out without --data, whose digits have a part")
         images, labels = mnist_test()
         order = np.argsort(np.random.PCG64([asked.seed, 0xD16]).random_raw(len(images)), kind="stable")
         wanted = np.isin(labels[order], digits or range(10))
@@ -385,7 +407,8 @@ def samples_of(asked: DiffusionOptions, workload: DiffusionWorkload, style: str 
         parts = [(images[rows], labels[rows]) for rows in split]
     else:
         path = Path(asked.data)
-        data = load_npz(path)
+        arrays = asked.divided(read_labelled(path, asked.parts), "image", load_images)
+        data = dataset_of(path, arrays, 10)
         parts = []
         for name, x, y in (("x_train", data.x_train, data.y_train), ("x_test", data.x_test, data.y_test)):
             try:

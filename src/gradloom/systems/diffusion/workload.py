@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gradloom.options import Bounds, TuneOptions, option
+from gradloom.options import Bounds, option
 from gradloom.plugins import Homes
+from gradloom.systems.held_out import HeldOutOptions
 from gradloom.workload import Workload
 
 __all__ = ["DiffusionOptions", "DiffusionWorkload"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffusionOptions(TuneOptions):
+class DiffusionOptions(HeldOutOptions):
     """Options of a fine-tune of a diffusion model."""
 
     engine: str = option(
@@ -85,6 +86,9 @@ class DiffusionWorkload(Workload):
     usual_codes: ClassVar = "int8"
     units: ClassVar[Mapping[str, str]] = {
         "loss": "mean squared error of the noise, mean of a step",
+        "held_out_before": "mean squared error of the noise, images to judge by",
+        "held_out_after": "mean squared error of the noise, images to judge by",
+        "held_out_losses": "mean squared error of the noise, images to judge by, after a number of steps",
         "loss_before": "mean squared error of the noise, images to judge by",
         "loss_after": "mean squared error of the noise, images to judge by",
         "own_loss_before": "the same by the engine's own arithmetic",

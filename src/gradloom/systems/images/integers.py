@@ -224,10 +224,13 @@ def fine_tune(
     *,
     progress: Callable[[int, int], None] | None = None,
     steps: Sequence[ScheduledBatch] | None = None,
+    after: Callable[[int, float, list[tuple[np.ndarray, np.ndarray]]], bool] = lambda step, loss, adapters: False,
 ) -> FineTune:
     """Fine-tunes adapters ``a`` and ``b``, both Q4.12.
 
     ``a``: ``[rank, elements]``, NCHW order; ``b``: ``[classes, rank]``.
+
+    ``after`` gets the number of each step, its mean loss and its adapters, and says whether it was the last.
 
     The health is that of the whole program: the frozen network runs once for a sample that is kept, and with every step
     for one that is not.
@@ -260,7 +263,10 @@ def fine_tune(
             result.counts.append(count)
         if progress is not None:
             progress(index + 1, len(steps))
-    learning.end()
+        if step.last:
+            learning.end()
+            if after(len(result.losses), mean_losses([loss], [count])[0], result.adapters()):
+                break
     return result
 
 

@@ -357,6 +357,7 @@ def train_adapters(
     seed: int = 0,
     shuffled: bool = True,
     progress: Callable[[int, float], None] | None = None,
+    after: Callable[[int, float, Adapters], bool] = lambda step, loss, adapters: False,
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
     """Trains adapters by SGD on the mean loss of each batch.
 
@@ -366,7 +367,7 @@ def train_adapters(
     there are fewer losses than steps.
 
     With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``. ``progress`` is called after
-    each step with its number and loss.
+    each step with its number and loss, ``after`` with its adapters, too; it says whether the step was the last.
     """
     if not (np.isfinite(lr) and lr > 0):
         raise ValueError(f"lr={lr}: must be positive")
@@ -398,6 +399,8 @@ def train_adapters(
             losses.append(loss)
             if progress:
                 progress(len(losses), loss)
+            if after(len(losses), float(loss), list(zip(weights[::2], weights[1::2]))):
+                break
     return losses, list(zip(weights[::2], weights[1::2]))
 
 

@@ -3,25 +3,27 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradloom.json_file import read_json
+from gradloom.models.adapters.lora import Adapter
 from gradloom.models.adapters.peft import save_adapters
-from gradloom.models.datasets import Dataset, default_split, digits_split
+from gradloom.models.datasets import Dataset, dataset_of, default_split, digits_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
-from gradloom.rtl.formats.images import PARAMETER
+from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
+from gradloom.systems.held_out import Score
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
-from .integers import WordCache, compared_words, fill_cache, fine_tune, logits, mean_losses, records
+from .integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
 from .program.digits import workload_on
-from .program.lowered import Lowered
 from .program.lowering import lower
 from .program.program import Ahead, ImagePlanned, Settings, image_words, plan_finetune
 from .program.schedule import batches, initial_adapters
@@ -29,14 +31,27 @@ from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
+    from gradloom.models.adapters.lora import Learnt
     from gradloom.models.sequences import SequenceSet
     from gradloom.sim.run.machine import Machine
 
     from .mathematics import FloatCache
 
-__all__ = ["ImageTask", "check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
+__all__ = [
+    "MOST_CLASSES",
+    "ImageTask",
+    "by_tap",
+    "check_shape",
+    "held_by",
+    "network_of",
+    "network_of_run",
+    "prepare",
+    "shipped",
+]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
+#: Classes of a network whose confusion is told.
+MOST_CLASSES = 32
 #: Units of one in a sum of losses, Q.16.
 _LOSS_SCALE = 1 << 16
 
@@ -56,12 +71,20 @@ def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:
 
 def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Dataset]:
     network = network_of(asked.model, workload)
+    shape, classes = network.input_shape, network.classes
     if asked.data is None:
         dataset = shipped(workload, network, asked.seed, asked.angle)
+        if asked.held_out is not None:
+            parts = {"x_train": dataset.x_train, "y_train": dataset.y_train}
+            dataset = Dataset(**asked.divided(parts, "image", _without_data), classes=dataset.classes)
     else:
-        from gradloom.models.pictures import load_dataset
+        from gradloom.models.pictures import load_judged, load_parts
 
-        dataset = load_dataset(Path(asked.data), network.input_shape, network.classes)
+        path = Path(asked.data)
+        arrays = load_parts(path, shape, classes, asked.parts)
+        dataset = dataset_of(
+            path, asked.divided(arrays, "image", lambda held: load_judged(held, shape, classes)), classes
+        )
         if asked.angle:
             dataset = dataset.rotated(asked.angle)
     check_shape("x_train", dataset.x_train, network)
@@ -70,6 +93,10 @@ def _load(asked: ImageOptions, workload: ImageWorkload) -> tuple[Network, Datase
             raise ValueError(f"limit={asked.limit}: there are {len(dataset.x_train)} training images")
         dataset = dataset.limited(train=asked.limit)
     return network, dataset
+
+
+def _without_data(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    raise ValueError(f"held_out={path}: must be a share of the shipped samples; or give --data, too")
 
 
 def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
@@ -127,18 +154,9 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         )
 
 
-def share(lowered: Lowered, cache: WordCache, labels: np.ndarray, adapters: Adapters | None) -> float:
-    """Share of images that are labelled as given.
-
-    Without adapters, the base network labels them.
-    """
-    if adapters is None:
-        z = cache.logits
-    else:
-        z = logits(
-            lowered, cache, [a[:, tap.order] for tap, (a, _) in zip(lowered.taps, adapters)], [b for _, b in adapters]
-        )
-    return float((z.argmax(axis=1) == labels).mean())
+def by_tap(pairs: Adapters) -> dict[int, Adapter]:
+    """Adapters by the number of their tap."""
+    return {number: Adapter(np.asarray(a), np.asarray(b), 1.0) for number, (a, b) in enumerate(pairs)}
 
 
 def prepare(job: Job) -> "ImageTask":
@@ -194,6 +212,8 @@ class ImageTask(Task):
         assert options.rank is not None
         self.rank = options.rank
         self.start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
+        #: Of the reference and in floating point, while it learns; a machine's program ends before anything is judged.
+        self.scores = self.judging(self.score)
         if self.exact:
             return
         self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
@@ -220,12 +240,38 @@ class ImageTask(Task):
 
         return FloatCache.of(self.network, x, cache=self.options.cache)
 
+    @cached_property
+    def held(self) -> Any:
+        """Taps and logits of the samples to judge by."""
+        self.job.tell(0, 0, "samples to judge by")
+        return self.cached(self.dataset.x_test) if self.exact else fill_cache(self.lowered, self.judged)
+
+    def scored(self, adapters: Mapping[Any, "Learnt"]) -> np.ndarray:
+        """Logits of the samples to judge by, in the engine's arithmetic, as real numbers."""
+        pairs = [(each.parts["a"], each.parts["b"]) for each in adapters.values()]
+        if self.exact:
+            from .mathematics import adapter_logits
+
+            return adapter_logits(pairs, self.held.taps, self.held.logits)
+        words = [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in pairs]
+        first = [a[:, tap.order] for tap, (a, _) in zip(self.lowered.taps, words)]
+        found: np.ndarray = ACTIVATION.decode(logits(self.lowered, self.held, first, [b for _, b in words]))
+        return found
+
+    def score(self, adapters: Mapping[Any, "Learnt"]) -> Score:
+        """Mean cross-entropy and share of right answers of the samples to judge by."""
+        from .mathematics import accuracy, cross_entropy
+
+        found, labels = self.scored(adapters), self.dataset.y_test
+        return {"loss": float(cross_entropy(found, labels)[0].mean()), "accuracy": accuracy(found, labels)}
+
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
         from .mathematics import train_adapters
 
         self.job.tell(0, 0, "fine-tuning in float")
         settings = self.settings
+        self.scores.start(by_tap(self.start))
         losses, adapters = train_adapters(
             self.cached(self.dataset.x_train),
             self.dataset.y_train,
@@ -236,13 +282,30 @@ class ImageTask(Task):
             momentum=settings.momentum,
             seed=settings.seed,
             shuffled=settings.shuffled,
+            after=self._after,
         )
-        return Outcome(losses=losses, learnt=adapters)
+        return self._outcome(losses, adapters)
+
+    def _after(self, step: int, loss: float, pairs: Adapters) -> bool:
+        """Tells of a step and judges it; whether it is the last."""
+        self.job.made(step, self.steps, loss)
+        return self.scores.after(step, by_tap(pairs))
+
+    def _outcome(self, losses: list[float], pairs: Adapters, **more: Any) -> Outcome:
+        """With the adapters that are kept."""
+        kept = self.scores.finish(len(losses), by_tap(pairs))
+        return Outcome(
+            losses=losses,
+            learnt=[(each.parts["a"], each.parts["b"]) for each in kept.values()],
+            steps=len(losses) if self.scores.ended else None,
+            **more,
+        )
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
         tell, y = self.job.tell, self.dataset.y_train
         tell(0, 0, "reference")
+        self.scores.start(by_tap(self.start))
         kept = fill_cache(self.lowered, self.images)
         made = fine_tune(
             self.lowered,
@@ -251,13 +314,14 @@ class ImageTask(Task):
             y,
             *self._words(),
             progress=lambda done, total: tell(done, total, "reference steps"),
+            after=lambda step, loss, words: self._after(step, loss, _decoded(words)),
         )
         health = asdict(made.health)
-        return Outcome(
-            losses=made.mean_losses,
+        return self._outcome(
+            made.mean_losses,
+            _decoded(made.adapters()),
             clipped=made.clipped,
             words=made.words,
-            learnt=_decoded(made.adapters()),
             figures={"cycles": None, "cache": None, "health": health},
             checked=compared_words(
                 self.lowered,
@@ -302,19 +366,17 @@ class ImageTask(Task):
 
     def judge(self, outcome: Outcome) -> Judged:
         """See :class:`~..task.Task`."""
-        labels = self.dataset.y_test
-        if self.exact:
-            from .mathematics import accuracy, adapter_logits
-
-            held = self.cached(self.dataset.x_test)
-            before = accuracy(held.logits, labels)
-            after = accuracy(adapter_logits(outcome.learnt, held.taps, held.logits), labels)
-        else:
-            self.job.tell(0, 0, "judging on other images")
-            test = fill_cache(self.lowered, self.judged)
-            words = [(PARAMETER.encode(m), PARAMETER.encode(n)) for m, n in outcome.learnt]
-            before, after = (share(self.lowered, test, labels, each) for each in (None, words))
-        return Judged(figures={"accuracy_before": before, "accuracy_after": after})
+        first, learnt = by_tap(self.start), by_tap(outcome.learnt)
+        if not self.scores.scores:
+            self.scores.start(first)
+            self.scores.finish(self.steps, learnt)
+        told, classes = self.scores.figures(), self.network.classes
+        if classes <= MOST_CLASSES:
+            for when, adapters in (("before", first), ("after", learnt)):
+                found = self.scored(adapters).argmax(axis=1)
+                counts = np.bincount(classes * self.dataset.y_test + found, minlength=classes**2)
+                told[f"confusion_{when}"] = counts.reshape(classes, classes).tolist()
+        return Judged(figures=told)
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~..task.Task`."""

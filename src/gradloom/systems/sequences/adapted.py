@@ -20,7 +20,7 @@ from .requests import SequenceAnswers
 from .taps import tap_sums, tap_words
 from .task import check_steps, real_taps, steps_behind
 
-__all__ = ["infer_adapted"]
+__all__ = ["infer_adapted", "learnt_taps"]
 
 
 def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
         check_file(output, suffix=".npz", inputs=(data, adapter))
     if engine == "rtl":
         raise ValueError("engine=rtl: must be reference or float with an adapter")
-    shifts, person, request = _told(adapter)
+    shifts, person, request = learnt_taps(adapter)
     for name, value, own in (("model", model, request["model"]), ("data", data, None if person else "data of its own")):
         if value is None and own is not None:
             raise ValueError(f"{name}: must be given, {adapter} learnt on {own}")
@@ -75,7 +75,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     return told if y is None else told | {"accuracy": float((labels == y).mean())}
 
 
-def _told(adapter: Path) -> tuple[tuple[int, ...], int | None, dict[str, Any]]:
+def learnt_taps(adapter: Path) -> tuple[tuple[int, ...], int | None, dict[str, Any]]:
     """Scales of an adapter's taps, whose it is, and what was asked for."""
     path = adapter / "metrics.json"
     try:

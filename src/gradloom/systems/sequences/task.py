@@ -38,7 +38,7 @@ from gradloom.systems.task import Outcome
 from gradloom.words import some
 from gradloom.workload import Progress
 
-from .answer import check_fits, real_front, real_states
+from .answer import check_fits, real_front, real_states, sequences_of
 from .program.image import CellImage
 from .program.taps import TapWriter
 from .taps import input_sums, tap_sums, tap_words
@@ -157,6 +157,7 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
     if asked.base is not None and asked.model is None:
         raise ValueError(f"base={asked.base}: must be left out, the shipped network's scales are known")
     if asked.data is None:
+        check_request("without data, whose recordings have a part to judge by", needless={"held_out": asked.held_out})
         check_request("without data", needless={name: getattr(asked, name) for name in RecordedOptions.known()})
     person = asked.person or 1
     recurrent = load_network(spar_model(fold_of(person)) if asked.model is None else asked.model)
@@ -171,7 +172,15 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
             )
     else:
         data = load_sequences(
-            Path(asked.data), classes=classes, channels=recurrent.channels, tokens=recurrent.tokens, cut=asked.cut()
+            Path(asked.data),
+            classes=classes,
+            channels=recurrent.channels,
+            tokens=recurrent.tokens,
+            cut=asked.cut(),
+            parts=asked.parts,
+            divided=lambda arrays: asked.divided(
+                arrays, "sequence", lambda held: sequences_of(held, recurrent, None, asked.cut())
+            ),
         )
         name = f"data={asked.data}"
     if asked.limit is not None:

@@ -1,10 +1,8 @@
 """Greedy decoding of a language model in floating point."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.models.adapters.gguf_lora import is_gguf_adapter, load_linears
@@ -24,31 +22,10 @@ from gradloom.workload import Progress
 from . import task as language
 from .instant_text import InstantLlama
 from .quantized import Quantized
-from .reference.llama import KeyValueCache, Llama
+from .reference.llama import Llama, greedy
 from .requests import BoardAnswers, TextAnswers
 
-__all__ = ["greedy", "infer", "learnt_of", "plain_lora"]
-
-
-def greedy(
-    llama: Llama,
-    prompt: Sequence[int],
-    count: int,
-    *,
-    adapters: Mapping[str, Learnt] | None = None,
-    ends: frozenset[int] = frozenset(),
-) -> Iterator[int]:
-    """At most ``count`` tokens that follow ``prompt``, each the likeliest.
-
-    Of equals it is the lowest. One of ``ends`` is the last and is not given.
-    """
-    cache, fresh = KeyValueCache(), list(prompt)
-    for _ in range(count):
-        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
-        if token in ends:
-            return
-        yield token
-        fresh = [token]
+__all__ = ["infer", "learnt_of", "plain_lora"]
 
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:

@@ -10,11 +10,11 @@ from gradloom.models.files.texts import read_text
 from gradloom.models.files.tokenizer import Tokenizer
 from gradloom.models.texts.reader import ExampleCounts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
+from gradloom.systems.held_out import held_count, share_of
 from gradloom.words import some
 from gradloom.workload import Progress, silent
 
 from .costs.fit import MIN_SEQ
-from .workload import share_of
 
 __all__ = ["Data", "Turns", "read_data", "windows_of"]
 
@@ -56,7 +56,7 @@ class _Reader:
     def flat(self, path: Path, option: str, share: float | None) -> Data:
         """Of a text, whose last windows are judged."""
         found, tokens = windows_of(path, self.tokenizer, self.seq, option)
-        held = _held(len(found), share, "window")
+        held = 0 if share is None else held_count(len(found), share, "window")
         learnt = found[: len(found) - held]
         return Data(
             learnt=learnt,
@@ -77,7 +77,7 @@ class _Reader:
             tell=lambda examples: self.tell(0, 0, f"reading {path.name}, {some(examples, 'example')}"),
         )
         counts, windows = read.counts, read.windows
-        held = _held(counts.examples, share, "example")
+        held = 0 if share is None else held_count(counts.examples, share, "example")
         drawn = np.random.default_rng(self.seed).permutation(counts.examples)[:held]
         judged = np.isin(read.records, drawn)
         learnt = windows.chosen(np.flatnonzero(~judged))
@@ -116,20 +116,6 @@ def read_data(
     if held_out is None or share is not None:
         return found
     return replace(found, judged=reader.read(Path(held_out), "held_out").learnt)
-
-
-def _held(count: int, share: float | None, what: str) -> int:
-    """How many of ``count`` are held out; refuses none and all."""
-    if share is None:
-        return 0
-    held = round(share * count)
-    if not 0 < held < count:
-        some_of = some(count, what)
-        if count < 2:
-            raise ValueError(f"held_out={share:g}: of {some_of} none can be held out; give more, or a file")
-        near = 1 / count if not held else 1 - 1 / count
-        raise ValueError(f"held_out={share:g}: of {some_of} holds out {held}; give --held-out {near:.2g}, or a file")
-    return held
 
 
 @dataclass

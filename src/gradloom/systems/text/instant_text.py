@@ -1,6 +1,7 @@
 """InstantFT of a language model in floating point, and its task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from gradloom.systems.task import Outcome
 from .costs.instant_budget import instant_memory
 from .costs.request import parse_targets
 from .operations.tensors import EDGE
-from .reference.llama import Llama
+from .reference.llama import Llama, greedy
 from .reference.mathematics import Array
 from .run.instant import InstantTrainer, instant_machine
 from .task import TextTask
@@ -66,7 +67,17 @@ class InstantTextTask(TextTask):
         )
 
     def _in_steps(self, trainer: InstantTrainer) -> Outcome:
-        return self.in_steps(trainer, self.judging(lambda adapters, tokens: trainer.loss(tokens)))
+        return self.in_steps(trainer, self.judging_texts(lambda adapters, tokens: trainer.score(tokens)))
+
+    @cached_property
+    def llama(self) -> "InstantLlama":
+        """The model in floating point, read when something is first asked of it."""
+        return InstantLlama(self.shapes, self.checkpoint.tensor, blocks=self.adapters, layers=self.layers)
+
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Any]) -> Iterator[int]:
+        """See :class:`~.task.TextTask`."""
+        self.llama.blocks = adapters
+        return greedy(self.llama, prompt, count, ends=self.tokenizer.control)
 
     def keep(self, folder: Path, learnt: Any) -> None:
         """See :class:`~..task.Task`."""
@@ -92,8 +103,15 @@ class InstantLlama(Llama):
     Each adds to the input of the last norm.
     """
 
-    def __init__(self, model: LanguageModel, tensor: Callable[[str], Array], *, blocks: Mapping[int, Adapter]) -> None:
-        super().__init__(model, tensor)
+    def __init__(
+        self,
+        model: LanguageModel,
+        tensor: Callable[[str], Array],
+        *,
+        blocks: Mapping[int, Adapter],
+        layers: int | None = None,
+    ) -> None:
+        super().__init__(model, tensor, layers=layers)
         self.blocks = blocks
 
     def beside(self, layer: int, attended: Array) -> Array:

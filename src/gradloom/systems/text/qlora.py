@@ -4,9 +4,9 @@ It runs in floating point, in integers, and in RTL.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from gradloom.models.adapters.lora import (
 from gradloom.models.adapters.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
 from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.models.adapters.peft import about
+from gradloom.models.adapters.starts import largest_part, relative
 from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
-from gradloom.systems.task import Outcome
+from gradloom.systems.task import Judged, Outcome
 from gradloom.workload import Progress
 
 from .card.deployed import MergedLinears, rounded
@@ -40,7 +42,7 @@ from .costs.request import check_from_layer, parse_targets
 from .program.packed import STORES
 from .quantized import Quantized
 from .reference.descent import build, fine_tune
-from .reference.llama import Llama
+from .reference.llama import Llama, greedy
 from .reference.optimizers import optimizer_state, restore_optimizer
 from .run.trainer import Trainer, trainer_machine
 from .task import TextTask
@@ -63,10 +65,15 @@ class QLoraTask(TextTask):
             check_from_layer(self.asked.from_layer, self.layers)
         self.learnt = METHODS[self.asked.method]
         self.adapters: dict[str, Learnt] = {}
+        #: What the frozen weights lack.
+        self.principal: dict[str, Adapter] = {}
         if self.learnt is not LORA:
             self.method = self.learnt.name
         if self.learnt is LORA:
-            self.adapters |= _adapters(self.shapes, self.asked, self.rank, self.layers)
+            fresh = _adapters(self.shapes, self.asked, self.rank, self.layers)
+            if self.asked.init != "random":
+                fresh = self._started(fresh)
+            self.adapters |= fresh
         elif self.learnt is LORA_XS:
             self.adapters |= _cores(self.checkpoint, self.asked, self.rank, self.layers, job.tell)
         else:
@@ -83,6 +90,22 @@ class QLoraTask(TextTask):
         if self.from_layer:
             lay = planner(self.job.config, accumulate=self.texts_a_step, steps=self.steps)
             self.check_cache(memory(request), lambda: lay(request))
+
+    def _started(self, fresh: Mapping[str, Adapter]) -> dict[str, Adapter]:
+        """Adapters that begin with a part of their linears, or of what the quantiser loses of them."""
+        asked, source, made = self.asked, self.checkpoint.source, dict[str, Adapter]()
+        for number, (name, each) in enumerate(fresh.items()):
+            self.job.tell(number, len(fresh), f"start by {asked.init}")
+            weight = np.asarray(source.tensor(f"{name}.weight"), np.float32)
+            if asked.init == "loftq":
+                weight = weight - self.checkpoint.linear(name).weight()
+                if not weight.any():
+                    raise ValueError(f"init=loftq: {name} loses nothing, its weights are codes of NF4; give pissa")
+            made[name] = largest_part(weight, each.rank, each.scale)
+        if asked.init == "pissa":
+            self.principal = {name: Adapter(each.a.copy(), each.b.copy(), each.scale) for name, each in made.items()}
+            self.checkpoint = Quantized(source, without=self.principal)
+        return made
 
     @property
     def config(self) -> LanguageConfig:
@@ -115,6 +138,7 @@ class QLoraTask(TextTask):
             wide=STORES[self.store],
             schedule=self.schedule,
             plus=self.asked.plus,
+            held=self.asked.lora_fa,
         )
         if rtl:
             tell, first = self.job.tell, self.windows[0]
@@ -122,22 +146,25 @@ class QLoraTask(TextTask):
             trainer_machine(
                 trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
             )
-        return self.in_steps(trainer, self.judging(self._held_out_loss()))
+        return self.in_steps(
+            trainer, self.judging_texts(lambda adapters, tokens: self.llama.score(tokens, single(adapters)))
+        )
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        llama = build(self.checkpoint, layers=self.layers, progress=self.job.tell)
+        llama = self.llama
+        self.before = self.continued(self.adapters)
         grid, plain = self.asked.deploy, llama.linears
         learning = MergedLinears(plain.weights) if grid == "q8_0" else plain
 
-        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
+        def held_out(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> Score:
             llama.linears = plain
             try:
-                return llama.loss(tokens, adapters)
+                return llama.score(tokens, adapters)
             finally:
                 llama.linears = learning
 
-        judging = self.judging(held_out)
+        judging = self.judging_texts(held_out)
         llama.linears = learning
         rule, begun = self.in_float(), self.begun or {"losses": (), "kept": {}, "rule": {}, "adapters": {}}
         restore_optimizer(rule, begun["rule"])
@@ -148,6 +175,7 @@ class QLoraTask(TextTask):
         judging.start(self.adapters)
 
         def keep(losses: list[float], kept: Mapping[str, np.ndarray]) -> bool:
+            self.job.made(len(losses), self.steps, losses[-1])
             ended = judging.after(len(losses), self.adapters)
             self.point.keep(
                 len(losses),
@@ -176,6 +204,7 @@ class QLoraTask(TextTask):
             schedule=self.schedule,
             seed=self.turns.seed,
             plus=self.asked.plus,
+            held=self.asked.lora_fa,
         )
         learnt, judged = judging.finish(len(losses), self.adapters), judging.figures()
         if grid != "none":
@@ -193,20 +222,26 @@ class QLoraTask(TextTask):
             figures={"cycles": None, "base_bytes": None},
         )
 
-    def _held_out_loss(self) -> Callable[[Mapping[str, Learnt], Sequence[int]], float]:
-        """Loss of a text in floating point, with the adapters as an engine has them.
+    @cached_property
+    def llama(self) -> Llama:
+        """The model in floating point, read when something is first asked of it."""
+        return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
 
-        The model is read when it is first asked for.
-        """
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Learnt]) -> Iterator[int]:
+        """See :class:`~.task.TextTask`."""
+        return greedy(self.llama, prompt, count, adapters=adapters, ends=self.tokenizer.control)
 
-        @functools.cache
-        def llama() -> Llama:
-            return build(self.checkpoint, layers=self.layers, progress=self.job.tell)
-
-        def loss(adapters: Mapping[str, Learnt], tokens: Sequence[int]) -> float:
-            return llama().loss(tokens, single(adapters))
-
-        return loss
+    def judge(self, outcome: Outcome) -> Judged:
+        """See :class:`~..task.Task`; also the adapter as it is saved, beside weights that lack nothing."""
+        judged = super().judge(outcome)
+        if not self.principal:
+            return judged
+        llama = build(Quantized(self.checkpoint.source), layers=self.layers, progress=self.job.tell)
+        saved = relative(outcome.learnt, self.principal)
+        told = {"loss_deployed": self._mean(llama, self.turns.of(0)[:1], saved)}
+        if self.data.judged:
+            told["held_out_deployed"] = self._mean(llama, self.data.judged, saved)
+        return dataclasses.replace(judged, figures={**judged.figures, **told})
 
     def _mean(self, llama: Llama, texts: Sequence[Sequence[int]], adapters: Mapping[str, Learnt]) -> float | None:
         """Mean loss of texts; None where it is not finite."""
@@ -219,7 +254,7 @@ class QLoraTask(TextTask):
     def keep(self, folder: Path, learnt: Any) -> None:
         """See :class:`~..task.Task`."""
         if self.learnt is LORA:
-            save_lora(folder, self.shapes, learnt)
+            save_lora(folder, self.shapes, relative(learnt, self.principal) if self.principal else learnt)
         elif self.learnt is LORA_XS:
             save_lora(folder, self.shapes, plain_adapters(learnt))
             save_cores(folder / CORE, self.shapes, learnt)

@@ -1,19 +1,24 @@
 """Common parts of fine-tunes of language models."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gradloom import __version__, boards
 from gradloom.models.adapters.lora import Adapter, Learnt, single
 from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.adapters.methods import LORA, LORA_XS, Method
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.tokenizer import Tokenizer, open_tokenizer
+from gradloom.models.texts.example import targets_of
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import repeatable
+from gradloom.systems.held_out import Judging, Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 from gradloom.words import some
@@ -23,7 +28,6 @@ from .costs.budget import cached_texts
 from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .costs.request import BudgetRequest
 from .data import Data, Turns, read_data
-from .judging import Judging
 from .quantized import Quantized
 from .recipe import Schedule
 from .reference.descent import OPTIMIZERS
@@ -32,12 +36,14 @@ from .run.checkpoint import ResumePoint
 from .run.frozen import Frozen
 from .run.instant import InstantTrainer
 from .run.trainer import StepResult, Trainer, added, as_far_as_formats
-from .workload import TextOptions, TextRequest, TextWorkload, share_of
+from .workload import TextRequest, TextWorkload
 
 __all__ = ["TextTask"]
 
 #: Updates where neither steps nor epochs are given.
 STEPS = 8
+#: Texts that are continued before and after.
+_SHOWN = 2
 
 
 class TextTask(Task):
@@ -87,6 +93,8 @@ class TextTask(Task):
 
     texts_a_step = 1
     store = "words"
+    #: Samples of what it starts from.
+    before: list[tuple[str, str]]
 
     # ---- what is prepared
 
@@ -176,15 +184,12 @@ class TextTask(Task):
         Refuses fewer windows than a step learns from.
         """
         asked: TextRequest = self.job.options
-        held_out = getattr(asked, "held_out", None)
-        if held_out is not None and share_of(held_out) is None:
-            self.files["held_out"] = Path(held_out)
         self.data = read_data(
             self.text,
             self.checkpoint.path,
-            lambda: open_tokenizer(self.checkpoint.path, model_size=self.shapes.vocab),
+            lambda: self.tokenizer,
             asked.seq,
-            held_out=held_out,
+            held_out=getattr(asked, "held_out", None),
             seed=asked.seed,
             skip_bad=asked.skip_bad,
             tell=self.job.tell,
@@ -202,27 +207,43 @@ class TextTask(Task):
         self.turns = Turns(self.windows, each, asked.seed if asked.shuffle else None)
         self.schedule = Schedule.of(asked.schedule, self.steps, asked.warmup)
 
-    def judging(self, loss: Callable[[Mapping[Any, Learnt], Sequence[int]], float]) -> Judging:
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return open_tokenizer(self.checkpoint.path, model_size=self.shapes.vocab)
+
+    def following(self, prompt: Sequence[int], count: int, adapters: Mapping[Any, Learnt]) -> Iterator[int]:
+        """At most ``count`` tokens after a prompt, in floating point, each the likeliest."""
+        raise NotImplementedError
+
+    def continued(self, adapters: Mapping[Any, Learnt]) -> list[tuple[str, str]]:
+        """Beginnings of texts that are held out, and how the model goes on."""
+        count, told = self.job.options.generate, []
+        for text in self.data.judged[:_SHOWN] if count else ():
+            learnt = np.flatnonzero(targets_of(text) >= 0)
+            # The question before an answer; of a text of which all is learnt, its first half.
+            prompt = list(text[: int(learnt[0]) + 1 if learnt[0] else max(1, len(learnt) // 2)])
+            self.job.tell(0, 0, "a sample")
+            said = list(self.following(prompt, min(count, self.shapes.context - len(prompt)), single(adapters)))
+            told.append((self.tokenizer.decode(prompt), self.tokenizer.decode(said)))
+        return told
+
+    def judging_texts(self, score: Callable[[Mapping[Any, Learnt], Sequence[int]], Score]) -> Judging:
         """What judges by the texts that are held out.
 
-        ``loss``: of adapters and a text.
+        ``score``: of adapters and a text.
         """
-        asked: TextOptions = self.job.options
         texts = self.data.judged
 
-        def mean(adapters: Mapping[Any, Learnt]) -> float:
-            found = 0.0
+        def mean(adapters: Mapping[Any, Learnt]) -> Score:
+            found: dict[str, float] = {}
             for number, tokens in enumerate(texts):
                 self.job.tell(number, len(texts), "judging")
-                found += loss(adapters, tokens) / len(texts)
+                for name, value in score(adapters, tokens).items():
+                    found[name] = found.get(name, 0.0) + value / len(texts)
             return found
 
-        return Judging(
-            loss=mean if texts else None,
-            every=asked.judge_steps or math.ceil(len(self.windows) / self.texts_a_step),
-            steps=self.steps,
-            patience=asked.patience,
-        )
+        return self.judging(mean if texts else None, epoch=math.ceil(len(self.windows) / self.texts_a_step))
 
     def read(self, *, rank: int | None, **more: Any) -> None:
         """Notes the effective options of a request whose texts were read."""
@@ -249,12 +270,14 @@ class TextTask(Task):
         A fine-tune that patience ended is complete.
         """
         begun, first = results_of(self.begun), self.turns.of(0)[0]
+        self.before = self.continued(trainer.adapters)
         if self.begun is not None:
             trainer.restore(self.begun["trainer"])
             judging.restore(self.begun["judging"])
         judging.start(trainer.adapters)
 
         def keep(found: list[StepResult]) -> bool:
+            self.job.made(len(found), self.steps, found[-1].loss)
             ended = judging.after(len(found), trainer.adapters)
             state = {"results": plain_results(found), "trainer": trainer.state(), "judging": judging.state()}
             self.point.keep(len(found), state)
@@ -291,10 +314,15 @@ class TextTask(Task):
         """See :class:`~..task.Task`."""
         self.job.tell(self.steps, self.steps, "fine-tuning")
         after = math.nan if outcome.after is None else outcome.after
-        told = {
+        told: dict[str, Any] = {
             "loss_before": outcome.losses[0] if outcome.losses else None,
             "loss_after": after if math.isfinite(after) else None,
         }
+        if self.before:
+            told["samples_of_text"] = [
+                {"prompt": prompt, "before": before, "after": after}
+                for (prompt, before), (_, after) in zip(self.before, self.continued(outcome.learnt))
+            ]
         # The first step's loss is the mean of its texts', and this is that of the first text.
         one = min(self.texts_a_step, len(self.windows)) == 1
         return Judged(figures=told | dict(outcome.judged), after=after if one else None)
@@ -316,7 +344,10 @@ class TextTask(Task):
             "rank": first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "alpha": first.scale * first.rank if isinstance(first, Adapter | CoreAdapter) else None,
             "adapter_parameters": sum(
-                values.size for each in outcome.learnt.values() for values in each.parts.values()
+                values.size
+                for each in outcome.learnt.values()
+                for which, values in each.parts.items()
+                if not (which == "a" and getattr(asked, "lora_fa", False))
             ),
             "targets": self.named,
             "optimizer": asked.optimizer,

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gradloom.options import Bounds, Options, TuneOptions, option
+from gradloom.options import Bounds, Options, option
 from gradloom.plugins import Homes
+from gradloom.systems.held_out import HeldOutOptions
 from gradloom.workload import Workload
 
 __all__ = [
@@ -19,23 +20,16 @@ __all__ = [
     "TextOptions",
     "TextRequest",
     "TextWorkload",
-    "share_of",
 ]
 
 #: Methods of QLoRA's presets: the names of ``METHODS`` of models/adapters/methods.py, which is not quick to import.
 METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 #: Those whose adapters have a rank.
 RANKED = ("lora", "lora-xs")
+#: Names of ``STARTS`` of models/adapters/starts.py.
+STARTS = ("random", "pissa", "loftq")
 #: Names of recipe.py's schedules of the learning rate.
 SCHEDULES = ("constant", "linear", "cosine")
-
-
-def share_of(held_out: Path | str | None) -> float | None:
-    """The share that an option ``held_out`` names; None where it names a file."""
-    try:
-        return None if held_out is None else float(str(held_out))
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +85,7 @@ class TextRequest(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(TextRequest, TuneOptions):
+class TextOptions(TextRequest, HeldOutOptions):
     """Options of a fine-tune of a language model."""
 
     engine: str = option("Engine of execution.", "reference", choices=("rtl", "reference", "float"))
@@ -102,21 +96,10 @@ class TextOptions(TextRequest, TuneOptions):
         result=False,
         bounds=Bounds(0, 100_000),
     )
+    generate: int = option(
+        "Tokens by which two held-out texts are continued before and after; 0: none.", 16, bounds=Bounds(0, 1024)
+    )
     resume: bool = option("Continue the interrupted fine-tune in the output folder.", False, result=False)
-    held_out: Path | str | None = option(
-        "What to judge by, which is not learnt: a share below 1 of the examples, or a file or folder.",
-        metavar="SHARE|FILE",
-    )
-    judge_steps: int = option(
-        "Steps between losses of what is held out; 0: an epoch.", 0, metavar="N", bounds=Bounds(0, 100_000)
-    )
-    patience: int = option(
-        "Such losses in a row without a lowest one after which it stops, and the adapters of the lowest are kept; 0: "
-        "all steps are made.",
-        0,
-        metavar="N",
-        bounds=Bounds(0, 100_000),
-    )
 
     def check(self) -> Self:
         """Checks bounds, and combinations of options."""
@@ -125,12 +108,6 @@ class TextOptions(TextRequest, TuneOptions):
             for name in ("judge_steps", "patience"):
                 if getattr(self, name):
                     raise ValueError(f"{name}={getattr(self, name)}: must be 0, or give --held-out")
-            return self
-        share, path = share_of(self.held_out), Path(self.held_out)
-        if share is None and not path.exists():
-            raise ValueError(f"held_out={path}: no such file or folder; or give a share above 0 and below 1")
-        if share is not None and not 0 < share < 1:
-            raise ValueError(f"held_out={path}: must be above 0 and below 1, or a file")
         return self
 
 
@@ -157,6 +134,13 @@ class QLoraOptions(TextOptions):
     plus: float = option(
         "LoRA+: factor of the learning rate of B, the adapters' second matrix.", 1.0, bounds=Bounds(0, 1024, True)
     )
+    init: str = option(
+        "Start of new adapters of LoRA: random; pissa, the largest part of each weight, whose rest is frozen; loftq, "
+        "that of what the quantiser loses.",
+        STARTS[0],
+        choices=STARTS,
+    )
+    lora_fa: bool = option("LoRA-FA: A stays as it starts, B alone learns.", False)
     store: str = option("Format of adapters and moments between steps.", "words", choices=("words", "int8", "nf4"))
     deploy: str = option(
         "Grid towards which the adapter is trained: int8 or nf4, as packages of 8 and 4 bits have it, or q8_0, merged "
@@ -172,8 +156,20 @@ class QLoraOptions(TextOptions):
             raise ValueError(f"store={self.store}: must be words with --engine float or --accumulate")
         if self.rslora and self.adapter is not None:
             raise ValueError(f"rslora=True: must be left out with --adapter {self.adapter}, which has its own scale")
+        if self.init != STARTS[0] and self.adapter is not None:
+            raise ValueError(f"init={self.init}: must be left out with --adapter {self.adapter}, which is the start")
+        if self.lora_fa and self.store != "words":
+            raise ValueError(f"lora_fa=True: must be left out with --store {self.store}, which rounds A in each step")
         if self.method != METHODS[0]:
-            for name, usual in (("rank", None), ("store", "words"), ("rslora", False), ("plus", 1.0)):
+            usual_of = {
+                "rank": None,
+                "store": "words",
+                "rslora": False,
+                "plus": 1.0,
+                "init": STARTS[0],
+                "lora_fa": False,
+            }
+            for name, usual in usual_of.items():
                 if getattr(self, name) != usual and not (name == "rank" and self.method in RANKED):
                     raise ValueError(
                         f"{name}={getattr(self, name)}: must be left out with --method {self.method}; "
@@ -181,6 +177,8 @@ class QLoraOptions(TextOptions):
                     )
         if self.deploy != "none" and self.engine != "float":
             raise ValueError(f"deploy={self.deploy}: must be left out with --engine {self.engine}; give --engine float")
+        if self.deploy != "none" and self.init == "pissa":
+            raise ValueError(f"deploy={self.deploy}: must be none with --init pissa, whose adapter has twice the rank")
         if self.deploy != "none" and self.method not in RANKED:
             raise ValueError(f"deploy={self.deploy}: must be none with --method {self.method}; or give --method lora")
         return self
@@ -199,6 +197,8 @@ class CardOptions(TextRequest):
     store: ClassVar = "words"
     deploy: ClassVar = "none"
     rslora: ClassVar = False
+    init: ClassVar = STARTS[0]
+    lora_fa: ClassVar = False
     plus: ClassVar = 1.0
     keep: ClassVar = 0
     resume: ClassVar = False

@@ -67,7 +67,9 @@ def _sums(gradient: Operation, linear: Callable[[Adapter], Codes]) -> list[Opera
     if gradient.adapter.made:
         return made
     held = linear(gradient.adapter)
-    for which, features in (("a", held.inputs), ("b", held.outputs)):
+    features_of = {"a": held.inputs, "b": held.outputs}
+    for which in gradient.adapter.graded:
+        features = features_of[which]
         name, rank = gradient.adapter.name, gradient.adapter.rank
         total = Tensor(f"{name}.s{which}", rank, features).all()
         made.append(Add(total, Tensor(f"{name}.g{which}", rank, features).all(), total, lazy=True))

@@ -86,7 +86,8 @@ class Product(Operation):
 class Gradient(Operation):
     """Gradients of an adapter, ``(dh' x)`` and ``(h' dy)``.
 
-    They are of the products that made ``h`` and ``dh`` last. Where the step makes B, there is no gradient of A.
+    They are of the products that made ``h`` and ``dh`` last. Where the step makes B, or A does not learn, there is no
+    gradient of A.
     """
 
     lasting = True
@@ -109,7 +110,7 @@ class Gradient(Operation):
     def sources(self) -> dict[str, tuple[str, Slice]]:
         """Name of h and the tensor beside it, by the gradient's name."""
         made = {"gb": ("h", self.dy)}
-        return made if self.adapter.made else made | {"ga": ("dh", self.x)}
+        return made | {"ga": ("dh", self.x)} if "a" in self.adapter.graded else made
 
     @property
     def reads(self) -> tuple[str, ...]:

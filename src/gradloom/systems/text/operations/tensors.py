@@ -150,12 +150,18 @@ class Words:
 class Adapter:
     """``B A`` beside a linear of the same name; its factor is in B.
 
-    ``made``: the step makes B of a smaller matrix, which learns in place of A and B.
+    ``made``: the step makes B of a smaller matrix, which learns in place of A and B. ``held``: B alone learns.
     """
 
     name: str
     rank: int
     made: bool = False
+    held: bool = False
+
+    @property
+    def graded(self) -> str:
+        """Which of ``a`` and ``b`` have a gradient."""
+        return "b" if self.made or self.held else "ab"
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ class Step:
         Linears of ``ranks`` whose B the step makes, of R that learns: LoRA-XS.
     foretold : int, optional
         Tokens that have a loss, over which it is a mean; all but one unless given.
+    held : bool
+        Of adapters B alone learns.
     """
 
     model: LanguageModel
@@ -84,6 +86,7 @@ class Step:
     texts: int = 1
     made: Collection[str] = ()
     foretold: int | None = None
+    held: bool = False
 
     def __post_init__(self) -> None:
         for field, value, bound in odd_shapes(self.model):
@@ -162,7 +165,7 @@ class Step:
         """The frozen matrix and its adapter."""
         name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
         rank = self.ranks.get(name, 0)
-        return self.codes(name), Adapter(name, rank, name in self.made) if rank else None
+        return self.codes(name), Adapter(name, rank, name in self.made, self.held) if rank else None
 
     def codes(self, name: str) -> Codes:
         """A frozen matrix by the linear's name."""

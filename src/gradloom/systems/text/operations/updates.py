@@ -35,13 +35,20 @@ class Update(Operation):
         """Name of what ``a`` or ``b`` is updated by."""
         return f"{self.adapter.name}.{'s' if self.summed else 'g'}{which}"
 
+    @property
+    def ruled(self) -> list[tuple[str, float | AdamW]]:
+        """Which of ``a`` and ``b`` learn, each with its rule."""
+        return [(which, rule) for which, rule in zip("ab", self.rules) if which in self.adapter.graded]
+
     def parts(self, frac: Fracs) -> list[tuple[str, int, UpdateOpcode, dict[str, int]]]:
         """Commands of ``a`` and ``b``.
 
         Each entry has the name, its features, and opcode and operands of the command.
         """
         made: list[tuple[str, int, UpdateOpcode, dict[str, int]]] = []
-        for which, features, rule in zip("ab", (self.linear.inputs, self.linear.outputs), self.rules):
+        features_of = {"a": self.linear.inputs, "b": self.linear.outputs}
+        for which, rule in self.ruled:
+            features = features_of[which]
             words = frac[f"{self.adapter.name}.{which}"] + SPARE
             made.append((which, features, *command(rule, self.number, frac[self.gradient(which)], words)))
         return made

@@ -35,8 +35,8 @@ class Layout(MemoryMap):
         for which, features in (("a", linear.inputs), ("b", linear.outputs)):
             size = 4 * adapter.rank * features
             for kind, times in (("", 1), ("g", 1), ("m", 2)):
-                # What the step makes of an R has neither a gradient of A nor moments.
-                if not adapter.made or f"{kind}{which}" in ("a", "b", "gb"):
+                # What does not learn has no gradient; what the step makes of an R no moments either.
+                if not kind or which in adapter.graded and not (adapter.made and kind == "m"):
                     self.place(f"{adapter.name}.{kind}{which}", times * size)
         for which in ("h", "dh"):
             self.place(f"{adapter.name}.{which}", 4 * tokens * adapter.rank)

@@ -64,6 +64,7 @@ def planned_step(
     wide: bool | None = None,
     vectors: Collection[str] = (),
     made: Collection[str] = (),
+    held: bool = False,
     yield_every: int | None = None,
 ) -> tuple[Assembler, Layout]:
     """The program of a step with the head, and its memory.
@@ -84,7 +85,7 @@ def planned_step(
         See :func:`~.training.training_operations`.
     vectors : collection of str
         Modules with a learnt vector.
-    made : collection of str
+    made, held : optional
         See :class:`~.transformer.Step`.
     yield_every : int, optional
         See :func:`~.step.lower`.
@@ -92,7 +93,7 @@ def planned_step(
     if kept:
         lowest = lowest_layer([*ranks, *vectors])
         layers = [layer for layer in layers if layer >= lowest]
-    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made))
+    step = Step(model, tokens, ranks, layers, vectors=frozenset(vectors), texts=texts, made=frozenset(made), held=held)
     operations = training_operations(step, dict.fromkeys(ranks, 2.0), rule, texts=texts, wide=wide)
     layout = Layout()
     layout.place(HEAD_MATRIX, 2 * -(-model.vocab // EDGE) * EDGE * model.hidden)

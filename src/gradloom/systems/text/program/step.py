@@ -90,7 +90,8 @@ class _Sharing:
                 case Loss():
                     made.update(name for name in self.layout.offsets if rows_of(name, each.loss) is not None)
                 case Update():
-                    made.update(f"{each.adapter.name}.{kind}{which}" for kind in ("", "m") for which in "ab")
+                    made.update(f"{each.adapter.name}.{which}" for which in "ab")
+                    made.update(f"{each.adapter.name}.m{which}" for which in each.adapter.graded)
                 case Descent():
                     made.update((each.words.name, each.moments))
                 case Unpack():

@@ -45,5 +45,6 @@ def words_made(operations: Iterable[Operation]) -> int:
             case Pack():
                 pass
             case Update() | Unpack():
-                total += operation.adapter.rank * (operation.linear.inputs + operation.linear.outputs)
+                sizes = {"a": operation.linear.inputs, "b": operation.linear.outputs}
+                total += operation.adapter.rank * sum(sizes[which] for which in operation.adapter.graded)
     return total

@@ -34,7 +34,7 @@ def build_quickest(checkpoint: Quantized, *, progress: Progress | None = None) -
     try:
         import torch
 
-        from .reference.torch_llama import FloatByTorch
+        from .torch_llama import FloatByTorch
     except ImportError:
         return build(checkpoint, progress=progress), "gradloom"
     (progress or silent)(0, 0, "reading the weights")
@@ -57,17 +57,24 @@ def fine_tune(
     schedule: Schedule = CONSTANT,
     seed: int | None = None,
     plus: float = 1.0,
+    held: bool = False,
 ) -> list[float]:
     """Makes ``steps`` updates of the adapters, in place.
 
     Each is by the mean gradient of ``accumulate`` of ``texts`` in turn, with ``seed`` in another order in each epoch,
-    and with the rate that ``schedule`` gives it, ``plus`` times that for B; returns the mean loss before each. A loss
+    and with the rate that ``schedule`` gives it, ``plus`` times that for B; returns the mean loss before each. With
+    ``held`` A of adapters stays. A loss
     or an adapter that is not finite ends it early, without the update that led there. To continue an interrupted one:
     ``losses`` of the steps made and the parameters ``kept`` before the last of them, as ``after`` got them, which says
     whether a step was the last. ``seen``: the adapters that losses and gradients are computed with.
     """
     turns = Turns(texts, accumulate, seed)
-    parameters = {f"{name}.{which}": array for name, each in adapters.items() for which, array in each.parts.items()}
+    parameters = {
+        f"{name}.{which}": array
+        for name, each in adapters.items()
+        for which, array in each.parts.items()
+        if not (held and which == "a")
+    }
     losses, kept = list(losses), kept or {}
     lowest = lowest_layer(adapters)
     entries: dict[tuple[int, ...], np.ndarray] = {}

@@ -50,6 +50,8 @@ class Execution(Reading):
     #: Sum of the losses, in nats, and how many tokens had one.
     loss: float = 0.0
     foretold: int = 0
+    #: In floating point, how many of them are the likeliest.
+    right: int = 0
 
     @property
     def mean_loss(self) -> float:
@@ -185,6 +187,7 @@ class FloatStep(Execution):
         logits[:, operation.vocab :] = -np.inf
         p, high = _power(logits)
         rows = np.flatnonzero(targets >= 0)
+        self.right = int((logits[rows].argmax(axis=1) == targets[rows]).sum())
         at = rows, targets[rows]
         self.loss, self.foretold = float((high[rows, 0] - logits[at]).sum() * math.log(2)), len(rows)
         p[at] -= 1
@@ -248,7 +251,7 @@ class IntegerStep(Execution):
 
     def _update(self, operation: Update) -> None:
         name = operation.adapter.name
-        for rule, (which, _, _, operands) in zip(operation.rules, operation.parts(self.frac)):
+        for (_, rule), (which, _, _, operands) in zip(operation.ruled, operation.parts(self.frac)):
             words, g = self.tables[f"{name}.{which}"], self.values[operation.gradient(which)]
             words = words.T if which == "b" else words
             if isinstance(rule, AdamW):

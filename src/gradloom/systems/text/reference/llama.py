@@ -3,7 +3,7 @@
 Shapes: ``T`` tokens of one text are the rows of every matrix; weights are ``[out, in]`` and a linear is ``x @ W.T``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from .mathematics import (
     attention,
     attention_backward,
     cross_entropy,
+    foretold_share,
     linear,
     linear_backward,
     rms_norm,
@@ -30,7 +31,7 @@ from .mathematics import (
     swiglu_backward,
 )
 
-__all__ = ["FloatLinears", "FloatModel", "KeyValueCache", "Llama"]
+__all__ = ["FloatLinears", "FloatModel", "KeyValueCache", "Llama", "greedy"]
 
 #: The norm behind the last layer.
 _LAST = NORM.removesuffix(".weight")
@@ -210,6 +211,11 @@ class Llama:
         first = lowest_layer(adapters) if adapters and entry is not None else 0
         return cross_entropy(self._forward(ids, adapters or {}, first, entry)[0], tokens)[0]
 
+    def score(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> dict[str, float]:
+        """``loss`` of a text, and ``accuracy``: the share of learnt tokens that are the likeliest."""
+        logits = self.logits(tokens, adapters)
+        return {"loss": cross_entropy(logits, tokens)[0], "accuracy": foretold_share(logits, tokens)}
+
     def entering(self, layer: int, tokens: Sequence[int] | Array, start: tuple[int, Array] | None = None) -> Array:
         """Input of a layer where none before it has an adapter.
 
@@ -364,3 +370,24 @@ class Llama:
         )
         norm = f"model.layers.{i}.input_layernorm"
         return dmiddle + self._norm_backward(norm, dattended, kept.x, adapters, gradients)
+
+
+def greedy(
+    llama: Llama,
+    prompt: Sequence[int],
+    count: int,
+    *,
+    adapters: Mapping[str, Learnt] | None = None,
+    ends: frozenset[int] = frozenset(),
+) -> Iterator[int]:
+    """At most ``count`` tokens that follow ``prompt``, each the likeliest.
+
+    Of equals it is the lowest. One of ``ends`` is the last and is not given.
+    """
+    cache, fresh = KeyValueCache(), list(prompt)
+    for _ in range(count):
+        token = int(np.argmax(llama.expect(fresh, cache, adapters)))
+        if token in ends:
+            return
+        yield token
+        fresh = [token]

@@ -16,6 +16,7 @@ __all__ = [
     "attention",
     "attention_backward",
     "cross_entropy",
+    "foretold_share",
     "linear",
     "linear_backward",
     "rms_norm",
@@ -167,3 +168,10 @@ def cross_entropy(logits: Array, tokens: Sequence[int] | Array) -> tuple[float, 
     gradient[at] -= 1
     gradient[targets < 0] = 0
     return loss, gradient / logits.dtype.type(len(rows))
+
+
+def foretold_share(logits: Array, tokens: Sequence[int] | Array) -> float:
+    """Share of the tokens that are learnt whose logit is the largest; ``logits [T, vocab]``."""
+    targets = targets_of(tokens)
+    rows = np.flatnonzero(targets >= 0)
+    return float((logits[rows].argmax(axis=-1) == targets[rows]).mean())

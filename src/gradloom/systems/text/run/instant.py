@@ -257,10 +257,15 @@ class InstantTrainer:
 
         For a text that has a cache, it is computed from the cache.
         """
+        return self.score(tokens)["loss"]
+
+    def score(self, tokens: Sequence[int]) -> dict[str, float]:
+        """The same with ``accuracy``: the share of learnt tokens that are the likeliest."""
         kept = self.cache.get(tuple(tokens))
         if kept is None:
             kept = {name: (values, 0) for name, values in self.filling(tokens).exact().values.items()}
-        return self.learning(tokens, kept).exact(until=Loss).mean_loss
+        made = self.learning(tokens, kept).exact(until=Loss)
+        return {"loss": made.mean_loss, "accuracy": made.right / max(made.foretold, 1)}
 
     def _learn(self, instant: InstantStep, a: np.ndarray, b: np.ndarray) -> None:
         for layer, (new_a, new_b) in instant.split(a, b).items():

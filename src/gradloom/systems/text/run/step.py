@@ -207,7 +207,8 @@ class StepMachine:
         }
         moments: dict[str, tuple[int, int]] = {}
         if isinstance(training.rule, AdamW) and training.wide is None:
-            moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.loras for which in "ab"}
+            learnt = "b" if training.held else "ab"
+            moments = {f"{name}.m{which}": sizes[f"{name}.{which}"] for name in training.loras for which in learnt}
             moments |= {
                 each.moments: sizes[each.words.name] for each in training.operations if isinstance(each, Descent)
             }

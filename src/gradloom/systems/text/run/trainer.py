@@ -199,6 +199,8 @@ class Trainer:
         Of the rate.
     plus : float
         Factor of the rate of B.
+    held : bool
+        Of adapters of LoRA B alone learns.
     wide : bool, optional
         Adapters and moments are stored between steps as codes of 8 bits, or, False, of 4; None: as words.
     """
@@ -219,6 +221,7 @@ class Trainer:
     packed: dict[str, Kept] = field(default_factory=dict)
     schedule: Schedule = CONSTANT
     plus: float = 1.0
+    held: bool = False
     #: What enters the lowest layer that learns, of each text, and where it lies in the machine's memory.
     cache: dict[Text, forward_cache.Kept] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
@@ -289,6 +292,7 @@ class Trainer:
             sums=self.sums,
             wide=self.wide,
             plus=self.plus,
+            held=self.held,
             packed=self.packed,
             kept=kept,
         )
@@ -297,8 +301,12 @@ class Trainer:
         """Takes new words of the adapters."""
         for name, held in self.adapters.items():
             if isinstance(held, Adapter):
-                a, b = (values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE) for which in "ab")
-                self.adapters[name] = held.taking({"a": a, "b": b.T / held.scale})
+                found = {
+                    which: values[f"{name}.{which}"] * 2.0 ** -(frac[f"{name}.{which}"] + SPARE)
+                    for which in held.parts
+                    if which == "b" or not self.held
+                }
+                self.adapters[name] = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
             elif isinstance(held, CoreAdapter):
                 r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
                 self.adapters[name] = held.taking({"r": r})

@@ -85,6 +85,8 @@ class Training:
         Adapters and moments are stored as blocks of codes of 8 bits, or, False, of 4.
     plus : float
         Factor of the rate of B.
+    held : bool
+        Of adapters of LoRA B alone learns.
     packed : mapping
         What is stored by its name; made of ``adapters``, and of moments of 0, unless given.
     kept : mapping
@@ -105,6 +107,7 @@ class Training:
     sums: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
     wide: bool | None = None
     plus: float = 1.0
+    held: bool = False
     packed: Mapping[str, Kept] = field(default_factory=dict)
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
@@ -131,6 +134,7 @@ class Training:
             texts=self.texts,
             made=frozenset(self.cores),
             foretold=foretold(self.tokens),
+            held=self.held,
         )
         scales = {name: each.scale for name, each in self.loras.items()}
         return training_operations(
@@ -292,6 +296,8 @@ class Training:
         for name, each in self.loras.items():
             for which, values in (("a", each.a), ("b", each.b * each.scale)):
                 made[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
+                if self.held and which == "a":
+                    continue
                 size = values.shape if which == "a" else values.shape[::-1]
                 made[f"{name}.m{which}"] = self.moments.get(f"{name}.m{which}", np.zeros((2, *size), np.int64))
         return made

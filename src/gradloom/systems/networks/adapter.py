@@ -1,0 +1,78 @@
+"""What a fine-tune of a network has learnt, as files."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.graph.methods import Learning
+from gradloom.graph.network import Network
+from gradloom.models.adapters.peft import CONFIG, WEIGHTS, check_array, write_peft
+
+from .program.prepared import learning_of
+
+__all__ = ["load", "save"]
+
+_PREFIX = "base_model.model."
+
+
+def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]) -> None:
+    """Writes weights that learnt, by the names that PEFT gives them.
+
+    ``told``: model, method, loss, and of adapters rank, alpha and layers.
+    """
+    config = {
+        "base_model_name_or_path": told["model"],
+        "bias": "none",
+        "gradloom_loss": told["loss"],
+        "gradloom_method": told["method"],
+        "inference_mode": True,
+        "peft_type": "LORA",
+        "task_type": None,
+    }
+    if told["method"] == "lora":
+        config |= {
+            "fan_in_fan_out": False,
+            "lora_alpha": told["alpha"],
+            "lora_dropout": 0.0,
+            "r": told["rank"],
+            "target_modules": sorted(told["layers"]),
+        }
+    write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
+
+
+def load(folder: Path, network: Network) -> tuple[Learning, str]:
+    """The network with what a fine-tune in ``folder`` has learnt, and its loss."""
+    path = folder / CONFIG
+    if not path.is_file() or not (folder / WEIGHTS).is_file():
+        raise ValueError(f"adapter={folder}: has no {CONFIG} and {WEIGHTS}; give the output folder of a fine-tune")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        method, loss = config["gradloom_method"], config["gradloom_loss"]
+        given = {}
+        if method == "lora":
+            given = {"targets": ",".join(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: is not of a fine-tune of a network: {error}") from None
+    learning = learning_of(network, loss, method, **given)
+    tensors = _tensors(folder / WEIGHTS)
+    wrong = sorted(set(tensors) ^ set(learning.learners))
+    if wrong:
+        raise ValueError(f"adapter={folder}: {wrong[0]} is not in both the file and the network; name its own network")
+    for name, value in tensors.items():
+        check_array(name, value, learning.network.values[name].shape)
+    values = {**learning.network.values, **tensors}
+    return Learning(learning.network.with_operations(learning.network.operations, values), learning.learners), loss
+
+
+def _tensors(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path}: not a readable safetensors file: {error}") from None
+    return {name.removeprefix(_PREFIX): value for name, value in found.items()}

@@ -1,0 +1,145 @@
+"""Samples of a network, from a user's file or folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gradloom.graph.network import Network
+from gradloom.models.files.archive import read_labelled, read_npz
+
+from .workload import NetworkOptions
+
+__all__ = ["Samples", "check_inputs", "load_judged", "load_samples", "loss_of", "scaled"]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Samples ``x [n, ...]`` as the network's file has them, and ``y``: classes ``[n]``, or values ``[n, ...]``."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def wanted(self, loss: str, features: int, rows: np.ndarray) -> np.ndarray:
+        """Targets of some samples, a row each."""
+        if loss == "classes":
+            return np.eye(features)[self.y[rows]]
+        return self.y[rows].reshape(-1, features).astype(np.float64)
+
+
+def check_inputs(network: Network) -> tuple[int, ...]:
+    """Shape of a sample; refuses a network with several inputs."""
+    if len(network.inputs) != 1:
+        names = ", ".join(repr(each.name) for each in network.inputs)
+        raise ValueError(f"model: has the inputs {names}: data names one; export the network with one input")
+    return network.inputs[0].shape
+
+
+def scaled(x: np.ndarray, factor: float | None) -> np.ndarray:
+    """Samples as the network sees them."""
+    if factor is None:
+        factor = 1 / 255 if x.dtype == np.uint8 else 1.0
+    return x.astype(np.float64) * factor
+
+
+def _numbers(name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if x.dtype.kind not in "fiu":
+        raise ValueError(f"{name} has dtype {x.dtype}: must be numbers")
+    if x.ndim < 1 or not len(x):
+        raise ValueError(f"{name} has shape {list(x.shape)}: must have at least one sample")
+    if x.shape[1:] != shape and x.shape[1:] == tuple(n for n in shape if n != 1):
+        x = x.reshape(len(x), *shape)
+    if x.shape[1:] != shape:
+        raise ValueError(f"{name} has samples of {list(x.shape[1:])}: the network takes {list(shape)}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise ValueError(f"{name} has {int((~np.isfinite(x)).sum())} values that are NaN or infinite")
+    return x
+
+
+def loss_of(asked: str | None, y: np.ndarray) -> str:
+    """What the targets want."""
+    return asked or ("classes" if y.dtype.kind in "iu" and y.ndim == 1 else "values")
+
+
+def _targets(name: str, y: np.ndarray, count: int, loss: str, shape: tuple[int, ...]) -> np.ndarray:
+    if len(y) != count:
+        raise ValueError(f"{name} has {len(y)} targets: there are {count} samples")
+    if loss == "classes":
+        if y.dtype.kind not in "iu" or y.ndim != 1:
+            raise ValueError(f"{name} has shape {list(y.shape)} and dtype {y.dtype}: classes must be integers (n)")
+        wrong = (y < 0) | (y >= shape[-1])
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ValueError(f"{name}[{at}] is {y[at]}: classes must be from 0 to {shape[-1] - 1}")
+        return y.astype(np.int64)
+    if y.dtype.kind not in "fiu" or int(np.prod(y.shape[1:])) != int(np.prod(shape)):
+        raise ValueError(f"{name} has values of {list(y.shape[1:])}: the network makes {list(shape)}")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError(f"{name} has {int((~np.isfinite(y)).sum())} values that are NaN or infinite")
+    return y.reshape(len(y), *shape)
+
+
+def _classes(network: Network) -> int:
+    return network.outputs[0].tensor.features
+
+
+def _pictured(shape: tuple[int, ...], path: Path) -> None:
+    if len(shape) != 3:
+        raise ValueError(f"data={path}: is a folder of pictures, the network takes {list(shape)}; give an .npz")
+
+
+def load_samples(asked: NetworkOptions, network: Network) -> tuple[Samples, Samples, str]:
+    """Samples to learn from, those to judge by, and the loss."""
+    shape, path = check_inputs(network), Path(str(asked.data))
+    arrays = _parts(path, network, shape, asked.parts)
+    found = asked.divided(arrays, "sample", lambda held: _one(held, network, shape))
+    loss = loss_of(asked.loss, found["y_train"])
+    made = []
+    for part in ("train", "test"):
+        x = _numbers(f"x_{part}", found[f"x_{part}"], shape)
+        y = _targets(f"y_{part}", found[f"y_{part}"], len(x), loss, network.outputs[0].tensor.shape)
+        made.append(Samples(scaled(x, asked.scale), y))
+    learn, held = made
+    if asked.limit is not None:
+        if asked.limit > len(learn):
+            raise ValueError(f"limit={asked.limit}: must be from 1 to {len(learn)}, the samples that there are")
+        learn = Samples(learn.x[: asked.limit], learn.y[: asked.limit])
+    return learn, held, loss
+
+
+def _parts(path: Path, network: Network, shape: tuple[int, ...], parts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays of all parts of a file or a folder."""
+    if not path.is_dir():
+        return read_labelled(path, parts)
+    from gradloom.models.pictures import load_parts
+
+    _pictured(shape, path)
+    return load_parts(path, shape, _classes(network), parts)
+
+
+def _one(path: Path, network: Network, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Samples of a file or folder, and targets if it has some."""
+    if path.is_dir():
+        from gradloom.models.pictures import load_judged as pictures
+
+        _pictured(shape, path)
+        return pictures(path, shape, _classes(network))
+    found = read_npz(path, optional=("x", "x_test", "y", "y_test"))
+    x = found.get("x", found.get("x_test"))
+    if x is None:
+        raise ValueError(f"{path}: x missing: the file must hold x or x_test")
+    return x, found.get("y", found.get("y_test"))
+
+
+def load_judged(path: Path, network: Network, factor: float | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Samples to answer, and their classes or values if there are any."""
+    shape = check_inputs(network)
+    x, y = _one(path, network, shape)
+    x = _numbers("x", x, shape)
+    if y is not None:
+        y = _targets("y", y, len(x), loss_of(None, y), network.outputs[0].tensor.shape)
+    return scaled(x, factor), y

@@ -1,0 +1,87 @@
+"""A plan of a step: its cycles, where they go, and its memory."""
+
+from typing import Any
+
+from gradloom.compiler.lowering import TileStep
+from gradloom.graph.base import Operation
+from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.operations import Convolution, Linear
+from gradloom.rtl.shell.engines import LOAD, STORE
+from gradloom.sim.time.forecast import forecast
+from gradloom.systems.asked import Asked
+from gradloom.workload import Progress
+
+from .program.prepared import Prepared, learning_of
+from .requests import NetworkPlan
+from .workload import NetworkWorkload
+
+__all__ = ["plan"]
+
+
+def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
+    """Forecast of a step of training, or of the forward pass.
+
+    Entries: ``cycles`` in all, a sample and by phase; ``bytes`` read, written and of memory; ``multiplications`` that
+    count, and their share of those that the array could make; ``operations`` as the machine has them.
+    """
+    preset = asked.preset
+    workload = preset.workload
+    assert isinstance(workload, NetworkWorkload)
+    batch = workload.batch if options.batch is None else options.batch
+    network = load_network(str(options.model))
+    rank = workload.rank if options.rank is None else options.rank
+    given = {"targets": options.targets, "rank": rank} if options.method == "lora" else {}
+    prepared = Prepared(learning_of(network, options.loss, options.method, **given), options.loss)
+    rules = {} if options.method == "none" else prepared.rules(workload.lr)
+    tell(0, 0, "planning")
+    step = prepared.step(preset.config, batch, rules)
+    found = forecast(step.program)
+    moved = _moved(step)
+    forward = batch * sum(_products(each) for each in prepared.learning.network.operations)
+    config = preset.config
+    return {
+        "preset": preset.name,
+        "board": preset.board,
+        "model": asked.name,
+        "method": options.method,
+        "batch": batch,
+        "parameters": prepared.learning.network.parameters,
+        "learnt": prepared.learning.parameters,
+        "cycles": {"total": found.total, "sample": round(found.total / batch), **found.phases},
+        "clock_mhz": config.clock_mhz,
+        "milliseconds": round(found.total / (1e3 * config.clock_mhz), 3),
+        "bytes": {**moved, "memory": step.program.length},
+        "multiplications": forward,
+        "share": round(forward / found.total / (config.array_rows * config.array_columns), 4),
+        "operations": [
+            {
+                "name": each.o.name,
+                "kind": type(each).__name__,
+                "rows": each.o.rows,
+                "features": each.o.features,
+                "products": batch * _products(each),
+            }
+            for each in prepared.network.operations
+        ],
+    }
+
+
+def _moved(step: TileStep) -> dict[str, int]:
+    """Bytes that LOADs read, and STOREs write."""
+    beat = step.program.config.shell["data_bits"] // 8
+    read = sum(each.operands["beats"] for each in step.program.instructions if each.engine == LOAD)
+    written = sum(
+        each.operands["beats"]
+        for each in step.program.instructions
+        if each.engine == STORE and not each.operands.get("only")
+    )
+    return {"read": beat * read, "written": beat * written}
+
+
+def _products(each: Operation) -> int:
+    """Multiplications of a layer's forward pass, of a sample."""
+    if isinstance(each, Convolution):
+        weight = next(w for w in each.weights if w.name == f"{each.layer}.weight")
+        places = each.i[0].rows if each.transposed else each.o.rows
+        return places * weight.size
+    return each.o.rows * each.o.features * each.i[0].features if isinstance(each, Linear) else 0

@@ -1,0 +1,54 @@
+"""Options of what is asked of networks beside a fine-tune."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradloom.options import Bounds, Options, option
+
+from .workload import SCALE
+
+__all__ = ["NetworkAnswers", "NetworkPlan"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkAnswers(Options):
+    """Options of answers of a network."""
+
+    model: Path | str | None = option(
+        "Network, an .onnx file.", metavar="M", needed="the .onnx file of the network", file=True
+    )
+    data: Path | str | None = option(
+        "Samples x or x_test, and y or y_test if there are any; or a folder of pictures, or of folders of classes.",
+        metavar="D.npz|DIR",
+        needed="samples to answer",
+        file=True,
+        folder=True,
+    )
+    scale: float | None = option(
+        SCALE, usual="1, of bytes 1 / 255", metavar="F", bounds=Bounds(0, 1 << 16, open_low=True)
+    )
+    adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="none")
+    limit: int | None = option("Number of samples.", usual="all", bounds=Bounds(1))
+    batch: int = option("Samples that share tiles.", 16, bounds=Bounds(1, 256))
+    engine: str = option(
+        "Engine of execution: reference, the integers of the hardware, or float.",
+        "reference",
+        choices=("reference", "float"),
+    )
+    output: Path | str | None = option("Write answers.", metavar="OUT.npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPlan(Options):
+    """Options of a plan of a step of training, or of the forward pass alone."""
+
+    model: Path | str | None = option(
+        "Network, an .onnx file.", metavar="M", needed="the .onnx file of the network", file=True
+    )
+    method: str = option(
+        "What learns: lora, head or bias; none: the forward pass.", "lora", choices=("lora", "head", "bias", "none")
+    )
+    targets: str | None = option("Layers with an adapter.", usual="last:2", metavar="T")
+    rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
+    loss: str = option("What the data want: classes, or values.", "classes", choices=("classes", "values"))
+    batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))

@@ -1,0 +1,296 @@
+"""Fine-tunes of networks from ONNX files, a step a batch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradloom.compiler.descent import IntegerDescent
+from gradloom.compiler.held import Counts
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.lowering import TileStep
+from gradloom.graph.descent import AdamW
+from gradloom.graph.losses import LOSSES
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.onnx.reader import load_network
+from gradloom.graph.training import Training
+from gradloom.program.memory import Kind
+from gradloom.sim.run.device import MEMORY_BYTES
+from gradloom.systems.held_out import Score
+from gradloom.systems.job import Job
+from gradloom.systems.task import Judged, Outcome, Task
+
+from .adapter import save
+from .data import Samples, load_samples
+from .program.prepared import TARGETS, Prepared, learning_of
+from .program.steps import Steps
+from .workload import NetworkOptions, NetworkWorkload
+
+if TYPE_CHECKING:
+    from gradloom.models.adapters.lora import Learnt
+    from gradloom.sim.run.machine import Machine
+
+__all__ = ["NetworkTask", "answers", "prepare"]
+
+#: Samples that share tiles where they are judged.
+_JUDGED = 16
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A weight that learns, as what is judged has it."""
+
+    value: np.ndarray
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """Its array by name."""
+        return {"value": self.value}
+
+    def taking(self, parts: Mapping[str, np.ndarray]) -> "Weights":
+        """The same with another value."""
+        return Weights(parts["value"])
+
+
+def _named(values: Mapping[str, np.ndarray]) -> dict[Any, "Learnt"]:
+    return {name: Weights(value) for name, value in values.items()}
+
+
+def answers(exact: IntegerNetwork, prepared: Prepared, x: np.ndarray, batch: int) -> np.ndarray:
+    """Results ``[n, rows, features]`` of the machine's integers; ``batch`` samples share tiles."""
+    t, made = exact.port.tensor, []
+    for at in range(0, len(x), batch):
+        found = exact.forward(prepared.inputs(x[at : at + batch]))[t.name].values
+        made.append(found.reshape(-1, t.rows, t.features))
+    return np.concatenate(made)
+
+
+def prepare(job: Job) -> "NetworkTask":
+    """Prepares a fine-tune of a network; see :class:`~..task.Task`."""
+    asked: NetworkOptions = job.options
+    workload = job.preset.workload
+    assert isinstance(workload, NetworkWorkload)
+    network = load_network(str(asked.model))
+    learn, held, loss = load_samples(asked, network)
+    rank = workload.rank if asked.rank is None else asked.rank
+    alpha = 2.0 * rank if asked.alpha is None else asked.alpha
+    given = {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
+    learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
+    options = replace(
+        asked,
+        loss=loss,
+        lr=workload.lr if asked.lr is None else asked.lr,
+        batch=min(workload.batch if asked.batch is None else asked.batch, len(learn)),
+        epochs=workload.epochs if asked.epochs is None else asked.epochs,
+        limit=len(learn),
+        **given,
+    )
+    return NetworkTask(job, options, Prepared(learning, loss), learn, held)
+
+
+#: Makes a step of samples: loss before it, values after it, and counts of integers.
+_Take = Callable[[np.ndarray], tuple[float, dict[str, np.ndarray], Counts | None]]
+
+
+class NetworkTask(Task):
+    """A fine-tune of a network, a step a batch."""
+
+    step: TileStep
+
+    def __init__(self, job: Job, options: NetworkOptions, prepared: Prepared, learn: Samples, held: Samples) -> None:
+        self.prepared, self.learn, self.held = prepared, learn, held
+        assert options.batch is not None and options.epochs is not None and options.lr is not None
+        self.batch, epoch = options.batch, -(-len(learn) // options.batch)
+        super().__init__(job, options, steps=options.epochs * epoch, epoch=epoch)
+        if job.host is not None and options.patience:
+            raise ValueError(f"patience={options.patience}: must be 0 on a board, which makes all steps by itself")
+        self.runs = self.steps
+        if self.exact:
+            return
+        self.rules = prepared.rules(options.lr, options.decay)
+        # The machine's limits are the reference's, too.
+        self.step = prepared.step(job.config, self.batch, self.rules)
+        if self.step.program.length > MEMORY_BYTES:
+            raise ValueError(
+                f"batch={self.batch}: a step needs {self.step.program.length:,} bytes of memory, the simulation has "
+                f"{MEMORY_BYTES:,}"
+            )
+        self.program = self.step.program
+
+    def _batches(self) -> Iterator[np.ndarray]:
+        """Samples of each step, in random order, each once an epoch."""
+        random, order = np.random.default_rng([self.options.seed, 1]), np.empty(0, np.int64)
+        for _ in range(self.steps):
+            while len(order) < self.batch:
+                order = np.concatenate([order, random.permutation(len(self.learn))])
+            chosen, order = order[: self.batch], order[self.batch :]
+            yield chosen
+
+    @cached_property
+    def features(self) -> int:
+        """Of the result."""
+        return self.prepared.learning.network.outputs[0].tensor.features
+
+    def _wanted(self, rows: np.ndarray) -> np.ndarray:
+        return self.learn.wanted(self.prepared.loss, self.features, rows)
+
+    def state_there(self) -> list[tuple[int, int]]:
+        """See :class:`~..task.Task`."""
+        return self.step.program.memory.of(Kind.LEARNT)
+
+    def _begun(self) -> tuple[IntegerNetwork, IntegerDescent]:
+        """The reference whose weights are masters'."""
+        exact, rule = self.prepared.integers(), IntegerDescent(self.rules)
+        for name in exact.learners:
+            exact.renewed(name, rule.begun(name, exact.matrix(name)))
+        exact.take_counts()
+        return exact, rule
+
+    def on(self, machine: "Machine") -> Outcome:
+        """See :class:`~..task.Task`."""
+        exact, _ = self._begun()
+        steps = Steps(self.step, machine, exact, self.prepared.loss)
+
+        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], Counts]:
+            loss = steps(self.prepared.inputs(self.learn.x[rows]), self._wanted(rows))
+            for name, matrix in steps.matrices().items():
+                exact.renewed(name, matrix)
+            health = steps.ran[-1].counters
+            counts = Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
+            return loss, self.prepared.back(exact), counts
+
+        made, ran = self._learnt(take, self.prepared.back(exact)), steps.ran
+        counters = [each.counters for each in ran]
+        phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
+        cycles = {"total": sum(each.cycles for each in counters)} | phases
+        return replace(made, figures={**made.figures, "cycles": cycles}, ran=ran)
+
+    def reference(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        exact, rule = self._begun()
+
+        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], Counts]:
+            found = exact.forward(self.prepared.inputs(self.learn.x[rows]))
+            loss, last = exact.falling(self.prepared.loss, found[exact.port.tensor.name], self._wanted(rows))
+            gradients = exact.backward(found, last)
+            for name, matrix in rule({name: exact.matrix(name) for name in exact.learners}, gradients).items():
+                exact.renewed(name, matrix)
+            counts = exact.take_counts()
+            counts.clipped += rule.clipped
+            return loss, self.prepared.back(exact), counts
+
+        return self._learnt(take, self.prepared.back(exact))
+
+    def mathematics(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        asked, learning = self.options, self.prepared.learning
+        training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay))
+
+        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], None]:
+            loss = training.step(training.prepare(self.learn.x[rows]), self.learn.y[rows])
+            return loss, {name: value.copy() for name, value in training.values.items()}, None
+
+        return self._learnt(take, {name: learning.network.values[name] for name in learning.learners})
+
+    def _learnt(self, take: _Take, begun: Mapping[str, np.ndarray]) -> Outcome:
+        losses: list[float] = []
+        counts: list[Counts] = []
+        # A board is judged when its results are here.
+        judging = self.judging(self.score if self.job.host is None else None)
+        values = dict(begun)
+        judging.start(_named(values))
+        for number, rows in enumerate(self._batches(), 1):
+            loss, after, counted = take(rows)
+            if not np.isfinite(loss) or not all(np.isfinite(each).all() for each in after.values()):
+                break
+            values = after
+            losses.append(loss)
+            if counted is not None:
+                counts.append(counted)
+            self.job.tell(number, self.steps, f"step {number}: loss {loss:.4f}")
+            self.job.made(number, self.steps, loss)
+            if judging.after(number, _named(values)):
+                break
+        kept = {name: each.parts["value"] for name, each in judging.finish(len(losses), _named(values)).items()}
+        made: dict[str, Any] = {
+            "losses": losses,
+            "learnt": kept,
+            "steps": len(losses) if judging.ended else None,
+            "judged": judging.figures(),
+        }
+        if self.exact:
+            return Outcome(figures={"cycles": None}, **made)
+        clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
+        steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
+        return Outcome(
+            **made,
+            clipped=clipped,
+            words=stored,
+            figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
+            checked={"losses": {"loss of each step": steps}, "adapter_words": values},
+            health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
+        )
+
+    def results(self, learnt: Mapping[Any, "Learnt"]) -> np.ndarray:
+        """Results of the samples to judge by ``[n, rows, features]``, in the engine's arithmetic."""
+        values = {name: each.parts["value"] for name, each in learnt.items()}
+        network = self.prepared.learning.network
+        taught = network.with_operations(network.operations, {**network.values, **values})
+        if self.exact:
+            t = taught.outputs[0].tensor
+            found = FloatReading(taught, dtype=np.float32).forward(self.held.x)[t.name]
+            return found.reshape(-1, t.rows, t.features)
+        prepared = Prepared(replace(self.prepared.learning, network=taught), self.prepared.loss)
+        return answers(prepared.integers(), prepared, self.held.x, _JUDGED)
+
+    def score(self, learnt: Mapping[Any, "Learnt"]) -> Score:
+        """Mean loss of the samples to judge by, and share of right answers."""
+        found = self.results(learnt)
+        loss, _ = LOSSES[self.prepared.loss](found[:, 0] if self.prepared.loss == "classes" else found, self.held.y)
+        if self.prepared.loss != "classes":
+            return {"loss": loss}
+        return {"loss": loss, "accuracy": float((found[:, 0].argmax(1) == self.held.y).mean())}
+
+    def judge(self, outcome: Outcome) -> Judged:
+        """Losses of samples that were not learnt."""
+        told = dict(outcome.judged)
+        if "held_out_before" not in told:
+            judging = self.judging(self.score)
+            judging.start(_named({n: self.prepared.learning.network.values[n] for n in outcome.learnt}))
+            judging.finish(self.steps, _named(outcome.learnt))
+            told = judging.figures()
+        whens = ("before", "after")
+        return Judged(figures=told | {f"loss_{when}": told[f"held_out_{when}"] for when in whens})
+
+    def describe(self, outcome: Outcome) -> dict[str, Any]:
+        """See :class:`~..task.Task`."""
+        asked, learning = self.options, self.prepared.learning
+        return {
+            "model": Path(str(asked.model)).name,
+            "method": asked.method,
+            "rank": asked.rank,
+            "targets": asked.targets,
+            "lr": asked.lr,
+            "epochs": asked.epochs,
+            "steps": len(outcome.losses),
+            "batch": self.batch,
+            "samples": len(self.learn),
+            "judged": len(self.held),
+            "loss": self.prepared.loss,
+            "clock_mhz": self.job.config.clock_mhz,
+            "adapter_parameters": learning.parameters,
+        }
+
+    def keep(self, folder: Path, learnt: Any) -> None:
+        """See :class:`~..task.Task`."""
+        asked = self.options
+        told = {"model": Path(str(asked.model)).name, "method": asked.method, "loss": self.prepared.loss}
+        told |= {"rank": asked.rank, "alpha": asked.alpha, "layers": {each.layer for each in self.prepared.layers}}
+        save(folder, learnt, told)
+
+    def title(self, metrics: Mapping[str, Any]) -> str:
+        """See :class:`~..task.Task`."""
+        return str(metrics["model"])

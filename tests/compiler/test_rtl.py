@@ -1,0 +1,62 @@
+"""A LoRA step of a small network in simulated RTL of the whole machine."""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from gradloom.graph.base import Tensor
+from gradloom.graph.network import Network, Port
+from gradloom.graph.operations import Activation, Add, Convolution, Linear, Reduce
+from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
+from gradloom.sim.reference.tile_program import TileMachine as Models
+from gradloom.sim.run.machine import Machine
+from gradloom.systems.networks.program.prepared import Prepared, learning_of
+from gradloom.systems.networks.program.steps import Steps
+
+#: The least array; slots for a kernel.
+SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
+
+
+def network():
+    """A residual block of images whose sides are no powers of two, 5 channels, rows that fill tiles in part."""
+    x, a, b, s, m, y = (
+        Tensor(name, sides, features)
+        for name, sides, features in (
+            ("x", (7, 5), 3),
+            ("a", (7, 5), 5),
+            ("b", (7, 5), 5),
+            ("s", (7, 5), 5),
+            ("m", (1, 1), 5),
+            ("y", (1, 1), 6),
+        )
+    )
+    shape = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    listed = (
+        Convolution((x,), a, "first", **shape),
+        Activation((a,), b, "relu"),
+        Convolution((b,), s, "second", **shape),
+        Add((s, b), Tensor("sum", (7, 5), 5)),
+        Activation((Tensor("sum", (7, 5), 5),), Tensor("r", (7, 5), 5), "relu"),
+        Reduce((Tensor("r", (7, 5), 5),), m, "mean", True),
+        Linear((m,), y, "last"),
+    )
+    random = np.random.default_rng(0)
+    values = {w.name: random.standard_normal(w.shape) / 3 for each in listed for w in each.weights}
+    ports = [Port(t.name, t.shape, t, t.shape, tuple(range(len(t.shape)))) for t in (x, y)]
+    return Network(listed, values, (ports[0],), (ports[1],))
+
+
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
+    """Two of them, adapters beside a convolution and the last layer: every byte, counter and command's cycles."""
+    prepared = Prepared(learning_of(network(), "classes", "lora", targets="second,last", rank=2), "classes")
+    step = prepared.step(SMALL, 4, prepared.rules(1e-2))
+    random = np.random.default_rng(1)
+    with Machine.simulated(SMALL, timing={"read_latency": 9}) as device:
+        models = Models(SMALL, step.program.length)
+        expected, made = (Steps(step, each, prepared.integers(), "classes") for each in (models, device))
+        for _ in range(2):
+            given = prepared.inputs(random.standard_normal((4, 7, 5, 3))), np.eye(6)[random.integers(0, 6, 4)]
+            assert made(*given) == expected(*given)
+            memories = (np.frombuffer(each.read(0, step.program.offset), np.uint8) for each in (device, models))
+            assert not np.flatnonzero(np.not_equal(*memories)).size
+            assert made.ran[-1].check(**asdict(expected.ran[-1]))["commands"] == len(step.program)
