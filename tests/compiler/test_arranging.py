@@ -46,7 +46,9 @@ def test_maxima_of_windows(kernel, stride, pads, beyond, before):
         with pytest.raises(ValueError, match="^pool: Pool has no command in the machine$"):
             steps(other, samples=1)
         return
-    assert sum(isinstance(each, Larger) for each in other.operations) == kernel**2 - 1
+    # Along lines, then of lines, where that is fewer.
+    count = {(2, 2): 3, (3, 2): 4, (3, 1): 4}[kernel, stride]
+    assert sum(isinstance(each, Larger) for each in other.operations) == count
     difference, readings, found = differs(network, other)
     assert difference <= 1e-9
     random = np.random.default_rng(2)

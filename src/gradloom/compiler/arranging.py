@@ -1,7 +1,8 @@
 """Makes a network's list one that the machine has commands for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -178,7 +179,7 @@ def _averages(made: Editor, each: Operation) -> bool:
 
 
 def _largest(made: Editor, each: Operation) -> bool:
-    """Maxima of windows: of tensors that have one value of each.
+    """Maxima of windows: of tensors that have one value of each, along both sides or one after the other.
 
     A value in a pad is 0, which must not count.
     """
@@ -187,8 +188,17 @@ def _largest(made: Editor, each: Operation) -> bool:
     (t,) = each.i
     spans = zip(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation)
     has_pads = any(low or (o - 1) * s + d * (k - 1) + 1 > side + low for side, o, k, s, (low, _), d in spans)
-    if has_pads and not (_is_positive(made.made(t)) or all(map(_is_relu, made.readers(each.o)))):
+    is_behind = not made.is_result(each.o) and all(map(_is_relu, made.readers(each.o)))
+    is_positive = each.positive or is_behind or _is_positive(made.made(t))
+    if has_pads and not is_positive:
         return False
+    if len(t.sides) == 2:
+        # Tensors of values, and of the larger of two, in those of the result.
+        (high, wide), below = each.kernel, each.stride[0]
+        if (2 * wide - 1) * below + 2 * high - 1 < 2 * high * wide - 1:
+            between = Tensor(made.free(f"{each.o.name}~lines"), (t.sides[0], each.o.sides[1]), t.features)
+            made.change(each, _one_after_the_other(each, between, is_positive))
+            return True
     channels, parts = t.features, list[Operation]()
     for tap in np.ndindex(each.kernel):
         name = made.free(f"{each.o.name}~{'.'.join(map(str, tap))}")
@@ -211,6 +221,28 @@ def _largest(made: Editor, each: Operation) -> bool:
     parts[-1] = replace(parts[-1], o=each.o, positive=each.positive)
     made.change(each, parts)
     return True
+
+
+def _one_after_the_other(each: Pool, between: Tensor, is_positive: bool) -> list[Operation]:
+    """Maxima along lines, then of lines."""
+    parts = []
+    for axis, (i, o) in ((1, (each.i[0], between)), (0, (between, each.o))):
+
+        def one(value: Sequence[Any], usual: Any, axis: int = axis) -> tuple[Any, ...]:
+            return tuple(own if n == axis else usual for n, own in enumerate(value))
+
+        new = Pool(
+            (i,),
+            o,
+            "max",
+            kernel=one(each.kernel, 1),
+            stride=one(each.stride, 1),
+            pads=one(each.pads, (0, 0)),
+            dilation=one(each.dilation, 1),
+            positive=is_positive if axis else each.positive,
+        )
+        parts.append(new)
+    return parts
 
 
 def _is_relu(each: Operation) -> bool:
