@@ -171,12 +171,13 @@ def block_sums(
 ) -> tuple[np.ndarray, int]:
     """Values of products of parts of tiles, and how many are lost.
 
-    Each product is of one pair of tiles, and several make an output tile, which has one unit.
+    Several products make an output tile, which has one unit.
 
     Parameters
     ----------
     x, w : tuples
-        Codes ``[images, heads, rows, inner]`` and ``[images, heads, inner, columns]``, exponents ``[images, heads]``.
+        Codes ``[images, heads, rows, inner]`` and ``[images, heads, inner, columns]``, exponents ``[images, heads,
+        tiles of inner]``.
     tiles : tuple
         Row and column of the output tile of each image and of each head.
     """
@@ -184,9 +185,13 @@ def block_sums(
     own = np.where((scale == ZERO) | (theirs == ZERO), NEVER, scale + theirs)
     top = np.full((tiles[0].max() + 1, tiles[1].max() + 1), NEVER)
     at = np.ix_(*tiles)
-    np.maximum.at(top, at, own)
-    made = codes @ stationary
-    gone = (own < top[at] - DROP) & (own > NEVER // 2)
-    lost = int(np.count_nonzero(made[gone])) if gone.any() else 0
-    values: np.ndarray = made * np.where(gone | (own == NEVER), 0, np.exp2(own.astype(np.float64)))[..., None, None]
+    np.maximum.at(top, at, own.max(axis=2))
+    gone = (own < top[at][..., None] - DROP) & (own > NEVER // 2)
+    unit = np.where(gone | (own == NEVER), 0, np.exp2(own.astype(np.float64)))
+    values, lost = np.zeros((*codes.shape[:3], stationary.shape[3])), 0
+    for n in range(own.shape[2]):
+        inner = slice(n * EDGE, (n + 1) * EDGE)
+        made = codes[..., inner] @ stationary[..., inner, :]
+        lost += int(np.count_nonzero(made[gone[..., n]]))
+        values += made * unit[..., n, None, None]
     return values, lost

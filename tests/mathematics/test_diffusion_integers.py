@@ -162,9 +162,9 @@ def test_blocks_of_one_output_tile_have_one_unit():
     x, w = (rng.integers(-127, 128, shape).astype(float) for shape in ((2, 1, 16, 8), (2, 1, 8, 16)))
     at = np.zeros(1, int)
     small = np.array([[0], [-20]]), np.zeros((2, 1), int)
-    values, lost = block_sums((x, small[0]), (w, small[1]), (np.zeros(2, int), at))
+    values, lost = block_sums((x, small[0][..., None]), (w, small[1][..., None]), (np.zeros(2, int), at))
     assert (values[0, 0] == x[0, 0] @ w[0, 0]).all() and not values[1].any() and lost > 200
-    values, lost = block_sums((x, small[0]), (w, small[1]), (np.arange(2), at))
+    values, lost = block_sums((x, small[0][..., None]), (w, small[1][..., None]), (np.arange(2), at))
     assert (values[1, 0] == x[1, 0] @ w[1, 0] * 2.0**-20).all() and lost == 0
 
 

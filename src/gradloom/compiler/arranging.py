@@ -1,13 +1,14 @@
 """Makes a network's list one that the machine has commands for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Activation, Add, Convolution, Linear, Multiply, Pool, Rearrange, Reduce
+from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Pool, Rearrange, Reduce
 from gradloom.graph.rewriting.editor import Editor
 
 from .selecting import SELECTING
@@ -15,7 +16,7 @@ from .selecting import SELECTING
 __all__ = ["Arranged", "arranged"]
 
 #: Operations whose results can be made positive by the engine that makes them.
-_CUTS = (Add, Convolution, Linear, Multiply)
+_CUTS = (Add, Convolution, Larger, Linear, Multiply)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def arranged(network: Network) -> Arranged:
     """The same network for the machine.
 
     A ReLU joins the operation in front of it; a linear layer of all values of an image is a convolution whose kernel is
-    the image; means of windows are convolutions; factors of adapters are in B.
+    the image; means and maxima of windows are convolutions; factors of adapters are in B.
     """
     made, moves = Editor(network), dict[str, Move]()
 
@@ -62,6 +63,7 @@ def arranged(network: Network) -> Arranged:
         return _flattened(editor, each, moves)
 
     made.apply(*SELECTING, _turned, flat, _averages, _label, _positive)
+    made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:
             name = each.adapter[1].name
@@ -97,7 +99,7 @@ def _turned(made: Editor, each: Operation) -> bool:
 
 def _label(made: Editor, each: Operation) -> bool:
     """An order that stays what it is."""
-    if not isinstance(each, Rearrange) or each.is_label or each.i[0].features != each.o.features:
+    if not isinstance(each, Rearrange) or each.order == (0,):
         return False
     count = each.i[0].rows * each.i[0].features
     order = np.arange(count).reshape(each.sizes).transpose(each.order).reshape(-1)
@@ -174,3 +176,79 @@ def _averages(made: Editor, each: Operation) -> bool:
     )
     made.change(each, [new])
     return True
+
+
+def _largest(made: Editor, each: Operation) -> bool:
+    """Maxima of windows: of tensors that have one value of each, along both sides or one after the other.
+
+    A value in a pad is 0, which must not count.
+    """
+    if not isinstance(each, Pool) or each.kind != "max":
+        return False
+    (t,) = each.i
+    spans = zip(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation)
+    has_pads = any(low or (o - 1) * s + d * (k - 1) + 1 > side + low for side, o, k, s, (low, _), d in spans)
+    is_behind = not made.is_result(each.o) and all(map(_is_relu, made.readers(each.o)))
+    is_positive = each.positive or is_behind or _is_positive(made.made(t))
+    if has_pads and not is_positive:
+        return False
+    if len(t.sides) == 2:
+        # Tensors of values, and of the larger of two, in those of the result.
+        (high, wide), below = each.kernel, each.stride[0]
+        if (2 * wide - 1) * below + 2 * high - 1 < 2 * high * wide - 1:
+            between = Tensor(made.free(f"{each.o.name}~lines"), (t.sides[0], each.o.sides[1]), t.features)
+            made.change(each, _one_after_the_other(each, between, is_positive))
+            return True
+    channels, parts = t.features, list[Operation]()
+    for tap in np.ndindex(each.kernel):
+        name = made.free(f"{each.o.name}~{'.'.join(map(str, tap))}")
+        made.values[f"{name}.weight"] = np.ones((channels, 1, *(1 for _ in tap)))
+        new = Convolution(
+            (t,),
+            Tensor(name, each.o.sides, channels),
+            name,
+            bias=False,
+            groups=channels,
+            kernel=tuple(1 for _ in tap),
+            stride=each.stride,
+            pads=tuple((low - n * by, 0) for n, by, (low, _) in zip(tap, each.dilation, each.pads)),
+            dilation=each.dilation,
+        )
+        parts.append(new)
+        if len(parts) > 1:
+            both = Tensor(made.free(f"{name}~max"), each.o.sides, channels)
+            parts.append(Larger((parts[-2].o, new.o), both))
+    parts[-1] = replace(parts[-1], o=each.o, positive=each.positive)
+    made.change(each, parts)
+    return True
+
+
+def _one_after_the_other(each: Pool, between: Tensor, is_positive: bool) -> list[Operation]:
+    """Maxima along lines, then of lines."""
+    parts = []
+    for axis, (i, o) in ((1, (each.i[0], between)), (0, (between, each.o))):
+
+        def one(value: Sequence[Any], usual: Any, axis: int = axis) -> tuple[Any, ...]:
+            return tuple(own if n == axis else usual for n, own in enumerate(value))
+
+        new = Pool(
+            (i,),
+            o,
+            "max",
+            kernel=one(each.kernel, 1),
+            stride=one(each.stride, 1),
+            pads=one(each.pads, (0, 0)),
+            dilation=one(each.dilation, 1),
+            positive=is_positive if axis else each.positive,
+        )
+        parts.append(new)
+    return parts
+
+
+def _is_relu(each: Operation) -> bool:
+    return isinstance(each, Activation) and each.kind == "relu"
+
+
+def _is_positive(each: Operation | None) -> bool:
+    """Whether no value of a result is below 0."""
+    return each is not None and (each.positive or _is_relu(each))

@@ -13,11 +13,11 @@ from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
+from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, coded
 
-from .matrices import blocks, matrices
+from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 
-__all__ = ["Base", "Kept", "Learner", "Rule", "is_plain"]
+__all__ = ["Base", "Beside", "Kept", "Learner", "Rule", "is_plain"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,14 @@ class Kept:
         """The tile for tile ``k`` of what is summed over and tile ``j`` of what is made."""
         return (j, k, tap) if self.flips(back) else (k, j, tap)
 
+    def begin(self, tap: int, back: bool) -> dict[str, int]:
+        """Operands for the place of a tap's matrix in its tile."""
+        return {}
+
+    def counts(self, taps: int, deep: int, back: bool) -> list[int]:
+        """Tiles of each tap that a tile of the result takes at most."""
+        return [deep] * taps if self.some is None else tiles_of_taps(self.some, back)
+
     def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
         """Neighbours among the tiles of what is summed over, and which halves of columns of tile ``j`` they make.
 
@@ -79,6 +87,48 @@ class Kept:
             else:
                 made.append((range(k, k + 1), own))
         return made
+
+
+@dataclass(frozen=True)
+class Stacked(Kept):
+    """Matrices of taps behind one another, each with ``pitch`` rows, as what learns."""
+
+    pitch: int = EDGE
+
+    def at(self, k: int, j: int, tap: int, back: bool) -> tuple[int, int, int]:
+        """See :class:`Kept`."""
+        row, column = (j, k) if self.flips(back) else (k, j)
+        return tap * self.pitch // EDGE + row, column, 0
+
+    def begin(self, tap: int, back: bool) -> dict[str, int]:
+        """See :class:`Kept`."""
+        return {"w_column" if self.flips(back) else "w_row": tap * self.pitch % EDGE}
+
+
+@dataclass(frozen=True)
+class Beside(Kept):
+    """Matrices that put the features of each tap beside those of the one before, ``pitch`` columns each.
+
+    ``tiles``: a matrix for each place in a tile.
+    """
+
+    pitch: int = EDGE
+
+    def at(self, k: int, j: int, tap: int, back: bool) -> tuple[int, int, int]:
+        """See :class:`Kept`."""
+        return 0, 0, tap * self.pitch % EDGE // self.pitch
+
+    def counts(self, taps: int, deep: int, back: bool) -> list[int]:
+        """See :class:`Kept`: few in any tile."""
+        return [0] * taps
+
+    def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
+        """See :class:`Kept`."""
+        tile, begin = divmod(tap * self.pitch, EDGE)
+        if not tile <= j < tile + deep:
+            return []
+        first = 2 * j + begin // HALF
+        return [(range(j - tile, j - tile + 1), range(first, first + -(-min(self.pitch, EDGE) // HALF)))]
 
 
 class Base:
@@ -141,17 +191,22 @@ class Base:
             self.kept[name] = self.matrices(matrices(each, name, value).swapaxes(-1, -2))
 
     def _learner(self, name: str, each: Operation) -> None:
+        if isinstance(each, Parameter):
+            raise ValueError(f"{name}: a table has no gradient in the machine; let other weights learn")
+        if isinstance(each, Convolution) and each.groups > 1 and name == f"{each.layer}.weight":
+            raise ValueError(f"{name}: channels in groups have no gradient in the machine; let other weights learn")
         value = np.asarray(self.network.values[name], np.float64)
         shaped = value[None] if value.ndim == 1 else matrices(each, name, value)
-        count, (rows, features) = shaped.shape[0] if shaped.ndim > 2 else 1, shaped.shape[-2:]
-        gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features, count)
+        rows, features = stacked(shaped).shape
+        gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features)
         tiles = self.tiler.read(gradient, WIDE)
         size = LayoutWords(0, 0, tiles).size
         masters, moments = (self.tiler.room(n * size, Kind.LEARNT) for n in (1, 2))
-        codes = self.tiler.tiles(count, rows, features, WIDE if value.ndim == 1 else NARROW, Kind.LEARNT)
+        codes = self.tiler.tiles(1, rows, features, WIDE if value.ndim == 1 else NARROW, Kind.LEARNT)
         words = LayoutWords(masters, moments, tiles)
         self.learners[name] = Learner(codes, tiles, words, self.rules[name])
-        self.kept[name] = Kept(codes, True)
+        taps = shaped.shape[0] if shaped.ndim > 2 else 1
+        self.kept[name] = Stacked(codes, True, pitch=pitch(taps, shaped.shape[-2])) if taps > 1 else Kept(codes, True)
 
     # -- tensors -------------------------------------------------------------------------------------------------
 

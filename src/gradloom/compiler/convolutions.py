@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -12,8 +13,8 @@ from gradloom.rtl.formats.pixels import Pixels, taps
 from gradloom.rtl.formats.product import REACH
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
-from .base import Kept
-from .matrices import HALF
+from .base import Beside
+from .matrices import HALF, portions
 from .products import Pair, Products
 
 __all__ = ["Convolutions", "addresses"]
@@ -58,13 +59,15 @@ class _Gather:
         self.sources = [pixels.rows(*place) for place in places]
 
     def terms(
-        self, layer: str, rows: range, x: DraftValue, tiles: Tiles, kept: Kept, j: int, columns: int, back: bool
+        self, layer: str, some: range, rows: range, pair: Pair, tiles: Tiles, j: int, columns: int, back: bool
     ) -> list[Term]:
-        """Products of some rows of the result with the ``columns`` of tile ``j``.
+        """Products of some taps and rows of the result with the ``columns`` of tile ``j``.
 
-        ``tiles``: codes of ``x``. Matrices of zeros and taps that read none of the rows are left out.
+        ``tiles``: codes of the tensor of the pair. Matrices of zeros and taps that read none of the rows are left out.
         """
-        taps = [(tap, near) for tap, each in enumerate(self.sources) if (near := _reach(each[rows.start : rows.stop]))]
+        x, kept = pair
+        reached = ((tap, _reach(self.sources[tap][rows.start : rows.stop])) for tap in some)
+        taps = [(tap, near) for tap, near in reached if near is not None]
         runs = [(tap, near, run) for tap, near in taps for run in kept.runs(j, tap, x.wide, back)]
         if not runs:
             return []
@@ -89,7 +92,7 @@ class _Gather:
                 "w_turn": int(kept.flips(back)),
                 "x_pitch": x.wide,
                 "reach": near[1] - near[0],
-            }
+            } | kept.begin(tap, back)
             if len(halves) == 1 and columns > HALF:
                 given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin, "w_column": begin}
             x_skip = (near[0] - first) * x.wide + run.start
@@ -112,7 +115,7 @@ def _whole_ends(terms: list[Term], has_bias: bool) -> list[Term]:
     names = ("columns", "o_column", "w_column")
     return [
         replace(each, operands={key: value for key, value in each.operands.items() if key not in names})
-        if id(each) in whole
+        if id(each) in whole and "columns" in each.operands
         else each
         for each in made
     ]
@@ -144,27 +147,37 @@ class Convolutions(Products):
             self.summed(self.learnt[f"{each.layer}.bias"], dy)
         through = self.adapter_back(each, dy)
         weight = f"{each.layer}.weight"
+        pairs, rows = [(dy, self.kept[weight])], list[Pair]()
         if through is not None:
-            self._taps_back(each, each.adapter[0].name, through, x)
+            a = each.adapter[0].name
+            if a in self.learnt:
+                rows.append((self._taps_back(each, a, through, x), self.kept[a]))
+            else:
+                pairs.append((through, self.kept[a]))
         if weight in self.learnt:
             self._taps_back(each, weight, dy, x)
         if not wanted[0]:
             return [None]
-        pairs = [(dy, self.kept[weight])]
-        if through is not None:
-            pairs.append((through, self.kept[each.adapter[0].name]))
         made = self.part(each.i[0])
         gather = _Gather(*addresses(each, self.samples, each.i[0].sides, back=True))
-        self._gathered(each, gather, made, pairs, back=True)
+        self._gathered(each, gather, made, pairs, rows, back=True)
         return [made]
 
-    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> None:
-        """Gradient of a kernel: of each tap with the rows that it reads, which become a tensor."""
-        pixels, places = addresses(each, self.samples, self.source(each.i[0]), back=False)
-        for tap, place in enumerate(places):
-            seen = self.tiler.value(f"{name}.tap{tap}", self.rows(each.o), x.features)
-            self._gathered(each, _Gather(pixels, [place]), seen, [(x, self.same(x.features))])
-            self.over_rows(self.learnt[name], dy, seen, tap)
+    def _taps_back(self, each: Convolution, name: str, dy: DraftValue, x: DraftValue) -> DraftValue:
+        """Gradient of a kernel.
+
+        What comes to a row of the layer's input by each tap lies side by side, and is returned; a product over rows
+        makes all taps.
+        """
+        t, taps = each.i[0], prod(each.kernel)
+        beside = self.beside(taps, dy.features)
+        came = self.tiler.value(f"{name}.came", self.rows(t), taps * beside.pitch)
+        self._gathered(each, _Gather(*addresses(each, self.samples, t.sides, back=True)), came, [(dy, beside)])
+        small = came
+        if t.name in self.risen:
+            small = self.shrunk(self.tiler.value(f"{name}.small", x.rows, came.features), came, self.source(t))
+        self.over_rows(self.learnt[name], small, x)
+        return came
 
     def _gathered(
         self,
@@ -178,21 +191,33 @@ class Convolutions(Products):
         whole: bool = False,
     ) -> None:
         """Products by address with ``pairs``, and of own rows with ``rows``; ``whole``: a layer's result."""
-        for j in range(made.wide):
-            bias = self.bias(each, each.layer, j) if whole else None
-            for i in range(made.high):
-                count, columns = made.part(i, j)
-                span = range(EDGE * i, EDGE * i + count)
-                terms: list[Term] = []
-                for x, kept in pairs:
-                    tiles = self.tiler.read(x, NARROW)
-                    terms += gather.terms(each.layer, span, x, tiles, kept, j, columns, back)
-                terms += [self._term(x, kept, i, j, back) for x, kept in rows]
-                terms = _whole_ends(terms, bias is not None) if terms else terms
-                self.tiler.product(made, (i, j), terms, bias=bias, positive=whole and each.positive)
+        taps = len(gather.places)
+        counts = [sum(many) for many in zip(*(kept.counts(taps, x.wide, back) for x, kept in pairs))]
+        counts[0] += sum(x.wide for x, _ in rows)
+        parts = portions(counts)
+        positive = whole and each.positive
 
-    def same(self, features: int) -> Kept:
-        """Matrices that change nothing."""
+        def some(own: DraftValue, part: slice) -> None:
+            first = part.start == 0
+            for j in range(made.wide):
+                bias = self.bias(each, each.layer, j) if whole and first else None
+                for i in range(made.high):
+                    count, columns = made.part(i, j)
+                    span, terms = range(EDGE * i, EDGE * i + count), list[Term]()
+                    for pair in pairs:
+                        tiles = self.tiler.read(pair[0], NARROW)
+                        terms += gather.terms(each.layer, range(taps)[part], span, pair, tiles, j, columns, back)
+                    terms += [self._term(x, kept, i, j, back) for x, kept in rows if first]
+                    if not terms and bias is None:
+                        self.nothing(own, i, j)
+                        continue
+                    terms = _whole_ends(terms, bias is not None) if terms else terms
+                    self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
+
+        self.added(made, parts, some, **({"positive": 1} if positive else {}))
+
+    def beside(self, taps: int, features: int) -> Beside:
+        """Matrices that put the features of taps side by side."""
         raise NotImplementedError
 
 

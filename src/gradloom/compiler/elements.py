@@ -1,9 +1,9 @@
 """Operations on elements, and on columns of tensors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gradloom.graph.base import Operation
-from gradloom.graph.operations import Activation, Add, Concat, Gated, Multiply, Parameter, Rearrange, Reduce, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.element import ElementOpcode
@@ -31,6 +31,30 @@ class Elements(Base):
         """Values times a positive constant."""
         mantissa, exponent = constant(factor)
         self.whole(made, ElementOpcode.SCALE, {"a": x}, mantissa=mantissa, exponent=exponent, **more)
+
+    def nothing(self, made: DraftValue, i: int, j: int) -> None:
+        """A tile of zeros."""
+        mantissa, exponent = constant(1.0)
+        block, part = Block.of(self.zeros, [(0, 0)]), {"mantissa": mantissa, "exponent": exponent}
+        self.tiler.element(made, (i, j), ElementOpcode.SCALE, {"a": block}, [part])
+
+    def added(
+        self, made: DraftValue, parts: Sequence[slice], write: Callable[[DraftValue, slice], None], **more: int
+    ) -> None:
+        """A tensor as a sum of parts, each of which ``write`` makes."""
+        if len(parts) == 1:
+            write(made, parts[0])
+            return
+        total: DraftValue | None = None
+        for number, part in enumerate(parts):
+            own = self.tiler.value(f"{made.name}.part{number}", made.rows, made.features)
+            write(own, part)
+            if total is not None:
+                is_last = number == len(parts) - 1
+                both = made if is_last else self.tiler.value(f"{made.name}.sum{number}", made.rows, made.features)
+                self.whole(both, ElementOpcode.ADD, {"a": total, "b": own}, **(more if is_last else {}))
+                own = both
+            total = own
 
     def spread(
         self, made: DraftValue, opcode: ElementOpcode, a: DraftValue | Tiles, b: DraftValue, per: int, **more: int
@@ -96,6 +120,18 @@ class Elements(Base):
                 self.spread(made[-1], ElementOpcode.MULTIPLY, dy, other, self._per(each))
         return made
 
+    def _larger(self, each: Larger) -> None:
+        a, b = self.given(each)
+        self.whole(self.made(each), ElementOpcode.LARGER, {"a": a, "b": b}, **cut(each))
+
+    def _larger_back(self, each: Larger, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        (a, _), first = self.given(each), self.part(each.i[0])
+        self.whole(first, ElementOpcode.EQUAL, {"a": a, "b": self.found[each.o.name], "c": dy})
+        second = self.part(each.i[1]) if wanted[1] else None
+        if second is not None:
+            self.whole(second, ElementOpcode.ADD, {"a": dy, "b": first}, subtract=1)
+        return [first if wanted[0] else None, second]
+
     def masked(self, t_name: str, dy: DraftValue, y: DraftValue) -> DraftValue:
         """The gradient where a result is above 0."""
         made = self.tiler.value(f"{t_name}.masked", dy.rows, dy.features)
@@ -109,13 +145,17 @@ class Elements(Base):
                 self.scaled(self.made(each), x, 1.0, positive=1)
             case "silu":
                 self.whole(self.made(each), ElementOpcode.SILU, {"a": x})
+            case "gelu":
+                self.gated(self.made(each), {"b": x})
             case "affine":
                 gain, shift = each.parameters
                 if gain <= 0 or shift:
                     raise ValueError(f"{each.o.name}: values times {gain:g} plus {shift:g} have no command")
                 self.scaled(self.made(each), x, gain, **cut(each))
             case _:
-                raise ValueError(f"{each.o.name}: function {each.kind} has no command; there are relu, silu and affine")
+                raise ValueError(
+                    f"{each.o.name}: function {each.kind} has no command; there are relu, silu, gelu and affine"
+                )
 
     def _activation_back(self, each: Activation, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)
@@ -124,9 +164,19 @@ class Elements(Base):
         made = self.part(each.i[0])
         if each.kind == "silu":
             self.whole(made, ElementOpcode.SILU_BACK, {"a": dy, "b": x})
+        elif each.kind == "gelu":
+            self.gated(made, {"a": dy, "b": x})
         else:
             self.scaled(made, dy, each.parameters[0])
         return [made]
+
+    def gated(self, made: DraftValue, operands: Mapping[str, DraftValue]) -> None:
+        """GELU of ``b``, or with ``a`` its gradient: that of a gate beside ones."""
+        unit = Block.of(self.units, [(0, 0)])
+        for i, j in tiles_of(made):
+            blocks = {port: self.wide(value, i, j) for port, value in operands.items()}
+            opcode = ElementOpcode.GEGLU_BACK if "a" in operands else ElementOpcode.GEGLU
+            self.tiler.element(made, (i, j), opcode, blocks | {"c" if "a" in operands else "a": unit})
 
     def _gated(self, each: Gated) -> None:
         (x,) = self.given(each)
@@ -173,14 +223,6 @@ class Elements(Base):
                 more["split"] = own[0][3] if len(own) == 2 else 0
                 self.tiler.element(made, (i, j), ElementOpcode.JOIN, blocks, [more])
 
-    def _rearrange(self, each: Rearrange) -> None:
-        if not each.is_label:
-            raise ValueError(f"{each.o.name}: values in another order have no command; rows and features must stay")
-        self.found[each.o.name] = self.found[each.i[0].name]
-
-    def _rearrange_back(self, each: Rearrange, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        return [dy]
-
     def _upsample(self, each: Upsample) -> None:
         """Addresses of the convolutions that read it."""
         sides = [(small, large) for small, large in zip(each.i[0].sides, each.o.sides)]
@@ -190,17 +232,20 @@ class Elements(Base):
         self.risen[each.o.name] = each.i[0]
 
     def _upsample_back(self, each: Upsample, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        made = self.part(each.i[0])
-        height, width = each.i[0].sides
+        return [self.shrunk(self.part(each.i[0]), dy, each.i[0].sides)]
+
+    def shrunk(self, made: DraftValue, x: DraftValue, sides: Sequence[int]) -> DraftValue:
+        """Sums of 2 x 2 pixels, to images of ``sides``."""
+        height, width = sides
         if width & (width - 1) or width > EDGE or height * width < EDGE or height * width % EDGE:
-            raise ValueError(f"{each.o.name}: {height}x{width} pixels have no gradient of an upsampling")
+            raise ValueError(f"{made.name}: {height}x{width} pixels have no gradient of an upsampling")
         for i, j in tiles_of(made):
             rows = made.part(i, j)[0]
             count = -(-4 * rows // EDGE)
-            block = Block.of(self.tiler.read(dy, WIDE), [(count * i + n, j) for n in range(count)])
+            block = Block.of(self.tiler.read(x, WIDE), [(count * i + n, j) for n in range(count)])
             more = {"side": width.bit_length() - 1}
             self.tiler.element(made, (i, j), ElementOpcode.SQUARES, {"a": block}, [more])
-        return [made]
+        return made
 
     def _reduce_back(self, each: Reduce, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (t,) = each.i
@@ -211,6 +256,11 @@ class Elements(Base):
             dy = share
         self.spread(made, ElementOpcode.ADD, self.zeros, dy, t.rows)
         return [made]
+
+    @property
+    def units(self) -> Tiles:
+        """A tile of ones."""
+        raise NotImplementedError
 
     @property
     def zeros(self) -> Tiles:

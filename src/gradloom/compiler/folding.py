@@ -18,7 +18,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network, Port
-from gradloom.graph.operations import Activation, Add, Convolution, Linear, Multiply, Reduce
+from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Reduce
 from gradloom.rtl.formats.tile_codes import EDGE
 
 from .matrices import blocks, matrices
@@ -121,7 +121,7 @@ class _Folds:
     def _rules(self, each: Operation) -> None:
         names = [t.name for t in (*each.i, each.o)]
         if isinstance(each, Activation) or (
-            isinstance(each, Add | Multiply) and all(t.shape == each.o.shape for t in each.i)
+            isinstance(each, Add | Larger | Multiply) and all(t.shape == each.o.shape for t in each.i)
         ):
             for name in names[1:]:
                 self.group[self._root(name)] = self._root(names[0])

@@ -6,6 +6,7 @@ are rounded from them, each where something reads it. Masters have 32 bits, and 
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from gradloom.graph.operations import (
     Concat,
     Convolution,
     Gated,
+    Larger,
     Linear,
+    MatMul,
     Multiply,
     Norm,
     Parameter,
@@ -39,7 +42,7 @@ from gradloom.sim.reference.tiles import TileSums, block_sums, sums, transposed
 from .base import is_plain
 from .convolutions import addresses
 from .held import Counts, Held, joined
-from .matrices import matrices, weights_of
+from .matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
 
 __all__ = ["IntegerNetwork"]
 
@@ -101,13 +104,33 @@ class IntegerNetwork:
         value = self.values[name]
         kept = self._kept.get(name)
         if kept is None or kept[0] is not value:
-            made = (
-                coded(value[None], WIDE)
-                if value.ndim == 1
-                else coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
-            )
+            if value.ndim == 1:
+                made = coded(value[None], WIDE)
+            elif name in self.learners:
+                made = self._taps_of(coded(self.matrix(name), NARROW), each, name)
+            else:
+                made = coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
             kept = self._kept[name] = value, made
         return kept[1]
+
+    def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
+        """Matrices of taps among codes of matrices that lie behind one another."""
+        shape = matrices(each, name, self.values[name]).shape
+        if len(shape) == 2:
+            return transposed(codes)
+        taps, outputs, _ = shape
+        wide, first = pitch(taps, outputs), np.arange(taps)[:, None]
+        tiles = (first * wide + EDGE * np.arange(-(-outputs // EDGE))) // EDGE
+        rows = first * wide + np.arange(outputs)
+        return transposed(TileCoded(codes.codes[rows], codes.exponents[tiles]))
+
+    def _counts(self, each: Operation, name: str, back: bool) -> list[int]:
+        """Tiles of each tap of a kernel that a tile of the result takes at most."""
+        weight = self.weight(each, name)
+        taps, deep, _ = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
+        if name in self.learners:
+            return [weight.exponents.shape[-1] if back else deep] * taps
+        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back)
 
     def renewed(self, name: str, matrix: np.ndarray) -> None:
         """A weight after an update, as a matrix; the machine stores its codes."""
@@ -118,7 +141,7 @@ class IntegerNetwork:
     def matrix(self, name: str) -> np.ndarray:
         """A weight as the machine learns it."""
         value = self.values[name]
-        return value[None] if value.ndim == 1 else matrices(self.owner[name], name, value)
+        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value))
 
     # -- passes --------------------------------------------------------------------------------------------------
 
@@ -168,14 +191,43 @@ class IntegerNetwork:
     def _linear(self, each: Linear, found: dict[str, Held]) -> None:
         self._layer(each, found)
 
+    def _added(self, parts: Sequence[Held], positive: bool = False) -> Held:
+        """A tensor that is a sum of parts."""
+        total = parts[0]
+        for number, part in enumerate(parts[1:], 2):
+            made = vector.add(total.values, part.values)
+            total = self.held(made, positive=positive and number == len(parts))
+        return total
+
+    def _product(
+        self, *pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None, positive: bool = False
+    ) -> Held:
+        """A sum of products, in parts where it is long."""
+        places = [(n, k) for n, (x, _) in enumerate(pairs) for k in range(x.exponents.shape[1])]
+        parts = portions([1] * len(places))
+        made = []
+        for part in parts:
+            some = []
+            for n, (x, w) in enumerate(pairs):
+                ks = [k for of, k in places[part] if of == n]
+                if ks:
+                    deep = slice(ks[0], ks[-1] + 1)
+                    some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
+            more = {"bias": None if part.start else bias, "positive": positive and len(parts) == 1}
+            made.append(self.summed(sums(*some, **more)))
+        return self._added(made, positive)
+
+    def _over_rows(self, one: Held, other: Held) -> Held:
+        return self._product((transposed(one.narrow), other.narrow))
+
     def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].narrow
         pairs = [(x, self.weight(each, f"{each.layer}.weight"))]
         if each.rank:
             a, b = (self.weight(each, weight.name) for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, a)))
+            h = found[f"{each.o.name}.hidden"] = self._product((x, a))
             pairs.append((h.narrow, b))
-        found[each.o.name] = self.summed(sums(*pairs, bias=self._bias(each), positive=each.positive))
+        found[each.o.name] = self._product(*pairs, bias=self._bias(each), positive=each.positive)
 
     def _bias(self, each: Linear | Convolution) -> TileCoded | None:
         return self.weight(each, f"{each.layer}.bias") if each.bias else None
@@ -189,21 +241,21 @@ class IntegerNetwork:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
-            learnt[weight] = self.summed(sums((transposed(dy.narrow), x.narrow)))
+            learnt[weight] = self._over_rows(dy, x)
         through = self._adapter_back(each, found, dy, learnt)
-        if through is not None:
-            learnt[each.adapter[0].name] = self.summed(sums((transposed(through.narrow), x.narrow)))
+        if through is not None and each.adapter[0].name in self.learners:
+            learnt[each.adapter[0].name] = self._over_rows(through, x)
         if not wanted[0]:
             return [None]
         pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
         if through is not None:
             pairs.append((through.narrow, transposed(self.weight(each, each.adapter[0].name))))
-        return [self.summed(sums(*pairs))]
+        return [self._product(*pairs)]
 
     def _bias_back(self, each: Linear | Convolution, dy: Held, learnt: dict[str, Held]) -> None:
         if f"{each.layer}.bias" in self.learners:
             row = coded(np.ones((1, len(dy.exact))), NARROW)
-            learnt[f"{each.layer}.bias"] = self.summed(sums((row, dy.narrow)))
+            learnt[f"{each.layer}.bias"] = self._product((row, dy.narrow))
 
     def _adapter_back(
         self, each: Linear | Convolution, found: dict[str, Held], dy: Held, learnt: dict[str, Held]
@@ -211,9 +263,9 @@ class IntegerNetwork:
         if not each.rank:
             return None
         name = each.adapter[1].name
-        back = self.summed(sums((dy.narrow, transposed(self.weight(each, name)))))
-        h = found[f"{each.o.name}.hidden"]
-        learnt[name] = self.summed(sums((transposed(dy.narrow), h.narrow)))
+        back = self._product((dy.narrow, transposed(self.weight(each, name))))
+        if name in self.learners:
+            learnt[name] = self._over_rows(dy, found[f"{each.o.name}.hidden"])
         return back
 
     def _is_plain(self, each: Convolution) -> bool:
@@ -236,15 +288,39 @@ class IntegerNetwork:
         if self._is_plain(each):
             self._layer(each, found)
             return
-        x, rows = found[each.i[0].name].narrow, self._addresses(each, False)
-        weight = self._taps(self.weight(each, f"{each.layer}.weight"))
-        if not each.rank:
-            made = sums((x, rows, weight), bias=self._bias(each), positive=each.positive)
-        else:
-            a, b = (self.weight(each, weight.name) for weight in each.adapter)
-            h = found[f"{each.o.name}.hidden"] = self.summed(sums((x, rows, self._taps(a))))
-            made = sums((x, rows, weight), (h.narrow, b), bias=self._bias(each), positive=each.positive)
-        found[each.o.name] = self.summed(made)
+        x, rows, weight = found[each.i[0].name], self._addresses(each, False), f"{each.layer}.weight"
+        more: list[tuple[TileCoded, TileCoded]] = []
+        if each.rank:
+            a, b = (weight.name for weight in each.adapter)
+            h = found[f"{each.o.name}.hidden"] = self._gathered(each, rows, [(x, a)])
+            more = [(h.narrow, self.weight(each, b))]
+        bias = self._bias(each)
+        found[each.o.name] = self._gathered(each, rows, [(x, weight)], more, bias=bias, positive=each.positive)
+
+    def _gathered(
+        self,
+        each: Convolution,
+        rows: np.ndarray,
+        pairs: Sequence[tuple[Held, str]],
+        more: Sequence[tuple[TileCoded, TileCoded]] = (),
+        *,
+        back: bool = False,
+        bias: TileCoded | None = None,
+        positive: bool = False,
+    ) -> Held:
+        """Products by address of tensors with kernels, and of own rows in ``more``, in parts where they are many."""
+        counts = [sum(many) for many in zip(*(self._counts(each, name, back) for _, name in pairs))]
+        counts[0] += sum(x.exponents.shape[1] for x, _ in more)
+        kernels = [(x.narrow, self._taps(self.weight(each, name))) for x, name in pairs]
+        if back:
+            kernels = [(x, transposed(kernel)) for x, kernel in kernels]
+        parts, made = portions(counts), []
+        for part in parts:
+            some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
+            first = part.start == 0
+            given = {"bias": bias if first else None, "positive": positive and len(parts) == 1}
+            made.append(self.summed(sums(*some, *(more if first else ()), **given)))
+        return self._added(made, positive)
 
     def _convolution_back(
         self, each: Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
@@ -254,86 +330,158 @@ class IntegerNetwork:
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
         through = self._adapter_back(each, found, dy, learnt)
+        pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
         if through is not None:
-            self._taps_back(each, each.adapter[0].name, through, x, learnt)
+            a = each.adapter[0].name
+            if a in self.learners:
+                came = self._taps_back(each, a, through, x, learnt)
+                more.append((came.narrow, coded(self.matrix(a), NARROW)))
+            else:
+                pairs.append((through, a))
         if weight in self.learners:
             self._taps_back(each, weight, dy, x, learnt)
         if not wanted[0]:
             return [None]
-        rows, pairs = self._addresses(each, True), [(dy, weight)]
-        if through is not None:
-            pairs.append((through, each.adapter[0].name))
-        turned = [(held.narrow, rows, transposed(self._taps(self.weight(each, name)))) for held, name in pairs]
-        return [self.summed(sums(*turned))]
+        return [self._gathered(each, self._addresses(each, True), pairs, more, back=True)]
 
-    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> None:
-        turned, made = transposed(dy.narrow), []
-        same = self._taps(coded(np.eye(each.i[0].features), NARROW))
-        for rows in self._addresses(each, False):
-            seen = self.summed(sums((x.narrow, rows[None], same)))
-            made.append(self.summed(sums((turned, seen.narrow))).exact)
-        learnt[name] = self.held(np.stack(made) if len(made) > 1 else made[0])
+    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
+        """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
+        t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
+        wide = pitch(len(rows), features)
+        made, lost = np.zeros((rows.shape[1], len(rows) * wide)), 0
+        for start in range(0, made.shape[1], EDGE):
+            # Taps and features that a tile of columns has.
+            taps = range(start // wide, -(-min(start + EDGE, made.shape[1]) // wide))
+            deep = slice(start % wide // EDGE, start % wide // EDGE + 1) if wide > EDGE else slice(0, 1)
+            some = _columns(dy.narrow, deep)
+            count, width = some.codes.shape[1], min(EDGE, made.shape[1] - start)
+            same = np.stack([np.eye(count, width, max(tap * wide - start, 0)) for tap in taps])
+            tile = sums((some, rows[taps.start : taps.stop], coded(same, NARROW)))
+            made[:, start : start + width], lost = tile.values, lost + tile.lost
+        self.counts.lost += lost
+        came = self.held(made)
+        small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
+        learnt[name] = self._over_rows(small, x)
+        return came
 
-    # -- attention -----------------------------------------------------------------------------------------------
+    # -- products within samples ---------------------------------------------------------------------------------
 
-    def _at(self, rows: int) -> np.ndarray:
-        """Tile of rows of each sample."""
-        found: np.ndarray = np.arange(self.samples) * rows // EDGE
-        return found
+    def _parts(self, x: TileCoded, heads: int, count: int) -> Codes:
+        """Codes ``[images, parts, rows, features]`` and exponents of their tiles; a head has whole parts of a tile."""
+        deep, rows = x.codes.shape[1] // heads, x.codes.shape[0] // count
+        many, wide = -(-deep // EDGE), min(deep, EDGE)
+        codes = np.pad(x.codes, ((0, 0), (0, heads * (many * wide - deep))))
+        codes = codes.reshape(count, rows, heads * many, wide).transpose(0, 2, 1, 3)
+        return codes, x.exponents[np.ix_(_at(count, rows), _at(heads * many, wide))]
 
-    def _across(self, each: Attention, deep: int) -> np.ndarray:
-        """Tile of features of each head."""
-        found: np.ndarray = np.arange(each.heads) * deep // EDGE
-        return found
-
-    def _parts(self, each: Attention, x: TileCoded) -> Codes:
-        """Codes of each sample and head, and the exponents of their tiles."""
-        deep, rows = x.codes.shape[1] // each.heads, x.codes.shape[0] // self.samples
-        codes = x.codes.reshape(self.samples, rows, each.heads, deep).transpose(0, 2, 1, 3)
-        return codes, x.exponents[np.ix_(self._at(rows), self._across(each, deep))]
-
-    def _shares(self, x: TileCoded) -> Codes:
+    def _shares(self, x: TileCoded, count: int) -> Codes:
         """The same of a matrix of each head, ``[heads, rows, keys]``."""
         heads, rows, keys = x.codes.shape
-        codes = x.codes.reshape(heads, self.samples, -1, keys).swapaxes(0, 1)
-        return codes, x.exponents[:, self._at(rows // self.samples), 0].swapaxes(0, 1)
+        codes = x.codes.reshape(heads, count, -1, keys).swapaxes(0, 1)
+        return codes, x.exponents[:, _at(count, rows // count), 0].swapaxes(0, 1)
 
-    def _scored(self, each: Attention, x: Codes, y: Codes) -> Held:
-        """Products of each head: a matrix ``[heads, rows, keys]``."""
-        tiles = self._at(x[0].shape[2]), np.arange(each.heads)
-        values, lost = block_sums(x, (y[0].swapaxes(2, 3), y[1]), tiles)
+    def _blocks(self, x: Codes, w: Codes, tiles: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Products of parts; exponents have an axis for tiles of what is summed over."""
+        made, lost = block_sums(x, w, tiles)
         self.counts.lost += lost
-        return self.held(values.swapaxes(0, 1).reshape(each.heads, -1, values.shape[3]))
+        return made
 
-    def _mixed(self, each: Attention, x: Codes, y: Codes) -> Held:
-        """Products whose columns are features of heads."""
-        tiles = self._at(x[0].shape[2]), self._across(each, y[0].shape[3])
-        values, lost = block_sums(x, y, tiles)
-        self.counts.lost += lost
-        return self.held(values.transpose(0, 2, 1, 3).reshape(-1, each.heads * values.shape[3]))
+    def _scored(self, heads: int, x: Codes, y: Codes) -> np.ndarray:
+        """Products of rows with rows of each head: a matrix ``[heads, rows, keys]``."""
+        (x, y), (count, _, rows, _) = (_whole_heads(each, heads) for each in (x, y)), x[0].shape
+        made = self._blocks(x, (y[0].swapaxes(2, 3), y[1]), (_at(count, rows), np.arange(heads)))
+        return made.swapaxes(0, 1).reshape(heads, -1, made.shape[3])
+
+    def _mixed(self, x: Codes, y: Codes, features: int) -> np.ndarray:
+        """Products of matrices of heads, whose columns are features of heads."""
+        (count, parts, _, wide), rows = y[0].shape, x[0].shape[2]
+        many = parts // x[0].shape[1]
+        given = x[0].repeat(many, axis=1), x[1].repeat(many, axis=1)[..., None]
+        made = self._blocks(given, (y[0], y[1][..., None]), (_at(count, rows), _at(parts, wide)))
+        return made.transpose(0, 2, 1, 3).reshape(-1, parts * wide)[:, :features]
 
     def _attention(self, each: Attention, found: dict[str, Held]) -> None:
-        q, k, v = (self._parts(each, found[t.name].narrow) for t in each.i)
-        scores = self._scored(each, q, k)
+        q, k, v = (self._parts(found[t.name].narrow, each.heads, self.samples) for t in each.i)
+        scores = self.held(self._scored(each.heads, q, k))
         p = found[f"{each.o.name}.probabilities"] = self.held(vector.softmax(scores.values, each.scale))
-        found[each.o.name] = self._mixed(each, self._shares(p.narrow), v)
+        found[each.o.name] = self.held(self._mixed(self._shares(p.narrow, self.samples), v, each.o.features))
 
     def _attention_back(
         self, each: Attention, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
     ) -> _Back:
+        heads, count = each.heads, self.samples
         q, k, v = (found[t.name] for t in each.i)
-        p, d = found[f"{each.o.name}.probabilities"], self._parts(each, dy.narrow)
+        p, d = found[f"{each.o.name}.probabilities"], self._parts(dy.narrow, heads, count)
         made: list[Held | None] = [None, None, None]
+
+        def mixed(x: Codes, y: Held) -> Held:
+            return self.held(self._mixed(x, self._parts(y.narrow, heads, count), y.exact.shape[1]))
+
         if wanted[0] or wanted[1]:
-            dp = self._scored(each, d, self._parts(each, v.narrow))
-            ds = self._shares(self.held(vector.softmax_back(p.values, dp.values, each.scale)).narrow)
+            dp = self.held(self._scored(heads, d, self._parts(v.narrow, heads, count)))
+            ds = self._shares(self.held(vector.softmax_back(p.values, dp.values, each.scale)).narrow, count)
             if wanted[0]:
-                made[0] = self._mixed(each, ds, self._parts(each, k.narrow))
+                made[0] = mixed(ds, k)
             if wanted[1]:
-                made[1] = self._mixed(each, _turned(ds), self._parts(each, q.narrow))
+                made[1] = mixed(_turned(ds), q)
         if wanted[2]:
-            made[2] = self._mixed(each, _turned(self._shares(p.narrow)), d)
+            made[2] = mixed(_turned(self._shares(p.narrow, count)), dy)
         return made
+
+    def _matmul(self, each: MatMul, found: dict[str, Held]) -> None:
+        a, b = (found[t.name] for t in each.i)
+        count = self.samples * prod(each.o.sides[:-1])
+        found[each.o.name] = self._inside(a, b, count, turned=each.turned, positive=each.positive)
+
+    def _matmul_back(self, each: MatMul, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        a, b = (found[t.name] for t in each.i)
+        count = self.samples * prod(each.o.sides[:-1])
+        made: list[Held | None] = [None, None]
+        if wanted[0]:
+            made[0] = self._inside(dy, b, count, turned=not each.turned)
+        if wanted[1]:
+            first, second = (dy, a) if each.turned else (a, dy)
+            shares = _turned(self._shares(_matrix(first.narrow), count))
+            parts = self._parts(second.narrow, 1, count)
+            made[1] = self.held(self._mixed(shares, parts, second.exact.shape[1]))
+        return made
+
+    def _inside(self, a: Held, b: Held, count: int, *, turned: bool, positive: bool = False) -> Held:
+        """Products of matrices of ``count`` images."""
+        parts = self._parts(b.narrow, 1, count)
+        if turned:
+            made = self._scored(1, self._parts(a.narrow, 1, count), parts)[0]
+        else:
+            made = self._mixed(self._shares(_matrix(a.narrow), count), parts, b.exact.shape[1])
+        return self.held(made, positive=positive)
+
+    def _rearrange(self, each: Rearrange, found: dict[str, Held]) -> None:
+        x = found[each.i[0].name]
+        found[each.o.name] = x if each.is_label else self._across(x, each.o.rows == 1)
+
+    def _rearrange_back(self, each: Rearrange, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [dy if each.is_label else self._across(dy, each.o.rows != 1)]
+
+    def _across(self, x: Held, to_row: bool) -> Held:
+        """A column of each sample as a row, or a row as a column."""
+        count, narrow = self.samples, x.narrow
+        size = x.exact.size // count
+        many, wide = -(-size // EDGE), min(size, EDGE)
+        codes = narrow.codes.reshape(count, many, wide)
+        if to_row:
+            same, rows = coded(np.eye(EDGE), NARROW), np.arange(count) * size // EDGE
+            exponents = narrow.exponents[rows[:, None] + np.arange(many), 0]
+            given, tiles = codes[:, :, None], (_at(count, 1), np.arange(many))
+            kept = same.codes[:wide, :wide]
+        else:
+            same = coded(np.ones((1, 1)), NARROW)
+            exponents = narrow.exponents[_at(count, 1)]
+            given, tiles = codes[..., None], (np.arange(count) if many > 1 else _at(count, size), np.arange(many))
+            kept = same.codes
+        stationary = np.broadcast_to(kept, (count, many, *kept.shape))
+        whole = np.full((count, many, 1), same.exponents.item())
+        made = self._blocks((given, exponents[..., None]), (stationary, whole), tiles)
+        return self.held(made.reshape((count, size) if to_row else (-1, 1)))
 
     # -- between products ----------------------------------------------------------------------------------------
 
@@ -368,6 +516,15 @@ class IntegerNetwork:
             self.held(dy.values * other) if want else None for want, other in zip(wanted, (b.values[rows], a.values))
         ]
 
+    def _larger(self, each: Larger, found: dict[str, Held]) -> None:
+        a, b = (found[t.name].values for t in each.i)
+        found[each.o.name] = self.held(vector.larger(a, b), positive=each.positive)
+
+    def _larger_back(self, each: Larger, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        first = self.held(vector.equal(dy.values, found[each.i[0].name].values, found[each.o.name].values))
+        second = self.held(vector.add(dy.values, first.values, subtract=True)) if wanted[1] else None
+        return [first if wanted[0] else None, second]
+
     def _activation(self, each: Activation, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].values
         match each.kind:
@@ -375,6 +532,8 @@ class IntegerNetwork:
                 made = np.maximum(vector.scaled(x, 1.0), 0)
             case "silu":
                 made = vector.silu(x)
+            case "gelu":
+                made = vector.geglu(np.hstack([np.ones_like(x), x]))
             case _:
                 made = vector.scaled(x, each.parameters[0])
         found[each.o.name] = self.held(made, positive=each.positive)
@@ -384,6 +543,10 @@ class IntegerNetwork:
             return [self.held(vector.mask(dy.values, found[each.o.name].values))]
         if each.kind == "silu":
             return [self.held(vector.silu_back(dy.values, found[each.i[0].name].values))]
+        if each.kind == "gelu":
+            x = found[each.i[0].name].values
+            both = vector.geglu_back(dy.values, np.hstack([np.ones_like(x), x]))
+            return [self.held(both[:, x.shape[1] :])]
         return [self.held(vector.scaled(dy.values, each.parameters[0]))]
 
     def _gated(self, each: Gated, found: dict[str, Held]) -> None:
@@ -425,20 +588,18 @@ class IntegerNetwork:
             dy = self.held(vector.scaled(dy.values, 1 / rows))
         return [self.held(dy.values.repeat(rows, axis=0))]
 
-    def _rearrange(self, each: Rearrange, found: dict[str, Held]) -> None:
-        found[each.o.name] = found[each.i[0].name]
-
-    def _rearrange_back(self, each: Rearrange, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [dy]
-
     def _upsample(self, each: Upsample, found: dict[str, Held]) -> None:
         found[each.o.name] = found[each.i[0].name]
         self.risen[each.o.name] = each.i[0]
 
     def _upsample_back(self, each: Upsample, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        (height, width), features = each.i[0].sides, each.i[0].features
-        made = vector.total(dy.values, (2, 4), (-1, height, 2, width, 2, features))
-        return [self.held(made.reshape(-1, features))]
+        return [self._shrunk(dy, each.i[0])]
+
+    def _shrunk(self, x: Held, t: Tensor) -> Held:
+        """Sums of 2 x 2 pixels."""
+        (height, width), features = t.sides, x.exact.shape[1]
+        made = vector.total(x.values, (2, 4), (-1, height, 2, width, 2, features))
+        return self.held(made.reshape(-1, features))
 
     def _concat(self, each: Concat, found: dict[str, Held]) -> None:
         parts = [(found[t.name].wide, slice(0, t.features)) for t in each.i]
@@ -457,6 +618,29 @@ def cross_entropy(logits: np.ndarray, wanted: np.ndarray) -> float:
     shifted = logits - logits.max(1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return float(-(wanted * logs).sum() / len(logits))
+
+
+def _at(count: int, rows: int) -> np.ndarray:
+    """Tile of each of ``count`` parts."""
+    found: np.ndarray = np.arange(count) * rows // EDGE
+    return found
+
+
+def _whole_heads(x: Codes, heads: int) -> Codes:
+    """Parts of heads side by side."""
+    count, parts, rows, wide = x[0].shape
+    codes = x[0].reshape(count, heads, -1, rows, wide).swapaxes(2, 3).reshape(count, heads, rows, -1)
+    return codes, x[1].reshape(count, heads, parts // heads)
+
+
+def _matrix(x: TileCoded) -> TileCoded:
+    """The same as of one head."""
+    return TileCoded(x.codes[None], x.exponents[None])
+
+
+def _columns(x: TileCoded, tiles: slice) -> TileCoded:
+    """Some tiles of columns."""
+    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])
 
 
 def _turned(x: Codes) -> Codes:

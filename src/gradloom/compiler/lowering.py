@@ -25,9 +25,10 @@ from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
 from .attentions import Attentions
-from .base import Kept, Learner, Rule
+from .base import Beside, Learner, Rule
 from .convolutions import Convolutions
-from .elements import Elements, cut
+from .elements import cut
+from .matrices import pitch
 from .updates import Updates, descent
 
 __all__ = ["LOSSES", "TileStep", "lower"]
@@ -121,7 +122,7 @@ def lower(
     return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
 
 
-class _Writer(Convolutions, Elements, Attentions, Updates):
+class _Writer(Convolutions, Attentions, Updates):
     """The forward pass, then the backward pass, then the update."""
 
     @cached_property
@@ -130,19 +131,32 @@ class _Writer(Convolutions, Elements, Attentions, Updates):
         return self.codes(np.ones((1, EDGE)), NARROW)
 
     @cached_property
+    def same(self) -> Tiles:
+        """A tile that changes nothing."""
+        return self.codes(np.eye(EDGE), NARROW)
+
+    @cached_property
+    def units(self) -> Tiles:
+        """A tile of ones."""
+        return self.codes(np.ones((EDGE, EDGE)), WIDE)
+
+    @cached_property
     def zeros(self) -> Tiles:
         """A tile of zeros."""
         return self.codes(np.zeros((EDGE, EDGE)), WIDE)
 
     @cached_property
-    def _same(self) -> dict[int, Kept]:
+    def _beside(self) -> dict[tuple[int, int], Beside]:
         return {}
 
-    def same(self, features: int) -> Kept:
-        """Matrices that change nothing."""
-        if features not in self._same:
-            self._same[features] = self.matrices(np.eye(features))
-        return self._same[features]
+    def beside(self, taps: int, features: int) -> Beside:
+        """Matrices that put the features of taps side by side."""
+        wide = pitch(taps, features)
+        count = min(max(EDGE // wide, 1), taps)
+        if (wide, count) not in self._beside:
+            made = np.stack([np.eye(min(wide, EDGE), EDGE, wide * number) for number in range(count)])
+            self._beside[wide, count] = Beside(self.codes(made, NARROW), False, pitch=wide)
+        return self._beside[wide, count]
 
     def write(self, loss: str | None, whole: bool) -> TileStep:
         """Everything."""

@@ -1,14 +1,20 @@
 """Weights of layers as matrices, one for each tap of a kernel."""
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
+from gradloom.rtl.formats.tile_codes import EDGE
 
-__all__ = ["HALF", "blocks", "matrices", "weights_of"]
+__all__ = ["HALF", "blocks", "matrices", "pitch", "portions", "stacked", "tiles_of_taps", "weights_of"]
 
 #: Columns of half a tile, which a pass of the array makes.
 HALF = 32
+#: Tiles of either side of a sum that are held at once; a longer sum is one of parts of half as many.
+_HELD = 32
 
 
 def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
@@ -37,14 +43,53 @@ def blocks(taps: np.ndarray) -> np.ndarray:
     return found
 
 
+def tiles_of_taps(some: np.ndarray, back: bool) -> list[int]:
+    """Tiles of each tap that a tile of the result takes at most, of :func:`blocks`; ``back``: of the gradient."""
+    high, wide = some.shape[1:]
+    whole = np.pad(some, ((0, 0), (0, high % 2), (0, wide % 2)))
+    tiles = whole.reshape(len(some), -1, 2, whole.shape[2] // 2, 2).any((2, 4))
+    return [int(count) for count in tiles.sum(2 if back else 1).max(1)]
+
+
+def portions(counts: Sequence[int]) -> list[slice]:
+    """Parts of a sum that are summed by themselves, of products with so many tiles each."""
+    if sum(counts) <= _HELD:
+        return [slice(0, len(counts))]
+    ends, total = [0], 0
+    for number, count in enumerate(counts):
+        if total and total + count > _HELD // 2:
+            ends.append(number)
+            total = 0
+        total += count
+    return [slice(*pair) for pair in zip(ends, [*ends[1:], len(counts)])]
+
+
+def pitch(taps: int, outputs: int) -> int:
+    """Rows of a tap where matrices of taps lie behind one another: a tile has whole taps, or a tap whole tiles."""
+    if taps == 1:
+        return outputs
+    return 1 << (outputs - 1).bit_length() if outputs <= EDGE else -(-outputs // EDGE) * EDGE
+
+
+def stacked(taps: np.ndarray) -> np.ndarray:
+    """Matrices ``[taps, outputs, inputs]`` behind one another, with zeros up to the next."""
+    if taps.ndim == 2:
+        return taps
+    count, outputs, inputs = taps.shape
+    made: np.ndarray = np.pad(taps, ((0, 0), (0, pitch(count, outputs) - outputs), (0, 0))).reshape(-1, inputs)
+    return made
+
+
 def weights_of(each: Operation, name: str, made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Weights of ``shape`` back from :func:`matrices`, of a layer without groups."""
+    """Weights of ``shape`` back from :func:`stacked` :func:`matrices`, of a layer without groups."""
     if len(shape) <= 2:
         return made.reshape(shape)
-    taps = made.reshape(-1, *made.shape[-2:])
-    if isinstance(each, Convolution) and each.transposed and name == f"{each.layer}.weight":
-        taps = taps.swapaxes(1, 2)
-    return taps.transpose(1, 2, 0).reshape(shape)
+    turned = isinstance(each, Convolution) and each.transposed and name == f"{each.layer}.weight"
+    outputs, taps = shape[1 if turned else 0], prod(shape[2:])
+    found = made.reshape(taps, -1, made.shape[-1])[:, :outputs]
+    if turned:
+        found = found.swapaxes(1, 2)
+    return found.transpose(1, 2, 0).reshape(shape)
 
 
 def _spread(taps: np.ndarray, groups: int) -> np.ndarray:

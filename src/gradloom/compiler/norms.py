@@ -66,8 +66,8 @@ class Norms(Base):
         self, each: Norm, made: DraftValue, operands: Mapping[str, DraftValue], own: Mapping, whole: dict[str, int]
     ) -> None:
         """Each row by itself."""
-        if made.features % made.tile[1]:
-            raise ValueError(f"{each.layer}: {made.features} features must be at most {EDGE} or a multiple of it")
+        if made.features & made.features - 1:
+            raise ValueError(f"{each.layer}: {made.features} features of a norm must be a power of two")
         columns = range(made.wide)
         for i in range(made.high):
             blocks = {

@@ -7,7 +7,9 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW
 
-from .base import Base, Kept
+from .base import Kept
+from .elements import Elements
+from .matrices import portions
 
 __all__ = ["Pair", "Products"]
 
@@ -15,7 +17,7 @@ __all__ = ["Pair", "Products"]
 Pair = tuple[DraftValue, Kept]
 
 
-class Products(Base):
+class Products(Elements):
     """Writes linear layers with their adapters."""
 
     def matrix(
@@ -31,29 +33,40 @@ class Products(Base):
         ``layer``: whose biases are added, and whose result it is. ``back``: it is a gradient.
         """
         positive = layer is not None and layer[0].positive
-        for j in range(made.wide):
-            bias = None if layer is None else self.bias(*layer, j)
-            for i in range(made.high):
-                terms = [self._term(x, kept, i, j, back) for x, kept in pairs]
-                self.tiler.product(made, (i, j), terms, bias=bias, positive=positive)
+        places = [(pair, k) for pair in pairs for k in range(pair[0].wide)]
+        parts = portions([1] * len(places))
 
-    def _term(self, x: DraftValue, kept: Kept, i: int, j: int, back: bool) -> Term:
-        deep = range(x.wide)
+        def some(own: DraftValue, part: slice) -> None:
+            some = [(pair, [k for of, k in places[part] if of is pair]) for pair in pairs]
+            for j in range(made.wide):
+                bias = None if layer is None or part.start else self.bias(*layer, j)
+                for i in range(made.high):
+                    terms = [self._term(*pair, i, j, back, range(ks[0], ks[-1] + 1)) for pair, ks in some if ks]
+                    self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
+
+        self.added(made, parts, some, **({"positive": 1} if positive else {}))
+
+    def _term(self, x: DraftValue, kept: Kept, i: int, j: int, back: bool, deep: range | None = None) -> Term:
+        deep = range(x.wide) if deep is None else deep
         return Term(
             Block.of(self.tiler.read(x, NARROW), [(i, k) for k in deep]),
             Block.of(kept.tiles, [kept.at(k, j, 0, back) for k in deep]),
-            {"tiles": x.wide - 1, "k_to": (x.features - 1) % EDGE, "w_turn": int(kept.flips(back))},
+            {"tiles": len(deep) - 1, "k_to": _last(x.features, x.wide, deep), "w_turn": int(kept.flips(back))},
         )
 
-    def over_rows(self, made: DraftValue, one: DraftValue, other: DraftValue, number: int = 0) -> None:
-        """``one' other``, summed over all rows of both; matrix ``number`` of a gradient."""
+    def over_rows(self, made: DraftValue, one: DraftValue, other: DraftValue) -> None:
+        """``one' other``, summed over all rows of both."""
         tiles, kept = self.tiler.read(one, NARROW), self.tiler.read(other, NARROW)
-        for j in range(made.wide):
-            for i in range(made.high):
-                deep = range(one.high)
-                x, w = Block.of(tiles, [(k, i) for k in deep]), Block.of(kept, [(k, j) for k in deep])
-                given = {"tiles": one.high - 1, "k_to": (one.rows - 1) % EDGE, "x_turn": 1}
-                self.tiler.product(made, (i, j, number), [Term(x, w, given)])
+
+        def some(own: DraftValue, part: slice) -> None:
+            deep = range(one.high)[part]
+            given = {"tiles": len(deep) - 1, "k_to": _last(one.rows, one.high, deep), "x_turn": 1}
+            for j in range(own.wide):
+                for i in range(own.high):
+                    x, w = Block.of(tiles, [(k, i) for k in deep]), Block.of(kept, [(k, j) for k in deep])
+                    self.tiler.product(own, (i, j), [Term(x, w, given)])
+
+        self.added(made, portions([1] * one.high), some)
 
     def _linear(self, each: Linear) -> None:
         (x,) = self.given(each)
@@ -77,7 +90,7 @@ class Products(Base):
         """Gradients of what learns in a layer, and of what it reads."""
         self.own_back(each, x, dy)
         through = self.adapter_back(each, dy)
-        if through is not None:
+        if through is not None and each.adapter[0].name in self.learnt:
             self.over_rows(self.learnt[each.adapter[0].name], through, x)
         if not wanted:
             return None
@@ -103,18 +116,29 @@ class Products(Base):
         h, name = self.found[f"{each.o.name}.hidden"], each.adapter[1].name
         back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
         self.matrix(back, [(dy, self.kept[name])], back=True)
-        self.over_rows(self.learnt[name], dy, h)
+        if name in self.learnt:
+            self.over_rows(self.learnt[name], dy, h)
         return back
 
     def summed(self, made: DraftValue, x: DraftValue) -> None:
         """The sum of all rows of a tensor, in one row."""
-        kept, deep = self.tiler.read(x, NARROW), range(x.high)
-        for j in range(made.wide):
-            given = {"tiles": x.high - 1, "k_to": (x.rows - 1) % EDGE, "x_step": 0}
-            term = Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in deep]), given)
-            self.tiler.product(made, (0, j), [term])
+        kept = self.tiler.read(x, NARROW)
+
+        def some(own: DraftValue, part: slice) -> None:
+            deep = range(x.high)[part]
+            given = {"tiles": len(deep) - 1, "k_to": _last(x.rows, x.high, deep), "x_step": 0}
+            for j in range(own.wide):
+                term = Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in deep]), given)
+                self.tiler.product(own, (0, j), [term])
+
+        self.added(made, portions([1] * x.high), some)
 
     @property
     def ones(self) -> Tiles:
         """A row of ones."""
         raise NotImplementedError
+
+
+def _last(count: int, tiles: int, deep: range) -> int:
+    """Last index that counts in the last of some tiles."""
+    return ((count if deep.stop == tiles else EDGE) - 1) % EDGE

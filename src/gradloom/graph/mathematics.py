@@ -19,6 +19,7 @@ from .operations import (
     Attention,
     Concat,
     Gated,
+    Larger,
     Linear,
     MatMul,
     Multiply,
@@ -337,6 +338,14 @@ class FloatReading(Windowed):
     ) -> _Back:
         a, b = parts
         return [shrunk(dy * b, a) if wanted[0] else None, shrunk(dy * a, b) if wanted[1] else None], {}
+
+    def _larger(self, each: Larger, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        made: np.ndarray = np.maximum(a, b)
+        return made
+
+    def _larger_back(self, each: Larger, dy: np.ndarray, parts: list, y: np.ndarray, wanted: list, own: set) -> _Back:
+        first = np.where(parts[0] >= parts[1], dy, 0)
+        return [first, dy - first], {}
 
     def _rows(self, each: Reduce, x: np.ndarray) -> tuple[int, ...]:
         return tuple(range(1, x.ndim - 1)) if each.over_rows else (x.ndim - 1,)

@@ -17,6 +17,7 @@ __all__ = [
     "Concat",
     "Convolution",
     "Gated",
+    "Larger",
     "Linear",
     "MatMul",
     "Multiply",
@@ -224,6 +225,11 @@ class Add(Operation):
 @dataclass(frozen=True)
 class Multiply(Operation):
     """The product of two tensors, value by value; for sides of 1 see :class:`Add`."""
+
+
+@dataclass(frozen=True)
+class Larger(Operation):
+    """The larger of two tensors of one shape, value by value; of equals the first has the gradient."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ __all__ = ["Windows"]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of ``sides``, as many as ``places`` say; those in pads or beyond read ``filling``."""
+    """Windows of ``sides``, as many as ``places`` say; those in pads or beyond read ``filling``.
+
+    Pads below 0 leave out values in front of the first window.
+    """
 
     sides: tuple[int, ...]
     places: tuple[int, ...]
@@ -31,15 +34,17 @@ class Windows:
     def _padded(self) -> list[tuple[int, int]]:
         """Values before and behind each side, such that all windows lie inside."""
         last = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in self._each()]
-        return [(low, max(0, end - side - low)) for end, side, (low, _) in zip(last, self.sides, self.pads)]
+        return [(max(low, 0), max(0, end - side - low)) for end, side, (low, _) in zip(last, self.sides, self.pads)]
 
     def _each(self) -> Iterator[tuple[int, int, int, int]]:
         return zip(self.places, self.stride, self.dilation, self.kernel)
 
     def _spans(self) -> Iterator[tuple[slice, ...]]:
         """Places of a padded tensor that each tap reads."""
+        starts = [max(-low, 0) for low, _ in self.pads]
         for tap in every(*map(range, self.kernel)):
-            yield tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, (o, s, d, _) in zip(tap, self._each()))
+            firsts = (start + t * d for start, t, d in zip(starts, tap, self.dilation))
+            yield tuple(slice(n, n + (o - 1) * s + 1, s) for n, (o, s, _, _) in zip(firsts, self._each()))
 
     def read(self, x: np.ndarray, filling: float = 0.0) -> np.ndarray:
         """All windows of a tensor."""

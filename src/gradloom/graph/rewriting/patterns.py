@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
 from ..base import Operation, Tensor
 from ..functions import FUNCTIONS, named
-from ..operations import Activation, Add, Attention, MatMul, Multiply, Norm, Rearrange, Reduce, Softmax
+from ..operations import Activation, Add, Attention, Linear, MatMul, Multiply, Norm, Rearrange, Reduce, Softmax
 from .editor import Editor
 
-__all__ = ["attention", "attention_scale", "function", "norm"]
+__all__ = ["adapter", "attention", "attention_scale", "function", "norm"]
 
 #: Operations of an expression at most.
 _DEPTH = 12
@@ -65,6 +66,34 @@ def function(made: Editor, each: Operation) -> bool:
             made.change(each, [Activation((root,), each.o, *found)])
             return True
     return False
+
+
+def adapter(made: Editor, each: Operation) -> bool:
+    """Two products of few features beside a linear layer are its LoRA adapter."""
+    if not isinstance(each, Add) or each.subtract:
+        return False
+    for this, other in (each.i, each.i[::-1]):
+        whole, b = made.made(this), made.made(other)
+        if not (_is_linear(made, whole) and _is_linear(made, b)) or b.bias or this.shape != other.shape:
+            continue
+        a = made.made(b.i[0])
+        if not _is_linear(made, a) or a.bias or a.i != whole.i or a.o.features >= min(whole.shape):
+            continue
+        new = replace(whole, o=each.o, rank=a.o.features, positive=each.positive)
+        if any(weight.name in made.values for weight in new.adapter):
+            continue
+        for weight, old in zip(new.adapter, (a, b)):
+            made.values[weight.name] = made.values[f"{old.layer}.weight"]
+            if f"{old.layer}.weight" in made.origins:
+                made.origins[weight.name] = made.origins[f"{old.layer}.weight"]
+        made.change(each, [new])
+        return True
+    return False
+
+
+def _is_linear(made: Editor, each: Operation | None) -> TypeGuard[Linear]:
+    """Whether a tensor is a plain linear layer's, and only one operation reads it."""
+    return isinstance(each, Linear) and not each.rank and not each.positive and made.is_inner(each.o)
 
 
 def _root(made: Editor, t: Tensor) -> tuple[Reduce, float] | None:

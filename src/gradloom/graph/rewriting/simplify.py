@@ -11,7 +11,7 @@ from ..builder import stem_of
 from ..network import Network
 from ..operations import Activation, Add, Convolution, Linear, Multiply, Norm, Pad, Rearrange
 from .editor import Editor
-from .patterns import attention, attention_scale, function, norm
+from .patterns import adapter, attention, attention_scale, function, norm
 from .views import BATCH, View
 
 __all__ = ["simplified"]
@@ -30,7 +30,7 @@ def simplified(network: Network) -> Network:
     made.sweep()
     made.apply(_folded, _single, _composed, _risen, _affine, _padded, function, norm)
     made.apply(attention, _composed, _risen)
-    made.apply(attention_scale, _composed, _risen, _affine, _folded)
+    made.apply(attention_scale, _composed, _risen, _affine, _folded, adapter)
     _ports(made)
     made.sweep()
     return made.network()

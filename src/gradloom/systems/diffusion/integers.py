@@ -306,14 +306,14 @@ class IntegerUNet(FloatUNet):
     def _scored(self, each: Attention, x: tuple, y: tuple) -> Held:
         """Products of each head: a matrix ``[heads, rows, keys]``."""
         tiles = self._at(x[0].shape[2]), np.arange(each.heads)
-        values, lost = block_sums(x, (y[0].swapaxes(2, 3), y[1]), tiles)
+        values, lost = block_sums((x[0], x[1][..., None]), (y[0].swapaxes(2, 3), y[1][..., None]), tiles)
         self.counts.lost += lost
         return self._held(values.swapaxes(0, 1).reshape(each.heads, -1, values.shape[3]))
 
     def _mixed(self, each: Attention, x: tuple, y: tuple) -> Held:
         """Products whose columns are features of heads."""
         tiles = self._at(x[0].shape[2]), self._across(each, y[0].shape[3])
-        values, lost = block_sums(x, y, tiles)
+        values, lost = block_sums((x[0], x[1][..., None]), (y[0], y[1][..., None]), tiles)
         self.counts.lost += lost
         return self._held(values.transpose(0, 2, 1, 3).reshape(-1, each.heads * values.shape[3]))
 

@@ -1,0 +1,279 @@
+"""Programs of networks on models of the engines are the reference of tensors, code for code, counts included."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Attention,
+    Concat,
+    Larger,
+    Linear,
+    MatMul,
+    Multiply,
+    Norm,
+    Parameter,
+    Rearrange,
+    Reduce,
+    Softmax,
+    Upsample,
+)
+
+from .nets import conv, headed, network, tensor
+from .same import ORDERS, steps
+
+#: Sides, features, features of the result, and how the convolution is.
+CONVOLUTIONS = {
+    "odd sides": ((9, 7), 5, 20, {"kernel": 3, "pads": 1}),
+    "a stride": ((9, 7), 70, 40, {"kernel": 3, "pads": 1, "stride": 2}),
+    "a side with a stride": ((6, 8), 8, 8, {"kernel": (3, 1), "pads": (1, 0), "stride": (1, 3)}),
+    "a dilation": ((9, 9), 3, 6, {"kernel": 3, "pads": 2, "dilation": 2}),
+    "groups": ((6, 5), 24, 72, {"kernel": 3, "pads": 1, "groups": 3}),
+    "a group a channel": ((7, 5), 72, 72, {"kernel": 3, "pads": 1, "groups": 72}),
+    "transposed": ((3, 5), 24, 16, {"kernel": 2, "stride": 2, "transposed": True}),
+    "transposed, in groups": ((4, 3), 12, 18, {"kernel": 3, "stride": 2, "transposed": True, "groups": 3}),
+    "steps": ((23,), 6, 12, {"kernel": 5, "pads": 2, "dilation": 3, "stride": 2}),
+    "a place": ((5, 5), 20, 66, {"kernel": 1}),
+    "a place with a stride": ((7, 5), 20, 30, {"kernel": 1, "stride": 2}),
+    "a large kernel": ((9, 10), 3, 4, {"kernel": 7, "pads": 3}),
+    "all of an image": ((4, 6), 9, 60, {"kernel": (4, 6)}),
+    "places that none reads": ((8, 64), 9, 10, {"kernel": (2, 1), "stride": (4, 1)}),
+}
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_and_their_gradients_of_what_they_read(name, positive):
+    sides, features, made, how = CONVOLUTIONS[name]
+    x = tensor("x", *sides, 7)
+    first = Linear((x,), tensor("first", *sides, features), "first")
+    second = conv(first.o, "second", made, positive=positive, **how)
+    steps(network([first, second], [x]), samples=1)
+    steps(headed([first, second], [x]), ("first.weight", "first.bias"), samples=3, loss="classes", order=ORDERS[0])
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if "group" not in name])
+def test_kernels_that_learn(name):
+    sides, features, made, how = CONVOLUTIONS[name]
+    x = tensor("x", *sides, features)
+    second = conv(x, "second", made, **how)
+    learners = ["second.weight", "second.bias"]
+    if "transposed" not in name:
+        second = replace(second, rank=3)
+        learners += ["second.lora_A.weight", "second.lora_B.weight"]
+    steps(headed([second], [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
+
+
+@pytest.mark.parametrize("learners", [("lora_A",), ("lora_B",), ("weight", "lora_A")])
+def test_adapters_behind_a_layer_that_learns(learners):
+    x = tensor("x", 8, 6, 5)
+    first = conv(x, "first", 12, 3, pads=1)
+    second = replace(conv(first.o, "second", 20, 3, pads=1, positive=True), rank=3)
+    some = ["first.bias", *(f"second.{name}.weight" for name in learners if "lora" in name)]
+    some += ["second.weight"] * ("weight" in learners)
+    steps(headed([first, second], [x]), some, samples=3, loss="classes", count=2, order=ORDERS[0])
+
+
+def test_adapters_behind_an_upsampling():
+    x = tensor("x", 8, 8, 8)
+    first = conv(x, "first", 12, 3, pads=1)
+    up = Upsample((first.o,), tensor("up", 16, 16, 12), "nearest", "asymmetric")
+    second = replace(conv(up.o, "second", 20, 3, pads=1), rank=4)
+    learners = ["first.weight", "second.lora_A.weight", "second.lora_B.weight", "second.weight"]
+    steps(headed([first, up, second], [x]), learners, samples=2, loss="classes", count=2, order=ORDERS[1])
+
+
+@pytest.mark.parametrize(("samples", "rows", "features", "made"), [(1, 1, 3, 2), (9, 7, 130, 66), (3, 64, 64, 128)])
+def test_linear_layers_that_learn_beside_their_adapters(samples, rows, features, made):
+    x = tensor("x", rows, features)
+    first = Linear((x,), tensor("first", rows, 12), "first", rank=2, positive=True)
+    second = Linear((first.o,), tensor("second", rows, made), "second", rank=2)
+    learners = [weight.name for each in (first, second) for weight in each.weights]
+    net = network([first, second], [x])
+    _, _, losses = steps(net, learners, samples=samples, loss="values", count=2, order=ORDERS[0])
+    assert losses[0] > 0
+
+
+def test_sums_of_more_tiles_than_the_engine_holds():
+    """Of features, of rows, and of taps."""
+    x = tensor("x", 2200)
+    first = Linear((x,), tensor("first", 70), "first", positive=True)
+    second = Linear((first.o,), tensor("second", 3), "second")
+    learners = ("first.bias", "second.weight")
+    steps(network([first, second], [x]), learners, samples=3, loss="values", order=ORDERS[0])
+    wide = tensor("x", 12, 12, 70)
+    third = conv(wide, "third", 66, 5, pads=2, positive=True)
+    fourth = replace(conv(third.o, "fourth", 5, 5, pads=2), rank=2)
+    learners = ("third.bias", "fourth.lora_A.weight", "fourth.lora_B.weight")
+    steps(headed([third, fourth], [wide]), learners, samples=1, loss="classes", order=ORDERS[1])
+    rows = tensor("x", 300, 8)
+    fifth = Linear((rows,), tensor("fifth", 300, 8), "fifth")
+    steps(network([fifth], [rows]), ("fifth.weight", "fifth.bias"), samples=7, loss="values")
+
+
+def test_a_layer_without_a_bias_and_one_that_is_read_twice():
+    x = tensor("x", 10, 8)
+    first = Linear((x,), tensor("first", 10, 16), "first", bias=False)
+    again = Linear((first.o,), tensor("again", 10, 16), "again", bias=False)
+    both = Add((first.o, again.o), tensor("both", 10, 16), positive=True)
+    steps(headed([first, again, both], [x], bias=False), ("first.weight", "again.weight"), samples=4, loss="classes")
+
+
+@pytest.mark.parametrize("subtract", [False, True])
+@pytest.mark.parametrize(("samples", "rows"), [(3, 16), (2, 70), (20, 1)])
+def test_sums_with_tables(samples, rows, subtract):
+    x = tensor("x", rows, 12)
+    table = Parameter((), tensor("table", rows, 12), "table")
+    one = Parameter((), tensor("one", 1, 12), "one")
+    first = Linear((x,), tensor("first", rows, 12), "first")
+    operations = [table, one, first]
+    operations.append(Add((first.o, table.o), tensor("met", rows, 12), subtract))
+    operations.append(Add((operations[-1].o, one.o), tensor("twice", rows, 12), positive=True))
+    operations.append(Multiply((operations[-1].o, table.o), tensor("scaled", rows, 12)))
+    steps(headed(operations, [x]), ("first.weight",), samples=samples, loss="classes", order=ORDERS[1])
+
+
+def test_a_gate_a_channel():
+    x = tensor("x", 6, 5, 20)
+    first = conv(x, "first", 20, 3, pads=1)
+    mean = Reduce((first.o,), tensor("part", 1, 1, 20), "mean", True, positive=True)
+    gate = Linear((mean.o,), tensor("gate", 1, 1, 20), "gate")
+    shut = Multiply((first.o, gate.o), tensor("shut", 6, 5, 20))
+    steps(headed([first, mean, gate, shut], [x]), samples=3)
+    # Only what stands behind may learn: a gate has no gradient.
+    last = conv(shut.o, "last", 9, 1)
+    steps(headed([first, mean, gate, shut, last], [x]), ("last.weight",), samples=3, loss="classes")
+
+
+@pytest.mark.parametrize("kind", ["mean", "sum"])
+@pytest.mark.parametrize(("samples", "sides"), [(1, (3, 3)), (5, (7, 9)), (2, (129,))])
+def test_means_and_sums_of_rows(samples, sides, kind):
+    x = tensor("x", *sides, 10)
+    first = Linear((x,), tensor("first", *sides, 68), "first")
+    ones = tuple(1 for _ in sides)
+    total = Reduce((first.o,), tensor("total", *ones, 68), kind, True)
+    last = Linear((total.o,), tensor("last", *ones, 3), "last")
+    steps(network([first, total, last], [x]), ("first.weight", "last.weight"), samples=samples, loss="values")
+
+
+@pytest.mark.parametrize(("kind", "parameters"), [("relu", ()), ("silu", ()), ("gelu", ()), ("affine", (0.75, 0.0))])
+def test_functions_of_values(kind, parameters):
+    x = tensor("x", 9, 7, 5)
+    first = conv(x, "first", 20, 3, pads=1)
+    second = Activation((first.o,), tensor("second", 9, 7, 20), kind, parameters)
+    steps(headed([first, second], [x]), ("first.weight",), samples=2, loss="classes")
+
+
+@pytest.mark.parametrize("features", [32, 128])
+def test_norms_of_rows(features):
+    x = tensor("x", 20, 8)
+    first = Linear((x,), tensor("first", 20, features), "first")
+    norm = Norm((first.o,), tensor("norm", 20, features), "norm", eps=1e-5)
+    steps(headed([first, norm], [x]), ("first.weight",), samples=5, loss="classes", order=ORDERS[0])
+
+
+@pytest.mark.parametrize("sides", [(4, 4), (16, 8)])
+def test_norms_of_groups(sides):
+    x = tensor("x", *sides, 8)
+    first = conv(x, "first", 16, 3, pads=1)
+    norm = Norm((first.o,), tensor("norm", *sides, 16), "norm", eps=1e-3, over_rows=True, groups=4)
+    steps(headed([first, norm], [x]), ("first.weight",), samples=3, loss="classes", order=ORDERS[1])
+
+
+@pytest.mark.parametrize(("rows", "features", "heads"), [(16, 64, 2), (64, 256, 2), (8, 32, 4)])
+def test_attention(rows, features, heads):
+    x = tensor("x", rows, 12)
+    parts = [Linear((x,), tensor(name, rows, features), name, rank=2) for name in "qkv"]
+    seen = Attention(tuple(each.o for each in parts), tensor("seen", rows, features), heads, 0.17)
+    learners = [weight.name for each in parts for weight in each.adapter]
+    steps(headed([*parts, seen], [x]), learners, samples=5, loss="classes", order=ORDERS[0])
+
+
+def test_attention_to_another_tensor():
+    x, other = tensor("x", 16, 12), tensor("other", 8, 20)
+    parts = [Linear((t,), tensor(name, *t.sides, 32), name) for name, t in zip("qkv", (x, other, other))]
+    seen = Attention(tuple(each.o for each in parts), tensor("seen", 16, 32), 2, 0.25)
+    steps(headed([*parts, seen], [x, other]), [f"{name}.weight" for name in "qkv"], samples=4, loss="classes")
+
+
+def test_features_side_by_side_from_an_upsampling():
+    x = tensor("x", 8, 8, 8)
+    first = conv(x, "first", 24, 3, pads=1)
+    low = conv(first.o, "low", 16, 3, pads=1, stride=2)
+    # 4 x 4 pixels are no tile of 64 rows: an image of 8 x 8 is upsampled.
+    up = Upsample((first.o,), tensor("up", 16, 16, 24), "nearest", "asymmetric")
+    second = conv(up.o, "second", 40, 3, pads=1)
+    far = conv(second.o, "far", 16, 2, stride=4)
+    both = Concat((low.o, far.o), tensor("both", 4, 4, 32), 2)
+    named = Rearrange((both.o,), tensor("named", 16, 32), (16 * 32,), (0,))
+    operations = [first, low, up, second, far, both, named]
+    steps(headed(operations, [x]), ("first.weight",), samples=2, loss="classes")
+
+
+def test_a_softmax_inside():
+    x = tensor("x", 6, 9)
+    first = Linear((x,), tensor("first", 6, 11), "first")
+    shares = Softmax((first.o,), tensor("shares", 6, 11))
+    steps(headed([first, shares], [x]), ("first.weight",), samples=4, loss="values", count=2)
+
+
+@pytest.mark.parametrize("loss", ["classes", "values"])
+def test_a_loss_falls(loss):
+    x = tensor("x", 10)
+    net = network([Linear((x,), tensor("y", 4), "only")], [x])
+    net.values["only.weight"][:] *= 4
+    _, machine, losses = steps(net, ("only.weight", "only.bias"), samples=40, loss=loss, count=12)
+    # Inputs and targets are drawn for each step, so what falls is what the drawn weights are worse by.
+    assert np.mean(losses[-4:]) < np.mean(losses[:4])
+
+
+def test_a_program_that_keeps_only_its_results():
+    x = tensor("x", 9, 7, 5)
+    operations = [conv(x, "first", 20, 3, pads=1, positive=True)]
+    operations.append(conv(operations[-1].o, "second", 20, 3, pads=1))
+    learners = ("first.weight", "head.weight")
+    whole, _, _ = steps(headed(operations, [x]), learners, samples=2, loss="classes")
+    some, _, _ = steps(headed(operations, [x]), learners, samples=2, loss="classes", whole=False)
+    assert len(some.program.instructions) <= len(whole.program.instructions)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("samples", "sides", "rows", "deep", "made"), [(5, (), 16, 8, 70), (3, (4,), 8, 16, 20)])
+def test_products_within_samples(samples, sides, rows, deep, made, turned):
+    x = tensor("x", *sides, rows, 7)
+    inner = 100 if turned else deep
+    a = Linear((x,), tensor("a", *sides, rows, inner), "a")
+    other = tensor("other", *sides, deep, 9)
+    b = Linear((other,), tensor("b", *sides, deep, inner if turned else made), "b")
+    both = MatMul((a.o, b.o), tensor("both", *sides, rows, deep if turned else made), turned, positive=True)
+    steps(headed([a, b, both], [x, other]), ("a.weight", "b.weight"), samples=samples, loss="classes", order=ORDERS[0])
+
+
+@pytest.mark.parametrize(("samples", "rows"), [(3, 64), (70, 8), (2, 128)])
+def test_pooling_of_a_sequence(samples, rows):
+    x = tensor("x", rows, 12)
+    first = Linear((x,), tensor("first", rows, 66), "first")
+    score = Linear((first.o,), tensor("score", rows, 1), "score")
+    row = Rearrange((score.o,), tensor("row", 1, rows), (rows,), (0,))
+    column = Rearrange((row.o,), tensor("column", rows, 1), (rows,), (0,))
+    last = Linear((column.o,), tensor("last", rows, 5), "last")
+    operations = [first, score, row, column, last]
+    if rows <= 64:
+        shares = Softmax((row.o,), tensor("shares", 1, rows))
+        mixed = MatMul((shares.o, first.o), tensor("mixed", 1, 66))
+        operations = [first, score, row, shares, mixed, Linear((mixed.o,), tensor("last", 1, 5), "last")]
+    learners = ("first.weight", "score.weight", "score.bias", "last.weight")
+    steps(network(operations, [x]), learners, samples=samples, loss="values", order=ORDERS[1])
+
+
+def test_the_larger_of_two_tensors():
+    x = tensor("x", 9, 7, 5)
+    first, second = (conv(x, name, 20, 3, pads=1) for name in ("first", "second"))
+    both = Larger((first.o, second.o), tensor("both", 9, 7, 20), positive=True)
+    learners = ("first.weight", "second.weight")
+    steps(headed([first, second, both], [x]), learners, samples=3, loss="classes", order=ORDERS[0])
+    # What stands in front of one of them alone learns.
+    steps(headed([first, second, both], [x]), learners[1:], samples=1, loss="classes")
