@@ -157,7 +157,7 @@ evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/python docs/examples/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
-	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
+	time $(BIN)/python -m pytest -q tests/models tests/systems/text/reference/test_llama.py tests/systems/text/reference/test_linears.py
 
 evidence-curve: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
@@ -168,7 +168,7 @@ evidence-proofs:
 
 # Cuts of power: the firmware on the host, and on its processor in simulated RTL.
 evidence-power: $(READY)
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/workloads/test_power.py tests/engines/linear/test_kept.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/systems/text/card/test_power.py tests/engines/linear/test_kept.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/engines/norm tests/engines/product
 
 evidence-fuzz: $(READY)
@@ -193,7 +193,7 @@ evidence-starts: $(READY)
 # what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
-	    tests/workloads/test_board_job.py
+	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines/cell \
 	    tests/engines/element tests/engines/update -k "mesh or mutant"
 

@@ -107,7 +107,7 @@ def test_gradients_of_several_texts_make_an_update(run, here):
 
 
 def test_a_card_has_all_that_a_board_needs(run, here):
-    """What the board does with it: ``tests/workloads/test_board_job.py``."""
+    """What the board does with it: ``tests/systems/text/card/test_board_job.py``."""
     options = ("--steps", "3", "--seq", "42", "--rank", "4")
     code, out, err = run("card", "write", "small", "--data", "text.txt", "-o", "out", "--json", *options)
     assert (code, err) == (0, ""), err

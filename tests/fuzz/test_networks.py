@@ -17,7 +17,7 @@ from gradloom.systems.images.program.program import plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.simulated import compare, run_plan
 
-from ..system.conftest import SMALL, Machine
+from ..systems.images.conftest import SMALL, Machine
 from .looks import DEEP
 from .networks import Limits, draw
 
