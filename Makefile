@@ -136,7 +136,7 @@ evidence-ulx3s: $(ECP5_READY)
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k pll
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
@@ -187,14 +187,14 @@ evidence-integrate: $(INTEGRATE_READY)
 # Machines that start with random registers and memories, and are reset in the middle.
 evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_tuner.py -k "lock"
 
 # Builds that are larger than those of every run of the tests and prove what smaller ones do, and benches that find
 # what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/systems/text/card/test_board_job.py
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines/cell \
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design/test_units.py tests/engines/cell \
 	    tests/engines/element tests/engines/update -k "mesh or mutant"
 
 evidence-toggles: $(READY)

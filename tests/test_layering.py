@@ -233,6 +233,24 @@ def test_drivers_run_without_a_simulator(path):
     assert not leads_to(path, "gradloom.sim")
 
 
+#: Folders of tests that go through several rooms, and of what such tests read.
+ACROSS = {"docs", "examples", "fuzz", "golden", "integrate", "proofs", "tools", "witness"}
+
+
+def test_tests_mirror_the_rooms():
+    """A folder of tests has the name of its room, below tests/; those of systems and engines, one deeper."""
+    parts = [path.parent.parts for path in SOURCES if path.parent.parts]
+    rooms = {each[1] if each[0] == "rtl" else each[0] for each in parts if each != ("rtl",)}
+    assert folders_of("") == rooms | ACROSS
+    assert folders_of("systems") == {each[1] for each in parts if each[0] == "systems" and len(each) > 1}
+    assert folders_of("cli") <= {each[1] for each in parts if each[0] == "cli" and len(each) > 1}
+    assert folders_of("engines") <= {each[2] for each in parts if each[:2] == ("rtl", "engines") and len(each) > 2}
+
+
+def folders_of(room):
+    return {each.name for each in (ROOT / "tests" / room).iterdir() if each.is_dir() and each.name[0] not in "_."}
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_components_keep_their_annotations(path):
     """Postponed annotations break Amaranth's annotated components."""

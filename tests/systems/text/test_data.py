@@ -19,7 +19,8 @@ from gradloom.systems.text.recipe import Schedule
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 
-from ...cli import test_language_verbs as language_verbs
+from ...cli.small import MODEL as SMALL
+from ...language import config_of
 from ...models.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, TOKENS
 
@@ -28,8 +29,8 @@ pytest.importorskip("jinja2", reason="jinja2 is not installed: make llm installs
 GOLDEN = Path(__file__).parents[2] / "golden"
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
 QLORA, INSTANT = PRESETS["edge-qlora-genesys2"], PRESETS["instantft-llm-genesys2"]
-MODEL = dataclasses.replace(language_verbs.MODEL, vocab=448, context=64)
-CONFIGURATION = language_verbs.CONFIG | {"vocab_size": 448, "max_position_embeddings": 64}
+MODEL = dataclasses.replace(SMALL, vocab=448, context=64)
+CONFIGURATION = config_of(MODEL)
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}a:{% endif %}"

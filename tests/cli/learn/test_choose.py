@@ -16,7 +16,7 @@ from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build
 
-from .test_language_verbs import Letters, here  # noqa: F401
+from ..small import Letters
 
 TEXT = (
     "the warp is strung once and stays; the weft is thrown across it, a little at a time. what stays is the cloth's "

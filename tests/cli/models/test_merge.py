@@ -15,8 +15,8 @@ from gradloom.systems.text.answer import learnt_of
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import Llama
 
-from ..models.conftest import TINY
-from ..models.test_language import write_gguf
+from ...models.conftest import TINY
+from ...models.test_language import write_gguf
 
 gguf = pytest.importorskip("gguf")
 

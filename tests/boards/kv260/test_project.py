@@ -10,7 +10,7 @@ from gradloom import boards
 from gradloom.boards.clocks import REACHED, reached
 
 BOARD = boards.find("kv260")
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def ps_config(journal):

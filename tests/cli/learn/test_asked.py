@@ -67,7 +67,7 @@ def test_files_and_folders_are_what_they_hold(tmp_path):
     ids=lambda each: " ".join(Path(part).name for part in each) if isinstance(each, tuple) else "",
 )
 def test_refusals(run, tmp_path, monkeypatch, arguments, says):
-    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.chdir(Path(__file__).parents[3])
     code, out, err = run("finetune", *arguments, "-o", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert out == "" and err.startswith(f"gradloom: {says}"), err

@@ -15,7 +15,7 @@ from gradloom.boards.genesys2.memory import PINS, mig_project
 from gradloom.firmware.soc import RAM_BYTES, JobProgram, SocJob
 from gradloom.firmware.soc_image import IMAGE, IMAGES, read_image
 
-from .conftest import timing_report
+from ..conftest import timing_report
 
 BOARD = boards.find("genesys2")
 

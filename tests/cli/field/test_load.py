@@ -9,7 +9,7 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora, save_lora
 from gradloom.models.adapters.words import pack_adapters, unpack_adapters
 from gradloom.models.language import LanguageModel
 
-from ..language import save_model
+from ...language import save_model
 
 MODEL = LanguageModel(
     name="small",

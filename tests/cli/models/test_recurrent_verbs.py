@@ -14,7 +14,7 @@ from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.models.recurrent.stored import save_network
 from gradloom.sim.reference import cell
 
-from ..models.recurrent.models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, unfused
+from ...models.recurrent.models import AUTHORS, BREVITAS, CONV, arrays, body_of, saved, unfused
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from gradloom.models.adapters.peft import read_peft, write_peft
 from gradloom.models.files.checkpoint import open_checkpoint
 from gradloom.systems.text.quantized import Quantized
 
-from .test_language_verbs import MODEL, PRESET, here  # noqa: F401
+from ..small import MODEL
 
 TEXT = ("--data", "text.txt")
 Q, V = (f"model.layers.{{}}.self_attn.{each}_proj" for each in "qv")

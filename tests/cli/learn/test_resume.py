@@ -6,8 +6,6 @@ import pytest
 
 from gradloom.systems.text.run.checkpoint import ResumePoint
 
-from .test_language_verbs import here  # noqa: F401
-
 QLORA, INSTANT = "edge-qlora-genesys2", "instantft-llm-genesys2"
 #: The method that asks for each preset.
 METHOD = {QLORA: "lora", INSTANT: "instantft"}

@@ -6,8 +6,8 @@ import pytest
 
 from gradloom.choosing import text as driver
 
-from ..language import save_model
-from .test_language_verbs import MODEL, PRESET, TEXT, Letters, here  # noqa: F401
+from ...language import save_model
+from ..small import MODEL, TEXT, Letters
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from gradloom.models.files.gguf_blocks import q8_0_blocks, q8_0_values
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
 from gradloom.systems.text.reference.llama import FloatLinears
 
-from .test_language_verbs import MODEL, TUNE, here, tuned  # noqa: F401 - a fixture
+from ..small import MODEL, TUNE, tuned
 
 OPTIONS = (
     "--engine",

@@ -13,7 +13,7 @@ from gradloom.models.adapters.instant import load_instant, save_instant
 from gradloom.models.adapters.lora import load_lora
 from gradloom.systems.text.operations.instant import InstantStep
 
-from .test_language_verbs import MODEL, TEXT, here, tuned  # noqa: F401
+from ..small import MODEL, TEXT, tuned
 from .test_resume import files, interrupt_after
 
 PRESET = "instantft-llm-genesys2"

@@ -8,7 +8,7 @@ from gradloom.preset import find_preset
 from gradloom.sim.activity import driver
 from gradloom.sim.activity.idle import idle_activity
 
-from ..deep import deep
+from ...deep import deep
 
 REFUSED = {
     "unknown": (("energy", "nope"), "nope"),

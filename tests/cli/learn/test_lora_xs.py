@@ -9,7 +9,7 @@ from gradloom.models.adapters.lora import load_lora
 from gradloom.models.adapters.peft import read_peft
 from gradloom.models.language import BUILT_IN
 
-from .test_language_verbs import MODEL, PRESET, SAY, TUNE, here, tuned  # noqa: F401 - a fixture
+from ..small import MODEL, SAY, TUNE, tuned
 
 XS = ("--method", "lora-xs", "--targets", "q,v", "--rank", "4", "--seq", "42", "--lr", "0.03")
 NAME = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"

@@ -11,7 +11,7 @@ from gradloom.models.adapters.lora import load_lora
 from gradloom.models.datasets import default_split
 from gradloom.systems.metrics import UNITS, units_table, verdict
 
-from .test_language_verbs import MODEL, here  # noqa: F401
+from ..small import MODEL
 
 KV260, QLORA, INSTANT = "instantft-kv260", "edge-qlora-genesys2", "instantft-llm-genesys2"
 #: The method that asks for each preset.
