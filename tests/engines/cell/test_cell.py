@@ -124,8 +124,20 @@ def test_rtl_is_the_reference(small, kind, pressure):
         play(small, image, example_codes(made, rng, 1, 3), every=False, **pressure)
 
 
-@pytest.mark.parametrize("pressure", pressures(HOLD), ids=["free", "stalls", "holds"])
-@pytest.mark.parametrize("each", [False, True], ids=["last", "each"])
+FREE, STALLS, HOLDS = pressures(HOLD)
+
+
+@pytest.mark.parametrize(
+    ("each", "pressure"),
+    [
+        pytest.param(False, FREE, id="last-free"),
+        pytest.param(True, STALLS, id="each-stalls"),
+        pytest.param(True, HOLDS, id="each-holds"),
+        pytest.param(True, FREE, id="each-free", marks=deep),
+        pytest.param(False, STALLS, id="last-stalls", marks=deep),
+        pytest.param(False, HOLDS, id="last-holds", marks=deep),
+    ],
+)
 def test_a_convolution_and_a_dense_layer_are_the_reference(small, each, pressure):
     """Two sequences in two commands: the windows of the next steps go beside the state's."""
     made = example_network(9, 15, 3, kernel=4, stride=2, outputs=7, classes=5, powers=each)

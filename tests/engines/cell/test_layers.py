@@ -23,7 +23,7 @@ from .test_cell import play
 
 SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
 #: With a register behind tables, and one product a slice.
-LATE = SIZES.replace(parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
+LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
 #: For the bench of the engine alone.
 BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=1)
 
