@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.formats.codebook import NF3, NF4
+from gradloom.rtl.formats.codebook import NF3, NF4, pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.decoder import NF4Decoder, RowDecoder
 from gradloom.sim.bench.engine import simulate

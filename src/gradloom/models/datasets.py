@@ -11,8 +11,6 @@ import numpy as np
 
 from gradloom.output import check_file, staged_file
 
-from .files.archive import read_npz
-
 __all__ = ["Dataset", "rotated", "mnist_test", "default_split", "digits_split", "load_images", "load_npz", "fetch_full"]
 
 DATA = Path(__file__).parent / "data"
@@ -215,6 +213,8 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
     Any fault is a :class:`ValueError` that names field, value and bound.
     """
     path = Path(path)
+    from .files.archive import read_npz
+
     arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
     try:
         return Dataset(**arrays, classes=classes)
@@ -230,6 +230,8 @@ def load_images(path: str | Path, *, classes: int = 10) -> tuple[np.ndarray, np.
     Other arrays in it are not looked at.
     """
     path = Path(path)
+    from .files.archive import read_npz
+
     arrays = read_npz(path, optional=("x_test", "x", "y_test", "y"))
     try:
         there = [name for name in ("x_test", "x") if name in arrays]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gradloom.preset import Preset
-from gradloom.sim.run.designs import Design
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
     from gradloom.firmware.host import Counters
     from gradloom.firmware.job import Losses
+    from gradloom.sim.run.designs import Design
     from gradloom.sim.run.machine import Machine
 
 __all__ = ["BoardHost", "Job", "digest"]
@@ -44,21 +44,21 @@ class Job:
         With the configuration of the chosen design.
     options : Options
         Checked, each by itself.
-    design : Design
-        Whose Verilog the engine ``rtl`` simulates.
     output : Path
         Folder of the results.
     tell : callable
         Hears the progress.
+    design : Design, optional
+        Whose Verilog the engine ``rtl`` simulates; without, the preset's own.
     host : BoardHost, optional
         What runs programs in place of simulated RTL.
     """
 
     preset: Preset
     options: Any
-    design: Design
     output: Path
     tell: Progress
+    design: "Design | None" = None
     host: "BoardHost | None" = None
 
     _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
@@ -82,13 +82,18 @@ class Job:
         state : sequence, optional
             Offset and length of what a program needs of those before it, beside what is written; None: more than that.
         """
+        from gradloom.sim.run.designs import Design
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
             self.host.describe(losses=losses, state=state)
             return Machine(self.host)
-        files = self.design.files(lambda text: self.tell(0, 0, text))
+        files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
+
+    def chosen(self) -> list[Path]:
+        """Verilog files of a design in a directory; none where there is no directory."""
+        return [] if self.design is None else self.design.chosen()
 
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.

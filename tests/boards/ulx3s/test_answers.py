@@ -11,7 +11,7 @@ from gradloom import boards
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.preset import PRESETS
-from gradloom.program.power_up import BLOCK
+from gradloom.program.memory import BLOCK
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner, expected_answers
 from gradloom.sim.reference import cell
 from gradloom.sim.time.forecast import forecast

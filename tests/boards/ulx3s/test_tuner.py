@@ -13,7 +13,8 @@ import pytest
 from gradloom import boards
 from gradloom.boards.ulx3s.ram import ram_verilog
 from gradloom.preset import PRESETS
-from gradloom.program.power_up import BLOCK, PAUSE_SECONDS
+from gradloom.program.memory import BLOCK
+from gradloom.program.power_up import PAUSE_SECONDS
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner, expected_lines
