@@ -1,7 +1,6 @@
 """A processor fine-tunes a model by itself from what a card brings; every loss and word is the host-driven run's."""
 
 import io
-import os
 import zlib
 from copy import deepcopy
 from dataclasses import replace
@@ -22,6 +21,7 @@ from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.rechosen import FRACS
 from gradloom.systems.text.run.training import Training, as_bytes, encoded
 
+from ....deep import deep
 from ..conftest import CONFIG, TOKENS
 
 TEXTS = TOKENS, TOKENS[::-1]
@@ -30,11 +30,6 @@ MEMORY = 1 << 24
 #: A card with room for what a job learns: all else is in memory already.
 EMPTY = io.BytesIO()
 write_card(EMPTY, [Section(name="learnt", parts=(), offset=0, kind=KEPT, capacity=1 << 17)], memory_bytes=MEMORY)
-
-
-#: The last of two layers has the programs of one, and the one that begins at what is kept.
-DEEP = bool(os.environ.get("GRADLOOM_DEEP"))
-ALONE = pytest.param([0], marks=pytest.mark.skipif(not DEEP, reason="two minutes: GRADLOOM_DEEP=1"), id="one layer")
 
 
 def summed(word, *numbers):
@@ -49,18 +44,18 @@ def asked(prompt, tokens):
     return f"\n{line} {summed('ask', *numbers)}\n".encode()
 
 
-@pytest.mark.parametrize("layers", [ALONE, pytest.param([0, 1], id="the last of two")])
+@deep
+@pytest.mark.parametrize("layers", [[0], [0, 1]], ids=["one layer", "the last of two"])
 def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
     """From a fresh adapter, whose second step has gradients that the first had not. On a text that there was a step on
     before it runs the last of two layers alone. Every word is the host-driven run's. Meanwhile it answers a prompt."""
-    texts = TEXTS if DEEP else TEXTS[:1]
-    # The processor's arithmetic takes most of the time: without GRADLOOM_DEEP=1 two of three matrices have an adapter.
+    texts = TEXTS
     used = {
         name: replace(each, b=np.zeros_like(each.b))
         for name, each in adapters.items()
-        if f".layers.{layers[-1]}." in name and (DEEP or not name.endswith("q_proj"))
+        if f".layers.{layers[-1]}." in name
     }
-    rule, steps = AdamW(lr=1e-2), 5 if DEEP else 2
+    rule, steps = AdamW(lr=1e-2), 5
     made = board_job(frozen, texts, used, layers, rule, steps, CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), layers, rule, frac=made.frac, exponents=deepcopy(made.exponents))
     expected = [trainer.step(texts[step % len(texts)]) for step in range(steps)]
