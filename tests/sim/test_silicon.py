@@ -6,14 +6,15 @@ import re
 import pytest
 
 from gradloom.firmware.host import Accelerator
-from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.sim.run.designs import _digest
 from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.silicon import MEMORY_BYTES, as_silicon, silicon_device
 from gradloom.sim.testbench.machines import programs
 from gradloom.sim.testbench.starts import _break_off, _ran, check_starts
 
-CONFIG = LanguageConfig(edge=16, columns=4, outputs=2, rank=4, tokens=8, depth=128, lane_depth=64, groups=4)
+#: The smallest family; `make evidence` starts every preset.
+CONFIG = RecurrentConfig(hidden=16, inputs=8, parallel=2, sequences=2, products=1)
 TEXT = """module m(clk);
   reg [3:0] a = 4'h0;
   reg b = 1'h1;

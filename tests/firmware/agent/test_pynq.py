@@ -19,7 +19,7 @@ from gradloom.firmware.selftest import CHECKS
 from gradloom.preset import find_preset
 from gradloom.systems import on_board
 
-PRESET = find_preset("lstm-kv260")
+PRESET = find_preset("instantft-kv260")
 
 #: What PYNQ does with a class that names a core, and its registers and buffers, which lead to the simulated device.
 _PYNQ = """
@@ -114,7 +114,7 @@ def jupyter(make_board):
 
 
 def test_the_notebook_tests_the_machine_and_fine_tunes(jupyter, tmp_path):
-    options = PRESET.workload.options(PRESET.name, {"limit": 6, "epochs": 2, "batch": 3})
+    options = PRESET.workload.options(PRESET.name, {"limit": 8, "epochs": 1, "batch": 4})
     on_board.write_job(PRESET, options, jupyter.folder / "job")
     code, said = jupyter(NAME)
     assert code == 0, said

@@ -14,6 +14,8 @@ from gradloom.systems.driver import finetune
 from gradloom.systems.images.requests import ImageAnswers
 from gradloom.systems.sequences.requests import SequenceAnswers
 
+from ...deep import deep
+
 PRESET = find_preset("lstm-kv260")
 ASKED = asked_for(PRESET.name, verb="infer")
 
@@ -23,6 +25,7 @@ def board(make_board):
     return make_board(PRESET.config, PRESET.name)
 
 
+@deep
 def test_answers_and_states_are_those_of_simulated_rtl(board, tmp_path):
     data = spar_person(1)
     np.savez(tmp_path / "data.npz", x=data.x_test[:3], y=data.y_test[:3])
@@ -38,6 +41,7 @@ def test_answers_and_states_are_those_of_simulated_rtl(board, tmp_path):
     assert arrays[0].files == arrays[1].files and all((arrays[0][n] == arrays[1][n]).all() for n in arrays[0])
 
 
+@deep
 def test_a_fine_tune_is_that_of_simulated_rtl(board, tmp_path):
     options = PRESET.workload.options(PRESET.name, {"limit": 6, "epochs": 2, "batch": 3})
     on_board.finetune_on(board.reach, PRESET, options, output=tmp_path / "found")
@@ -49,9 +53,9 @@ def test_a_fine_tune_is_that_of_simulated_rtl(board, tmp_path):
 
 
 def test_a_machine_that_answers_nothing_by_itself_is_refused(make_board, tmp_path):
-    other = "instantft-kv260"
-    board = make_board(PRESET.config, PRESET.name)
+    other = find_preset("instantft-kv260")
+    board = make_board(other.config, other.name)
     with pytest.raises(
         ValueError, match="host=ubuntu@kria: must be left out, instantft-kv260 answers by its reference"
     ):
-        on_board.infer_on(board.reach, asked_for(other), ImageAnswers())
+        on_board.infer_on(board.reach, asked_for(other.name), ImageAnswers())

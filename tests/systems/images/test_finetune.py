@@ -17,6 +17,7 @@ from gradloom.systems.images.program.program import Settings
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.simulated import compare, run_plan
 
+from ...deep import deep
 from .conftest import SMALL, small_network
 
 
@@ -209,6 +210,7 @@ def test_a_changed_model_of_time_is_caught(machine, forecast_is_compared):
     forecast_is_compared(machine.run(plan).ran, "array.HIDDEN", "head.FIFO", "encode.LEVELS", **health)
 
 
+@deep
 def test_a_changed_operator_is_caught(machine, tmp_path):
     changed = []
     for path in machine.files:
