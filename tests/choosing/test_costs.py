@@ -49,7 +49,7 @@ CHOICES = {
 
 
 #: Without GRADLOOM_DEEP=1.
-QUICK = ("q, v everywhere", "all linears of the last layers", "norms of the last layers")
+QUICK = ("all linears of the last layers", "norms of the last layers")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from .script import CONFIG, Script, beats_of
 HOLD = 60
 IDS = ["free", "stalls", "holds"]
 #: Exponents of tiles: near each other, far apart, at their ends, of zeros.
-EXPONENTS = [(-12, -12, -12), (-14, -9, -11), (-9, -31, -3), (-127, 127, 127), (ZERO, -12, -12), (-12, ZERO, ZERO)]
+EXPONENTS = [(-9, -31, -3), (-127, 127, 127), (ZERO, -12, -12), (-12, ZERO, ZERO)]
 CONSTANTS = {"mantissa": (1 << 17) - 1, "exponent": -20}
 
 

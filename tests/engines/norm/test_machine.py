@@ -15,10 +15,10 @@ from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.norm import NormTime
 
 from ...deep import deep
+from ..forwarding import CONFIG
 from .machine import NormConfig
 from .script import EPS_OPERANDS, Script, factor_operands, sizes
 
-CONFIG = NormConfig(norm_slots=16)
 NARROW_CONFIG = NormConfig(norm_slots=16, norm_lanes=4)
 _LOADED, _DONE = 1, 2
 

@@ -20,7 +20,7 @@ from gradloom.systems.driver import finetune
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
 #: Long enough to be met while it runs.
-LONG = dataclasses.replace(OPTIONS, epochs=80)
+LONG = dataclasses.replace(OPTIONS, epochs=40)
 
 
 @pytest.fixture(scope="module")
