@@ -11,7 +11,7 @@ from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.steps import STATE_BYTES, StepError, Steps
 from gradloom.rtl.formats.tiles import tile_rows
 from gradloom.systems.text.card.job import STATE
-from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
 
 FOLDER = Path(gradloom.firmware.__file__).parent
 

@@ -18,7 +18,7 @@ from gradloom.firmware.kept import newest
 from gradloom.firmware.monocypher_source import monocypher
 from gradloom.rtl.formats.tiles import tile_moments, tile_rows
 from gradloom.systems.text.card.trainer import JobTrainer
-from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.operations.transformer import LOSS, TARGETS
 from gradloom.systems.text.program.step import lower
 

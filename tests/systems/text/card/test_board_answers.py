@@ -18,7 +18,7 @@ from gradloom.systems.text.card.answers import RESIDENT, Answers
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
-from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.run.training import Training, as_bytes, encoded
 
 from ....soc.test_serve import Line

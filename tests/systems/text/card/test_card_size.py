@@ -6,11 +6,11 @@ from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, value
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import find_preset
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.training import training_operations
+from gradloom.systems.text.operations.learnt.updates import Update
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.operations.training import training_operations
 from gradloom.systems.text.operations.transformer import HEAD_MATRIX, TARGETS, Step
-from gradloom.systems.text.operations.updates import Update
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.planned import exponents
 from gradloom.systems.text.program.stepped import schedule, scheduled, stepped

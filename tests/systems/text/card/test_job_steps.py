@@ -17,7 +17,7 @@ from gradloom.program.patches import Varying
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
-from gradloom.systems.text.operations.rechosen import HEADROOM, ChosenConstants, Rechosen, due
+from gradloom.systems.text.operations.learnt.rechosen import HEADROOM, ChosenConstants, Rechosen, due
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.recipe import CONSTANT, Schedule

@@ -15,7 +15,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.tiles import untile_rows
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trial import HELD, evaluated
-from gradloom.systems.text.operations.rechosen import FRACS
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.operations.transformer import LOSS, TARGETS
 from gradloom.systems.text.program.step import lower
 from gradloom.systems.text.reference.integers import IntegerStep

@@ -12,7 +12,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.systems.text.operations.again import again
+from gradloom.systems.text.operations.learnt.again import again
 from gradloom.systems.text.operations.transformer import LOSS
 from gradloom.systems.text.program.layout import Layout
 from gradloom.systems.text.program.step import lower

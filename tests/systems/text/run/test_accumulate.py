@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.operations.accumulate import spare_bits
+from gradloom.systems.text.operations.learnt.accumulate import spare_bits
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.run.training import largest

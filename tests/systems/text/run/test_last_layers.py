@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.text.operations import training as planned
+from gradloom.systems.text.operations.learnt import training as planned
 from gradloom.systems.text.operations.products import Gradient, Product
 from gradloom.systems.text.operations.tensors import Codes
 from gradloom.systems.text.program.layout import Layout

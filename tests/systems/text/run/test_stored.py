@@ -6,7 +6,7 @@ import pytest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.machines.language import UPDATE
-from gradloom.systems.text.operations.updates import Pack
+from gradloom.systems.text.operations.learnt.updates import Pack
 from gradloom.systems.text.run.trainer import Trainer
 from gradloom.systems.text.run.training import Kept, largest
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.program.operations import needed
 
+from ..base import Operation
+from ..products import Gradient
+from ..scaling import TokenSum
+from ..transformer import Step
 from .accumulate import summed
-from .base import Operation
-from .products import Gradient
-from .scaling import TokenSum
-from .transformer import Step
 from .updates import Descent, Update, stored
 
 __all__ = ["training_operations"]

@@ -16,8 +16,8 @@ import numpy as np
 
 from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, WEIGHT
 
-from .base import DROP, SPARE, Fracs, Operation
-from .products import Gradient, Product
+from ..base import DROP, SPARE, Fracs, Operation
+from ..products import Gradient, Product
 
 __all__ = ["FRACS", "HEADROOM", "REACHES", "ChosenConstants", "Rechosen", "constants", "due", "length"]
 

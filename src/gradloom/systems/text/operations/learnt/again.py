@@ -9,10 +9,10 @@ operands and fraction bits are.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .base import Fracs, Operation
-from .products import Gradient, Product
-from .scaling import Norm
-from .tensors import Codes, Tensor
+from ..base import Fracs, Operation
+from ..products import Gradient, Product
+from ..scaling import Norm
+from ..tensors import Codes, Tensor
 
 __all__ = ["again"]
 

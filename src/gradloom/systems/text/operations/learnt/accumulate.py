@@ -8,12 +8,12 @@ latter in place. The last text's step updates by the sums.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from .base import Operation
-from .cores import is_gradient
-from .elements import Add
-from .products import Gradient, Product
-from .scaling import TokenSum
-from .tensors import Adapter, Codes, Slice, Tensor
+from ..base import Operation
+from ..cores import is_gradient
+from ..elements import Add
+from ..products import Gradient, Product
+from ..scaling import TokenSum
+from ..tensors import Adapter, Codes, Slice, Tensor
 from .updates import Descent, Update
 
 __all__ = ["spare_bits", "summed"]

@@ -7,10 +7,10 @@ from gradloom.program.descent import AdamW, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 
-from ..program import packed
-from .base import DROP, SPARE, Fracs, Operation
-from .products import Product
-from .tensors import Adapter, Codes, Slice
+from ...program import packed
+from ..base import DROP, SPARE, Fracs, Operation
+from ..products import Product
+from ..tensors import Adapter, Codes, Slice
 
 __all__ = ["Descent", "Pack", "Unpack", "Update", "Widen", "stored"]
 
