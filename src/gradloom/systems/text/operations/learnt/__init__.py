@@ -1,1 +1,0 @@
-"""What a step does to what is learnt: gradients summed, words updated, exponents chosen again."""
