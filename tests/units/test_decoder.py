@@ -33,15 +33,15 @@ def read(payload):
 
 
 @pytest.mark.parametrize(
-    "lanes, book, fmt",
+    "lanes, book, fmt, stall",
     [
-        (1, NF4, Fixed(width=18, frac=10)),
-        (4, NF3, Fixed(width=18, frac=10)),
-        (3, NF4, Fixed(width=12, frac=5)),
-        (2, NF4, Fixed(width=25, frac=15)),
+        (1, NF4, Fixed(width=18, frac=10), 0),
+        (1, NF4, Fixed(width=18, frac=10), 0.4),
+        (4, NF3, Fixed(width=18, frac=10), 0.4),
+        (3, NF4, Fixed(width=12, frac=5), 0),
+        (2, NF4, Fixed(width=25, frac=15), 0.4),
     ],
 )
-@pytest.mark.parametrize("stall", [0, 0.4])
 def test_stream_decoder_is_the_reference(run_stream, lanes, book, fmt, stall):
     codes, scales = beats(lanes, 120)
     unit = NF4Decoder(lanes=lanes, book=book, fmt=fmt)
