@@ -13,7 +13,7 @@ from .onnx_damage import damage
 from .onnx_images import draw, error_of
 from .onnx_runtime import runtime
 
-COUNT = 2000 if DEEP else 100
+COUNT = 2000 if DEEP else 60
 #: What onnxruntime's kernels of exp and log may be off by.
 _KERNEL = 2.0**-20
 

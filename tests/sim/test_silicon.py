@@ -72,10 +72,10 @@ def test_words_and_counters_do_not_depend_on_the_start(built):
 
 
 def test_a_wrong_word_is_found(built):
-    (run,) = programs(CONFIG)
+    *before, run = programs(CONFIG)
     offset, raw, mask = run.expected[0]
     wrong = [(offset, bytes([raw[0] ^ 1]) + raw[1:], mask), *run.expected[1:]]
-    found = check_starts(built, [dataclasses.replace(run, expected=wrong)], seeds=(1,), resets=0)
+    found = check_starts(built, [*before, dataclasses.replace(run, expected=wrong)], seeds=(1,), resets=0)
     assert len(found.faults) == 1 and f"1 bytes differ, the first at {offset:#x}" in found.faults[0]
 
 
