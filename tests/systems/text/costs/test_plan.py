@@ -164,10 +164,6 @@ def test_what_does_not_fit_prints_its_figures_and_a_line_for_each_bound(run):
             "preset's machine); give --seq 23",
         ),
         (
-            ("--seq", "23", "--rank", "9"),
-            "rank=9: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 8",
-        ),
-        (
             ("--seq", "23", "--rank", "1"),
             "rank=1: must be even, 2 to 8 (q_proj on the preset's machine); give --rank 2",
         ),
