@@ -194,7 +194,7 @@ evidence-starts: $(READY)
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/systems/text/card/test_board_job.py
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile tests/cli/design tests/emit \
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/systems/images tests/firmware/agent/test_sequences.py
 
 evidence-toggles: $(READY)

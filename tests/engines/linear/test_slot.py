@@ -18,6 +18,7 @@ from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
+from ...deep import deep
 from .conftest import SMALL, make_layer
 
 CORE = {"core_bits": SMALL.data_bits, "core_address_bits": SMALL.address_bits}
@@ -46,6 +47,7 @@ class NarrowPort(SimulatedDevice):
     pace = None
 
 
+@deep
 def test_a_training_step_behind_a_narrower_port_is_the_same(tmp_path):
     """The wrapper gets the accelerator's own names, and so its bench: beats of 64 bits pass a port of 32."""
     core, _ = tmp_path / "core", emit(Design(SMALL), tmp_path / "core", name="gradloom_core")
