@@ -10,7 +10,8 @@ import gradloom
 from gradloom.models.adapters.config import rank_of
 from gradloom.models.adapters.instant import load_instant, save_instant
 from gradloom.models.adapters.lora import Adapter
-from gradloom.models.adapters.peft import read_peft, write_peft
+from gradloom.models.adapters.peft import read_peft
+from gradloom.models.adapters.peft_files import write_peft
 from gradloom.models.language import BUILT_IN
 
 NAMES = [f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]

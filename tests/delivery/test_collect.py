@@ -17,7 +17,7 @@ from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.run.training import as_bytes
 
-from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 
 RULE = AdamW(lr=1e-2)
 
@@ -54,7 +54,7 @@ def put(path, copies):
 def words_of(made, trainer, result):
     """The kept words after a step."""
     from gradloom.rtl.formats.tiles import tile_rows
-    from gradloom.systems.text.operations.rechosen import FRACS
+    from gradloom.systems.text.operations.learnt.rechosen import FRACS
 
     words = bytearray(made.job.kept.bytes)
     for name, place in made.layout.offsets.items():

@@ -18,7 +18,7 @@ from gradloom.sim.run.soc import SimulatedSoC
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.prompts import ask_board
 
-from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 from .conftest import MEMORY
 
 

@@ -19,11 +19,12 @@ from gradloom.sim.bench.mutants import mutant
 from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage
 
+from ...deep import deep
 from .test_cell import play
 
 SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
 #: With a register behind tables, and one product a slice.
-LATE = SIZES.replace(parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
+LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
 #: For the bench of the engine alone.
 BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=1)
 
@@ -92,7 +93,7 @@ def bench():
     return EngineBench(SPEC, BENCH)
 
 
-@pytest.mark.parametrize("kind", ["GRU", "RNN"])
+@pytest.mark.parametrize("kind", ["GRU", pytest.param("RNN", marks=deep)])
 def test_long_holds_change_nothing(bench, kind):
     """One command goes on where the other stopped."""
     made = example_layers(kind, 7, 7, 5, powers=False)
@@ -115,6 +116,7 @@ def test_a_design_without_them_refuses_them():
         plain.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
 
 
+@deep
 @pytest.mark.parametrize("name", ["unkept", "early"])
 def test_a_mutant_fails_the_bench(monkeypatch, name):
     monkeypatch.setattr("gradloom.rtl.engines.cell.states.GruStages", mutant(GruStages, name))

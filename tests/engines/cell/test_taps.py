@@ -19,6 +19,7 @@ from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.taps import tap_sums, tap_words
 
+from ...deep import deep
 from .test_cell import loads, run
 
 SMALL = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, state_bits=8, window=16, tap_channels=8)
@@ -57,7 +58,7 @@ def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
 
 
 @pytest.mark.parametrize(
-    ("steps", "pressure"), list(zip([4, 11, 6], pressures(60), strict=True)), ids=["free", "stalls", "holds"]
+    ("steps", "pressure"), list(zip([11, 6], pressures(60)[1:], strict=True)), ids=["stalls", "holds"]
 )
 def test_words_equal_the_reference(small, steps, pressure):
     made = example_lstm(3, 8, 7)
@@ -78,7 +79,7 @@ def test_of_a_window_the_steps_own_samples_count(small, channels, kernel, stride
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"parallel": 1, "products": 1, "sequences": 1},
+        pytest.param({"parallel": 1, "products": 1, "sequences": 1}, marks=deep),
         {"hidden": 16, "parallel": 4, "products": 1, "cells": 2, "gru": 1},
     ],
     ids=str,
@@ -120,6 +121,7 @@ def test_more_beats_than_there_are_are_zeros(small):
     assert len(ran.words["taps"]) == 70 and not any(ran.words["taps"][-30:])
 
 
+@deep
 @pytest.mark.parametrize("name", ["unopened", "lastless", "stale"])
 def test_a_mutant_fails(monkeypatch, name):
     monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, name))

@@ -14,10 +14,9 @@ from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.element import ElementTime
 from gradloom.sim.time.forecast import MODELS
 
-from .machine import ElementConfig
+from ..forwarding import CONFIG
 from .script import Script
 
-CONFIG = ElementConfig()
 _LOADED, _DONE = 1, 2
 
 

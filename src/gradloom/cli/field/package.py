@@ -196,7 +196,7 @@ def average(
     """
     from gradloom.delivery.aggregate import average as averaged
     from gradloom.delivery.installed import read_content
-    from gradloom.models.adapters.peft import write_peft
+    from gradloom.models.adapters.peft_files import write_peft
     from gradloom.output import check_folder, staged
 
     check_folder(output, verb="average")

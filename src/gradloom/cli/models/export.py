@@ -107,7 +107,8 @@ def _held(source: Path) -> str:
     from gradloom.models.adapters.config import TOPOLOGY_KEY
     from gradloom.models.adapters.diffusion_lora import FILE
     from gradloom.models.adapters.gguf_lora import is_gguf_adapter
-    from gradloom.models.adapters.peft import CONFIG, read_config
+    from gradloom.models.adapters.peft import read_config
+    from gradloom.models.adapters.peft_files import CONFIG
     from gradloom.systems.networks.adapter import is_of_network
 
     if is_gguf_adapter(source):

@@ -91,5 +91,5 @@ class ImageWorkload(InstantWorkload):
 
 LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)
 #: On the chip alone: a batch is a block of its memory, and blocks come in order. The figures are those of the preset's
-#: own array; :func:`~gradloom.systems.images.program.digits.workload_on` has another design's.
+#: own array; :func:`~gradloom.systems.images.task.workload_on` has another design's.
 DIGITS = ImageWorkload(network="digits", samples=96, judged=48, lr=0.07, batch=8, epochs=40, shuffled=False)

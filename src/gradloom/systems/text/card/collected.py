@@ -16,7 +16,7 @@ from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
 from gradloom.json_file import json_text
 from gradloom.models.adapters.lora import Adapter, save_lora
-from gradloom.models.adapters.peft import key
+from gradloom.models.adapters.peft_files import key
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.tiles import untile_moments, untile_rows

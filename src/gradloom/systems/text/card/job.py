@@ -23,7 +23,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import SPARE, Operation
 from ..operations.exponents import of_any_text
-from ..operations.rechosen import FRACS, REACHES, Rechosen, constants
+from ..operations.learnt.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.tensors import Tensor
 from ..operations.transformer import LOSS, TARGETS
 from ..program.layout import Layout

@@ -19,11 +19,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..costs.request import BudgetRequest
 from ..operations.base import Fracs, Operation
-from ..operations.rechosen import FRACS, Rechosen, constants
+from ..operations.learnt.rechosen import FRACS, Rechosen, constants
+from ..operations.learnt.training import training_operations
+from ..operations.learnt.updates import Update
 from ..operations.tensors import EDGE, Tensor
-from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
-from ..operations.updates import Update
 from ..program.layout import Layout
 from ..program.packed import STORES
 from ..program.planned import exponents

@@ -9,7 +9,7 @@ from gradloom.rtl.formats.linear import WEIGHT, half_up
 from gradloom.rtl.formats.rounding import saturate
 
 from ..operations.base import DROP
-from ..operations.rechosen import Rechosen
+from ..operations.learnt.rechosen import Rechosen
 from ..run.trainer import StepResult, Trainer
 from ..run.training import Training
 

@@ -11,7 +11,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Operation
 from ..operations.elements import Loss
-from ..operations.rechosen import FRACS
+from ..operations.learnt.rechosen import FRACS
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower
 from ..run.training import Training, as_bytes

@@ -14,11 +14,11 @@ from gradloom.rtl.formats.weight_stream import StreamShape
 from ..operations.base import Operation
 from ..operations.cores import FACTORS
 from ..operations.elements import Add, Loss, Rope
+from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
 from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Adapter, Codes, Halves, Tensor, Words
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
-from ..operations.updates import Descent, Unpack, Widen
 from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]

@@ -13,8 +13,8 @@ from gradloom.program.patches import Patch, Varying, patches
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation
-from ..operations.rechosen import FRACS
-from ..operations.updates import Update
+from ..operations.learnt.rechosen import FRACS
+from ..operations.learnt.updates import Update
 from .layout import Layout
 from .step import lower
 

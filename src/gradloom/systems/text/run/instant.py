@@ -19,8 +19,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.base import Operation
 from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
+from ..operations.learnt.updates import Descent
 from ..operations.tensors import EDGE, Tensor
-from ..operations.updates import Descent
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes
