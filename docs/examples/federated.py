@@ -4,7 +4,8 @@
 
 Each round every client fine-tunes the adapter of the round before on its own data, in floating point, and the average
 of their changes is the next one. A stays as it starts (LoRA-FA), so that all clients share it and the average is exact.
-It is weighted by the samples of each, and a change above ``--clip`` is cut down. Data stay with their client. Clients run side by side where Dask is installed, else one after the other.
+It is weighted by the samples of each, and a change above ``--clip`` is cut down. Data stay with their client. Clients
+run side by side where Dask is installed, else one after the other.
 """
 
 import argparse
