@@ -54,7 +54,7 @@ def test_a_page_has_the_figures_and_needs_no_other_file(ran):
     assert not page.open and page.pictures == [(ran / "loss.png").read_bytes()]
     assert all(link.startswith("data:") for link in page.links)
     before, after = (f"{metrics[f'accuracy_{when}']:.6g}" for when in ("before", "after"))
-    assert ["accuracy", before, after, "share of the images to judge by"] in page.rows
+    assert ["accuracy", before, after, "share of what is held out; of text, of its learnt tokens"] in page.rows
     assert ["total", f"{metrics['forecast']['total']:,}", "–"] in page.rows
     # The machine's parameters come after the request, some under the same name.
     shown = {row[0]: row[1] for row in reversed(page.rows) if len(row) == 2}

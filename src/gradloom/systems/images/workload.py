@@ -66,6 +66,7 @@ class ImageWorkload(InstantWorkload):
     )
     functions: ClassVar = {
         "finetune": "gradloom.systems.images.task:prepare",
+        "judge": "gradloom.systems.images.answer:judge",
         "knows": "gradloom.systems.images.known:known",
         "infer": "gradloom.systems.images.answer:infer",
         "plan": "gradloom.systems.images.expectation:plan",

@@ -104,6 +104,7 @@ class SequenceWorkload(InstantWorkload):
     )
     functions: ClassVar = {
         "finetune": "gradloom.systems.sequences.task:prepare",
+        "judge": "gradloom.systems.sequences.adapted:judge",
         "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
         "sizes": "gradloom.systems.sequences.answers:sizes",

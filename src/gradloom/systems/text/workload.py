@@ -301,6 +301,7 @@ class QLoraWorkload(TextWorkload):
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.qlora:prepare",
         "card": "gradloom.systems.text.card.task:prepare",
+        "judge": "gradloom.systems.text.answer:judge",
         "knows": "gradloom.systems.text.known:known",
         "infer": "gradloom.systems.text.answer:infer",
         "plan": "gradloom.systems.text.costs.plan:plan",
@@ -328,6 +329,7 @@ class InstantTextWorkload(TextWorkload):
     methods: ClassVar = ("instantft",)
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.instant_text:prepare",
+        "judge": "gradloom.systems.text.answer:judge",
         "knows": "gradloom.systems.text.known:known",
         "infer": "gradloom.systems.text.answer:infer",
         "plan": "gradloom.systems.text.costs.plan:plan",
