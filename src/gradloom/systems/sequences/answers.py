@@ -1,15 +1,16 @@
 """Answers of a quantised recurrent network in simulated RTL."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gradloom.boards import find as find_board
 from gradloom.models.recurrent.network import RecurrentNetwork
-from gradloom.models.recurrent.stored import load_network
 from gradloom.options import check_request
+from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
@@ -23,7 +24,7 @@ from .program.image import CellImage
 from .program.program import CellConfig, CellProgram, CellSetup
 from .requests import SequenceAnswers
 
-__all__ = ["infer", "run_cell", "sizes"]
+__all__ = ["infer", "run_cell"]
 
 
 def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
     assert isinstance(config, CellConfig)
     if options.engine == "rtl" and host is None:
         chosen.check()
+        check_fit(config, find_board(preset.board))
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
         files = chosen.chosen() if host is None else ()
@@ -64,19 +66,6 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
         output=None if options.output is None else Path(options.output),
         ran=ran,
     )
-
-
-def sizes(asked: Asked, config: Any, fixed: Collection[str], **other: Any) -> tuple[Any, dict[str, Any]]:
-    """``config`` as it is, where it holds the network.
-
-    :class:`ValueError` names the parameter that is too small, and its value.
-    """
-    check_request("of a recurrent network, whose design has no such size", needless=other)
-    if asked.model is None:
-        return config, {"network": asked.preset.workload.ships, "chosen": {}}
-    network = load_network(asked.model)
-    CellImage(network, config).check()
-    return config, {"network": network.name, "chosen": {}}
 
 
 def run_cell(

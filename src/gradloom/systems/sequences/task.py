@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.boards import find as find_board
 from gradloom.models.files.archive import read_npz
 from gradloom.models.network import Network
 from gradloom.models.recurrent.host import seen
@@ -29,6 +30,7 @@ from gradloom.models.sequences import (
 )
 from gradloom.options import check_request
 from gradloom.rtl.formats.images import ACTIVATION
+from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.mathematics import FloatCache, cached_value
 from gradloom.systems.images.program.program import Settings
@@ -134,6 +136,8 @@ def prepare(job: Job) -> "SequenceTask":
     asked: SequenceOptions = job.options
     workload = job.preset.workload
     assert isinstance(workload, SequenceWorkload)
+    if asked.engine != "float":
+        check_fit(job.config, find_board(job.preset.board))
     ready = _load(asked, job.config.parallel, job.tell)
     own = workload.settled(asked)
     person = (asked.person or 1) if asked.data is None else None

@@ -16,7 +16,8 @@ from gradloom.rtl.formats.gates import GATES
 from gradloom.words import some
 
 from .layers import Layer
-from .words import CellWords, Window
+from .room import Room
+from .words import CellWords, Window, state_range
 
 __all__ = ["CellImage"]
 
@@ -60,7 +61,6 @@ class CellImage:
         self.layers = tuple(self._layers())
         for layer in self.layers:
             self._check_codes(layer)
-        self._check_sums()
         first = self.layers[0]
         self.unsigned, self.window_unsigned, self.row = first.unsigned, first.window_unsigned, first.row
         self.front = first.front
@@ -91,22 +91,27 @@ class CellImage:
     def _check_room(self) -> None:
         """Refuses a network that is too large, with all parameters that are too small."""
         network, config, cells = self.network, self.config, list(self.network.integers.cells)
-        sizes = {
-            "hidden": (max(cell.cell.units for cell in cells), config.hidden),
-            "inputs": (max(size for size, _ in self._columns()), config.inputs),
-            "cells": (self._numbers()[-1] + len(self._directions(-1)), config.cells),
-            "sequences": (max(len(self._directions(n)) for n in range(len(network.layers))), config.sequences),
-        }
-        small = {name: pair for name, pair in sizes.items() if pair[0] > pair[1]}
-        has = [f"{name}={value}" for name, (value, _) in small.items()]
-        room = [f"room for {', '.join(str(most) for _, most in small.values())}"] if small else []
-        wanted = [f"{name}={_power(value)}" for name, (value, _) in small.items()]
-        if not config.gru and any(isinstance(cell, IntegerGru) for cell in cells):
-            has, room, wanted = ["a GRU", *has], ["gru=0", *room], ["gru=1", *wanted]
-        if has:
-            raise ValueError(
-                f"{network.name}: has {', '.join(has)}: the design has {' and '.join(room)}; set {', '.join(wanted)}"
-            )
+        room, parallel = Room(network.name, config), config.parallel
+        units = max(cell.cell.units for cell in cells)
+        room.need("hidden", units, f"{units} elements of a hidden state")
+        inputs = max(size for size, _ in self._columns())
+        room.need("inputs", inputs, f"{inputs} of an input")
+        count = self._numbers()[-1] + len(self._directions(-1))
+        room.need("cells", count, f"{count} layers and directions")
+        ways = max(len(self._directions(n)) for n in range(len(network.layers)))
+        room.need("sequences", ways, f"{ways} directions")
+        room.need("gru", int(any(isinstance(cell, IntegerGru) for cell in cells)), "a GRU")
+        size = self.order.size
+        room.need("window", size, f"windows of {size} codes")
+        outputs = 0 if self.conv is None else len(self.conv.conv.weight)
+        classes = 0 if network.head is None else len(network.head.bias)
+        room.need("parallel", -(-classes // (GATES * SUM_GROUPS)), f"{classes} classes")
+        groups = sum(-(-rows // (GATES * parallel)) for rows in (outputs, classes))
+        room.need("hidden", groups * parallel, f"{outputs} outputs of a convolution and {classes} classes")
+        for cell in cells:
+            low, high = state_range(cell)
+            room.need("state_bits", max((-low - 1).bit_length(), high.bit_length()) + 1, f"states {low} to {high}")
+        room.check()
 
     def _directions(self, layer: int) -> list[int]:
         return [number for number, cell in enumerate(self.network.layers[layer]) if cell is not None]
@@ -170,18 +175,7 @@ class CellImage:
         """The convolution in front, which must fit."""
         network, config, conv = self.network, self.config, self.conv
         assert conv is not None
-        rows, size, outputs = GATES * config.parallel, self.order.size, len(conv.conv.weight)
-        if size > config.window:
-            raise ValueError(
-                f"{network.name}: {conv.conv.name!r} has windows of {size} codes: the design has room for "
-                f"{config.window}; set window={_power(size)}"
-            )
-        filters = -(-outputs // rows)
-        if filters > config.groups:
-            raise ValueError(
-                f"{network.name}: {conv.conv.name!r} has {outputs} outputs: the design has "
-                f"room for {config.groups * rows}; set hidden larger"
-            )
+        filters = -(-len(conv.conv.weight) // (GATES * config.parallel))
         last = -(-units // config.parallel) - filters
         fronts = frozenset({0, last if last >= filters else 0})
         name = f"conv {len(network.front) - 1}"
@@ -201,25 +195,17 @@ class CellImage:
                     f"and {hi}"
                 )
 
-    def _check_sums(self) -> None:
-        """The dense layer's sums have room."""
-        network, config, top = self.network, self.config, self.layers[-1]
-        most = min(SUM_GROUPS, config.groups - top.filters)
-        if network.head is not None and top.classes > most:
-            raise ValueError(
-                f"{network.name}: has {len(network.head.bias)} classes: the design has room for "
-                f"{max(most, 0) * GATES * config.parallel}; set hidden larger"
-            )
+    def check_tap_room(self) -> None:
+        """Refuses a network with more channels to add up than the design has room for."""
+        room, channels = Room(self.network.name, self.config), tap_channels(self.network)
+        room.need("tap_channels", channels, f"{channels} channels of the input to add up")
+        room.check()
 
     def check_taps(self, steps: int) -> None:
         """Refuses sequences of ``steps`` whose taps the design cannot make."""
-        network, config, channels = self.network, self.config, tap_channels(self.network)
+        network, config = self.network, self.config
         cell = network.lstm  # refuses other kinds, and several cells
-        if channels > config.tap_channels:
-            raise ValueError(
-                f"{network.name}: has {channels} channels to add up: the design has room for {config.tap_channels}; "
-                f"set tap_channels={channels}"
-            )
+        self.check_tap_room()
         if cell.units % config.parallel:
             raise ValueError(
                 f"{network.name}: has hidden={cell.units}: the taps of a design with parallel="
@@ -355,11 +341,6 @@ class CellImage:
             for n in range(top.directions)
         ]
         return np.concatenate(own, axis=-1).astype(np.int64)
-
-
-def _power(value: int) -> int:
-    """The least power of two that is not below ``value``."""
-    return 1 << (value - 1).bit_length()
 
 
 def windows_of(conv: Conv, codes: np.ndarray) -> np.ndarray:
