@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import TapSums, parts_of, tap_network
 from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar_person
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
@@ -54,7 +54,10 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     name = f"person={person}" if data is None else f"data={data}"
     beyond = check_fits(network, x, name)
     check_steps(network, x, name)
-    taps = TapSums(sizes=sizes_of(network, config.parallel), shifts=shifts)
+    parts = parts_of(network, config.parallel)
+    if len(parts) != len(shifts):
+        raise ValueError(f"model={model}: has {len(parts)} parts of taps, the adapter in {adapter} {len(shifts)}")
+    taps = TapSums(parts=parts, shifts=shifts)
     dense = tap_network(network, taps, steps_behind(network, x))
     adapters, codes = load_adapters(adapter, dense)
     if engine == "float":

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.boards import find as find_board
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import sizes_of
+from gradloom.models.recurrent.taps import parts_of
 from gradloom.models.sequences import SPAR_STEPS, spar_model
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.time.forecast import forecast
@@ -67,7 +67,7 @@ def _learning(
     settings = Settings(
         samples=samples, epochs=workload.epochs, batch=workload.batch, rate=workload.lr, momentum=workload.momentum
     )
-    shifts = (0,) * len(sizes_of(network, config.parallel))
+    shifts = (0,) * len(parts_of(network, config.parallel))
     planned = plan_finetune(
         lower(taps, config, rank),
         settings,
@@ -75,7 +75,7 @@ def _learning(
         zeros(samples, np.int64),
         [zeros((rank, n), np.int64) for n in taps.taps],
         [zeros((taps.classes, rank), np.int64) for _ in taps.taps],
-        ahead=TapWriter(image, _rows(image, samples, steps), shifts),
+        ahead=TapWriter(image, config, _rows(image, samples, steps), shifts),
     )
     made = forecast(planned)
     return {

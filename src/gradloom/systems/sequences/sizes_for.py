@@ -10,7 +10,7 @@ import numpy as np
 from gradloom.models.network import Network
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import QUARTERS, TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import QUARTERS, TapSums, parts_of, tap_network
 from gradloom.models.sequences import load_sequences
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
@@ -73,8 +73,8 @@ def _running(network: RecurrentNetwork, config: CellConfig, fixed: Collection[st
 def zero_taps(network: RecurrentNetwork, config: CellConfig) -> Network | None:
     """What the taps of a network reach, with weights of 0; None where adapters cannot reach its logits."""
     try:
-        sizes = sizes_of(network, config.parallel)
-        made = tap_network(network, TapSums(sizes=sizes, shifts=(0,) * len(sizes)), QUARTERS)
+        parts = parts_of(network, config.parallel)
+        made = tap_network(network, TapSums(parts=parts, shifts=(0,) * len(parts)), QUARTERS)
     except ValueError:
         return None
     # Scales, which are not known yet, change no size.

@@ -161,9 +161,9 @@ class ImagePlanned:
         return self.segments
 
 
-#: Writes commands that make images, to a range of places; takes places by name and size; returns what must be in
-#: memory, by offset.
-Ahead = Callable[[Assembler, range, Callable[[str, int], int]], list[tuple[int, bytes]]]
+#: Writes commands that make images, to a range of places; places what it needs in memory; returns what must be there,
+#: by offset.
+Ahead = Callable[[Assembler, range, MemoryMap], list[tuple[int, bytes]]]
 
 
 def image_words(lowered: Lowered, images: np.ndarray) -> np.ndarray:
@@ -245,7 +245,7 @@ def plan_finetune(
     asm = Assembler()
     image_bytes = 4 * lowered.image_words
     places = range(space["images"], space["images"] + count * image_bytes, image_bytes)
-    made = None if ahead is None else ahead(asm, places, space.place)
+    made = None if ahead is None else ahead(asm, places, space)
     out = Writer(lowered, asm, places)
     out.credits()
     out.load(space.areas)

@@ -204,11 +204,11 @@ class CellImage:
     def check_taps(self, steps: int) -> None:
         """Refuses sequences of ``steps`` whose taps the design cannot make."""
         network, config = self.network, self.config
-        cell = network.lstm  # refuses other kinds, and several cells
         self.check_tap_room()
-        if cell.units % config.parallel:
+        odd = next((each.cell.units for each in network.integers.cells if each.cell.units % config.parallel), None)
+        if odd is not None:
             raise ValueError(
-                f"{network.name}: has hidden={cell.units}: the taps of a design with parallel="
+                f"{network.name}: has hidden={odd}: the taps of a design with parallel="
                 f"{config.parallel} need a multiple of {config.parallel}; set parallel=1"
             )
         if not TAP_QUARTERS <= steps < 1 << 16:

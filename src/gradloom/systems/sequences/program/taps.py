@@ -1,22 +1,21 @@
 """Commands that write the taps of sequences to memory."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gradloom.program.assembler import Assembler, pack
+from gradloom.program.memory import MemoryMap
+from gradloom.program.placed import Place
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
-from gradloom.rtl.machines.sequence import SEQUENCE
-from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
+from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
+from ..taps import Segment, segments_of
 from .image import CellImage
+from .layers import Layer
+from .program import CellConfig, LayerProgram
 
 __all__ = ["TapWriter"]
 
-#: Takes a place of so many bytes by name, and returns its offset.
-Take = Callable[[str, int], int]
-_CELL = SEQUENCE.named("cell")
 _BEAT = 16
 #: Tokens: a command has ended; the taps of all of its sequences have left.
 _RAN, _LEFT = 1, 2
@@ -37,69 +36,85 @@ class TapWriter:
         Of the parts of the taps.
     """
 
-    def __init__(self, image: CellImage, rows: np.ndarray, shifts: tuple[int, ...]) -> None:
+    def __init__(self, image: CellImage, config: CellConfig, rows: np.ndarray, shifts: tuple[int, ...]) -> None:
         image.check_taps(rows.shape[1])
         image.check()
-        self.image, self.rows, self.shifts = image, rows, shifts
+        self.image, self.config, self.rows = image, config, rows
+        self.segments = segments_of(image.network, config.parallel, shifts)
 
-    def __call__(self, asm: Assembler, places: range, take: Take) -> list[tuple[int, bytes]]:
+    def __call__(self, asm: Assembler, places: range, memory: MemoryMap) -> list[tuple[int, bytes]]:
         """Writes the commands; returns what must be in memory, by offset.
 
         ``places``: where each sequence's taps go.
         """
-        image, segments = self.image, []
+        made = _Commands(self, places, memory)
+        asm.extend(made)
+        return made.arrays
 
-        def load(name: str, port: str, content: bytes) -> None:
-            offset = take(name, len(content))
-            segments.append((offset, content))
-            asm.add(LOAD, 0, offset=offset, beats=len(content) // _BEAT, dest=_CELL.load(port))
 
-        for port in ("weights", "rows", "tables", "quantizers"):
-            load(f"cell {port}", port, getattr(image, port))
-        asm.add(CONTROL, ControlOpcode.FENCE)
-        together = image.config.sequences
-        for first in range(0, len(self.rows), together):
-            some = self.rows[first : first + together]
-            self._run(asm, some, wait=(_LEFT,) if first else ())
-            load(f"cell x {first}", "x", image.input_rows(some))
-            self._store(asm, places[first : first + len(some)], last=first + together >= len(self.rows))
-        asm.add(CONTROL, ControlOpcode.FENCE)
-        return segments
+class _Commands(LayerProgram):
+    """The commands of a :class:`TapWriter`."""
 
-    def _run(self, asm: Assembler, rows: np.ndarray, *, wait: tuple[int, ...]) -> None:
+    def __init__(self, writer: TapWriter, places: range, memory: MemoryMap) -> None:
+        super().__init__(writer.image, writer.config, memory=memory)
+        self.places, self.segments = places, writer.segments
+        self.network()
+        self.add(CONTROL, ControlOpcode.FENCE)
+        layers = self.image.layers
+        together = self.config.sequences // max(layer.directions for layer in layers)
+        for first in range(0, len(writer.rows), together):
+            some, below = writer.rows[first : first + together], None
+            for number, layer in enumerate(layers):
+                begins, top = first == number == 0, layer is layers[-1]
+                self._run(layer, some, top=top, wait=() if begins else (_LEFT,))
+                count, steps, _ = some.shape
+                kept = None if top else self.room(steps, count * layer.directions, layer.result // 4)
+                self.enter(layer, below, some, kept)
+                ends = top and first + together >= len(writer.rows)
+                self._taps(number, layer, places[first : first + count], last=ends)
+                below = None if kept is None else (layer, kept)
+        self.add(CONTROL, ControlOpcode.FENCE)
+
+    def _run(self, layer: Layer, rows: np.ndarray, *, top: bool, wait: tuple[int, ...]) -> None:
         image, (count, steps, _) = self.image, rows.shape
-        asm.add(
-            _CELL,
+        lowest = layer is image.layers[0]
+        self.do(
+            "cell",
             CellOpcode.RUN,
-            steps=steps,
-            sequences=count,
-            hidden=image.hidden,
-            inputs=image.inputs,
-            every=0,
+            **layer.operands(steps),
+            sequences=count * layer.directions,
+            every=int(not top),
             fresh=1,
-            quiet=1,
-            unsigned=int(image.unsigned),
-            window=image.window,
-            window_unsigned=int(image.window_unsigned),
-            filters=image.filters,
-            front=image.front(steps) if image.window else 0,
-            channels=image.channels,
-            own=image.own,
+            quiet=int(top),
+            channels=image.channels if lowest else 0,
+            own=image.own if lowest else 0,
             wait=wait,
             post=(_RAN,),
         )
 
-    def _store(self, asm: Assembler, places: range, *, last: bool) -> None:
-        names = ("h", "squashed", "sum", "x")
-        for sequence, offset in enumerate(places):
-            ends = sequence == len(places) - 1
-            asm.add(
-                STORE,
-                0,
-                offset=offset,
-                beats=places.step // _BEAT,
-                source=_CELL.store("taps"),
-                arg=pack(TapArgument, {"sequence": sequence} | dict(zip(names, self.shifts, strict=True))),
-                wait=(_RAN,) if sequence == 0 else (),
-                post=(_LEFT,) if ends and not last else (),
+    def _taps(self, number: int, layer: Layer, places: range, *, last: bool) -> None:
+        """STOREs of a layer's taps; ``last``: no command follows."""
+        own = [(way, each) for way, each in enumerate(self.segments[number])]
+        jobs = [(sequence, offset, way, each) for sequence, offset in enumerate(places) for way, each in own]
+        for at, (sequence, offset, way, each) in enumerate(jobs):
+            self.store(
+                Place(offset + _BEAT * each.first, (self._beats_of(each), 4)),
+                "cell",
+                "taps",
+                arg=pack(
+                    TapArgument,
+                    {
+                        "sequence": sequence * layer.directions + way,
+                        "cell": layer.number + way,
+                        "plain": "squashed" not in each.shifts,
+                        "alone": "x" not in each.shifts,
+                        **each.shifts,
+                    },
+                ),
+                wait=() if at else (_RAN,),
+                post=() if last or at < len(jobs) - 1 else (_LEFT,),
             )
+
+    def _beats_of(self, each: Segment) -> int:
+        """Beats of a cell's words; the last cell's reach to the end of the place."""
+        return self.places.step // _BEAT - each.first if each.last else each.beats
