@@ -63,7 +63,16 @@ def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
     steps = []
     for _ in range(commands):
         ways = image.directions
-        command = run(image, windows, sequences=ways * len(codes), every=0, quiet=1, classes=0, channels=image.channels, own=image.own)
+        command = run(
+            image,
+            windows,
+            sequences=ways * len(codes),
+            every=0,
+            quiet=1,
+            classes=0,
+            channels=image.channels,
+            own=image.own,
+        )
         steps += [FENCE, *command, FENCE, *requests]
     ran = bench.check(*loads(image), *steps, **pressure)
     raw = b"".join(word.to_bytes(16, "little") for word in ran.words["taps"])
