@@ -142,12 +142,15 @@ def _steps(cell: Integers, x: np.ndarray, state: CellState) -> tuple[np.ndarray,
 
 
 def sums(network: RecurrentNetwork, h: np.ndarray) -> np.ndarray:
-    """Sums of the dense layer for codes of hidden states.
+    """Sums of the last dense layer for codes of hidden states that reach those in front of it.
 
     ``[..., classes]`` for ``[..., hidden]``.
     """
     if network.head is None:
         raise ValueError("the network has no dense layer behind its recurrent node")
+    for cell in network.integers.behind:
+        flat = h.reshape(-1, h.shape[-1])
+        h = step(cell, flat, start(cell, len(flat))).h.reshape(*h.shape[:-1], -1)
     return _product(h, network.head.weight)
 
 
@@ -165,7 +168,7 @@ def real_logits(network: RecurrentNetwork, found: np.ndarray, count: int = 1) ->
     """Real numbers of sums of ``count`` hidden states."""
     head = network.head
     assert head is not None
-    return found * (head.scale * network.cell.hidden.scale / count) + head.bias
+    return found * (head.scale * network.reached.scale / count) + head.bias
 
 
 def _product(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import numpy as np
-
 import pytest
 
 from gradloom.models.recurrent.example import example_codes, example_network

@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.example import example_codes, example_network
-from gradloom.models.recurrent.example_cells import example_cell, example_layers
+from gradloom.models.recurrent.example_cells import example_cell, example_dense, example_layers
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.gru import GruStages
 from gradloom.rtl.engines.cell.spec import SPEC
@@ -56,6 +56,10 @@ NETWORKS = {
     "stack of both": (drawn("GRU", layers=2, both=True, pick="mean"), 3, 19),
     "stack of both, RNN": (drawn("RNN", layers=2, both=True, pick="ends"), 2, 11),
     "windows": (with_windows(False), 3, 16),
+    "dense layers": (example_dense(with_windows(False), 5, (8, "relu"), (6, "tanh")), 3, 16),
+    "dense of the ends": (example_dense(drawn("GRU", both=True, pick="ends"), 5, (8, "sigmoid")), 2, 7),
+    "dense of the last": (example_dense(drawn("LSTM", both=True, pick="last"), 6, (7, "relu")), 2, 7),
+    "dense of all": (example_dense(drawn("RNN", both=True, pick="all"), 7, (8, "tanh")), 1, 9),
     "windows of both": (with_windows(True), 3, 16),
 }
 

@@ -122,6 +122,10 @@ class _Writer:
             )
             value = nodes.coded(value, name, conv.coding)
         value = nodes("Transpose", [value], "by_step", perm=[2, 0, 1] if network.front else [1, 0, 2])
+        if network.behind:
+            raise ValueError(
+                f"node {network.behind[0].name!r}: a quantised dense layer with an activation cannot be exported"
+            )
         layers = [[network.as_lstm(cell) for cell in layer if cell is not None] for layer in network.layers]
         cells = [cell for layer in layers for cell in layer]
         alone = len(cells) == 1

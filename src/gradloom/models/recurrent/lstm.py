@@ -29,7 +29,7 @@ class Gate:
     w, u : array of int64 ``[hidden, inputs]``, ``[hidden, hidden]``
     w_scale, u_scale, bias : array ``[hidden]``
     activation : str
-        ``sigmoid`` or ``tanh``.
+        Of :data:`~.coding.ACTIVATIONS`.
     """
 
     w: np.ndarray

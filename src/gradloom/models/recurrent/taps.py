@@ -169,6 +169,11 @@ def check_head(network: RecurrentNetwork) -> Head:
             f"{network.name}: its dense layer takes the backward direction's state of the last step, its first: "
             "adapters need the states that each direction ends with, or the mean"
         )
+    if network.behind:
+        raise ValueError(
+            f"{network.name}: has {len(network.behind)} dense layers with activations in front of its last: adapters "
+            "need the logits of one dense layer behind the hidden states"
+        )
     network.check_logits("a fine-tune needs")
     return head
 

@@ -10,6 +10,7 @@ import numpy as np
 from gradloom.models.files.archive import read_npz
 from gradloom.models.recordings import WHOLE, Cut, labelled_recordings
 from gradloom.models.recurrent.cells import GruCell, RnnCell
+from gradloom.models.recurrent.coding import ACTIVATIONS
 from gradloom.models.recurrent.front import Conv, Pool
 from gradloom.models.recurrent.host import picked, seen
 from gradloom.models.recurrent.lstm import Gate, LstmCell
@@ -204,8 +205,7 @@ def real_front(layers: Sequence[Conv | Pool], x: np.ndarray) -> np.ndarray:
 
 
 def _activated(gate: Gate, x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    total = x @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias
-    return np.tanh(total) if gate.activation == "tanh" else 1 / (1 + np.exp(-total))
+    return ACTIVATIONS[gate.activation](x @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias)
 
 
 def _real_lstm(cell: LstmCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -232,6 +232,8 @@ _REAL: dict[type, Any] = {LstmCell: _real_lstm, GruCell: _real_gru, RnnCell: _re
 
 def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> np.ndarray:
     value, head = picked("all" if every else network.pick, hidden, network.cell.units), network.head
+    for cell in network.behind:
+        value = _activated(cell.gates["new"], value, np.zeros(cell.units))
     return value if head is None else value @ head.weight.T * head.scale + head.bias
 
 

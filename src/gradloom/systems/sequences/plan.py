@@ -41,7 +41,7 @@ def plan(asked: Asked, options: SequencePlan, tell: Progress) -> dict[str, Any]:
     network = load_network(spar_model(0) if model is None else model)
     check_fit(config, find_board(preset.board))
     image = CellImage(network, config)
-    one = CellProgram(image, _rows(image, 1, steps), config, each=network.pick in ("all", "mean"), states=False)
+    one = CellProgram(image, _rows(image, 1, steps), config, each=image.each(), states=False)
     answer = forecast(one).total
     found: dict[str, Any] = {
         "preset": preset.name,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -64,8 +65,14 @@ class CellImage:
         first = self.layers[0]
         self.unsigned, self.window_unsigned, self.row = first.unsigned, first.window_unsigned, first.row
         self.front = first.front
-        top = self.layers[-1]
-        self.hidden, self.classes, self.result, self.directions = top.hidden, top.classes, top.result, top.directions
+        #: The last recurrent layer.
+        self.top = top = self.layers[len(network.layers) - 1]
+        self.hidden, self.classes, self.result, self.directions = (
+            top.hidden,
+            self.layers[-1].classes,
+            top.result,
+            top.directions,
+        )
         operands = first.operands(1)
         self.inputs, self.window, self.filters = (operands[name] for name in ("inputs", "window", "filters"))
         for cell in network.integers.cells:
@@ -98,7 +105,7 @@ class CellImage:
         room.need("inputs", inputs, f"{inputs} of an input")
         count = self._numbers()[-1] + len(self._directions(-1))
         room.need("cells", count, f"{count} layers and directions")
-        ways = max(len(self._directions(n)) for n in range(len(network.layers)))
+        ways = max(len(self._directions(n)) for n in range(len(self._pairs)))
         room.need("sequences", ways, f"{ways} directions")
         room.need("gru", int(any(isinstance(cell, IntegerGru) for cell in cells)), "a GRU")
         size = self.order.size
@@ -113,13 +120,18 @@ class CellImage:
             room.need("state_bits", max((-low - 1).bit_length(), high.bit_length()) + 1, f"states {low} to {high}")
         room.check()
 
+    @property
+    def _pairs(self) -> tuple[tuple[Any, Any], ...]:
+        """Forward and backward cell of each layer, dense layers with activations too."""
+        return (*self.network.layers, *((cell, None) for cell in self.network.behind))
+
     def _directions(self, layer: int) -> list[int]:
-        return [number for number, cell in enumerate(self.network.layers[layer]) if cell is not None]
+        return [number for number, cell in enumerate(self._pairs[layer]) if cell is not None]
 
     def _numbers(self) -> list[int]:
         """Of each layer's first cell in the engine; two directions are an even one and the next."""
         numbers, free = [], 0
-        for layer in range(len(self.network.layers)):
+        for layer in range(len(self._pairs)):
             count = len(self._directions(layer))
             numbers.append(free + free % count)
             free = numbers[-1] + count
@@ -129,7 +141,7 @@ class CellImage:
         """Of each layer, elements of a row of its input, and the place of each channel."""
         count = self.network.layers[0][0].inputs
         yield count, np.arange(count)
-        for forward, backward in self.network.layers[:-1]:
+        for forward, backward in self._pairs[:-1]:
             own = np.arange(forward.units)
             if backward is None:
                 yield forward.units, own
@@ -140,9 +152,10 @@ class CellImage:
 
     def _layers(self) -> Iterator[Layer]:
         network, config, source = self.network, self.config, self.network.cell_input
-        top = len(network.layers) - 1
+        integers, top = network.integers, len(self._pairs) - 1
+        layers = [*integers.layers, *((cell, None) for cell in integers.behind)]
         for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
-            cells = [cell for cell in network.integers.layers[at] if cell is not None]
+            cells = [cell for cell in layers[at] if cell is not None]
             units = cells[0].cell.units
             window = self._window(units) if at == 0 and self.conv is not None else None
             heads: list[np.ndarray | None] = [None] * len(cells)
@@ -168,6 +181,7 @@ class CellImage:
                 window=0 if window is None else self.order.size,
                 unsigned=source.hi > 127,
                 window_unsigned=self.source.hi > 127,
+                pick=network.pick if at == len(network.layers) else "all",
             )
             source = cells[0].cell.hidden
 
@@ -224,6 +238,16 @@ class CellImage:
                 f"{1 << TAP_WORD - 1}; "
                 "give shorter sequences"
             )
+
+    def each(self, every: bool = False) -> bool:
+        """Whether the dense layer follows each step, whose sums the host adds up or picks from.
+
+        ``every``: an answer is wanted after each.
+        """
+        if not self.classes:
+            return False
+        picked = ("last", "ends") if self.directions == 1 or self.network.behind else ("ends",)
+        return every or self.network.pick not in picked
 
     def check(self) -> None:
         """Refuses what does not fit, once all words are made."""
@@ -322,7 +346,7 @@ class CellImage:
 
         Those of two directions are side by side.
         """
-        top = self.layers[-1]
+        top = self.top
         rows = np.frombuffer(raw, np.int8).reshape(-1, sequences * top.directions, self.result)
         return np.concatenate(
             [*top.told(rows.transpose(1, 0, 2)[..., : top.units].astype(np.int64)).swapaxes(0, 1)], -1
@@ -333,7 +357,7 @@ class CellImage:
 
         They are those of the last layer, of two directions side by side; only an LSTM has a cell state, the first.
         """
-        config, top = self.config, self.layers[-1]
+        config, top = self.config, self.top
         words = np.frombuffer(raw, "<i2").reshape(2, config.cells, config.sequences, config.groups, 8)
         flat = words[..., : config.parallel].reshape(2, config.cells, config.sequences, config.hidden)
         own = [

@@ -32,12 +32,19 @@ class LayerProgram(PlacedProgram):
 
     #: The dense layer follows each step.
     each = False
+    #: Posted when results that the next layer takes are in memory.
+    kept_token = _KEPT
+    #: Steps of x in a LOAD; 0: all.
+    apart = 0
 
     def __init__(
         self, image: CellImage, config: CellConfig, *, first: int = 0, memory: MemoryMap | None = None
     ) -> None:
         super().__init__(config, first, memory)
         self.image = image
+
+    def cut(self) -> None:
+        """Called where commands that others write may stand."""
 
     def network(self) -> None:
         """LOADs of the network, which stays in the engine."""
@@ -58,13 +65,23 @@ class LayerProgram(PlacedProgram):
         ``kept``, ``logits``: places of hidden states of all steps and of sums, where they leave.
         """
         count, steps, _ = rows.shape
+        if below is not None and layer.pick != "all" and not self.each:
+            self._ended(layer, *below, count)
+            if kept is not None:
+                self._stores(layer, kept, logits)
+            return
         if below is not None and not layer.directions == below[0].directions == 1:
             self._joined(layer, *below, (steps, count), kept, logits)
             return
         if below is None:
-            self.load(self.put(np.frombuffer(self.image.input_rows(rows), "<i4")), "cell", "x")
+            x = self.put(np.frombuffer(self.image.input_rows(rows), "<i4").reshape(steps, -1, 4))
         else:
-            self.load(below[1], "cell", "x", wait=(_KEPT,))
+            x = below[1]
+        wait = () if below is None else (self.kept_token,)
+        for first in range(0, steps, self.apart or steps):
+            self.load(x.rows(first, first + (self.apart or steps)), "cell", "x", wait=wait)
+            self.cut()
+            wait = ()
         if kept is not None:
             self._stores(layer, kept, logits)
 
@@ -77,9 +94,20 @@ class LayerProgram(PlacedProgram):
         for at in range(first, end, few):
             until = min(at + few, end)
             follows = layer is not self.image.layers[-1] and until == steps
-            self.store(kept.rows(at, until), "cell", "h", post=(_KEPT,) if follows else ())
+            self.store(kept.rows(at, until), "cell", "h", post=(self.kept_token,) if follows else ())
             if logits is not None and (self.each or until == steps):
                 self.store(logits.rows(at, until) if self.each else logits, "cell", "logits")
+
+    def _ended(self, layer: Layer, below: Layer, hidden: Place, count: int) -> None:
+        """Loads the results of the layer below that a sequence ends with."""
+        steps, wait = hidden.shape[0], (self.kept_token,)
+        if below.directions == 1 or layer.pick == "ends":
+            self.load(hidden.rows(steps - 1, steps), "cell", "x", wait=wait)
+            return
+        for piece in layer.pieces(below, count, steps, steps - 1, steps):
+            place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
+            self.load(place, "cell", "x", wait=wait)
+            wait = ()
 
     def _joined(
         self,
@@ -93,12 +121,13 @@ class LayerProgram(PlacedProgram):
         """Loads x where it is no copy of the results below, some steps ahead of the STOREs."""
         steps, count = sizes
         ahead = max(_AHEAD // (count * layer.directions * layer.result // CODES_A_BEAT), 1)
-        wait: tuple[int, ...] = (_KEPT,)
+        wait: tuple[int, ...] = (self.kept_token,)
         for first in range(0, steps + ahead, ahead):
             for piece in layer.pieces(below, count, steps, first, first + ahead):
                 place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
                 self.load(place, "cell", "x", wait=wait)
                 wait = ()
+            self.cut()
             if first and kept is not None:
                 self._stores(layer, kept, logits, first - ahead, first)
 
@@ -182,7 +211,9 @@ class CellProgram(LayerProgram):
         logits: Place | None = None
         below: tuple[Layer, Place] | None = None
         for layer in image.layers:
-            top = layer is image.layers[-1]
+            last_layer = layer is image.layers[-1]
+            if layer.pick != "all" and not self.each:
+                steps = 1
             self.do(
                 "cell",
                 CellOpcode.RUN,
@@ -191,17 +222,19 @@ class CellProgram(LayerProgram):
                 every=1,
                 fresh=int(self.fresh),
                 classes=layer.classes,
-                each=int(self.each and top),
+                each=int(self.each and last_layer),
                 wait=wait,
-                post=(_RAN,) if self.states and top else (),
+                post=(_RAN,) if self.states and last_layer else (),
             )
             wait = ()
             kept = self.room(steps, count * layer.directions, layer.result // 4)
-            if top and image.classes:
+            if last_layer and image.classes:
                 size = image.classes * 4 * self.config.parallel
                 logits = self.room(steps if self.each else 1, count * layer.directions, size)
             self.enter(layer, below, rows, kept, logits)
-            hidden, below = kept, (layer, kept)
+            below = layer, kept
+            if layer is image.top:
+                hidden = kept
         assert hidden is not None
         state = None
         if self.states:
