@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gradloom.models.recurrent.example import example_codes, example_network
-from gradloom.models.recurrent.example_cells import example_layers
+from gradloom.models.recurrent.example_cells import example_dense, example_layers
 from gradloom.models.recurrent.host import FloatDense, Function
 from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.models.recurrent.stored import save_network
@@ -119,12 +119,13 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
     assert "-inf" in (stored := (tmp_path / "net/network.json").read_text()) and "Infinity" not in stored
     headless = replace(made, head=None, pick="max", tail=(replace(more, weight=np.ones((3, 13))),))
     save_network(headless, tmp_path / "headless")
+    save_network(example_dense(replace(made, tail=()), 3, (7, "relu"), (9, "tanh")), tmp_path / "dense")
     x = example_codes(made, np.random.default_rng(1), 3, 12) * made.input.scale
     np.savez(tmp_path / "x.npz", x=x)
-    sizes = {"hidden": 16, "inputs": 8, "parallel": 8, "sequences": 4, "products": 1}
+    sizes = {"cells": 4, "hidden": 16, "inputs": 16, "parallel": 8, "sequences": 4, "products": 1}
     changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
     assert run("generate", "lstm-zcu104", *changes, "-o", tmp_path / "design")[0] == 0
-    for net, *more in (("net",), ("net", "--stream"), ("headless",)):
+    for net, *more in (("net",), ("net", "--stream"), ("headless",), ("dense",), ("dense", "--stream")):
         asked = [tmp_path / net, "--board", "zcu104", "--data", tmp_path / "x.npz", *more]
         where = ["--design", tmp_path / "design", "--engine", "rtl"]
         code, out, _ = run("infer", *asked, *where, "-o", tmp_path / "rtl.npz", "--json")
