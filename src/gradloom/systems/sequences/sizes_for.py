@@ -18,7 +18,6 @@ from gradloom.systems.images.sizes_for import choose as choose_learning
 from gradloom.words import some
 
 from .program.image import CellImage
-from .program.program import CellConfig
 from .program.room import RoomError
 from .workload import SequenceWorkload
 
@@ -30,12 +29,12 @@ Why = dict[str, tuple[int, str]]
 def chosen(
     network: RecurrentNetwork,
     preset: Preset,
-    config: CellConfig,
+    config: Any,
     *,
     fixed: Collection[str] = (),
     rank: int | None = None,
     samples: int = 1,
-) -> tuple[CellConfig, Why]:
+) -> tuple[Any, Why]:
     """The smallest configuration that runs a network, and learns where the preset does.
 
     No field is below that of ``config``. Returns it, and each changed field's value and purpose.
@@ -49,11 +48,11 @@ def chosen(
     if taps is None:
         return config, why
     rank = workload.rank if rank is None else rank
-    config, more = choose_learning(taps, config, rank=rank, samples=samples, fixed=fixed)  # type: ignore[assignment]
+    config, more = choose_learning(taps, config, rank=rank, samples=samples, fixed=fixed)
     return config, why | {field: (getattr(config, field), what) for field, what in more.items()}
 
 
-def _running(network: RecurrentNetwork, config: CellConfig, fixed: Collection[str]) -> tuple[CellConfig, Why]:
+def _running(network: RecurrentNetwork, config: Any, fixed: Collection[str]) -> tuple[Any, Why]:
     why: Why = {}
     while True:
         try:
@@ -70,7 +69,7 @@ def _running(network: RecurrentNetwork, config: CellConfig, fixed: Collection[st
             return config, why
 
 
-def zero_taps(network: RecurrentNetwork, config: CellConfig) -> Network | None:
+def zero_taps(network: RecurrentNetwork, config: Any) -> Network | None:
     """What the taps of a network reach, with weights of 0; None where adapters cannot reach its logits."""
     try:
         parts = parts_of(network, config.parallel)
@@ -82,7 +81,7 @@ def zero_taps(network: RecurrentNetwork, config: CellConfig) -> Network | None:
     return replace(made, layers=tuple(layers))
 
 
-def held(preset: Preset, model: str) -> tuple[CellConfig, str]:
+def held(preset: Preset, model: str) -> tuple[Any, str]:
     """A preset's configuration for a model, and the fields that differ, in words.
 
     What no design holds is refused where a design is needed.
@@ -101,13 +100,13 @@ def told(why: Why) -> str:
 
 def sizes(
     asked: Asked,
-    config: CellConfig,
+    config: Any,
     fixed: Collection[str],
     *,
     rank: int | None = None,
     data: Path | str | None = None,
     samples: int | None = None,
-) -> tuple[CellConfig, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]]:
     """The configuration for a network, at least ``config``, and its report; see :func:`chosen`.
 
     ``data``: sequences that it learns from; ``samples``: how many those are, without ``data``.

@@ -73,7 +73,8 @@ _FIELDS = dict(zip(PARTS, ("h", "squashed", "sum", "x")))
 
 def segments_of(network: RecurrentNetwork, parallel: int, shifts: tuple[int, ...]) -> list[list[Segment]]:
     """Of each layer by direction, the words of its cell."""
-    parts, found, at = parts_of(network, parallel), [], 0
+    found: list[list[Segment]] = []
+    parts, at = parts_of(network, parallel), 0
     for layer, pair in enumerate(network.layers):
         found.append([])
         for way in range(1 if pair[1] is None else 2):
