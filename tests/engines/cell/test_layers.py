@@ -72,6 +72,7 @@ def test_every_code_sum_and_counter(name, memory):
     ran = run_cell(made, codes, SIZES, timing=memory)
     assert "stall" in memory or ran.figures["cycles"] == ran.figures["forecast"]
     assert len(np.unique(ran.trace.h)) > 6
+    assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .cells import GruCell, RnnCell
+from .cells import GruCell, RnnCell, dense_cell
 from .coding import ACTIVATIONS, Coding
 from .front import Conv, Pool, Pooling
 from .host import FloatDense, Function, picked
@@ -128,8 +128,8 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
             if not isinstance(tail[1], FloatDense):
                 break
             total = value @ dense.weight.T + dense.bias
-            behind.append(_dense_cell(dense, activation, total, bits, reached))
-            value, reached = ACTIVATIONS[activation.op](total), behind[-1].hidden.scale
+            behind.append(_dense_cell(dense, activation, total, bits))
+            value = ACTIVATIONS[activation.op](total)
             dense, tail = tail[1], tail[2:]
     if dense is not None:
         codes, scale = _weights(dense.weight, bits.weights)
@@ -159,22 +159,21 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
     return np.maximum(value, 0) if conv.relu else value
 
 
-def _dense_cell(dense: FloatDense, function: Function, total: np.ndarray, bits: Bits, reached: float) -> RnnCell:
-    """A dense layer with its activation; ``total``: its sums, ``reached``: the scale of its input."""
+def _dense_cell(dense: FloatDense, function: Function, total: np.ndarray, bits: Bits) -> RnnCell:
+    """A dense layer with its activation; ``total``: its sums."""
     codes, scale = _weights(dense.weight, bits.weights)
+    accumulator = None
     if function.op == "relu":
-        # Its codes are those of the sums that are not negative.
-        output = accumulator = _fitted(np.maximum(total, 0), min(bits.activations, 7), low=0, name=function.name)
+        output = _fitted(np.maximum(total, 0), min(bits.activations, 7), low=0, name=function.name)
     else:
         output = _unit(min(bits.width("tables"), 7), function.op == "tanh")
         half = 1 << bits.width("sums") - 1
         activation = ACTIVATIONS[function.op]
         unit = _best(total, -half, half - 1, lambda value, rounded: _square(activation(value), activation(rounded)))
         accumulator = Coding(unit, -half, half - 1, name=dense.name)
-    units, alone = len(codes), scale * reached / output.scale
-    none = np.zeros((units, units), np.int64)
-    gate = Gate(codes, none, scale, alone, dense.bias, accumulator, function.op, output, dense.name)
-    return RnnCell({"new": gate}, dense.name)
+    return dense_cell(
+        codes, scale, dense.bias, accumulator=accumulator, activation=function.op, output=output, name=dense.name
+    )
 
 
 def _layer_in_float(layer: Conv | Pool) -> FloatConv | Pooling:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .cells import GruCell, RnnCell
+from .cells import GruCell, RnnCell, dense_cell
 from .coding import Coding
 from .example import example_lstm
 from .lstm import Gate
@@ -63,11 +63,11 @@ def example_dense(network: RecurrentNetwork, seed: int, *layers: tuple[int, str]
         w = np.clip(rng.normal(0, 32, (units, wide)), -127, 127).astype(np.int64)
         output = {"relu": Coding(2.0**-4, 0, 63), "tanh": Coding(2.0**-5, -32, 31), "sigmoid": Coding(2.0**-6, 0, 63)}
         coding = output[function]
-        scale, none = np.full(units, 2.0**-7), np.zeros((units, units), np.int64)
+        scale = np.full(units, 2.0**-4)
         bias = rng.integers(-64, 65, units) * scale * source.scale
-        accumulator = coding if function == "relu" else Coding(2.0**-3, -32, 31)
-        gate = Gate(w, none, scale, scale * source.scale / coding.scale, bias, accumulator, function, coding, function)
-        behind.append(RnnCell({"new": gate}, name="dense"))
+        accumulator = None if function == "relu" else Coding(2.0**-3, -32, 31)
+        made = dense_cell(w, scale, bias, accumulator=accumulator, activation=function, output=coding, name="dense")
+        behind.append(made)
         source, wide = coding, units
     head = network.head
     assert head is not None

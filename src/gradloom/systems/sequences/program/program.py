@@ -77,7 +77,7 @@ class LayerProgram(PlacedProgram):
             x = self.put(np.frombuffer(self.image.input_rows(rows), "<i4").reshape(steps, -1, 4))
         else:
             x = below[1]
-        wait = () if below is None else (self.kept_token,)
+        wait: tuple[int, ...] = () if below is None else (self.kept_token,)
         for first in range(0, steps, self.apart or steps):
             self.load(x.rows(first, first + (self.apart or steps)), "cell", "x", wait=wait)
             self.cut()
@@ -100,7 +100,8 @@ class LayerProgram(PlacedProgram):
 
     def _ended(self, layer: Layer, below: Layer, hidden: Place, count: int) -> None:
         """Loads the results of the layer below that a sequence ends with."""
-        steps, wait = hidden.shape[0], (self.kept_token,)
+        steps = hidden.shape[0]
+        wait: tuple[int, ...] = (self.kept_token,)
         if below.directions == 1 or layer.pick == "ends":
             self.load(hidden.rows(steps - 1, steps), "cell", "x", wait=wait)
             return
