@@ -179,7 +179,7 @@ def test_quantised_dense_layers_have_the_same_codes(both, pick, tmp_path):
         assert [each.gates["new"].activation for each in again.behind] == ["relu", "sigmoid", "tanh"]
         ran = cell.run(again, again.input.codes(x))
         np.testing.assert_array_equal(cell.sums(again, ran.h), cell.sums(made, trace.h))
-        np.testing.assert_allclose(cell.logits(again, ran), found, rtol=1e-6)
+        np.testing.assert_allclose(cell.logits(again, ran), found, atol=1e-6)
 
 
 def _quantiser_of_the_logits(model):
