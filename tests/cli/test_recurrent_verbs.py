@@ -131,6 +131,13 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
         code, out, _ = run("infer", *asked, *where, "-o", tmp_path / "rtl.npz", "--json")
         told = json.loads(out)
         assert code == 0 and told["cycles"] == told["forecast"] and ("cycles_an_answer" in told) == bool(more)
+        if more:
+            # A step of two samples; what arrives faster is refused before it begins.
+            most = int(2 * 200e6 / told["cycles_an_answer"])
+            assert run("infer", *asked, *where, "--rate", most)[0] == 0
+            code, out, err = run("infer", *asked, *where, "--rate", most + 1)
+            assert (code, out) == (2, "") and f"must be at most {most:,} samples a second" in err.splitlines()[-1]
+            assert "of 2 samples takes" in err
         assert run("infer", *asked, "-o", tmp_path / "reference.npz")[0] == 0
         with np.load(tmp_path / "rtl.npz") as rtl, np.load(tmp_path / "reference.npz") as reference:
             assert set(rtl) == set(reference) and ("answers" in rtl) == (net == "net")
@@ -420,6 +427,7 @@ def test_data_that_do_not_fit_are_one_line(run, tmp_path, data, named):
         ((CONV, "--data", "D", "--angle", "9"), "angle=9.0: must be left out"),
         ((CONV, "--data", "D", "--engine", "rtx"), "engine=rtx: must be one of rtl, reference, float"),
         ((CONV, "--data", "D", "--limit", "9"), "limit=9: must be from 1 to 8"),
+        ((CONV, "--data", "D", "--rate", "9"), "rate=9.0: must be left out but with --stream and --engine rtl"),
         (("instantft-kv260", "--stream"), "stream=True: must be left out"),
         ((".", "--data", "D"), "model=.: is a folder, which no preset answers by"),
     ],

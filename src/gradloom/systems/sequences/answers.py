@@ -17,6 +17,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
+from gradloom.words import some
 from gradloom.workload import Progress
 
 from .answer import CellRun, infer_sequences
@@ -48,13 +49,17 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
     check_request(f"with {asked.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
     assert model is not None and data is not None
     assert isinstance(config, CellConfig)
+    if not (options.stream and options.engine == "rtl"):
+        check_request("but with --stream and --engine rtl", needless={"rate": options.rate})
     if options.engine == "rtl" and host is None:
         chosen.check()
         check_fit(config, find_board(preset.board))
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
         files = chosen.chosen() if host is None else ()
-        return run_cell(network, codes, config, files, every=every, stream=stream, progress=tell, host=host)
+        return run_cell(
+            network, codes, config, files, every=every, stream=stream, rate=options.rate, progress=tell, host=host
+        )
 
     return infer_sequences(
         Path(model),
@@ -76,6 +81,7 @@ def run_cell(
     *,
     every: bool = False,
     stream: bool = False,
+    rate: float | None = None,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
     host: MachineHost | None = None,
@@ -100,6 +106,8 @@ def run_cell(
         The dense layer answers after each step.
     stream : bool
         There is one sequence, of which the machine gets a step at a time.
+    rate : float, optional
+        Samples of a stream that arrive a second; more than the machine answers are refused.
     timing, progress : see :meth:`~..run.machine.Machine.simulated`.
     host : Host, optional
         The way to a machine, in place of a simulated one.
@@ -108,7 +116,10 @@ def run_cell(
     image = CellImage(network, config)
     each = image.each(every)
     programs = _programs(image, image.windows(expected.source), each, stream)
-    expected_cycles = sum(forecast(program).total for program in programs)
+    forecasts = [forecast(program).total for program in programs]
+    expected_cycles = sum(forecasts)
+    if rate is not None:
+        _check_rate(network, config, rate, max(forecasts[1:]))
     ran, left = [], []
     with (
         Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
@@ -154,6 +165,17 @@ def run_cell(
     state = reference.CellState(found.state.h, remembered)
     trace = reference.Trace(expected.u, found.h, state, expected.source)
     return CellRun(trace=trace, sums=sums, figures=figures)
+
+
+def _check_rate(network: RecurrentNetwork, config: CellConfig, rate: float, cycles: int) -> None:
+    """Refuses samples that arrive faster than the machine answers; ``cycles``: of the longest step."""
+    samples = int(np.prod([layer.stride for layer in network.front]))
+    most = samples * config.clock_mhz * 1e6 / cycles
+    if rate > most:
+        raise ValueError(
+            f"rate={rate:g}: must be at most {most:,.0f} samples a second: a step of {some(samples, 'sample')} takes "
+            f"{cycles:,} cycles at {config.clock_mhz:g} MHz"
+        )
 
 
 def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> list[CellSetup | CellProgram]:

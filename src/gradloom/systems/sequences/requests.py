@@ -38,6 +38,12 @@ class SequenceAnswers(RecordedOptions):
         choices=("rtl", "reference", "float"),
     )
     stream: bool = option("Keep the state from one sequence to the next; answer after each step.", False)
+    rate: float | None = option(
+        "Samples a second that arrive, with --stream and --engine rtl: more than the machine answers are refused.",
+        metavar="HZ",
+        usual="any",
+        bounds=Bounds(0, 1e9, open_low=True),
+    )
     design: Path | str | None = option(
         "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"
     )
