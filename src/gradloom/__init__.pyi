@@ -147,6 +147,7 @@ def infer(
     columns: str | None = None,
     sound: str | None = None,
     stream: bool | None = None,
+    rate: float | None = None,
     alpha: float | None = None,
     count: int | None = None,
     steps: int | None = None,

@@ -9,6 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gradloom.models.recurrent.example import example_codes, example_network
+from gradloom.models.recurrent.example_cells import example_dense, example_layers
 from gradloom.models.recurrent.host import FloatDense, Function
 from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.models.recurrent.stored import save_network
@@ -36,10 +37,10 @@ def test_an_import_tells_what_each_quantiser_becomes(run, tmp_path):
     assert (kept["becomes"], kept["shift"], kept["rounding"]) == ("shift", 7, "half to even")
     assert became["forget accumulator"]["becomes"] == "multiply"
     assert became["tanh of the state"]["entries"] == 511  # of the sum, which nothing clips
-    assert "lstm-kv260" in told.pop("fits")
+    assert told.pop("fits").startswith("lstm-kv260 holds it: ")
     assert json.loads((tmp_path / "lstm" / "report.json").read_text()) == told
     said = " ".join(run("import", AUTHORS)[1].split())
-    assert "16513" in said and "gradloom infer lstm-kv260 --engine rtl runs it" in said
+    assert "16513" in said and "lstm-kv260 holds it: gradloom infer MODEL --board kv260 --engine rtl runs it" in said
 
 
 @pytest.mark.parametrize("road", ["file", "folder", "exported"])
@@ -118,22 +119,66 @@ def test_a_machine_answers_in_simulated_rtl(run, tmp_path):
     assert "-inf" in (stored := (tmp_path / "net/network.json").read_text()) and "Infinity" not in stored
     headless = replace(made, head=None, pick="max", tail=(replace(more, weight=np.ones((3, 13))),))
     save_network(headless, tmp_path / "headless")
+    save_network(example_dense(replace(made, tail=()), 3, (7, "relu"), (9, "tanh")), tmp_path / "dense")
     x = example_codes(made, np.random.default_rng(1), 3, 12) * made.input.scale
     np.savez(tmp_path / "x.npz", x=x)
-    sizes = {"hidden": 16, "inputs": 8, "parallel": 8, "sequences": 4, "products": 1}
+    sizes = {"cells": 4, "hidden": 16, "inputs": 16, "parallel": 8, "sequences": 4, "products": 1}
     changes = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
     assert run("generate", "lstm-zcu104", *changes, "-o", tmp_path / "design")[0] == 0
-    for net, *more in (("net",), ("net", "--stream"), ("headless",)):
+    for net, *more in (("net",), ("net", "--stream"), ("headless",), ("dense",), ("dense", "--stream")):
         asked = [tmp_path / net, "--board", "zcu104", "--data", tmp_path / "x.npz", *more]
         where = ["--design", tmp_path / "design", "--engine", "rtl"]
         code, out, _ = run("infer", *asked, *where, "-o", tmp_path / "rtl.npz", "--json")
         told = json.loads(out)
         assert code == 0 and told["cycles"] == told["forecast"] and ("cycles_an_answer" in told) == bool(more)
+        if more:
+            # A step of two samples; what arrives faster is refused before it begins.
+            most = int(2 * 200e6 / told["cycles_an_answer"])
+            assert run("infer", *asked, *where, "--rate", most)[0] == 0
+            code, out, err = run("infer", *asked, *where, "--rate", most + 1)
+            assert (code, out) == (2, "") and f"must be at most {most:,} samples a second" in err.splitlines()[-1]
+            assert "of 2 samples takes" in err
         assert run("infer", *asked, "-o", tmp_path / "reference.npz")[0] == 0
         with np.load(tmp_path / "rtl.npz") as rtl, np.load(tmp_path / "reference.npz") as reference:
             assert set(rtl) == set(reference) and ("answers" in rtl) == (net == "net")
             for name in rtl:
                 np.testing.assert_array_equal(rtl[name], reference[name])
+
+
+def test_a_design_is_chosen_for_a_network(run, tmp_path):
+    """Its parameters are told first, nobody sets them; the reference needs no design."""
+    made = example_layers("GRU", 1, 9, 5, layers=2, both=True, classes=3, pick="ends")
+    np.savez(tmp_path / "x.npz", x=example_codes(made, np.random.default_rng(1), 3, 6) * made.input.scale)
+    save_network(made, tmp_path / "net")
+    asked = (tmp_path / "net", "--board", "zcu104")
+    code, _, err = run("infer", *asked, "--data", tmp_path / "x.npz", "--engine", "rtl")
+    with_ = "with cells=4 (4 layers and directions), gru=1 (a GRU)"
+    assert code == 0 and err.splitlines()[0].endswith(f"preset lstm-zcu104 answers on zcu104; {with_}")
+    assert with_ in " ".join(run("import", tmp_path / "net")[1].split())
+    code, out, err = run("plan", *asked, "--steps", "6", "--json")
+    told = json.loads(out)
+    assert code == 0 and (told["parameters"]["cells"], told["parameters"]["gru"]) == (4, 1), err
+    assert told["forecast"] is None and told["answer"]["cycles"] > 0
+    code, out, _ = run("generate", *asked, "-o", tmp_path / "design", "--json")
+    assert code == 0 and json.loads(out)["parameters"] == told["parameters"]
+    code, out, err = run("generate", *asked, "--set", "cells=2", "-o", tmp_path / "small")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "set cells=4" in err and not (tmp_path / "small").exists()
+    save_network(example_layers("LSTM", 1, 300, 5, layers=9), tmp_path / "large")
+    large = (tmp_path / "large", "--board", "zcu104", "--data", tmp_path / "x.npz")
+    assert run("infer", *large)[0] == 0
+    for verb in (("infer", *large, "--engine", "rtl"), ("plan", *large[:3]), ("generate", *large[:3], "-o", "none")):
+        code, out, err = run(*verb)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert all(f"{name}=" in err for name in ("hidden", "inputs", "cells")) and "beyond every design" in err
+
+
+def test_a_plan_of_a_fine_tune_is_its_forecast(run, tmp_path):
+    """Of other numbers, so they count for nothing."""
+    told = json.loads(run("plan", "lstm-kv260", "--samples", "20", "--json")[1])
+    asked = ("--person", "2", "--limit", "20", "--engine", "reference", "-o", tmp_path / "run", "--json")
+    assert told["forecast"]["cycles"] == json.loads(run("finetune", "lstm-kv260", *asked)[1])["forecast"]["total"]
+    said = " ".join(run("plan", "lstm-kv260", "--samples", "20")[1].split())
+    assert f"30 epochs of 20 sequences: {told['forecast']['cycles']:,} cycles" in said
 
 
 def test_float_is_near_the_integers(run, tmp_path, windows):
@@ -382,6 +427,7 @@ def test_data_that_do_not_fit_are_one_line(run, tmp_path, data, named):
         ((CONV, "--data", "D", "--angle", "9"), "angle=9.0: must be left out"),
         ((CONV, "--data", "D", "--engine", "rtx"), "engine=rtx: must be one of rtl, reference, float"),
         ((CONV, "--data", "D", "--limit", "9"), "limit=9: must be from 1 to 8"),
+        ((CONV, "--data", "D", "--rate", "9"), "rate=9.0: must be left out but with --stream and --engine rtl"),
         (("instantft-kv260", "--stream"), "stream=True: must be left out"),
         ((".", "--data", "D"), "model=.: is a folder, which no preset answers by"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from gradloom import finetune
 from gradloom.models.recurrent.host import Function
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import NORM, PARTS, TapSums, scales_for, sizes_of, tap_network
+from gradloom.models.recurrent.taps import NORM, PARTS, TapPart, TapSums, parts_of, scales_for, tap_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_person, spar_windows
 from gradloom.preset import PRESETS
 from gradloom.sim.reference import cell
@@ -23,7 +23,7 @@ from ...models.recurrent.models import AUTHORS, BREVITAS
 
 PRESET = "lstm-kv260"
 NETWORK = load_network(spar_model(0))
-TAPS = TapSums(sizes=sizes_of(NETWORK), shifts=SHIFTS)
+TAPS = TapSums(parts=parts_of(NETWORK), shifts=SHIFTS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,8 @@ def test_sums_are_those_of_the_codes_one_by_one(ran):
 
 
 def test_words_are_sums_shifted_and_clipped_and_counted():
-    taps = TapSums(sizes=(1, 1, 1, 1), shifts=(0, 4, 16, 20))
+    parts = tuple(TapPart(kind=kind, layer=0, way=0, size=1, name=kind) for kind in PARTS)
+    taps = TapSums(parts=parts, shifts=(0, 4, 16, 20))
     words, clipped = tap_words(taps, np.array([[5, -3, 127, -9], [5, -3, 128, -7]]))
     assert taps.shape == (1, 1, 16) and clipped == 2
     np.testing.assert_array_equal(
@@ -65,7 +66,7 @@ def test_scales_bring_each_part_near_to_the_norm():
     assert found == TAPS
     words = tap_words(found, sums)[0].reshape(len(sums), -1) / 2**16
     for name in PARTS:
-        norm = np.sqrt((words[:, found.part(name)] ** 2).sum(axis=1).mean())
+        norm = np.sqrt((words[:, found.part(name)[0]] ** 2).sum(axis=1).mean())
         assert NORM / 2**0.5 <= norm <= NORM * 2**0.5
 
 
@@ -96,9 +97,9 @@ def test_float_taps_are_near_to_the_integers(ran):
     codes, _, sums = ran
     exact = real_taps(NETWORK, TAPS, codes * NETWORK.input.scale)
     words = tap_words(TAPS, sums)[0].reshape(len(sums), -1)[:, : TAPS.elements] / 2**16
-    np.testing.assert_array_equal(exact[:, TAPS.part("input")], words[:, TAPS.part("input")])
+    np.testing.assert_array_equal(exact[:, TAPS.part("input")[0]], words[:, TAPS.part("input")[0]])
     for name in ("h", "tanh c", "sum of h"):
-        one, other = exact[:, TAPS.part(name)], words[:, TAPS.part(name)]
+        one, other = exact[:, TAPS.part(name)[0]], words[:, TAPS.part(name)[0]]
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.98
         assert 0.8 < np.linalg.norm(other) / np.linalg.norm(one) < 1.2
 

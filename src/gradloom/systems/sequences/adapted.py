@@ -10,7 +10,7 @@ from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import TapSums, parts_of, tap_network
 from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar_person
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
@@ -84,7 +84,12 @@ def _logits(
     config: Any, network: RecurrentNetwork, shifts: tuple[int, ...], adapter: Path, x: np.ndarray, engine: str
 ) -> np.ndarray:
     """Logits of base and adapter, by an engine's arithmetic."""
-    taps = TapSums(sizes=sizes_of(network, config.parallel), shifts=shifts)
+    parts = parts_of(network, config.parallel)
+    if len(parts) != len(shifts):
+        raise ValueError(
+            f"model={network.name}: has {len(parts)} parts of taps, the adapter in {adapter} {len(shifts)}"
+        )
+    taps = TapSums(parts=parts, shifts=shifts)
     dense = tap_network(network, taps, steps_behind(network, x))
     adapters, codes = load_adapters(adapter, dense)
     if engine != "float":
