@@ -16,6 +16,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
@@ -61,7 +62,7 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
         if f".layers.{layers[-1]}." in name and (DEEP or not name.endswith("q_proj"))
     }
     rule, steps = AdamW(lr=1e-2), 5 if DEEP else 2
-    made = board_job(frozen, texts, used, layers, rule, steps, CONFIG, answer=True)
+    made = board_job(qlora_course(frozen, texts, used, layers, rule, steps), CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), layers, rule, frac=made.frac, exponents=deepcopy(made.exponents))
     expected = [trainer.step(texts[step % len(texts)]) for step in range(steps)]
     sizes = [len(program.code) for program in made.job.programs]
@@ -118,4 +119,4 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
 def test_what_a_job_cannot_have_is_refused(frozen, adapters, options, message):
     asked = {"texts": TEXTS, "steps": 1} | options
     with pytest.raises(ValueError, match=message):
-        board_job(frozen, asked["texts"], adapters, [0, 1], 0.1, asked["steps"], CONFIG)
+        board_job(qlora_course(frozen, asked["texts"], adapters, [0, 1], 0.1, asked["steps"]), CONFIG)
