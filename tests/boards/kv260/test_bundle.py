@@ -5,6 +5,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 
 import pytest
 
@@ -124,11 +125,24 @@ def test_the_overlay_makes_a_coherent_buffer_and_full_width_ports(project, tmp_p
     assert prop("/axi/gradloom-afi", "config-afi") == "4 0 5 0 e 200"
 
 
-def test_overlay_and_host_agree_on_names():
-    from gradloom.boards.kv260 import overlay as names
-    from gradloom.firmware import uio_transport
-
-    assert (names.UIO_NAME, names.BUFFER_NAME) == (uio_transport.UIO_NAME, uio_transport.BUFFER_NAME)
+def test_two_designs_of_a_board_have_names_of_their_own(report, tmp_path):
+    """What Linux shows follows the name that ``generate`` was given: overlay, rules, loader, both hosts."""
+    for module in ("gradloom", "loom2"):
+        machine = {"table": "rows=4;;array:mac:a:o", "data_bits": 128}
+        ports = {**report, "module": module, "machine": machine}
+        boards.write_project(BOARD, tmp_path / module, ports)
+        board, firmware = tmp_path / module / "board", tmp_path / module / "firmware"
+        (recipe,) = board.glob("*.dtso")
+        names = re.findall(r'(?:uio-name|device-name) = "([\w-]+)"', recipe.read_text())
+        assert names == [module, f"udmabuf-{module}"]
+        rules = (board / "60-gradloom.rules").read_text()
+        assert f'ATTR{{name}}=="{module}"' in rules and f'KERNEL=="udmabuf-{module}"' in rules
+        assert f"\ndevice={module}\n" in (board / "load.sh").read_text()
+        header = (firmware / "driver/gradloom_design.h").read_text()
+        assert f'#define GL_DESIGN_DEVICE "{module}"' in header
+        code = "from gradloom_host.uio_transport import own_device; print(own_device())"
+        done = subprocess.run([sys.executable, "-c", code], cwd=firmware, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{module}\n"
 
 
 def test_build_makes_the_whole_bundle(project, tools, tmp_path):

@@ -51,14 +51,14 @@ def kria(root, *, model="ZynqMP SMK-K26 Rev1/B/A", loaded=True, cma=900_000, sys
 def board(tools, tmp_path):
     """Checks a KV260 that a shell plays behind ``ssh``."""
 
-    def run(root, *, ssh="exec sh -s {root}", xmutil=True, python="echo 3.10"):
-        tools("ssh", ssh.format(root=root))
+    def run(root, *, ssh="", login="", xmutil=True, python="echo 3.10", name="kv260", design=None):
+        tools("ssh", ssh or f"""exec {login} sh -c "$(printf %s "$4" | sed "s|''|{root}|")\"""")
         tools("modinfo", "exit 1")
         if xmutil:
             tools("xmutil", "exit 0")
         tools("python3", python)
-        place = Workplace(host="ubuntu@kria", root=tmp_path, tell=lambda line: None)
-        return by_name(boards.checkup(boards.find("kv260"), place))
+        place = Workplace(host="ubuntu@kria", root=tmp_path, tell=lambda line: None, design=design)
+        return by_name(boards.checkup(boards.find(name), place))
 
     return run
 
@@ -97,6 +97,17 @@ def test_a_fresh_board_is_told_what_is_missing(board, tmp_path):
     assert "install Kria-PYNQ" in found["u-dma-buf"].advice
 
 
+@pytest.mark.parametrize("name, model", [("kr260", "ZynqMP SMK-K26 KR260 revB"), ("zcu104", "ZynqMP ZCU104 RevC")])
+def test_boards_of_the_same_family_have_the_same_checks(board, tmp_path, name, model):
+    """But those of Kria's own boot firmware and system, which a ZCU104 has on its card."""
+    kria(tmp_path, model=model, uboot="2021.01" if name == "zcu104" else "2022.01")
+    found = board(tmp_path, name=name, xmutil=name == "kr260")
+    states = dict.fromkeys(NAMES, "ok") | ({"xmutil": "skipped"} if name == "zcu104" else {})
+    assert {each: found[each].state for each in NAMES} == states
+    other = board(tmp_path)["board's type"]
+    assert other.state == "fault" and other.advice == "this is another board: a design for the KV260 does not fit"
+
+
 @pytest.mark.parametrize("model", ["ZynqMP KR260 revB", "Raspberry Pi 4 Model B"])
 def test_another_board_is_no_kv260(board, tmp_path, model):
     kria(tmp_path, model=model)
@@ -107,12 +118,12 @@ def test_registers_for_root_only_are_told(board, open_folder, nobody):
     kria(open_folder)
     (open_folder / "dev/uio4").chmod(0o600)
     # The stand-in of ssh logs in as somebody else than root.
-    login = "exec setpriv --reuid 65534 --clear-groups sh -s {root}" if not os.geteuid() else "exec sh -s {root}"
+    login = "setpriv --reuid 65534 --clear-groups" if not os.geteuid() else ""
     if not os.geteuid() and shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
     if os.geteuid():
         (open_folder / "dev/uio4").chmod(0)
-    assert board(open_folder, ssh=login)["UIO"].advice.startswith("run the self-test with sudo, or install")
+    assert board(open_folder, login=login)["UIO"].advice.startswith("run the self-test with sudo, or install")
 
 
 @pytest.mark.parametrize("ssh", ['echo "ssh: connect to host kria port 22: No route to host" >&2; exit 255', "exit 0"])

@@ -64,6 +64,21 @@ def test_text_with_its_adapter(run, here):  # noqa: F811
     assert said["text"] != gradloom.infer(str(here / "small"), prompt=TEXT[:20], tokens=12)["text"]
 
 
+def test_a_card_has_its_fine_tune(run, here):  # noqa: F811
+    """What the board does with it: ``tests/workloads/test_instant_job.py``."""
+    options = ("--data", "text.txt", "--steps", "5", "--seq", "42", "--rank", "4", "-o", "out", "--json")
+    code, out, err = run("card", "write", "small", "--method", "instantft", *options)
+    assert (code, err) == (0, ""), err
+    said = json.loads(out)
+    assert (said["method"], said["rows"], said["texts"], len(said["commands"])) == ("instantft", 64, 2, 2)
+    assert said["commands"][1] < said["commands"][0] and said["memory"]["forward_cache"] == 2 * 4 * 42 * 128 * 3
+    assert [*said["adapters"], *said["moments"]] == ["instant.a", "instant.b", "instant.ma", "instant.mb"]
+    assert sum(each["bytes"] for each in (*said["adapters"].values(), *said["moments"].values())) == 3 * said["words"]
+    assert said["memory"]["adapters"] == said["words"] and said["memory"]["optimizer"] == 2 * said["words"]
+    code, _, err = run("card", "collect", "--card", here / "out" / "card.img", "-o", here / "adapter")
+    assert code == 2 and "the board has stored nothing yet" in err
+
+
 TUNE = ("finetune", "small", "--method", "instantft", "--data", "text.txt", "-o", "out")
 BAD = {
     "targets": ((*TUNE, "--targets", "q"), "targets=q: must be left out, instantft-llm-genesys2"),
@@ -72,6 +87,14 @@ BAD = {
     "windows longer than the machine's": ((*TUNE, "--seq", "65"), "seq=65: must be from 2 to 64 (tokens of the"),
     "in float, too": ((*TUNE, "--seq", "65", "--engine", "float"), "2 to 64 (tokens of the preset's machine)"),
     "an adapter that is not there": ((*TUNE, "--adapter", "nowhere"), "no such file"),
+    "a card of sgd": (
+        ("card", "write", *TUNE[1:], "--optimizer", "sgd"),
+        "optimizer=sgd: must be adamw for InstantFT on a card",
+    ),
+    "a card that answers": (
+        ("card", "write", *TUNE[1:], "--answer"),
+        "answer=True: must be left out, card of instantft-llm-genesys2 takes",
+    ),
     "no text": (TUNE[:4], "data: is needed"),
     "epochs": ((*TUNE, "--epochs", "3", "--steps", "2"), "epochs=3: must be left out with --steps 2"),
 }

@@ -15,6 +15,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
@@ -44,7 +45,7 @@ def words_of(made, trainer):
 def test_prompts_are_answered_beside_a_fine_tune(frozen, adapters):
     """Each by the adapter that it names, as the reference does; what the job learns is what it learns alone."""
     used = {name: each for name, each in adapters.items() if ".layers.1." in name}
-    made = board_job(frozen, (TOKENS,), used, [1], RULE, STEPS, CONFIG, answer=True)
+    made = board_job(qlora_course(frozen, (TOKENS,), used, [1], RULE, STEPS), CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), [1], RULE, frac=made.frac, exponents=deepcopy(made.exponents))
     resident = {"start": words_of(made, trainer)}
     for _ in range(STEPS):

@@ -15,13 +15,14 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.run.training import Training, as_bytes, encoded
 
-from ....deep import deep
+from ....deep import DEEP, deep
 from ..conftest import CONFIG, TOKENS
 
 TEXTS = TOKENS, TOKENS[::-1]
@@ -55,8 +56,8 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
         for name, each in adapters.items()
         if f".layers.{layers[-1]}." in name
     }
-    rule, steps = AdamW(lr=1e-2), 5
-    made = board_job(frozen, texts, used, layers, rule, steps, CONFIG, answer=True)
+    rule, steps = AdamW(lr=1e-2), 5 if DEEP else 2
+    made = board_job(qlora_course(frozen, texts, used, layers, rule, steps), CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), layers, rule, frac=made.frac, exponents=deepcopy(made.exponents))
     expected = [trainer.step(texts[step % len(texts)]) for step in range(steps)]
     sizes = [len(program.code) for program in made.job.programs]
@@ -113,4 +114,4 @@ def test_a_board_fine_tunes_by_itself(frozen, adapters, layers):
 def test_what_a_job_cannot_have_is_refused(frozen, adapters, options, message):
     asked = {"texts": TEXTS, "steps": 1} | options
     with pytest.raises(ValueError, match=message):
-        board_job(frozen, asked["texts"], adapters, [0, 1], 0.1, asked["steps"], CONFIG)
+        board_job(qlora_course(frozen, asked["texts"], adapters, [0, 1], 0.1, asked["steps"]), CONFIG)

@@ -6,6 +6,7 @@ import pytest
 
 from gradloom.models.adapters.lora import fresh_lora
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 from gradloom.systems.text.costs.request import BudgetRequest
@@ -20,7 +21,7 @@ def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
     """By class; of the same texts, before anything is known of values."""
     adapters = fresh_lora(MODEL, rank=2, targets=TARGETS, layers=range(first, MODEL.layers))
     rule = AdamW(lr=1e-2) if optimizer == "adamw" else 1e-2
-    made = board_job(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps, CONFIG)
+    made = board_job(qlora_course(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps), CONFIG)
     request = BudgetRequest(
         model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer
     )

@@ -14,6 +14,7 @@ from gradloom.firmware.steps import StepError
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Varying
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
@@ -59,8 +60,8 @@ def fresh(adapters):
     return make
 
 
-def job(frozen, adapters, rule, steps, texts=TEXTS, **more):
-    return board_job(frozen, texts, adapters, [0, 1], rule, steps, CONFIG, **more)
+def job(frozen, adapters, rule, steps, texts=TEXTS, rates=CONSTANT, **more):
+    return board_job(qlora_course(frozen, texts, adapters, [0, 1], rule, steps, rates), CONFIG, **more)
 
 
 def follow(made, frozen, adapters, rule, steps, driver, texts=TEXTS, order=None, rates=CONSTANT):

@@ -12,6 +12,7 @@ from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Reason
 from gradloom.firmware.soc import Limits
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 
 from ..conftest import CONFIG, TOKENS
@@ -45,7 +46,9 @@ def board(program, references, frozen, adapters, tmp_path, monkeypatch):
             for name, each in adapters.items()
             if int(name.split(".")[2]) in layers
         }
-        made = board_job(frozen, TEXTS, used, [0, 1], RULE, STEPS, CONFIG, **({"every": 1, "cycles": 0} | how))
+        made = board_job(
+            qlora_course(frozen, TEXTS, used, [0, 1], RULE, STEPS), CONFIG, **({"every": 1, "cycles": 0} | how)
+        )
         if layers not in references:
             references[layers] = Reference(made, frozen, used, [0, 1], RULE, TEXTS)
         return Board(program, tmp_path, made, references[layers], MEMORY)

@@ -13,6 +13,7 @@ from gradloom.delivery.keys import Signer
 from gradloom.firmware.delivered import Area, DeliveryRequest
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trial import HELD, evaluated
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
@@ -77,7 +78,7 @@ def board(signer, frozen, adapters, tmp_path, tmp_path_factory, monkeypatch):
         pytest.skip("gcc is not installed")
     monkeypatch.setattr("gradloom.systems.text.card.job._ERASED", 512)
     used = {name: each for name, each in adapters.items() if ".layers.1." in name}
-    made = board_job(frozen, (TOKENS,), used, [0, 1], AdamW(lr=1e-2), 2, CONFIG, held_out=TEXT)
+    made = board_job(qlora_course(frozen, (TOKENS,), used, [0, 1], AdamW(lr=1e-2), 2), CONFIG, held_out=TEXT)
     program = compiled(tmp_path_factory.mktemp("trial"), MEMORY, signer.public)
     return Board(program, tmp_path, made, Trial(made, frozen, used), MEMORY)
 
