@@ -53,6 +53,18 @@ class Program(PlacedProgram):
             "o": half,
             "positive": int(self.rng.integers(0, 2)),
         }
+        if opcode == Op.FUNCTION:
+            # Each of the six forms, a table that was written or a fixed one.
+            ends = {"table": 12, "gate": 2, "times": 3, "mirror": 4, "range": 8}
+            more |= {name: int(self.rng.integers(0, end)) for name, end in ends.items()}
+        if opcode == Op.TABLE:
+            words = self.rng.integers(0, 1 << 30, (rows, 8)).astype("<u4").view("<i4")
+            more["table"] = int(self.rng.integers(4, 12))
+            self.model.load("words", 0, words.tobytes())
+            self.model.run(opcode, more)
+            self.load(self._place(words.tobytes()), "element", "words")
+            self.do("element", opcode, **more)
+            return
         if opcode == Op.WORDS:
             words = np.zeros((rows, -(-features // 4) * 4), "<i4")
             words[:, :features] = self.rng.integers(-(1 << 31), 1 << 31, (rows, features))
