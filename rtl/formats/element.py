@@ -40,7 +40,7 @@ class ElementOpcode(IntEnum):
     MULTIPLY = 7  #: a · b
     LARGER = 8  #: the larger of a and b, both under the larger exponent
     EQUAL = 9  #: c where a and b are equal to half a unit of the larger exponent, else 0; a: x, b: a maximum, c: dy
-    TABLE = 10  #: pieces of ``table``, 8 for each of ``rows`` from ``o_row`` on: words of port ``words``; no results
+    TABLE = 10  #: words of port ``words`` are pieces of ``table``, 8 a row from ``o_row`` on; they outlive programs
 
 
 #: Bits of ``range``.

@@ -221,6 +221,8 @@ class ElementModel:
             -EXPONENT_LIMIT <= given["exponent"] < EXPONENT_LIMIT
         ):
             raise ValueError(f"{op.name}: exponent {given['exponent']}")
+        if given["fresh"]:
+            self.results.clear(given["o"])
         if op == ElementOpcode.TABLE:
             self._table(given, rows)
             return
@@ -228,8 +230,6 @@ class ElementModel:
         slot, first = given["o"], given["o_row"]
         words = np.maximum(words, 0) if given["positive"] else words
         words, exponents = words[:, :features], np.broadcast_to(exponents, (rows, 1))
-        if given["fresh"]:
-            self.results.clear(slot)
         self.results.write(slot, first, 0, words, exponents)
 
     def _read(self, port: str, given: Mapping[str, int], rows: int, first: int, beats: int) -> tuple[Words, int]:
