@@ -118,11 +118,9 @@ class ElementLane(wiring.Component):
         m.d.sync += aligned_b.eq((shifted_b[:_ALIGNED].as_signed() + 1) >> 1)
         # mutant wraps: argument = register(shifted_b[:ARGUMENT])
         argument = register(shifted_b[:ARGUMENT] | shifted_b[ARGUMENT:].any().replicate(ARGUMENT))
-        # mutant no-own: m.d.comb += [self.piece.eq(argument[_REST:]), self.behind.eq(0)]
-        m.d.comb += [
-            self.piece.eq(argument[_REST:]),
-            self.behind.eq(delay(m, negative, 4) & (self.mirror == Mirror.OWN)),
-        ]
+        m.d.comb += self.piece.eq(argument[_REST:])
+        # mutant no-own: m.d.comb += self.behind.eq(0)
+        m.d.comb += self.behind.eq(delay(m, negative, 4) & (self.mirror == Mirror.OWN))
 
         # Stage 6: the sum, or the word that came in.
         code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 11)
