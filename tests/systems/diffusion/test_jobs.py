@@ -12,6 +12,7 @@ from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob, Token, write
 from gradloom.program.tiles.slots import Full, Slots
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.functions import SILU
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
 from gradloom.rtl.formats.tile_records import tile_argument
@@ -54,7 +55,8 @@ def jobs(t, rng):
 
     def silu(made, source):
         for i in range(ROWS):
-            t.element(made, (i, 0), ElementOpcode.SILU, {"a": Block.of(t.read(source, WIDE), [(i, 0)])})
+            block = {"a": Block.of(t.read(source, WIDE), [(i, 0)])}
+            t.element(made, (i, 0), ElementOpcode.FUNCTION, block, [SILU.value.operands()])
 
     def softmax(made, source):
         for i in range(ROWS):
@@ -145,7 +147,9 @@ def test_a_forward_waits_for_what_reads_its_slot(slot):
     norm = TileJob(
         "norm", [LoadJob("a", place, 2064, arg, (0,))], [(NormOpcode.SOFTMAX, rows | factor)] * 8, uses={("a", 0)}
     )
-    element = TileJob("element", [LoadJob("a", place, 2064, arg, (0,))], [(ElementOpcode.SILU, rows)], uses={("a", 0)})
+    element = TileJob(
+        "element", [LoadJob("a", place, 2064, arg, (0,))], [(ElementOpcode.SCALE, rows | factor)], uses={("a", 0)}
+    )
     wide, taken = tile_argument(0, 64, 16, wide=True), tile_argument(slot, 64, 16)
     norm.stores = [StoreJob("o", place + 4096, 2064, wide)]
     element.stores = [StoreJob("o", place + 8192, 2064, wide, to=("norm", "a"), to_arg=taken, only=True)]

@@ -20,7 +20,7 @@ from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 CONFIG = DiffusionConfig()
 #: Opcodes of the element engine that a UNet has no use for.
-OTHERS = {ElementOpcode.MASK, ElementOpcode.MULTIPLY, ElementOpcode.LARGER, ElementOpcode.EQUAL}
+OTHERS = {getattr(ElementOpcode, name) for name in ("MASK", "MULTIPLY", "LARGER", "EQUAL", "TABLE")}
 #: LOAD far ahead and STORE far behind, and the other way.
 ORDERS = (
     ("load", "product", "element", "norm", "update", "store"),
