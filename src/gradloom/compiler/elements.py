@@ -81,6 +81,8 @@ class Elements(Base):
     def broadcast(self, each: Add | Multiply, opcode: ElementOpcode, **more: int) -> None:
         """An operation of two tensors, of which the second may have fewer rows."""
         made, (a, b) = self.made(each), self.given(each)
+        if a.features != b.features:
+            raise ValueError(f"{each.o.name}: tensors of {a.features} and {b.features} features have no command")
         if a.rows == made.rows == b.rows:
             self.whole(made, opcode, {"a": a, "b": b}, **more)
         elif a.rows == made.rows:
