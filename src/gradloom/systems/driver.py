@@ -10,7 +10,7 @@ from gradloom.options import Options
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
-from gradloom.systems.job import BoardHost, Job
+from gradloom.systems.job import Host, Job
 from gradloom.systems.metrics import units, verdict
 from gradloom.systems.report import report_page
 from gradloom.systems.task import Task
@@ -26,7 +26,7 @@ def finetune(
     output: Path | str = "finetune",
     verb: str = "finetune",
     progress: Progress | None = None,
-    host: BoardHost | None = None,
+    host: Host | None = None,
     compare: bool = True,
 ) -> dict[str, Any]:
     """Fine-tunes and writes the results to ``output``.
@@ -43,7 +43,7 @@ def finetune(
 
 
 def prepared(
-    preset: Preset, options: Any, output: Path, tell: Progress, host: BoardHost | None = None, *, verb: str = "finetune"
+    preset: Preset, options: Any, output: Path, tell: Progress, host: Host | None = None, *, verb: str = "finetune"
 ) -> tuple[Task, Job]:
     """A fine-tune that is checked and prepared, and its job."""
     options.check()
@@ -56,7 +56,7 @@ def prepared(
 
 
 def _finetune(
-    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: BoardHost | None, compare: bool
+    preset: Preset, options: Any, output: Path, verb: str, tell: Progress, host: Host | None, compare: bool
 ) -> dict[str, Any]:
     task, job = prepared(preset, options, output, tell, host, verb=verb)
     packaged = task.package()

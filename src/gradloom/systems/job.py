@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gradloom.boards.links.tuner import TunerPort
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.workload import Progress
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["BoardHost", "Job", "digest"]
+__all__ = ["BoardHost", "Host", "Job", "digest"]
 
 
 class BoardHost(Protocol):
@@ -34,6 +35,9 @@ class BoardHost(Protocol):
     def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
+Host = BoardHost | TunerPort
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Request for a workload to prepare.
@@ -50,8 +54,8 @@ class Job:
         Folder of the results.
     tell : callable
         Hears the progress.
-    host : BoardHost, optional
-        What runs programs in place of simulated RTL.
+    host : BoardHost, or TunerPort, optional
+        What runs programs in place of simulated RTL; or a board that fine-tunes by itself.
     """
 
     preset: Preset
@@ -59,7 +63,7 @@ class Job:
     design: Design
     output: Path
     tell: Progress
-    host: "BoardHost | None" = None
+    host: "Host | None" = None
 
     _sums: dict[Path, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
 
@@ -85,6 +89,7 @@ class Job:
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
+            assert not isinstance(self.host, TunerPort)
             self.host.describe(losses=losses, state=state)
             return Machine(self.host)
         files = self.design.files(lambda text: self.tell(0, 0, text))

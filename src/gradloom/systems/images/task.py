@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradloom.boards.links.tuner import TunerPort
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split
@@ -34,7 +35,17 @@ if TYPE_CHECKING:
 
     from .mathematics import FloatCache
 
-__all__ = ["ImageTask", "check_shape", "held_by", "network_of", "network_of_run", "prepare", "share", "shipped"]
+__all__ = [
+    "ImageTask",
+    "check_shape",
+    "decoded",
+    "held_by",
+    "network_of",
+    "network_of_run",
+    "prepare",
+    "share",
+    "shipped",
+]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
 #: Units of one in a sum of losses, Q.16.
@@ -168,10 +179,14 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
+    if isinstance(job.host, TunerPort):
+        from .alone import AloneTask
+
+        return AloneTask(job, options, network, dataset, settings)
     return ImageTask(job, options, network, dataset, settings)
 
 
-def _decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
+def decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
     return [(PARAMETER.decode(a), PARAMETER.decode(b)) for a, b in words]
 
 
@@ -198,9 +213,13 @@ class ImageTask(Task):
             return
         self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
         # Those to judge by are refused before the long part, too.
+        self.planned()
+
+    def planned(self) -> None:
+        """Plans the machine's program."""
         self.images, self.judged = self.activations()
         self.plan = plan_finetune(
-            self.lowered, settings, self.images, dataset.y_train, *self._words(), ahead=self.ahead
+            self.lowered, self.settings, self.images, self.dataset.y_train, *self._words(), ahead=self.ahead
         )
         self.program = self.plan
 
@@ -257,7 +276,7 @@ class ImageTask(Task):
             losses=made.mean_losses,
             clipped=made.clipped,
             words=made.words,
-            learnt=_decoded(made.adapters()),
+            learnt=decoded(made.adapters()),
             figures={"cycles": None, "cache": None, "health": health},
             checked=compared_words(
                 self.lowered,
@@ -294,7 +313,7 @@ class ImageTask(Task):
         made = run_plan(self.plan, machine)
         return Outcome(
             losses=mean_losses(made.losses, list(self.counts or ()) * self.settings.epochs),
-            learnt=_decoded(zip(made.a, made.b)),
+            learnt=decoded(zip(made.a, made.b)),
             figures=made.metrics,
             checked=made.words,
             ran=[made.ran],

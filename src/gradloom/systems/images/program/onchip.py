@@ -22,7 +22,7 @@ from .schedule import ScheduledBatch
 from .tokens import ProgramToken, check_program
 from .writer import Writer
 
-__all__ = ["OnChip", "plan_onchip", "samples_of_block"]
+__all__ = ["OnChip", "fitting", "plan_onchip", "samples_of_block"]
 
 _LABELS = 2 * BEAT
 #: Microbatches of a block: each has a half of the memories for what is learnt from.
@@ -52,6 +52,11 @@ class OnChip(PowerUp):
     def samples(self) -> int:
         """Samples of a block, which are those of a step."""
         return self.parts * self.rows
+
+    @property
+    def learnt_bytes(self) -> int:
+        """Of the adapter, from the first of its lanes on."""
+        return self.lanes[1] + self.b[1]
 
     def steps(self) -> list[ScheduledBatch]:
         """Microbatches of the training, in order."""
@@ -183,6 +188,12 @@ def plan_onchip(
         adapters=(a, b),
         sizes=sizes,
     )
+
+
+def fitting(plan: OnChip, memory: int) -> int:
+    """Images that ``memory`` bytes have room for, of a plan with other counts alone."""
+    blocks = plan.train_blocks + plan.test_blocks
+    return plan.samples * (blocks + (memory - len(plan.image)) // BLOCK)
 
 
 def _check(held: int, **counts: int) -> None:
