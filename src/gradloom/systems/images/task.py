@@ -43,6 +43,7 @@ __all__ = [
     "ImageTask",
     "by_tap",
     "check_shape",
+    "decoded",
     "held_by",
     "network_of",
     "network_of_run",
@@ -196,10 +197,14 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
+    if job.alone:
+        from .alone import AloneTask
+
+        return AloneTask(job, options, network, dataset, settings)
     return ImageTask(job, options, network, dataset, settings)
 
 
-def _decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
+def decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
     return [(PARAMETER.decode(a), PARAMETER.decode(b)) for a, b in words]
 
 
@@ -228,9 +233,13 @@ class ImageTask(Task):
             return
         self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
         # Those to judge by are refused before the long part, too.
+        self.planned()
+
+    def planned(self) -> None:
+        """Plans the machine's program."""
         self.images, self.judged = self.activations()
         self.plan = plan_finetune(
-            self.lowered, settings, self.images, dataset.y_train, *self._words(), ahead=self.ahead
+            self.lowered, self.settings, self.images, self.dataset.y_train, *self._words(), ahead=self.ahead
         )
         self.program = self.plan
 
@@ -324,12 +333,12 @@ class ImageTask(Task):
             y,
             *self._words(),
             progress=lambda done, total: tell(done, total, "reference steps"),
-            after=lambda step, loss, words: self._after(step, loss, _decoded(words)),
+            after=lambda step, loss, words: self._after(step, loss, decoded(words)),
         )
         health = asdict(made.health)
         return self._outcome(
             made.mean_losses,
-            _decoded(made.adapters()),
+            decoded(made.adapters()),
             clipped=made.clipped,
             words=made.words,
             figures={"cycles": None, "cache": None, "health": health},
@@ -368,7 +377,7 @@ class ImageTask(Task):
         made = run_plan(self.plan, machine)
         return Outcome(
             losses=mean_losses(made.losses, list(self.counts or ()) * self.settings.epochs),
-            learnt=_decoded(zip(made.a, made.b)),
+            learnt=decoded(zip(made.a, made.b)),
             figures=made.metrics,
             checked=made.words,
             ran=[made.ran],
