@@ -125,19 +125,16 @@ class _Schedule:
     def next(self) -> int:
         """The task that goes first."""
         best: tuple[int, int, int, int] | None = None
-        least = math.inf
         for number in sorted(self.ready, key=self.bound.__getitem__):
-            if self.bound[number] > least + _SAME:
+            soonest = self.bound[number] // _SAME
+            if best is not None and soonest > best[0]:
                 break
-            start = self._soonest(number)
-            if start <= least + _SAME:
-                start = max(start, self._loaded(number, _Unit.find))
-            self.bound[number] = start
-            if start > least + _SAME:
+            rest = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
+            behind = -self.behind[number]
+            if best is not None and (soonest, rest, behind, number) > best:
                 continue
-            least = min(least, start)
-            lacks = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
-            mine = (start // _SAME, lacks, -self.behind[number], number)
+            start = self.bound[number] = max(self._soonest(number), self._loaded(number, _Unit.find))
+            mine = (start // _SAME, rest, behind, number)
             best = mine if best is None else min(best, mine)
         assert best is not None
         return best[3]
