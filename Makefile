@@ -136,7 +136,7 @@ evidence-ulx3s: $(ECP5_READY)
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k pll
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
@@ -157,7 +157,7 @@ evidence-language: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_linears.py
 	time $(BIN)/python docs/examples/qlora_step.py --head --layers 30 --tokens 32
 	time $(BIN)/gradloom plan tinyllama-1.1b --board genesys2 --seq 16
-	time $(BIN)/python -m pytest -q tests/models tests/mathematics/test_llama.py tests/mathematics/test_linears.py
+	time $(BIN)/python -m pytest -q tests/models tests/systems/text/reference/test_llama.py tests/systems/text/reference/test_linears.py
 
 evidence-curve: $(LLM_READY)
 	time $(BIN)/python docs/examples/qlora_curve.py --adapter build/evidence/qlora
@@ -168,7 +168,7 @@ evidence-proofs:
 
 # Cuts of power: the firmware on the host, and on its processor in simulated RTL.
 evidence-power: $(READY)
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/workloads/test_power.py tests/engines/linear/test_kept.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/systems/text/card/test_power.py tests/engines/linear/test_kept.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/engines/norm tests/engines/product
 
 evidence-fuzz: $(READY)
@@ -187,15 +187,15 @@ evidence-integrate: $(INTEGRATE_READY)
 # Machines that start with random registers and memories, and are reset in the middle.
 evidence-starts: $(READY)
 	time $(BIN)/python -m gradloom.sim.testbench.starts
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/test_ulx3s.py -k "lock"
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_tuner.py -k "lock"
 
 # Builds that are larger than those of every run of the tests and prove what smaller ones do, and benches that find
 # what was broken on purpose.
 evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
-	    tests/workloads/test_board_job.py
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/test_cli.py tests/engines/cell \
-	    tests/engines/element tests/engines/update -k "mesh or mutant"
+	    tests/systems/text/card/test_board_job.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
+	    tests/engines tests/shell tests/systems/images tests/firmware/agent/test_sequences.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from gradloom.firmware import soc_image
+from gradloom.firmware.machine import MachineDesign
 
 from .integrate.identity import core_name
 
@@ -76,8 +77,8 @@ def firmware_files(design: Mapping[str, Any] | None = None, module: str | None =
     """Content of every file, by its path.
 
     The files are ``driver/*`` and the Python package ``gradloom_host``. Both refuse a board that does not have
-    ``design``, if it is given: its ``name``, ``table`` and ``data_bits``. ``module``: of the core that PYNQ's driver is
-    bound to.
+    ``design``, if it is given: its ``name``, ``table``, ``data_bits`` and ``device``. ``module``: of
+    the core that PYNQ's driver is bound to.
 
     The host is a package of its own there, since a board has numpy, but neither an HDL nor its simulator.
     """
@@ -91,12 +92,14 @@ def firmware_files(design: Mapping[str, Any] | None = None, module: str | None =
         texts[path] = texts[path].replace(old, f'NAME = "{core_name(module)}"')
     if design is not None:
         texts["gradloom_host/design.json"] = json.dumps(dict(design), indent=2) + "\n"
-        for field in ("name", "table"):
-            old = f'#define GL_DESIGN_{field.upper()} ""'
+        device = MachineDesign.device
+        for field, usual in (("name", ""), ("table", ""), ("device", device)):
+            old = f'#define GL_DESIGN_{field.upper()} "{usual}"'
             text = texts["driver/gradloom_design.h"]
             if old not in text:
                 raise ValueError(f"gradloom_design.h has no {field}")
-            texts["driver/gradloom_design.h"] = text.replace(old, f'{old[:-1]}{design[field]}"')
+            own = design.get(field, usual)
+            texts["driver/gradloom_design.h"] = text.replace(old, f'#define GL_DESIGN_{field.upper()} "{own}"')
     return texts
 
 

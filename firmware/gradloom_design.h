@@ -6,5 +6,7 @@
 #define GL_DESIGN_NAME ""
 /* The machine table, as gl_table gives it. */
 #define GL_DESIGN_TABLE ""
+/* What Linux calls its registers, and the end of its buffer's name. */
+#define GL_DESIGN_DEVICE "gradloom"
 
 #endif

@@ -34,11 +34,11 @@ def main(argv: list[str] | None = None) -> int:
 
     An argument is a folder that stands before every path of the system.
     """
-    from .uio_transport import UIO_NAME, find_uio, open_device
+    from .uio_transport import find_uio, open_device, own_device
 
     (root,) = (sys.argv[1:] if argv is None else argv) or ["/"]
     try:
-        device = find_uio(Path(root) / "sys/class/uio", UIO_NAME)
+        device = find_uio(Path(root) / "sys/class/uio", own_device())
         number = open_device(Path(root) / "dev" / device.name)
         try:
             with mmap.mmap(number, mmap.PAGESIZE) as page, memoryview(page).cast("I") as words:

@@ -20,8 +20,8 @@
 #include "gradloom_design.h"
 #include "linux_json.h"
 
-#define UIO_NAME "gradloom"
-#define BUFFER_NAME "udmabuf-gradloom"
+#define UIO_NAME GL_DESIGN_DEVICE
+#define BUFFER_NAME "udmabuf-" GL_DESIGN_DEVICE
 #define LOCK "/run/lock/gradloom.lock"
 #define PIECE ((size_t)1 << 20)
 

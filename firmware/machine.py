@@ -107,12 +107,16 @@ def parse_table(text: str) -> MachineTable:
 
 @dataclass(frozen=True)
 class MachineDesign:
-    """Identity of a generated design."""
+    """Identity of a generated design.
+
+    ``device``: what Linux calls its registers, and the end of its buffer's name.
+    """
 
     name: str
     table: str
     data_bits: int
     clock_mhz: float | None = None
+    device: str = "gradloom"
 
     def differs(self, *, engines: int, phases: int, data_bits: int) -> str:
         """How read-only registers of the board differ; empty if they do not."""

@@ -10,17 +10,21 @@ import struct
 from pathlib import Path
 
 from .barrier import memory_barrier
-from .machine import own_design
+from .machine import MachineDesign, own_design
 from .transport import Transport
 
-UIO_NAME = "gradloom"
-BUFFER_NAME = "udmabuf-gradloom"
+#: Before the name of a device, its buffer's.
+BUFFER = "udmabuf-"
+
+
+def own_device() -> str:
+    """What Linux calls the registers of the design that this host came with."""
+    design = own_design()
+    return MachineDesign.device if design is None else design.device
 
 
 class UioTransport(Transport):
     """Registers of a UIO device, and a u-dma-buf for the window.
-
-    The device is called ``uio_name``, and the buffer ``buffer_name``.
 
     The buffer is opened with ``O_SYNC``: Linux maps it uncached (write-combining, by the overlay's
     ``sync-mode``), since the accelerator's memory port does not see the CPU's caches. Needs the rights to
@@ -28,8 +32,8 @@ class UioTransport(Transport):
 
     Parameters
     ----------
-    uio_name, buffer_name : :class:`str`
-        As the overlay calls them.
+    name : :class:`str` or ``None``
+        What the overlay calls the registers; the buffer's begins with ``udmabuf-``. None: that of :func:`own_device`.
     clock_hz : :class:`float` or ``None``
         For seconds beside cycles. None: what the kernel says of ``pl_clk0``, which only root may read; else the clock
         of the design that the host came with. :class:`ValueError` where the first is above the second.
@@ -39,17 +43,11 @@ class UioTransport(Transport):
 
     real_time = True
 
-    def __init__(
-        self,
-        *,
-        uio_name: str = UIO_NAME,
-        buffer_name: str = BUFFER_NAME,
-        clock_hz: float | None = None,
-        sys: str = "/sys",
-        dev: str = "/dev",
-    ):
+    def __init__(self, *, name: str | None = None, clock_hz: float | None = None, sys: str = "/sys", dev: str = "/dev"):
         self._barrier = memory_barrier()
-        device = find_uio(Path(sys) / "class" / "uio", uio_name)
+        name = own_device() if name is None else name
+        buffer_name = BUFFER + name
+        device = find_uio(Path(sys) / "class" / "uio", name)
         buffer = Path(sys) / "class" / "u-dma-buf" / buffer_name
         if not buffer.is_dir():
             raise ValueError(

@@ -218,7 +218,7 @@ def test_a_fine_tune_loads_its_own_system_and_engines(tmp_path):
     assert engines == {"array", "encode", "head", "queues"}
     others = {name for name in loaded if name.startswith("systems.") and name.split(".")[1] in SYSTEMS[1:]}
     assert others == {f"systems.{system}{part}" for system in SYSTEMS[1:] for part in ("", ".workload")}
-    assert len(loaded) <= 121
+    assert len(loaded) <= 110
 
 
 @pytest.mark.parametrize("path", of(*UNITS), ids=str)
@@ -231,6 +231,24 @@ def test_units_do_not_know_the_top(path):
 @pytest.mark.parametrize("path", of("firmware"), ids=str)
 def test_drivers_run_without_a_simulator(path):
     assert not leads_to(path, "gradloom.sim")
+
+
+#: Folders of tests that go through several rooms, and of what such tests read.
+ACROSS = {"docs", "examples", "fuzz", "golden", "integrate", "proofs", "tools", "witness"}
+
+
+def test_tests_mirror_the_rooms():
+    """A folder of tests has the name of its room, below tests/; those of systems and engines, one deeper."""
+    parts = [path.parent.parts for path in SOURCES if path.parent.parts]
+    rooms = {each[1] if each[0] == "rtl" else each[0] for each in parts if each != ("rtl",)}
+    assert folders_of("") == rooms | ACROSS
+    assert folders_of("systems") == {each[1] for each in parts if each[0] == "systems" and len(each) > 1}
+    assert folders_of("cli") <= {each[1] for each in parts if each[0] == "cli" and len(each) > 1}
+    assert folders_of("engines") <= {each[2] for each in parts if each[:2] == ("rtl", "engines") and len(each) > 2}
+
+
+def folders_of(room):
+    return {each.name for each in (ROOT / "tests" / room).iterdir() if each.is_dir() and each.name[0] not in "_."}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)

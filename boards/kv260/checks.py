@@ -1,15 +1,19 @@
-"""Checks of a workplace for the KV260."""
+"""Checks of a workplace for a board with a Zynq UltraScale+."""
 
 import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
+
+from gradloom.firmware.machine import MachineDesign
 
 from ..board import Board
 from ..checkup import Check, Workplace, programs
 from ..links.ssh import ssh, valid_host
 from ..programs import find_program
 from ..vivado_probe import vivado_checks
+from .carriers import CARRIERS
 from .flash import bundle_files, design_name
 
 __all__ = ["checks"]
@@ -22,7 +26,8 @@ _SECONDS = 120
 def checks(board: Board, place: Workplace) -> Iterator[Check]:
     """Checks tools and licence here, and over ssh the board itself."""
     yield from programs(("vivado", "bootgen", "dtc", "ssh", "scp"))
-    yield from vivado_checks(board, place, pattern="*:kv260*", edition=_EDITION)
+    carrier = CARRIERS[board.name]
+    yield from vivado_checks(board, place, pattern=carrier.store, edition=_EDITION)
     if place.design is not None:
         name = design_name(place.design)
         absent = [file for file in bundle_files(name) if not (place.design / "board" / "bundle" / file).is_file()]
@@ -33,18 +38,19 @@ def checks(board: Board, place: Workplace) -> Iterator[Check]:
             advice=f"run gradloom build {board.name}" if absent else "",
         )
     if place.host is None:
-        yield Check(check="board", state="skipped", found="no host given", advice="--host ubuntu@kria, or another")
+        yield Check(check="board", state="skipped", found="no host given", advice=f"--host {carrier.host}, or another")
     elif find_program("ssh") is None:
         yield Check(check="board", state="skipped", found="needs ssh")
     else:
-        yield from _on_board(valid_host(place.host))
+        device = quote(str(place.report().get("module", MachineDesign.device)))
+        yield from _on_board(valid_host(place.host), board.name, device)
 
 
-def _on_board(host: str) -> Iterator[Check]:
+def _on_board(host: str, board: str, device: str) -> Iterator[Check]:
     """Runs ``doctor.sh`` on the board; it changes nothing there."""
     try:
         done = subprocess.run(
-            ssh(host, "sh -s"),
+            ssh(host, f"sh -s -- '' {board} {device}"),
             input=_SCRIPT.read_text(encoding="utf-8"),
             capture_output=True,
             text=True,

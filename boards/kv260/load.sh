@@ -6,6 +6,8 @@
 set -u
 name=$1
 root=${2:-}
+# What Linux calls the registers, and the end of the buffer's name.
+device=gradloom
 here=$(dirname "$0")
 bundle=$here/bundle
 firmware=$root/lib/firmware/xilinx/$name
@@ -29,7 +31,7 @@ registers() {
 }
 
 uio() {
-    grep -lx gradloom "$root"/sys/class/uio/uio*/name 2>/dev/null | head -n 1
+    grep -lx "$device" "$root"/sys/class/uio/uio*/name 2>/dev/null | head -n 1
 }
 
 # Programs that have the registers of a loaded design open.
@@ -182,7 +184,7 @@ check_clock
 # Registers over UIO: the driver is Linux's own, told which nodes it is for.
 modprobe uio_pdrv_genirq of_id=generic-uio
 [ -n "$(uio)" ] ||
-    fail "$name is loaded, but no UIO device is called gradloom: load uio_pdrv_genirq with of_id=generic-uio (see dmesg)"
+    fail "$name is loaded, but no UIO device is called $device: load uio_pdrv_genirq with of_id=generic-uio (see dmesg)"
 
 # A port of another width than the design's answers 0 for most registers.
 if [ -d "$here/firmware/gradloom_host" ] && command -v python3 >/dev/null 2>&1; then
@@ -191,7 +193,7 @@ if [ -d "$here/firmware/gradloom_host" ] && command -v python3 >/dev/null 2>&1; 
 fi
 
 # PYNQ allocates its own buffers; all others want u-dma-buf.
-[ -d "$root/sys/class/u-dma-buf/udmabuf-gradloom" ] || modprobe u-dma-buf 2>/dev/null
-[ -d "$root/sys/class/u-dma-buf/udmabuf-gradloom" ] ||
-    echo "gradloom: no buffer udmabuf-gradloom: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
+[ -d "$root/sys/class/u-dma-buf/udmabuf-$device" ] || modprobe u-dma-buf 2>/dev/null
+[ -d "$root/sys/class/u-dma-buf/udmabuf-$device" ] ||
+    echo "gradloom: no buffer udmabuf-$device: without PYNQ, build and load u-dma-buf (docs/guides/kv260.md)"
 echo "gradloom: $name is loaded"

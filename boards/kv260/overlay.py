@@ -6,11 +6,8 @@ missing or late ``afi`` node cannot leave a port at the wrong width.
 
 import json
 
-#: Names under which Linux shows the registers (UIO) and the buffer (u-dma-buf).
-UIO_NAME = "gradloom"
-BUFFER_NAME = "udmabuf-gradloom"
-#: Both as udev's rules match them.
-DEVICE_FILES = (f'SUBSYSTEM=="uio", ATTR{{name}}=="{UIO_NAME}"', f'KERNEL=="{BUFFER_NAME}"')
+from gradloom.firmware.uio_transport import BUFFER
+
 #: Shared peripheral interrupt of pl_ps_irq1[0]. Kria-PYNQ's node holds 89, that of pl_ps_irq0[0], and no two share one.
 INTERRUPT = 104
 
@@ -20,12 +17,25 @@ _HP_WIDTH = {128: 0, 64: 1, 32: 2}
 _HPM0_128 = 0x200
 
 
+def device_files(device: str) -> tuple[str, str]:
+    """Registers (UIO) and buffer (u-dma-buf) of a design, as udev's rules match them."""
+    return f'SUBSYSTEM=="uio", ATTR{{name}}=="{device}"', f'KERNEL=="{BUFFER}{device}"'
+
+
 def device_tree(
-    *, name: str, register_base: int, register_range: int, clock_hz: int, memory_bits: int, window_bytes: int
+    *,
+    name: str,
+    device: str,
+    register_base: int,
+    register_range: int,
+    clock_hz: int,
+    memory_bits: int,
+    window_bytes: int,
 ) -> str:
     """Overlay source of a design.
 
-    It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer.
+    It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer, which Linux calls by
+    ``device``.
     """
     # Labels are identifiers; those of two overlays must differ.
     label = name.replace("-", "_")
@@ -63,7 +73,7 @@ def device_tree(
 
 	{label}_registers: gradloom@{register_base:x} {{
 		compatible = "generic-uio";
-		linux,uio-name = "{UIO_NAME}";
+		linux,uio-name = "{device}";
 		reg = <{register_base >> 32:#x} {register_base & 0xFFFFFFFF:#x} 0x0 {register_range:#x}>;
 		interrupt-parent = <&gic>;
 		interrupts = <0 {INTERRUPT} 4>;
@@ -75,7 +85,7 @@ def device_tree(
 	/* both sides see the same bytes, and unaligned accesses stay legal (mode 1 is device memory). */
 	{label}_buffer: gradloom-buffer {{
 		compatible = "ikwzm,u-dma-buf";
-		device-name = "{BUFFER_NAME}";
+		device-name = "{BUFFER}{device}";
 		size = <{window_bytes:#x}>;
 		sync-mode = <2>;
 		sync-always;

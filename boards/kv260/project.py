@@ -30,8 +30,8 @@ _HERE = Path(__file__).parent
 _FILES = ("build.tcl", "design.tcl", "constraints.xdc", "load.sh")
 _DEFAULT_WINDOW = 64 << 20
 _PAGE = 4096
-# Words of load.sh that are of the board: how its device tree is known, and its name.
-_TREE, _TITLE = "-e kv260 -e k26", "KV260"
+# Words of load.sh that are of the board, how its device tree is known, and its name; and of the design.
+_TREE, _TITLE, _DEVICE = "-e kv260 -e k26", "KV260", "device=gradloom\n"
 
 
 def check(board: Board, preset: Preset) -> None:
@@ -93,7 +93,8 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
 
     files = {f"board/{file}": (_HERE / file).read_text(encoding="utf-8") for file in _FILES}
     loader = files["board/load.sh"]
-    for usual, own in ((_TREE, " ".join(f"-e {word}" for word in carrier.tree)), (_TITLE, carrier.title)):
+    words = " ".join(f"-e {word}" for word in carrier.tree)
+    for usual, own in ((_TREE, words), (_TITLE, carrier.title), (_DEVICE, f"device={ports.module}\n")):
         if usual not in loader:
             raise ValueError(f"load.sh has no {usual!r} to put {own!r} in its place")
         loader = loader.replace(usual, own)
@@ -104,6 +105,7 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
     files[f"board/{name}.bif"] = overlay.boot_image(name)
     files[f"board/{name}.dtso"] = overlay.device_tree(
         name=name,
+        device=ports.module,
         register_base=board.register_base,
         register_range=register_range,
         clock_hz=clock_hz,
@@ -111,9 +113,9 @@ def project_files(board: Board, report: Mapping) -> dict[str, str]:
         window_bytes=window_bytes,
     )
     files["board/shell.json"] = overlay.shell_json()
-    files[RULES] = udev_rules(CABLES, board=overlay.DEVICE_FILES)
+    files[RULES] = udev_rules(CABLES, board=overlay.device_files(ports.module))
     machine = report.get("machine")
-    design = None if machine is None else {"name": name, **machine, "clock_mhz": made.mhz}
+    design = None if machine is None else {"name": name, **machine, "clock_mhz": made.mhz, "device": ports.module}
     files |= {f"firmware/{path}": text for path, text in firmware_files(design, ports.module).items()}
     files[f"firmware/{name}.ipynb"] = notebook(name)
     return files

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.models.adapters.lora import load_lora, save_lora
-from gradloom.models.adapters.peft import key
+from gradloom.models.adapters.peft_files import key
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.text.program.packed import STORES

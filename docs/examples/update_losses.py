@@ -25,7 +25,7 @@ from gradloom.delivery.installed import read_content
 from gradloom.delivery.keys import make_keys, read_signer
 from gradloom.delivery.package import make_package
 from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
-from gradloom.models.adapters.peft import write_peft
+from gradloom.models.adapters.peft_files import write_peft
 from gradloom.models.files.checkpoint import find_weights, open_checkpoint
 from gradloom.models.files.tokenizer import open_tokenizer
 from gradloom.systems.text.quantized import Quantized

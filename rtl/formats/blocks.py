@@ -14,8 +14,6 @@ __all__ = [
     "GROUP",
     "quantize_blocks",
     "dequantize_blocks",
-    "pack_nibbles",
-    "unpack_nibbles",
     "dynamic_map",
     "quantize_scales",
     "dequantize_scales",
@@ -66,27 +64,6 @@ def dequantize_blocks(codes, absmax, *, book: Codebook = NF4, block: int = 64) -
             f"absmax={np.size(absmax)} scales: {codes.size} codes in blocks of {block} need {-(-codes.size // block)}"
         )
     return book.decode(codes) * scale[: codes.size]
-
-
-def pack_nibbles(codes, *, pad: int = NF4.zero_code) -> np.ndarray:
-    """Packs two codes a byte along the last axis.
-
-    The first code is in the high nibble; an odd end gets ``pad``.
-    """
-    codes = np.asarray(codes, np.uint8)
-    if codes.shape[-1] % 2:
-        codes = np.concatenate([codes, np.full((*codes.shape[:-1], 1), pad, np.uint8)], axis=-1)
-    return (codes[..., ::2] << 4) | codes[..., 1::2]
-
-
-def unpack_nibbles(packed, count: int | None = None) -> np.ndarray:
-    """The codes that :func:`pack_nibbles` packed.
-
-    At most ``count`` along the last axis.
-    """
-    packed = np.asarray(packed, np.uint8)
-    codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(*packed.shape[:-1], -1)
-    return codes[..., :count]
 
 
 @lru_cache(maxsize=1)

@@ -125,12 +125,15 @@ TAP_WORD, TAP_SHIFT = 24, 5
 #: Operand ``arg`` of a STORE from ``taps``: the words of a part are shifted left by so many bits, at most 20.
 TapArgument = data.StructLayout(
     {
-        "sequence": 8,  #: whose taps leave
+        "sequence": 6,  #: whose taps leave
         "h": TAP_SHIFT,  #: shift of the hidden state
         "squashed": TAP_SHIFT,  #: of the tanh of the cell state
         "sum": TAP_SHIFT,  #: of the sum of hidden states
         "x": TAP_SHIFT,  #: of the sums of x
-        "_reserved": 4,
+        "cell": 3,  #: whose states they are
+        "plain": 1,  #: there is no cell state, so none of its tanh
+        "alone": 1,  #: no sums of x follow
+        "_reserved": 1,
     }
 )
 

@@ -207,3 +207,24 @@ INT8_HIGH = Codebook(name="int8-high", levels=tuple((n - 8) / 8 for n in range(1
 INT8_LOW = Codebook(name="int8-low", levels=tuple(n / 128 for n in range(16)))
 
 CODEBOOKS = {book.name: book for book in (NF4, NF3, NF2, FP4, INT4)}
+
+
+def pack_nibbles(codes, *, pad: int = NF4.zero_code) -> np.ndarray:
+    """Packs two codes a byte along the last axis.
+
+    The first code is in the high nibble; an odd end gets ``pad``.
+    """
+    codes = np.asarray(codes, np.uint8)
+    if codes.shape[-1] % 2:
+        codes = np.concatenate([codes, np.full((*codes.shape[:-1], 1), pad, np.uint8)], axis=-1)
+    return (codes[..., ::2] << 4) | codes[..., 1::2]
+
+
+def unpack_nibbles(packed, count: int | None = None) -> np.ndarray:
+    """The codes that :func:`pack_nibbles` packed.
+
+    At most ``count`` along the last axis.
+    """
+    packed = np.asarray(packed, np.uint8)
+    codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(*packed.shape[:-1], -1)
+    return codes[..., :count]

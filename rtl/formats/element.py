@@ -5,16 +5,19 @@ from enum import IntEnum
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-from .interpolation import Interpolation
-from .vector import FACTOR_FRAC, GATE_INT, SIGMOID, SILU_SLOPE
+from .vector import FACTOR_FRAC
 
 __all__ = [
+    "ARGUMENT",
+    "BASE",
     "CONSTANT",
     "EXPONENT_LIMIT",
     "FACTOR_FRAC",
-    "GELU_SLOPE",
+    "FIXED_TABLES",
+    "INDEX",
     "LIFT",
-    "NORMAL",
+    "RANGE",
+    "SLOPE",
     "TABLES",
     "ElementOpcode",
     "ElementOperands",
@@ -29,18 +32,19 @@ class ElementOpcode(IntEnum):
 
     ADD = 0  #: a + b, under the larger exponent
     SCALE = 1  #: a times ``mantissa`` · 2**``exponent``
-    SILU = 2  #: silu(a)
-    SILU_BACK = 3  #: gradient of SILU's x; a: dy, b: x
-    GEGLU = 4  #: a · gelu(b); of the gradient: a: dy, b: gate; o: gradient of value
-    GEGLU_BACK = 5  #: gradient of GEGLU's gate; a: dy, b: gate, c: value
-    SQUARES = 6  #: sums of 2 x 2 pixels of a, which has twice the side and four times the rows
-    JOIN = 7  #: beats of each row of a, ``split`` of them, then beats of b, under the larger exponent
-    WORDS = 8  #: 32-bit words of port ``words`` times 2**``exponent``
-    MASK = 9  #: a where the code of b is above 0, else 0: gradient of ReLU; a: dy, b: x or y
-    MULTIPLY = 10  #: a · b
-    LARGER = 11  #: the larger of a and b, both under the larger exponent
-    EQUAL = 12  #: c where a and b are equal to half a unit of the larger exponent, else 0; a: x, b: a maximum, c: dy
+    FUNCTION = 2  #: g(a), or a · g(b), by ``table``, by ``times`` times the argument or c; times 2**``exponent``
+    SQUARES = 3  #: sums of 2 x 2 pixels of a, which has twice the side and four times the rows
+    JOIN = 4  #: beats of each row of a, ``split`` of them, then beats of b, under the larger exponent
+    WORDS = 5  #: 32-bit words of port ``words`` times 2**``exponent``
+    MASK = 6  #: a where the code of b is above 0, else 0: gradient of ReLU; a: dy, b: x or y
+    MULTIPLY = 7  #: a · b
+    LARGER = 8  #: the larger of a and b, both under the larger exponent
+    EQUAL = 9  #: c where a and b are equal to half a unit of the larger exponent, else 0; a: x, b: a maximum, c: dy
+    TABLE = 10  #: words of port ``words`` are pieces of ``table``, 8 a row from ``o_row`` on; they outlive programs
 
+
+#: Bits of ``range``.
+RANGE = 3
 
 #: Sizes and first rows of operands and results. A beat is 8 features. Slots and rows that are not used are not looked
 #: at, nor are operands of other opcodes.
@@ -64,8 +68,13 @@ ElementOperands = data.StructLayout(
         "positive": 1,  #: results below 0 become 0
         "side": 3,  #: SQUARES: log2 of the result's pixels in a row of an image, up to 6
         "mantissa": 17,  #: SCALE: of the constant
-        "exponent": signed(11),  #: SCALE, WORDS: -512 to 511
-        "_reserved": 58,
+        "exponent": signed(11),  #: SCALE, WORDS, FUNCTION: -512 to 511
+        "table": 4,  #: FUNCTION: whose pieces g has; TABLE: which is written
+        "gate": 1,  #: FUNCTION: b is the argument, and a a factor; else a is the argument
+        "times": 2,  #: FUNCTION: g is multiplied with 0: nothing more; 1: the argument; 2: c
+        "mirror": 2,  #: FUNCTION: g below 0 is 0: g(|x|); 1: 1 - g(|x|); 2: -g(|x|); 3: of the next odd table
+        "range": RANGE,  #: FUNCTION: log2 of where arguments end; those beyond are as the end
+        "_reserved": 46,
     }
 )
 
@@ -76,9 +85,9 @@ LIFT = 8
 CONSTANT = 17
 #: Exponents that a command brings are at least ``-EXPONENT_LIMIT`` and below it.
 EXPONENT_LIMIT = 1 << 9
-#: The table's argument is below 8, with as many bits as that of the sigmoid.
-_NORMAL_INT = 3
-NORMAL = Interpolation(function="normal", index=9, frac_in=20, frac_out=FACTOR_FRAC)
-GELU_SLOPE = Interpolation(function="gelu_slope", index=9, frac_in=20, frac_out=FACTOR_FRAC)
-#: Each table with the bits that its argument has above the point.
-TABLES = ((SIGMOID, GATE_INT), (SILU_SLOPE, GATE_INT), (NORMAL, _NORMAL_INT), (GELU_SLOPE, _NORMAL_INT))
+#: Tables that a FUNCTION may name; the first are fixed, see :data:`.functions.FIXED`, and TABLE writes the others.
+TABLES, FIXED_TABLES = 12, 4
+#: A table has ``2**INDEX`` pieces; its argument is ``ARGUMENT`` bits of ``|x| / 2**range``.
+INDEX, ARGUMENT = 9, 20
+#: A piece is a word of 32 bits: a base and above it the rise over the piece, both with 16 fraction bits.
+BASE, SLOPE = signed(18), signed(12)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .blocks import GROUP, pack_nibbles, unpack_nibbles
-from .codebook import NF2, NF3, NF4, Codebook
+from .blocks import GROUP
+from .codebook import NF2, NF3, NF4, Codebook, pack_nibbles, unpack_nibbles
 
 __all__ = ["BOOKS", "TILE", "StreamShape", "pack_codes", "pack_stream", "unpack_codes", "unpack_stream"]
 

@@ -35,12 +35,14 @@ class Trace:
 
     ``u`` ``[n, steps, inputs]`` reaches the cell, ``h`` ``[n, steps, hidden]`` are all hidden states, ``state`` is the
     last. ``source`` ``[n, steps, channels]`` reaches the last convolution; without one, the first recurrent layer.
+    ``cells``: of each layer by direction, hidden states in the direction's own order of steps, and the last states.
     """
 
     u: np.ndarray
     h: np.ndarray
     state: CellState
     source: np.ndarray
+    cells: "tuple[tuple[tuple[np.ndarray, CellState], ...], ...]" = ()
 
 
 def start(cell: Integers, count: int) -> CellState:
@@ -112,25 +114,23 @@ def run(network: RecurrentNetwork, x: np.ndarray, state: CellState | None = None
     for layer in integers.front:
         source, x = x, layer.greatest(x, layer.coding.lo) if isinstance(layer, Pool) else convolve(layer, x)
     source = source if network.last_conv is not None else x
-    for cell, backward in integers.layers[:-1]:
-        x, _ = _both(cell, backward, x)
-    hidden, state = _both(*integers.layers[-1], x, state)
-    return Trace(x, hidden, state, source)
+    cells, u = [], x
+    for number, (cell, backward) in enumerate(integers.layers):
+        begin = state if number == len(integers.layers) - 1 else None
+        cells.append(_directions(cell, backward, u := x, begin))
+        x = np.concatenate([cells[-1][0][0], *(hidden[:, ::-1] for hidden, _ in cells[-1][1:])], axis=2)
+    h, c = (np.concatenate([getattr(ended, name) for _, ended in cells[-1]], axis=1) for name in ("h", "c"))
+    return Trace(u, x, CellState(h, c), source, tuple(cells))
 
 
-def _both(
-    cell: Integers, backward: Integers | None, x: np.ndarray, state: CellState | None = None
-) -> tuple[np.ndarray, CellState]:
-    """Hidden states of all steps, and the last states.
-
-    Those of both directions are side by side.
-    """
-    hidden, state = _steps(cell, x, start(cell, len(x)) if state is None else state)
+def _directions(
+    cell: Integers, backward: Integers | None, x: np.ndarray, state: CellState | None
+) -> tuple[tuple[np.ndarray, CellState], ...]:
+    """Hidden states of all steps, and the last states, of each direction."""
+    made = _steps(cell, x, start(cell, len(x)) if state is None else state)
     if backward is None:
-        return hidden, state
-    other, ended = _steps(backward, x[:, ::-1], start(backward, len(x)))
-    both = CellState(np.concatenate([state.h, ended.h], axis=1), np.concatenate([state.c, ended.c], axis=1))
-    return np.concatenate([hidden, other[:, ::-1]], axis=2), both
+        return (made,)
+    return made, _steps(backward, x[:, ::-1], start(backward, len(x)))
 
 
 def _steps(cell: Integers, x: np.ndarray, state: CellState) -> tuple[np.ndarray, CellState]:
@@ -142,12 +142,15 @@ def _steps(cell: Integers, x: np.ndarray, state: CellState) -> tuple[np.ndarray,
 
 
 def sums(network: RecurrentNetwork, h: np.ndarray) -> np.ndarray:
-    """Sums of the dense layer for codes of hidden states.
+    """Sums of the last dense layer for codes of hidden states that reach those in front of it.
 
     ``[..., classes]`` for ``[..., hidden]``.
     """
     if network.head is None:
         raise ValueError("the network has no dense layer behind its recurrent node")
+    for cell in network.integers.behind:
+        flat = h.reshape(-1, h.shape[-1])
+        h = step(cell, flat, start(cell, len(flat))).h.reshape(*h.shape[:-1], -1)
     return _product(h, network.head.weight)
 
 
@@ -165,7 +168,7 @@ def real_logits(network: RecurrentNetwork, found: np.ndarray, count: int = 1) ->
     """Real numbers of sums of ``count`` hidden states."""
     head = network.head
     assert head is not None
-    return found * (head.scale * network.cell.hidden.scale / count) + head.bias
+    return found * (head.scale * network.reached.scale / count) + head.bias
 
 
 def _product(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -5,13 +5,26 @@ exponents of tiles of zeros may be any that are not above the others.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.element import EXPONENT_LIMIT, FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
-from gradloom.rtl.formats.interpolation import Interpolation
+from gradloom.rtl.formats.element import (
+    ARGUMENT,
+    BASE,
+    EXPONENT_LIMIT,
+    FACTOR_FRAC,
+    FIXED_TABLES,
+    INDEX,
+    LIFT,
+    SLOPE,
+    TABLES,
+    ElementOpcode,
+    ElementOperands,
+)
+from gradloom.rtl.formats.functions import FIXED, Curve, Mirror, Times
 from gradloom.rtl.formats.linear import half_up
 from gradloom.rtl.formats.tile_codes import EDGE, WIDE, ZERO
 from gradloom.rtl.formats.tile_records import BEAT
@@ -20,26 +33,25 @@ from .tile_ports import ResultSlots, TileSlots
 
 __all__ = [
     "ElementModel",
+    "Looked",
     "add",
     "aligned",
+    "alone",
     "equal",
     "factors",
-    "geglu",
-    "geglu_gate_back",
     "larger",
     "mask",
     "multiply",
+    "product",
     "scaled",
-    "silu",
-    "silu_back",
     "squares",
+    "term",
 ]
 
 Words = NDArray[np.int64]
 #: Words, and the exponent of each row or element.
 Result = tuple[Words, Any]
 
-_SIGMOID, _SILU_SLOPE, _NORMAL, _GELU_SLOPE = TABLES
 _BEAT = 8
 
 
@@ -49,30 +61,48 @@ def aligned(words: Words, up: Any) -> Words:
     return np.where(up >= 0, words << np.clip(up, 0, 40), half_up(words, np.clip(-up, 0, 62)))
 
 
-def factors(codes: Words, at: Any, table: tuple[Interpolation, int]) -> Words:
-    """A table's values at ``code * 2**at``, 16 fraction bits.
+@dataclass(frozen=True)
+class Looked:
+    """A function by table as a command names it.
 
-    Below zero they are 1 less that of the opposite.
+    ``pieces``: base and slope of each piece, of arguments from 0 on and of those below: ``[2, 2, pieces]``.
     """
-    function, whole = table
-    most = (1 << function.frac_in) - 1
-    up = np.asarray(at + function.frac_in - whole)
-    magnitude = np.abs(codes)
+
+    pieces: Words
+    range: int
+    mirror: int
+    exponent: int = 0
+
+    @classmethod
+    def of(cls, curve: Curve) -> "Looked":
+        """Of a curve."""
+        return cls(curve.pieces, curve.range, curve.mirror, curve.exponent)
+
+
+def factors(codes: Words, at: Any, curve: Looked) -> Words:
+    """Values of g at ``code * 2**at``, 16 fraction bits."""
+    rest = ARGUMENT - INDEX
+    up = np.asarray(at + ARGUMENT - curve.range)
+    magnitude, below = np.abs(codes), codes < 0
     argument = np.where(up >= 0, magnitude << np.clip(up, 0, 40), magnitude >> np.clip(-up, 0, 62))
-    found = function(np.minimum(argument, most))
-    return np.where(codes < 0, (1 << FACTOR_FRAC) - found, found)
-
-
-def add(one: Words, one_at: Any, other: Words, other_at: Any, *, subtract: bool = False) -> Result:
-    """The sum, under the larger exponent and with 8 bits more than a code."""
-    one, other, at = _met(one, one_at, other, other_at)
-    return one - other if subtract else one + other, at
+    argument = np.minimum(argument, (1 << ARGUMENT) - 1)
+    base, slope = curve.pieces[below.astype(int), :, argument >> rest].transpose(-1, *range(codes.ndim))
+    found = base + half_up(slope * (argument & ((1 << rest) - 1)), rest)
+    one = 1 << FACTOR_FRAC
+    mirrored = {Mirror.REST: one - found, Mirror.OPPOSITE: -found}.get(Mirror(curve.mirror), found)
+    return np.where(below, mirrored, found)
 
 
 def _met(one: Words, one_at: Any, other: Words, other_at: Any) -> tuple[Words, Words, Any]:
     """Both under the larger exponent and with 8 bits more than a code, and the exponent."""
     top = np.maximum(one_at, other_at)
     return aligned(one, one_at - top + LIFT), aligned(other, other_at - top + LIFT), top - LIFT
+
+
+def add(one: Words, one_at: Any, other: Words, other_at: Any, *, subtract: bool = False) -> Result:
+    """The sum, under the larger exponent and with 8 bits more than a code."""
+    one, other, at = _met(one, one_at, other, other_at)
+    return one - other if subtract else one + other, at
 
 
 def larger(one: Words, one_at: Any, other: Words, other_at: Any) -> Result:
@@ -115,26 +145,20 @@ def scaled(codes: Words, at: Any, mantissa: int, exponent: int) -> Result:
     return codes * mantissa, at + exponent
 
 
-def silu(codes: Words, at: Any) -> Result:
-    """``x sigmoid(x)``."""
-    return codes * factors(codes, at, _SIGMOID), at - FACTOR_FRAC
+def alone(codes: Words, at: Any, curve: Looked) -> Result:
+    """``g(x)``."""
+    return factors(codes, at, curve), curve.exponent - FACTOR_FRAC
 
 
-def silu_back(incoming: Words, its: Any, codes: Words, at: Any) -> Result:
-    """Gradient of x."""
-    return incoming * factors(codes, at, _SILU_SLOPE), its - FACTOR_FRAC
+def product(one: Words, one_at: Any, codes: Words, at: Any, curve: Looked) -> Result:
+    """``one · g(x)``."""
+    return one * factors(codes, at, curve), one_at + curve.exponent - FACTOR_FRAC
 
 
-def geglu(value: Words, value_at: Any, gate: Words, gate_at: Any) -> Result:
-    """``value · gelu(gate)``; with the gradient as value, that of value."""
-    term = half_up(gate * factors(gate, gate_at, _NORMAL), LIFT)
-    return term * value, gate_at + value_at + LIFT - FACTOR_FRAC
-
-
-def geglu_gate_back(value: Words, value_at: Any, gate: Words, gate_at: Any, incoming: Words, its: Any) -> Result:
-    """Gradient of the gate."""
-    slope = half_up(value * factors(gate, gate_at, _GELU_SLOPE), LIFT)
-    return slope * incoming, value_at + its + LIFT - FACTOR_FRAC
+def term(one: Words, one_at: Any, other: Words, other_at: Any, codes: Words, at: Any, curve: Looked) -> Result:
+    """``one · (other · g(x))``; the product in brackets is rounded by 8 bits."""
+    inner = half_up(other * factors(codes, at, curve), LIFT)
+    return inner * one, one_at + other_at + curve.exponent + LIFT - FACTOR_FRAC
 
 
 class ElementModel:
@@ -154,6 +178,9 @@ class ElementModel:
     def __init__(self, config: Any) -> None:
         self.slots = {port: TileSlots(config.element_slots, WIDE) for port in "abc"}
         self.queue = b""
+        #: Base and slope of each piece.
+        self.tables = np.zeros((TABLES, 2, 1 << INDEX), np.int64)
+        self.tables[:FIXED_TABLES] = [each.table for each in FIXED]
         self.results = ResultSlots(config.element_results)
 
     @property
@@ -190,16 +217,19 @@ class ElementModel:
         rows, features = given["rows"] + 1, given["features"] + 1
         if given["o"] >= len(self.results.peaks) or given["o_row"] + rows > EDGE:
             raise ValueError(f"{op.name}: rows {given['o_row']} to {given['o_row'] + rows} of o {given['o']}")
-        if op in (ElementOpcode.SCALE, ElementOpcode.WORDS) and not (
+        if op in (ElementOpcode.SCALE, ElementOpcode.WORDS, ElementOpcode.FUNCTION) and not (
             -EXPONENT_LIMIT <= given["exponent"] < EXPONENT_LIMIT
         ):
             raise ValueError(f"{op.name}: exponent {given['exponent']}")
+        if given["fresh"]:
+            self.results.clear(given["o"])
+        if op == ElementOpcode.TABLE:
+            self._table(given, rows)
+            return
         words, exponents = getattr(self, f"_{op.name.lower()}")(given, rows, -(-features // _BEAT))
         slot, first = given["o"], given["o_row"]
         words = np.maximum(words, 0) if given["positive"] else words
         words, exponents = words[:, :features], np.broadcast_to(exponents, (rows, 1))
-        if given["fresh"]:
-            self.results.clear(slot)
         self.results.write(slot, first, 0, words, exponents)
 
     def _read(self, port: str, given: Mapping[str, int], rows: int, first: int, beats: int) -> tuple[Words, int]:
@@ -225,19 +255,27 @@ class ElementModel:
     def _scale(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         return scaled(*self._read("a", given, rows, given["a_beat"], beats), given["mantissa"], given["exponent"])
 
-    def _silu(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        return silu(*self._read("a", given, rows, given["a_beat"], beats))
+    def _function(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
+        table, times = given["table"], given["times"]
+        if table >= TABLES or times > Times.THIRD:
+            raise ValueError(f"FUNCTION: table {table}, times {times}")
+        pieces = self.tables[[table, table | int(given["mirror"] == Mirror.OWN)]]
+        curve = Looked(pieces, given["range"], given["mirror"], given["exponent"])
+        one = self._read("a", given, rows, given["a_beat"], beats)
+        x = self._read("b", given, rows, given["b_beat"], beats) if given["gate"] else one
+        third = self._read("c", given, rows, given["a_beat"], beats) if times == Times.THIRD else x
+        if times == Times.NOTHING:
+            return product(*one, *x, curve) if given["gate"] else alone(*x, curve)
+        return term(*one, *third, *x, curve) if given["gate"] else product(*third, *x, curve)
 
-    def _silu_back(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        return silu_back(*self._both(given, rows, beats))
-
-    def _geglu(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        return geglu(*self._both(given, rows, beats))
-
-    def _geglu_back(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
-        incoming, its, gate, gate_at = self._both(given, rows, beats)
-        value = self._read("c", given, rows, given["a_beat"], beats)
-        return geglu_gate_back(*value, gate, gate_at, incoming, its)
+    def _table(self, given: Mapping[str, int], rows: int) -> None:
+        table, first = given["table"], given["o_row"] * _BEAT
+        if not FIXED_TABLES <= table < TABLES:
+            raise ValueError(f"TABLE: table {table}, must be from {FIXED_TABLES} to {TABLES - 1}")
+        words = self._taken(rows * _BEAT * 4).ravel()
+        base = words << 64 - BASE.width >> 64 - BASE.width
+        slope = words << 64 - BASE.width - SLOPE.width >> 64 - SLOPE.width
+        self.tables[table, :, first : first + rows * _BEAT] = base, slope
 
     def _mask(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         incoming, its, codes, _ = self._both(given, rows, beats)
@@ -281,7 +319,11 @@ class ElementModel:
 
     def _words(self, given: Mapping[str, int], rows: int, beats: int) -> Result:
         size = -(-(given["features"] + 1) // 4) * BEAT
-        if len(self.queue) < rows * size:
-            raise ValueError(f"WORDS: {len(self.queue)} bytes of words, needs {rows * size}")
-        taken, self.queue = self.queue[: rows * size], self.queue[rows * size :]
-        return np.frombuffer(taken, "<i4").astype(np.int64).reshape(rows, -1), given["exponent"]
+        return self._taken(rows * size).reshape(rows, -1), given["exponent"]
+
+    def _taken(self, size: int) -> Words:
+        """Words of the port."""
+        if len(self.queue) < size:
+            raise ValueError(f"{len(self.queue)} bytes of words, needs {size}")
+        taken, self.queue = self.queue[:size], self.queue[size:]
+        return np.frombuffer(taken, "<i4").astype(np.int64)

@@ -136,8 +136,9 @@ class TileMachine:
             count = each.operands["beats"] * _BEAT // 4
             update = self.update
             return min(len(update.gradients), len(update.words), len(update.moments) // 2) >= count
-        if each.engine.name == "element" and each.opcode == ElementOpcode.WORDS:
-            rows, features = each.operands["rows"] + 1, each.operands["features"] + 1
+        if each.engine.name == "element" and each.opcode in (ElementOpcode.WORDS, ElementOpcode.TABLE):
+            rows = each.operands["rows"] + 1
+            features = each.operands["features"] + 1 if each.opcode == ElementOpcode.WORDS else 8
             return len(self.element.queue) >= rows * -(-features // 4) * _BEAT
         return True
 

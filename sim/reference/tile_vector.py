@@ -8,6 +8,7 @@ stand in :mod:`.tile_norm`.
 import numpy as np
 from numpy.typing import NDArray
 
+from gradloom.rtl.formats.functions import GELU, SILU, Curve
 from gradloom.rtl.formats.norm import constant
 
 from . import element
@@ -17,6 +18,8 @@ __all__ = [
     "TileNorm",
     "add",
     "equal",
+    "function",
+    "function_back",
     "geglu",
     "geglu_back",
     "larger",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 Words = NDArray[np.int64]
+
+_GATE, _GATE_SLOPE = (element.Looked.of(each) for each in (GELU.value, GELU.slope))
 
 
 def _rows_for(a: np.ndarray, b: np.ndarray) -> tuple[Words, Words]:
@@ -86,14 +91,25 @@ def scaled(x: np.ndarray, factor: float, *, positive: bool = False) -> np.ndarra
     return np.maximum(made, 0) if positive else made
 
 
+def function(x: np.ndarray, curve: Curve) -> np.ndarray:
+    """``g(x)``, or ``x g(x)`` as the curve says; by table."""
+    own, looked = parts(x), element.Looked.of(curve)
+    return values(*(element.product(*own, *own, looked) if curve.times else element.alone(*own, looked)))
+
+
+def function_back(dy: np.ndarray, x: np.ndarray, slope: Curve) -> np.ndarray:
+    """``dy · g(x)``: gradient of x."""
+    return values(*element.product(*parts(dy), *parts(x), element.Looked.of(slope)))
+
+
 def silu(x: np.ndarray) -> np.ndarray:
     """``x sigmoid(x)``."""
-    return values(*element.silu(*parts(x)))
+    return function(x, SILU.value)
 
 
 def silu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Gradient of x."""
-    return values(*element.silu_back(*parts(dy), *parts(x)))
+    return function_back(dy, x, SILU.slope)
 
 
 def _halves(x: np.ndarray) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
@@ -105,7 +121,7 @@ def _halves(x: np.ndarray) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
 def geglu(x: np.ndarray) -> np.ndarray:
     """``value · gelu(gate)``, the gate behind."""
     value, gate = _halves(x)
-    return values(*element.geglu(*value, *gate))
+    return values(*element.term(*value, *gate, *gate, _GATE))
 
 
 def geglu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -113,5 +129,8 @@ def geglu_back(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     value, gate = _halves(x)
     incoming = parts(dy)
     return np.hstack(
-        [values(*element.geglu(*incoming, *gate)), values(*element.geglu_gate_back(*value, *gate, *incoming))]
+        [
+            values(*element.term(*incoming, *gate, *gate, _GATE)),
+            values(*element.term(*incoming, *value, *gate, _GATE_SLOPE)),
+        ]
     )

@@ -69,7 +69,7 @@ def _int8_chain(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
 
 
 def _encode(p: Parameters, arrays: Arrays, adapter: UnitAdapter) -> Beats:
-    from gradloom.rtl.formats.blocks import pack_nibbles
+    from gradloom.rtl.formats.codebook import pack_nibbles
 
     answer = adapter.reference(p, arrays)
     codes = pack_nibbles(answer["codes"].reshape(-1, p["block"]))

@@ -21,7 +21,7 @@ _SQUARE = 4
 class ElementTime(OneAtATime):
     """The engine ELEMENT: a beat of results in one cycle.
 
-    One of SQUARES takes four, and words are taken as they come.
+    One of SQUARES takes four, and words are taken as they come, by TABLE in four cycles a beat.
     """
 
     def __init__(self, machine: TimedMachine) -> None:
@@ -35,13 +35,16 @@ class ElementTime(OneAtATime):
         self.sinks: dict[int, Sink] = {self.engine.load("words"): self.take}
         self.next = 0  # the next beat of words may be taken
         self.left = 0  # beats of words
+        self.more = 0  # cycles of a beat of words less 1
 
     def _begin(self, command: int, at: int) -> None:
         what = self.machine.commands[command]
         rows, features = what.operands.get("rows", 0) + 1, what.operands.get("features", 0) + 1
         first = at + ElementEngine.start
-        if what.opcode == ElementOpcode.WORDS:
-            self.next, self.left = first, rows * -(-features // _WORDS)
+        if what.opcode in (ElementOpcode.WORDS, ElementOpcode.TABLE):
+            table = what.opcode == ElementOpcode.TABLE
+            self.next, self.left = first, rows * -(-(_CODES if table else features) // _WORDS)
+            self.more = _WORDS - 1 if table else 0
             self._advance()
             self.machine.bus.pump()
             return
@@ -60,7 +63,7 @@ class ElementTime(OneAtATime):
     def _advance(self) -> None:
         """Takes the words that wait."""
         while self.left and self.words.head is not None:
-            cycle = max(self.next, self.words.head)
+            cycle = max(self.next, self.words.head) + self.more
             self.words.take(cycle)
             self.next = cycle + 1
             self.left -= 1

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.formats.blocks import unpack_nibbles
-from gradloom.rtl.formats.codebook import NF4
+from gradloom.rtl.formats.codebook import NF4, unpack_nibbles
 
 from ..reference.encode import decode_codes, encode_fixed
 from .adapter import Arrays, UnitAdapter, UnitFeed, pack, payload_shape, signed_array, unsigned_array

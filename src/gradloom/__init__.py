@@ -34,7 +34,7 @@ _HOME = {
         "systems.sequences.requests": ("SequenceAnswers",),
         "systems.sequences.workload": ("SequenceOptions",),
         "systems.text.requests": ("BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"),
-        "systems.text.workload": ("CardOptions", "InstantTextOptions", "QLoraOptions"),
+        "systems.text.workload": ("CardOptions", "InstantCardOptions", "InstantTextOptions", "QLoraOptions"),
     }.items()
     for name in names
 }

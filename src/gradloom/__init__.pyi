@@ -43,6 +43,7 @@ from gradloom.systems.text.requests import TextAnswers as TextAnswers
 from gradloom.systems.text.requests import TextChoice as TextChoice
 from gradloom.systems.text.requests import TextPlan as TextPlan
 from gradloom.systems.text.workload import CardOptions as CardOptions
+from gradloom.systems.text.workload import InstantCardOptions as InstantCardOptions
 from gradloom.systems.text.workload import InstantTextOptions as InstantTextOptions
 from gradloom.systems.text.workload import QLoraOptions as QLoraOptions
 from gradloom.options import Options
@@ -147,6 +148,7 @@ def infer(
     columns: str | None = None,
     sound: str | None = None,
     stream: bool | None = None,
+    rate: float | None = None,
     alpha: float | None = None,
     count: int | None = None,
     steps: int | None = None,

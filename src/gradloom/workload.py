@@ -40,8 +40,9 @@ class Workload:
         ``choose`` answer an :class:`~gradloom.systems.asked.Asked`, the verb's options and ``progress``. ``knows`` says
         what the option ``model`` must be for a model's name, a file or a folder, or None if it is none of this kind.
         Others that a kind may have: ``expectation`` (forecast of the preset's own workload), ``measure`` (a point of a
-        sweep), ``energy`` (a short run whose activity is recorded), ``sizes`` (``generate`` for a model),
-        ``power_up`` (memory of a board that fine-tunes by itself).
+        sweep), ``judge`` (the score of an adapter by what is held out), ``energy`` (a short run whose activity is
+        recorded), ``sizes`` (``generate`` for a model), ``held`` (the preset's configuration for a model, and how it
+        differs), ``power_up`` (memory of a board that fine-tunes by itself).
     reads : str
         Models that can be named, in words.
     methods : tuple of str

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -271,3 +272,32 @@ def tools(tmp_path, monkeypatch):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     return put
+
+
+def by_name(checks):
+    """Checks of ``doctor`` by their names."""
+    return {each.check: each for each in checks}
+
+
+@pytest.fixture
+def nobody(tmp_path_factory):
+    """Runs a function without root's rights: the kernel then refuses what a mode forbids."""
+
+    def call(function):
+        if os.geteuid():
+            return function()
+        os.seteuid(65534)
+        try:
+            return function()
+        finally:
+            os.seteuid(0)
+
+    return call
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may enter; pytest's own are for their owner."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)

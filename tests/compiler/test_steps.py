@@ -159,7 +159,22 @@ def test_means_and_sums_of_rows(samples, sides, kind):
     steps(network([first, total, last], [x]), ("first.weight", "last.weight"), samples=samples, loss="values")
 
 
-@pytest.mark.parametrize(("kind", "parameters"), [("relu", ()), ("silu", ()), ("gelu", ()), ("affine", (0.75, 0.0))])
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("relu", ()),
+        ("silu", ()),
+        ("gelu", ()),
+        ("gelu_tanh", ()),
+        ("sigmoid", ()),
+        ("tanh", ()),
+        ("hard_swish", ()),
+        ("clip", (0.0, 6.0)),
+        ("leaky_relu", (0.1,)),
+        ("elu", (0.9,)),
+        ("affine", (0.75, 0.0)),
+    ],
+)
 def test_functions_of_values(kind, parameters):
     x = tensor("x", 9, 7, 5)
     first = conv(x, "first", 20, 3, pads=1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gradloom
-from gradloom.models.adapters.peft import write_peft
+from gradloom.models.adapters.peft_files import write_peft
 
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
 

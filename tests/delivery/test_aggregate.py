@@ -10,7 +10,8 @@ import gradloom
 from gradloom.models.adapters.config import rank_of
 from gradloom.models.adapters.instant import load_instant, save_instant
 from gradloom.models.adapters.lora import Adapter
-from gradloom.models.adapters.peft import read_peft, write_peft
+from gradloom.models.adapters.peft import read_peft
+from gradloom.models.adapters.peft_files import write_peft
 from gradloom.models.language import BUILT_IN
 
 NAMES = [f"base_model.model.model.layers.{layer}.self_attn.q_proj" for layer in (0, 1)]
@@ -146,3 +147,66 @@ def test_a_value_that_is_not_finite_is_refused(client, tmp_path):
     save_file(tensors, file)
     with pytest.raises(ValueError, match="c1/.*has 1 values that are NaN or infinite"):
         gradloom.package.average(clients, tmp_path / "out")
+
+
+@pytest.mark.parametrize("shared", ["A", ""])
+def test_a_large_change_is_cut_to_the_bound(client, tmp_path, shared):
+    """From a start or from the base; of what is cut, the start stays."""
+    clients = [client(f"c{n}", n, shared=shared) for n in range(2)]
+    start = client("s", 9, shared=shared)
+    whole = {} if shared else {"rank": 6}
+    for begin in (None, start):
+        parts = [np.zeros((16, 24))] * 2 if begin is None else changes(start)
+        moved = [[change - part for change, part in zip(changes(each), parts)] for each in clients]
+        norms = [np.sqrt(sum((part**2).sum() for part in each)) for each in moved]
+        bound = float(norms[0] + norms[1]) / 2
+        out = tmp_path / f"out{begin is None}"
+        limit = whole if begin is not None else {key: 4 for key in whole}
+        made = gradloom.package.average(clients, out, weights=(3, 1), clip=bound, start=begin, **limit)
+        assert list(made["norms"].values()) == pytest.approx(norms, rel=1e-5) and made["exact"]
+        kept = [min(1.0, bound / norm) for norm in norms]
+        assert list(made["kept"].values()) == pytest.approx(kept, rel=1e-5) and 1.0 in kept and min(kept) < 1
+        for found, part, *theirs in zip(changes(out), parts, *moved, strict=True):
+            wanted = part + 0.75 * kept[0] * theirs[0] + 0.25 * kept[1] * theirs[1]
+            np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_samples_are_read_of_each_client(client, tmp_path):
+    clients = [client(f"c{n}", n, shared="A") for n in range(2)]
+    for each, told in zip(clients, ({"samples": 30}, {"windows": 10})):
+        (each / "metrics.json").write_text(json.dumps(told))
+    made = gradloom.package.average(clients, tmp_path / "out", weights="samples")
+    assert made["weights"] == [30, 10]
+    for found, *theirs in zip(changes(tmp_path / "out"), *map(changes, clients), strict=True):
+        np.testing.assert_allclose(found, 0.75 * theirs[0] + 0.25 * theirs[1], atol=1e-5)
+    (clients[0] / "metrics.json").write_text("{}")
+    for wrong, says in (
+        ({"weights": "samples"}, "c0/metrics.json: has neither samples nor windows; give numbers as weights"),
+        ({"weights": "windows"}, "weights=windows: must be numbers, or samples"),
+        ({"clip": 0.0}, "clip=0: must be a number above 0"),
+        ({"start": clients[0]}, "start: must be left out without clip"),
+        ({"held_out": tmp_path / "none"}, "no such file or folder"),
+        ({"held_out": clients[0]}, "nothing judges adapters of None"),
+        ({"model": "m"}, "model=m: must be left out without held_out"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            gradloom.package.average(clients, tmp_path / "wrong", **wrong)
+        assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize("preset", ["digits-ulx3s", "lstm-kv260"])
+def test_the_average_is_judged_by_what_is_held_out(tmp_path, preset):
+    """Of one client twice, it scores as the client's fine-tune has told."""
+    from gradloom.models.datasets import digits_split
+    from gradloom.models.sequences import spar_person
+
+    digits = preset == "digits-ulx3s"
+    data = digits_split(96, 48, degrees=90) if digits else spar_person(1)
+    np.savez(tmp_path / "h.npz", x=data.x_test, y=data.y_test)
+    usual = {"engine": "float", "epochs": 4}
+    tuned = [gradloom.finetune(preset, output=tmp_path / f"c{n}", seed=0, **usual) for n in range(2)]
+    clients = [each.folder for each in tuned]
+    made = gradloom.package.average(clients, tmp_path / "out", held_out=tmp_path / "h.npz", weights="samples")
+    assert made["exact"] and made["weights"][0] == tuned[0]["samples"]
+    assert made["held_out"]["loss"] == pytest.approx(tuned[0]["held_out_after"], rel=1e-4)
+    assert made["held_out"]["accuracy"] == tuned[0].accuracy_after

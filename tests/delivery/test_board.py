@@ -12,8 +12,8 @@ from gradloom.models.adapters.lora import save_lora
 from gradloom.systems.text.card.words import read_board
 
 from ..firmware.deliver import Receiver
-from ..workloads.conftest import MODEL, adapters, frozen, tensors  # noqa: F401
-from ..workloads.power import compiled
+from ..systems.text.card.power import compiled
+from ..systems.text.conftest import MODEL, adapters, frozen, tensors  # noqa: F401
 from .test_collect import card  # noqa: F401
 
 MEMORY = 1 << 24

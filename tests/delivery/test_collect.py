@@ -13,11 +13,12 @@ from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, KeptFile, KeptRecord, Reason, encode, newest
 from gradloom.models.adapters.lora import load_lora
 from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.run.training import as_bytes
 
-from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 
 RULE = AdamW(lr=1e-2)
 
@@ -25,7 +26,7 @@ RULE = AdamW(lr=1e-2)
 @pytest.fixture
 def card(frozen, adapters, tmp_path):  # noqa: F811
     """An image, its job, and the trainer whose state a copy holds."""
-    made = board_job(frozen, (TOKENS,), adapters, [0, 1], RULE, 3, CONFIG)
+    made = board_job(qlora_course(frozen, (TOKENS,), adapters, [0, 1], RULE, 3), CONFIG)
     facts = {"model": "small", "shapes": dataclasses.asdict(MODEL), "rank": 2, "alpha": 4.0, "steps": 3}
     write_card_image(made, tmp_path / "run", facts | {"moment_scales": RULE.moment_scales}, memory_bytes=1 << 24)
     return tmp_path / "run" / "card.img", made
@@ -54,7 +55,7 @@ def put(path, copies):
 def words_of(made, trainer, result):
     """The kept words after a step."""
     from gradloom.rtl.formats.tiles import tile_rows
-    from gradloom.systems.text.operations.rechosen import FRACS
+    from gradloom.systems.text.operations.learnt.rechosen import FRACS
 
     words = bytearray(made.job.kept.bytes)
     for name, place in made.layout.offsets.items():

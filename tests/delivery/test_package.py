@@ -18,7 +18,8 @@ from gradloom.delivery.manifest import FULL
 from gradloom.delivery.package import base_hash, open_package, signed_package
 from gradloom.models.adapters.lora import fresh_lora, save_lora
 from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
-from gradloom.models.adapters.peft import read_peft, write_peft
+from gradloom.models.adapters.peft import read_peft
+from gradloom.models.adapters.peft_files import write_peft
 
 from ..language import save_model
 from ..models.conftest import TINY

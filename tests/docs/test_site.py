@@ -63,7 +63,7 @@ def test_entries_of_the_python_api_stand_apart(site):
     assert "-----" not in text
     finetune = text[text.index('id="gradloomfinetune"') :]
     entries = re.findall(r"<li><code>(\w+)</code> : ", finetune[: finetune.index("<strong>Returns</strong>")])
-    assert entries == ["model", "request", "board", "output", "progress"]
+    assert entries == ["model", "request", "board", "output", "progress", "callbacks"]
 
 
 def test_nothing_is_fetched(site):

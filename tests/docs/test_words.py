@@ -70,6 +70,11 @@ def test_documents_are_short_and_say_nouns():
     assert sum(bool(re.fullmatch(r"\W*what\W*", word, re.IGNORECASE)) for word in words) <= 1.5e-3 * len(words)
 
 
+def test_the_newest_changes_are_told_in_60_lines():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(re.split(r"^## ", text, flags=re.MULTILINE)[1].splitlines()) <= 60
+
+
 @pytest.mark.parametrize(
     "word", ["window", "slot", "kept", "packed", "card", "master", "two programs", "tap", "record"]
 )

@@ -18,6 +18,8 @@ from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.scheduler import Scheduler
 
+from ..deep import deep
+
 #: Unit: board, levels between registers, levels to or from a port. DMA with the widths of both buses.
 BUDGETS = {
     "read_dma": (lambda: ReadDMA(addr_bits=40), "kv260", 6, 4),
@@ -32,7 +34,11 @@ BUDGETS = {
 }
 
 
-@pytest.mark.parametrize("name", BUDGETS)
+#: Others of their kind are deep, and those that budgets.toml has of a preset, too.
+QUICK = ("write_dma_that_forwards", "read_dma_of_256_bits", "pair_queue", "tile_forward")
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=() if each in QUICK else deep) for each in BUDGETS])
 def test_a_unit_keeps_its_budget_of_levels(name, tmp_path):
     make, board, inside, ports = BUDGETS[name]
     emit(make(), tmp_path / "design", name=name, family=boards.find(board).family)

@@ -17,6 +17,8 @@ from gradloom.sim.run.designs import Design
 
 #: Name and preset of two designs for one board.
 PAIR = {"left": "instantft-kv260", "right": "lstm-kv260"}
+#: One of them is small.
+SMALL = {"hidden": "8", "inputs": "8", "window": "16", "sequences": "2", "rows": "4", "panels": "2", "rank": "2"}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def pair(tmp_path_factory):
     """The folder of both designs."""
     folder = tmp_path_factory.mktemp("pair")
     for name, preset in PAIR.items():
-        gradloom.generate(preset, folder / name, name=name)
+        gradloom.generate(preset, folder / name, name=name, settings=SMALL if name == "right" else {})
     return folder
 
 

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 #: What is synthesised here of each preset's modules. A path through two of them is the whole preset's to find.
 SMALL = {
-    "instantft-kv260": ("tap_packer", "dense_control", "interpolator"),
-    "edge-qlora-genesys2": ("table_loader", "stager", "foot", "row_sums"),
-    "digits-ulx3s": ("pe_both0", "pe_both1", "tap_packer", "_class_lane", "dense_control"),
+    "instantft-kv260": ("dense_control",),
+    "edge-qlora-genesys2": ("stager", "foot"),
+    "digits-ulx3s": ("pe_both0", "tap_packer"),
 }
 
 

@@ -39,7 +39,8 @@ class ForwardConfig(ProductParameters, ElementParameters, NormParameters, ShellP
     forwards: int = parameter(1, 0, 1)
 
 
-CONFIG = ForwardConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=4)
+#: Two chains of 16 rows, four passes of 16 columns. Each of its engines runs programs of its own on it, too.
+CONFIG = ForwardConfig(array_rows=32, array_columns=16, x_slots=8, w_slots=8, norm_slots=16)
 
 
 class Chain(PlacedProgram):

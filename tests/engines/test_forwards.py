@@ -102,7 +102,7 @@ WRONG = {
     "another that takes none": {"to": ELEMENT.load("words")},
     "no port": {"to": len(MACHINE.engines.loads)},
     "the last number": {"to": 255},
-    "no slot": {"to_arg": _SHAPE | {"slot": 8}},
+    "no slot": {"to_arg": _SHAPE | {"slot": 16}},
     "far beyond the slots": {"to_arg": _SHAPE | {"slot": 255}},
     "other rows": {"to_arg": _SHAPE | {"rows": 62}},
     "other features": {"to_arg": _SHAPE | {"features": 16}},

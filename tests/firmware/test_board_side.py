@@ -141,9 +141,9 @@ def test_uio_unmasks_waits_and_times_out(linux):
 
 def test_what_is_not_loaded_is_named(linux):
     with pytest.raises(ValueError, match="no UIO device called 'other'.*uio_pdrv_genirq"):
-        UioTransport(uio_name="other", **linux)
-    with pytest.raises(ValueError, match="no u-dma-buf called 'other'"):
-        UioTransport(buffer_name="other", **linux)
+        UioTransport(name="other", **linux)
+    with pytest.raises(ValueError, match="no u-dma-buf called 'udmabuf-axi-pmon'"):
+        UioTransport(name="axi-pmon", **linux)
 
 
 def test_no_file_stays_open_when_opening_fails(linux):

@@ -15,7 +15,7 @@ from gradloom.delivery.package import key_list_package, signed_package
 from gradloom.delivery.words import GROUP, encode
 from gradloom.firmware.delivered import DeliveryRequest
 
-from ..workloads.power import compiled
+from ..systems.text.card.power import compiled
 from .deliver import COUNT, MEMORY, Receiver, base_of, fresh_card
 
 DEEP = bool(os.environ.get("GRADLOOM_DEEP"))

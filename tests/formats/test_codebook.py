@@ -10,12 +10,10 @@ from gradloom.rtl.formats.blocks import (
     dequantize_blocks,
     dequantize_scales,
     dynamic_map,
-    pack_nibbles,
     quantize_blocks,
     quantize_scales,
-    unpack_nibbles,
 )
-from gradloom.rtl.formats.codebook import CODEBOOKS, FP4, INT4, NF2, NF3, NF4, Codebook
+from gradloom.rtl.formats.codebook import CODEBOOKS, FP4, INT4, NF2, NF3, NF4, Codebook, pack_nibbles, unpack_nibbles
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NPZ = np.load(GOLDEN / "nf4.npz")

@@ -1,6 +1,5 @@
 """Recurrent networks as exporters write them: the same layers in many forms, and some that mean something else."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,14 +7,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from gradloom.models.recurrent.calibrate import convolved
-from gradloom.models.recurrent.front import Pooling
-from gradloom.models.recurrent.host import FloatDense, picked
+from .onnx_nodes import Nodes
 
-__all__ = ["HARMFUL", "Drawn", "bounded", "draw"]
+__all__ = ["HARMFUL", "Drawn", "draw"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_OPSETS = (7, 9, 11, 12, 13, 15, 17, 18, 20, 22)
 #: What makes a network another one than layers in a row.
 HARMFUL = (
     "clip",
@@ -68,83 +64,13 @@ class _Value:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-class _Maker:
+class _Maker(Nodes):
     def __init__(self, seed: int, harmful: str) -> None:
-        self.rng, self.harmful = np.random.default_rng(seed), harmful
-        self.opset = int(self.rng.choice(_OPSETS))
-        self.nodes: list[Any] = []
-        self.held: list[Any] = []
+        super().__init__(seed)
+        self.harmful = harmful
         self.inputs: list[Any] = []
         self.feeds: dict[str, np.ndarray] = {}
-        self.count = 0
         self.n, self.steps, self.channels = (int(self.rng.integers(*ends)) for ends in ((2, 4), (4, 9), (2, 6)))
-
-    # Nodes and constants in all forms
-
-    def one(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def name(self, kind: str = "v") -> str:
-        self.count += 1
-        return f"{kind}{self.count}"
-
-    def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        made = self.sizes(kind, inputs, **attributes)
-        roll = self.rng.random()
-        if roll < 0.06:
-            self.nodes.append(helper.make_node("Softsign", [made], [self.name("dead")]))
-        elif roll < 0.12:
-            made = self.again("Identity", made)
-        elif roll < 0.15:
-            made = self.again("Dropout", made)
-        return made
-
-    def sizes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """A node, and no other one behind it, which numbers of integers would not go through."""
-        made = self.name(kind.lower())
-        self.nodes.append(helper.make_node(kind, list(inputs), [made], **attributes))
-        return made
-
-    def again(self, kind: str, value: str) -> str:
-        made = self.name("same")
-        self.nodes.append(helper.make_node(kind, [value], [made]))
-        return made
-
-    def held_as(self, value: Any) -> str:
-        array, name = np.asarray(value), self.name("k")
-        forms = ["initializer", "initializer", "constant", "identity"]
-        if self.opset >= 12 and array.ndim < 2 and array.dtype in (np.int64, np.float32):
-            forms.append("list")
-        form = self.one(*forms)
-        if form in ("initializer", "identity"):
-            self.held.append(numpy_helper.from_array(array, name))
-            return self.again("Identity", name) if form == "identity" else name
-        given: dict[str, Any] = {"value": numpy_helper.from_array(array, name)}
-        if form == "list":
-            kind = "float" if array.dtype.kind == "f" else "int"
-            given = {f"value_{kind}s": array.tolist()} if array.ndim else {f"value_{kind}": array.item()}
-        self.nodes.append(helper.make_node("Constant", [], [name], **given))
-        return name
-
-    def weights(self, *shape: int, scale: float = 0.6) -> np.ndarray:
-        return (scale * self.rng.standard_normal(shape)).astype(np.float32)
-
-    def axes(self, kind: str, value: str, axes: list[int], newer: int = 13, **more: Any) -> str:
-        if self.opset >= newer:
-            return self.node(kind, [value, self.held_as(np.array(axes, np.int64))], **more)
-        return self.node(kind, [value], axes=axes, **more)
-
-    def slice(self, value: str, axis: int, start: int, end: int) -> str:
-        if self.opset < 10:
-            return self.node("Slice", [value], starts=[start], ends=[end], axes=[axis])
-        return self.node("Slice", [value, *(self.held_as(np.array([each])) for each in (start, end, axis))])
-
-    def size_of(self, value: str, axis: int) -> str:
-        """As PyTorch asks for it: a vector of one size."""
-        size = self.sizes("Gather", [self.sizes("Shape", [value]), self.held_as(np.int64(axis))], axis=0)
-        if self.opset >= 13:
-            return self.sizes("Unsqueeze", [size, self.held_as(np.array([0]))])
-        return self.sizes("Unsqueeze", [size], axes=[0])
 
     # Layouts
 
@@ -508,120 +434,3 @@ class _Maker:
         graph = helper.make_graph(self.nodes, "drawn", self.inputs, infos, self.held)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)
         return Drawn(model, self.feeds, self.x, self.harmful, answer.axes, self.kind, self.tailed)
-
-
-# How far float32 may be from the mathematics
-
-_HALF = 2.0**-24
-#: Error of an exponential function of float32, absolute or of values below 1: some last places.
-_SQUASH = 16 * _HALF
-
-
-def bounded(network: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Answer in float64, and how far float32 may take it: the error of each operation, carried on by its slope."""
-    value = np.asarray(network.seen(x), np.float64)
-    error = np.abs(value) * 4 * _HALF
-    if network.before and network.before[0].op != "Gather":
-        scale = max((float(np.abs(step.value).max()) for step in network.before), default=1)
-        error = error + 4 * _HALF * (1 + scale) * (1 + np.abs(x).max())
-    for layer in network.front:
-        if isinstance(layer, Pooling):
-            value, error = layer.greatest(value, -np.inf), layer.greatest(error, 0)
-            continue
-        bare = _Bare(np.abs(layer.weight), np.abs(layer.bias), layer.stride, layer.pads)
-        error = convolved(bare.without_bias, error) + (layer.weight[0].size + 3) * _HALF * convolved(
-            bare, np.abs(value)
-        )
-        value = convolved(layer, value)
-    for cell, backward in network.layers:
-        made = [_cell(cell, value, error)]
-        if backward is not None:
-            made.append(tuple(each[:, ::-1] for each in _cell(backward, value[:, ::-1], error[:, ::-1])))
-        value, error = (np.concatenate(each, axis=2) for each in zip(*made))
-    value, error = (picked(network.pick, each, network.cell.units) for each in (value, error))
-    for step in (*([] if network.head is None else [network.head]), *network.tail):
-        if isinstance(step, FloatDense):
-            error = _dense_error(step.weight, step.bias, value, error)
-            value = value @ step.weight.T + step.bias
-            continue
-        value, error = _function(step, value, error)
-    return value, error
-
-
-@dataclass
-class _Bare:
-    weight: np.ndarray
-    bias: np.ndarray
-    stride: int
-    pads: tuple[int, int]
-    relu: bool = False
-
-    @property
-    def without_bias(self) -> "_Bare":
-        return _Bare(self.weight, 0 * self.bias, self.stride, self.pads)
-
-
-def _dense_error(weight: np.ndarray, bias: np.ndarray, value: np.ndarray, error: np.ndarray) -> np.ndarray:
-    own = np.abs(value) @ np.abs(weight).T + np.abs(bias)
-    return error @ np.abs(weight).T + (weight.shape[1] + 3) * _HALF * own
-
-
-def _function(step: Any, value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    kind = step.op
-    if kind == "last":
-        return value[:, -1], error[:, -1]
-    if kind == "mean":
-        return value.mean(axis=1), error.mean(axis=1) + (value.shape[1] + 1) * _HALF * np.abs(value).mean(axis=1)
-    if kind == "max":
-        return value.max(axis=1), error.max(axis=1)
-    if kind == "relu":
-        return np.maximum(value, 0), error
-    if kind == "clip":
-        return np.clip(value, step.lo, step.hi), error
-    if kind in ("sigmoid", "tanh"):
-        made = np.tanh(value) if kind == "tanh" else 1 / (1 + np.exp(-value))
-        return made, error / (1 if kind == "tanh" else 4) + _SQUASH
-    top = error.max(axis=-1, keepdims=True)
-    log = value - value.max(axis=-1, keepdims=True)
-    log = log - np.log(np.exp(log).sum(axis=-1, keepdims=True))
-    error = 2 * top + _SQUASH * (1 + np.abs(log))
-    return (log, error) if kind == "log_softmax" else (np.exp(log), error)
-
-
-def _cell(cell: Any, x: np.ndarray, x_error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    h = h_error = np.zeros((len(x), cell.units))
-    c = c_error = h
-    values, errors = [], []
-
-    def summed(gate: str, at: int, inner: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        parts = [(cell.w[gate], x[:, at], x_error[:, at])] + ([(cell.u[gate], h, h_error)] if inner else [])
-        size = sum(np.abs(v) @ np.abs(w).T for w, v, _ in parts) + np.abs(cell.bias[gate])
-        error = sum(e @ np.abs(w).T for w, _, e in parts) + (sum(w.shape[1] for w, *_ in parts) + 4) * _HALF * size
-        return sum(v @ w.T for w, v, _ in parts) + cell.bias[gate], error
-
-    def squashed(kind: str, value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        made = np.tanh(value) if kind == "tanh" else 1 / (1 + np.exp(-value))
-        return made, np.minimum(error / (1 if kind == "tanh" else 4), 2) + _SQUASH
-
-    def product(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        made = a[0] * b[0]
-        return made, np.abs(a[0]) * b[1] + np.abs(b[0]) * a[1] + a[1] * b[1] + _HALF * np.abs(made)
-
-    def total(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        return a[0] + b[0], a[1] + b[1] + _HALF * np.abs(a[0] + b[0])
-
-    for at in range(x.shape[1]):
-        if cell.kind == "LSTM":
-            gates = {gate: squashed("tanh" if gate == "cell" else "", *summed(gate, at)) for gate in cell.w}
-            c, c_error = total(product(gates["forget"], (c, c_error)), product(gates["input"], gates["cell"]))
-            h, h_error = product(gates["output"], squashed("tanh", c, c_error))
-        elif cell.kind == "GRU":
-            update, reset = (squashed("", *summed(gate, at)) for gate in ("update", "reset"))
-            inner = h @ cell.u["new"].T + cell.inner, _dense_error(cell.u["new"], cell.inner, h, h_error)
-            new = squashed("tanh", *total(summed("new", at, inner=False), product(reset, inner)))
-            h, h_error = total(product(update, (h, h_error)), product((1 - update[0], update[1]), new))
-        else:
-            h, h_error = squashed("tanh", *summed("new", at))
-        values.append(h)
-        errors.append(h_error)
-    return np.stack(values, axis=1), np.stack(errors, axis=1)

@@ -24,8 +24,8 @@ from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, ma
 from ..engines.linear.conftest import SMALL as LINEAR
 from ..engines.linear.conftest import make_layer
 from ..engines.linear.side import Side, operations
-from ..system.conftest import SMALL as IMAGE
-from ..system.conftest import Machine, small_network
+from ..systems.images.conftest import SMALL as IMAGE
+from ..systems.images.conftest import Machine, small_network
 
 __all__ = ["GAP", "SUBJECTS", "Subject", "Windowed"]
 

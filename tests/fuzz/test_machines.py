@@ -15,7 +15,7 @@ from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, ma
 from ..deep import deep
 from ..engines.linear.conftest import make_layer
 from ..engines.linear.test_linear_perf import agree
-from ..system.conftest import Machine
+from ..systems.images.conftest import Machine
 from .looks import looks
 
 #: Each configuration is a simulation to build. Every run of the tests builds the small machines of other folders.

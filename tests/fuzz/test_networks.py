@@ -17,12 +17,12 @@ from gradloom.systems.images.program.program import plan_finetune
 from gradloom.systems.images.program.schedule import initial_adapters
 from gradloom.systems.images.simulated import compare, run_plan
 
-from ..system.conftest import SMALL, Machine
+from ..systems.images.conftest import SMALL, Machine
 from .looks import DEEP
 from .networks import Limits, draw
 
-PLANNED = 2000 if DEEP else 40
-RUN = 200 if DEEP else 20
+PLANNED = 2000 if DEEP else 24
+RUN = 200 if DEEP else 12
 #: Three of four are for the first, the others for the second.
 LIMITS = {
     "instantft-kv260": Limits(edge=32, inputs=4, channels=40, dense=128, classes=10, kernel=5, rank=16, samples=80),

@@ -17,7 +17,7 @@ from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.systems.images.mathematics import forward
 
 from .looks import DEEP
-from .onnx_images import gamma, runtime
+from .onnx_runtime import gamma, runtime
 
 #: Of some 1,650, unless all are asked for.
 COUNT = 200

@@ -9,9 +9,11 @@ from gradloom.models.onnx_import import load_onnx
 from gradloom.systems.images.mathematics import forward
 
 from .looks import DEEP
-from .onnx_images import damage, draw, error_of, runtime
+from .onnx_damage import damage
+from .onnx_images import draw, error_of
+from .onnx_runtime import runtime
 
-COUNT = 2000 if DEEP else 100
+COUNT = 2000 if DEEP else 60
 #: What onnxruntime's kernels of exp and log may be off by.
 _KERNEL = 2.0**-20
 

@@ -16,9 +16,10 @@ from gradloom.systems.sequences.answer import infer_sequences
 
 from ..models.recurrent.models import CONV, saved, some_windows, unfused
 from .looks import DEEP
-from .onnx_recurrent import HARMFUL, bounded, draw
+from .onnx_bounds import bounded
+from .onnx_recurrent import HARMFUL, draw
 
-COUNT = 3000 if DEEP else 70
+COUNT = 3000 if DEEP else 45
 #: Dense layers behind each other are one here and two there: their errors are of two products.
 _SLACK = 8
 

@@ -16,7 +16,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import STORE
 from gradloom.systems.images.program.tokens import IMAGE_STREAMS
 
-from ..system.conftest import SMALL, Machine, small_network
+from ..systems.images.conftest import SMALL, Machine, small_network
 from .looks import DEEP
 
 PROGRAMS = 4000 if DEEP else 60

@@ -11,7 +11,7 @@ from gradloom.delivery.package import make_package
 from gradloom.models.adapters.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
 from gradloom.models.language import BUILT_IN
 
-from ..workloads.conftest import MODEL
+from ..systems.text.conftest import MODEL
 
 
 def weights(seed=3):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.models.adapters.peft import load_adapters, save_adapters
+from gradloom.models.adapters.peft import load_adapters
+from gradloom.models.adapters.peft_files import save_adapters
 from gradloom.models.network import Conv, Dense, Network
 
 RANK = 2

@@ -35,7 +35,6 @@ PROOFS = [
         preset=ANY,
         method="induction",
         depth=1,
-        quick=True,
         found_within=20,
         **pair(counters.phase_counters, Counters, "keeps-a-phase"),
     ),

@@ -18,6 +18,7 @@ from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import Engines, LoadPort
 from gradloom.rtl.shell.table import machine_table, table_words
 
+from ..deep import DEEP
 from ..laws import cases
 from .bench import built
 from .family import FAMILIES, family, machine
@@ -32,7 +33,11 @@ def _built(count):
     return built(engines=engines, machine=machine(engines))
 
 
-@pytest.mark.parametrize("count, law", [case for count in FAMILIES for case in cases("tests.shell.family_laws", count)])
+@pytest.mark.parametrize(
+    "count, law",
+    #: The ends without GRADLOOM_DEEP=1.
+    [case for count in FAMILIES[:: 1 if DEEP else 3] for case in cases("tests.shell.family_laws", count)],
+)
 def test_the_shell_runs_any_number_of_engines(count, law, law_holds):
     law_holds(
         law,

@@ -14,9 +14,10 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.images import answer
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.integers import fill_cache, fine_tune, logits
-from gradloom.systems.images.program.digits import digits_data, digits_plan, workload_on
+from gradloom.systems.images.program.digits import digits_data, digits_plan
 from gradloom.systems.images.program.program import Settings, plan_steps
 from gradloom.systems.images.requests import ImageAnswers
+from gradloom.systems.images.task import workload_on
 from gradloom.systems.images.workload import DIGITS, LENET5
 
 ULX3S = PRESETS["digits-ulx3s"]

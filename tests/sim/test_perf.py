@@ -1,8 +1,5 @@
 """The forecast against traces of the RTL: every command to the cycle."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,12 +19,7 @@ from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
 from gradloom.systems.images.simulated import run_plan
 
-# The whole-machine tests' small design: one build serves both.
-_spec = importlib.util.spec_from_file_location(
-    "small_machine", Path(__file__).resolve().parents[1] / "system" / "conftest.py"
-)
-small = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(small)
+from ..systems.images import conftest as small
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,11 @@ from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, KeptRecord, Reason, encode
 from gradloom.models.adapters.lora import load_lora
 from gradloom.sim.run.soc import SimulatedSoC
+from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.prompts import ask_board
 
-from ..workloads.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
+from ..systems.text.conftest import CONFIG, MODEL, TOKENS, adapters, frozen, tensors  # noqa: F401
 from .conftest import MEMORY
 
 
@@ -55,7 +56,7 @@ def image(frozen, adapters, tmp_path_factory):  # noqa: F811
     """A card with a copy of an adapter on one linear, as a board leaves it, and that copy."""
     folder = tmp_path_factory.mktemp("card")
     used = dict(list(adapters.items())[-1:])
-    made = board_job(frozen, (TOKENS,), used, [1], 0.1, 3, CONFIG)
+    made = board_job(qlora_course(frozen, (TOKENS,), used, [1], 0.1, 3), CONFIG)
     facts = {"model": "small", "shapes": dataclasses.asdict(MODEL), "rank": 2, "alpha": 4.0, "steps": 3}
     made = dataclasses.replace(
         made, sections=tuple(dataclasses.replace(each, unit=512) for each in made.sections if each.offset == 0)

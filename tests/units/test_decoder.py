@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.blocks import pack_nibbles
-from gradloom.rtl.formats.codebook import NF3, NF4
+from gradloom.rtl.formats.codebook import NF3, NF4, pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.decoder import NF4Decoder, RowDecoder
 from gradloom.sim.bench.engine import simulate
@@ -34,15 +33,15 @@ def read(payload):
 
 
 @pytest.mark.parametrize(
-    "lanes, book, fmt",
+    "lanes, book, fmt, stall",
     [
-        (1, NF4, Fixed(width=18, frac=10)),
-        (4, NF3, Fixed(width=18, frac=10)),
-        (3, NF4, Fixed(width=12, frac=5)),
-        (2, NF4, Fixed(width=25, frac=15)),
+        (1, NF4, Fixed(width=18, frac=10), 0),
+        (1, NF4, Fixed(width=18, frac=10), 0.4),
+        (4, NF3, Fixed(width=18, frac=10), 0.4),
+        (3, NF4, Fixed(width=12, frac=5), 0),
+        (2, NF4, Fixed(width=25, frac=15), 0.4),
     ],
 )
-@pytest.mark.parametrize("stall", [0, 0.4])
 def test_stream_decoder_is_the_reference(run_stream, lanes, book, fmt, stall):
     codes, scales = beats(lanes, 120)
     unit = NF4Decoder(lanes=lanes, book=book, fmt=fmt)

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.blocks import pack_nibbles, quantize_blocks
-from gradloom.rtl.formats.codebook import CODEBOOKS, NF2, NF3, NF4
+from gradloom.rtl.formats.blocks import quantize_blocks
+from gradloom.rtl.formats.codebook import CODEBOOKS, NF2, NF3, NF4, pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.units.encoder import NF4Encoder
 from gradloom.sim.reference.encode import ACTIVATION, encode_fixed, encode_int8
@@ -50,18 +50,22 @@ def expected(x, book, block, fmt, **change):
     ]
 
 
+SLOW = {"o": 0.97}
+
+
 @pytest.mark.parametrize(
-    "lanes, block, book, fmt",
+    "lanes, block, book, fmt, stall",
     [
-        (1, 64, NF4, WORD),
-        (4, 64, NF4, WORD),
-        (2, 32, NF3, WORD),
-        (1, 16, NF4, Fixed(width=12, frac=9)),
-        (2, 64, CODEBOOKS["int4"], Fixed(width=18, frac=17)),
-        (8, 128, NF2, WORD),
+        (1, 64, NF4, WORD, 0.3),
+        (4, 64, NF4, WORD, 0),
+        (4, 64, NF4, WORD, SLOW),
+        (2, 32, NF3, WORD, SLOW),
+        (1, 16, NF4, Fixed(width=12, frac=9), 0.3),
+        (2, 64, CODEBOOKS["int4"], Fixed(width=18, frac=17), 0),
+        (8, 128, NF2, WORD, 0.3),
     ],
+    ids=str,
 )
-@pytest.mark.parametrize("stall", [0, 0.3, pytest.param({"o": 0.97}, id="slow-sink")])
 def test_encoder_is_the_reference(run_stream, lanes, block, book, fmt, stall):
     xs = list(tensors(book, fmt, [block, 2 * block + 1, block + 40, 5, 4 * block], block))
     want = [beat for x in xs for beat in expected(x, book, block, fmt)]
@@ -180,7 +184,7 @@ def expected_wide(x):
     ]
 
 
-@pytest.mark.parametrize("stall", [0, 0.3, pytest.param({"o": 0.97}, id="slow-sink")])
+@pytest.mark.parametrize("stall", [0.3, SLOW], ids=["stalls", "slow-sink"])
 def test_an_encoder_of_both_kinds_is_the_reference_tensor_by_tensor(run_stream, stall):
     xs = list(tensors(NF4, WORD, [64, 129, 104, 5, 256], 64))
     xs += [np.full(64, WORD.lo), np.full(64, WORD.hi), np.arange(-64, 64) * 514]

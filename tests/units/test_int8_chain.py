@@ -60,8 +60,10 @@ def drawn(rng, dut, sums, tiles, m, *, spread=24):
     return x, w, drop
 
 
-@pytest.mark.parametrize(("rows", "columns", "family"), [(32, 2, "xcup"), (12, 2, "xc7"), (5, 3, "ecp5")])
-@pytest.mark.parametrize("stall", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("rows", "columns", "family", "stall"),
+    [(32, 2, "xcup", 0.5), (12, 2, "xc7", 0.0), (12, 2, "xc7", 0.5), (5, 3, "ecp5", 0.5)],
+)
 def test_sums_are_those_of_the_reference(bench, rows, columns, family, stall):
     rng = np.random.default_rng(rows + columns)
     dut = Int8Chain(rows=rows, columns=columns, tokens=8, family=family)

@@ -146,7 +146,9 @@ class StateStages:
             return None
         taps = place(m, "taps", Taps(self.config), platform)
         argument = data.View(TapArgument, port.request.p.arg)
-        m.d.sync += port.refuse.eq((argument.sequence >= self.config.sequences) | self._busy)
+        m.d.sync += port.refuse.eq(
+            (argument.sequence >= self.config.sequences) | (argument.cell >= self.config.cells) | self._busy
+        )
         m.d.comb += [
             taps.begins.eq(feed.begins),
             taps.job.eq(feed.job),
@@ -163,7 +165,7 @@ class StateStages:
             self._reading.eq(taps.active),
         ]
         for code, answer, table in zip(taps.state, taps.squashed, self._tap_tables, strict=True):
-            m.d.comb += [table.addr.eq(Cat(code)), table.en.eq(taps.free), answer.eq(table.data)]
+            m.d.comb += [table.addr.eq(Cat(code, taps.cell)), table.en.eq(taps.free), answer.eq(table.data)]
         return taps
 
     def _send_states(self, m, cells, hiddens, taps):

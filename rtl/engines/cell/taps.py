@@ -29,13 +29,14 @@ class Taps(wiring.Component):
     Hidden states are added up as they enter the groups, a step late: the last is added when the sum is read. Of each
     row of x the first ``own`` times ``channels`` chunks are added up, ``channels`` sums for each quarter of the steps.
 
-    A request sends the words of one sequence, 32 bits each: hidden state, tanh of the cell state, sum of the hidden
-    states, sums of x of each quarter, then zeros. A word is shifted left and clipped to :data:`TAP_WORD` bits.
+    A request sends the words of one sequence, 32 bits each: hidden state, tanh of the cell state unless ``plain``, sum
+    of the hidden states, sums of x of each quarter unless ``alone``, then zeros. A word is shifted left and clipped to
+    :data:`TAP_WORD` bits. States are those of the request's cell; sums are of the command that ran.
 
     Members
     -------
     begins, job, given : of the feed. x : its operands, a cycle behind ``given``.
-    place, h, c : where states are read, and their codes, in the same cycle.
+    place, h, c : where states are read, and their codes, in the same cycle. cell : of the table that is looked up.
     state, squashed : a code of the cell state, and the answer of the table a cycle later, where ``free`` was high.
     asked, argument, beats : a request.
     o : stream of beats of four words; see :func:`tap_cycles`.
@@ -46,7 +47,7 @@ class Taps(wiring.Component):
         self.config = config
         parallel = config.parallel
         self.group_bits, self.channel_bits = ((n - 1).bit_length() for n in (config.groups, config.tap_chunks))
-        self.sequence_bits = (config.sequences - 1).bit_length()
+        self.sequence_bits, self.cell_bits = ((n - 1).bit_length() for n in (config.sequences, config.cells))
         #: Of a place without the bit that tells sums of x from those of h.
         self.inner = max(self.group_bits, self.channel_bits + 2) + self.sequence_bits
         state = data.ArrayLayout(signed(config.state_bits), parallel)
@@ -57,7 +58,8 @@ class Taps(wiring.Component):
                 "job": In(job_layout(config)),
                 "given": In(given_layout(config)),
                 "x": In(code),
-                "place": Out(self.group_bits + self.sequence_bits),
+                "place": Out(self.group_bits + self.sequence_bits + self.cell_bits),
+                "cell": Out(self.cell_bits),
                 "h": In(data.ArrayLayout(signed(8), parallel)),
                 "c": In(state),
                 "state": Out(state),
@@ -152,6 +154,7 @@ class Taps(wiring.Component):
         left, piece, again = Signal(24), Signal(range(pieces)), Signal(range(per_chunk))
         part, quarter = Signal(range(TAP_PARTS + 1)), Signal(range(TAP_QUARTERS))
         index, sequence = Signal(max(self.group_bits, self.channel_bits)), Signal(self.sequence_bits)
+        plain, alone = Signal(), Signal()
         valid, of_x, ends, whole = Signal(), Signal(), Signal(), Signal()
         self._shifts = shifts = Signal(data.ArrayLayout(TAP_SHIFT, TAP_PARTS))
         m.d.comb += [
@@ -160,12 +163,15 @@ class Taps(wiring.Component):
             of_x.eq(part == TAP_PARTS - 1),
             ends.eq(index + 1 == Mux(of_x, job.channels, job.hidden)),
             whole.eq(again == per_chunk - 1),
-            self.place.eq(Cat(index[: self.group_bits], sequence)),
+            self.place.eq(Cat(index[: self.group_bits], sequence, self.cell)),
         ]
         with m.If(self.asked):
             m.d.sync += [
                 left.eq(self.beats),
                 sequence.eq(self.argument.sequence),
+                self.cell.eq(self.argument.cell),
+                plain.eq(self.argument.plain),
+                alone.eq(self.argument.alone),
                 *(one.eq(self.argument[name]) for one, name in zip(shifts, ("h", "squashed", "sum", "x"))),
                 *(each.eq(0) for each in (piece, again, part, quarter, index)),
             ]
@@ -178,7 +184,8 @@ class Taps(wiring.Component):
                 with m.If(ends & of_x):
                     m.d.sync += quarter.eq(quarter + 1)
                 with m.If(ends & (~of_x | (quarter == TAP_QUARTERS - 1))):
-                    m.d.sync += part.eq(part + 1)
+                    # mutant whole: m.d.sync += part.eq(part + 1)
+                    m.d.sync += part.eq(part + Mux(Mux(part == 0, plain, alone & (part == TAP_PARTS - 2)), 2, 1))
         place = Mux(of_x, self._place(index, sequence, quarter), self._place(index, sequence))
         return valid, part, again, place
 

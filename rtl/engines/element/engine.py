@@ -3,7 +3,19 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 
-from ...formats.element import FACTOR_FRAC, LIFT, TABLES, ElementOpcode, ElementOperands
+from ...formats.element import (
+    ARGUMENT,
+    BASE,
+    FACTOR_FRAC,
+    FIXED_TABLES,
+    INDEX,
+    LIFT,
+    SLOPE,
+    TABLES,
+    ElementOpcode,
+    ElementOperands,
+)
+from ...formats.functions import FIXED, Times, packed_pieces
 from ...formats.tile_codes import EDGE, WIDE, ZERO
 from ...hierarchy import place
 from ...stream.delay import delay, registered
@@ -12,7 +24,7 @@ from ..tile_load import records
 from ..tile_port import EXPONENT
 from ..tile_results import TileResults, results_of
 from ..words import accept
-from .lane import TABLE, TABLE_WORD, ElementLane, Result
+from .lane import ElementLane, Result
 from .latencies import FINISH, START
 
 __all__ = ["ElementEngine"]
@@ -22,18 +34,25 @@ _BEAT = _LANES * WIDE
 #: Steps of a beat of SQUARES.
 _SQUARE = 4
 _SUMS = (ElementOpcode.ADD, ElementOpcode.JOIN, ElementOpcode.SQUARES, ElementOpcode.LARGER)
-#: Without b; with c.
-_SINGLE = (ElementOpcode.SCALE, ElementOpcode.SILU, ElementOpcode.SQUARES, ElementOpcode.JOIN, ElementOpcode.WORDS)
-_THIRD = (ElementOpcode.GEGLU_BACK, ElementOpcode.EQUAL)
+#: With b; with ``exponent``; with words of the port; of which a - b is compared.
+_PAIRS = (ElementOpcode.ADD, ElementOpcode.MASK, ElementOpcode.MULTIPLY, ElementOpcode.LARGER, ElementOpcode.EQUAL)
+_SCALED = (ElementOpcode.SCALE, ElementOpcode.WORDS, ElementOpcode.FUNCTION)
+_TAKEN = (ElementOpcode.WORDS, ElementOpcode.TABLE)
 _COMPARED = (ElementOpcode.LARGER, ElementOpcode.EQUAL)
 #: With a factor that is no table's.
 _CONSTANTS = (ElementOpcode.SCALE, ElementOpcode.MASK, ElementOpcode.MULTIPLY, ElementOpcode.EQUAL)
-#: Products of two codes and a factor.
-_TERMS = (ElementOpcode.GEGLU, ElementOpcode.GEGLU_BACK, ElementOpcode.MULTIPLY)
+#: Pieces of a beat of words; bits of a piece.
+_PIECES, _PIECE = 4, BASE.width + SLOPE.width
 
 
 def _any(op, some):
     return Cat(op == each for each in some).any()
+
+
+def _function(op, args):
+    """Whether an opcode is FUNCTION, of a alone, with b as argument, and with c."""
+    function = op == ElementOpcode.FUNCTION
+    return function, function & ~args.gate, function & args.gate, function & (args.times == Times.THIRD)
 
 
 class ElementEngine(wiring.Component):
@@ -50,15 +69,18 @@ class ElementEngine(wiring.Component):
         words --> queue --------------------------+
 
     Cycles of a command that is taken in cycle 0: from cycle :attr:`start` on a beat of results is begun in each cycle,
-    of SQUARES in each fourth, of WORDS with each two beats of words that a row has or its last alone. ``done`` follows
-    the last of them by :attr:`finish`.
+    of SQUARES in each fourth, of WORDS with each two beats of words that a row has or its last alone. TABLE takes a
+    piece in each cycle. ``done`` follows the last of them by :attr:`finish`.
+
+    A lane looks functions up in one of two memories, that of fixed tables and that of those which TABLE writes. Two
+    lanes share them.
 
     Members
     -------
     engine, load_*, store_*, health : see ``EngineSpec``. ``BAD_OPERAND``: a slot, row or beat that is not there, in an
         operand that the opcode has; ``split`` beyond a row; of SQUARES an odd ``a_row``, ``side`` above 6 or rows that
-        are no whole rows of pixels; an exponent below -512 or above 511. Words wait in a queue of 4 beats until a
-        command takes them.
+        are no whole rows of pixels; an exponent below -512 or above 511; a table that is not there, or of TABLE is
+        fixed; ``times`` of 3. Words wait in a queue of 4 beats until a command takes them.
     """
 
     #: Cycles from a command to its first beat; from a beat's last step to its word; from the last beat to ``done``.
@@ -96,10 +118,11 @@ class ElementEngine(wiring.Component):
         """Bits: what of an opcode's operands is not there."""
         slots, beats = self.config.element_slots, args.features[3:]
         join, squares = op == ElementOpcode.JOIN, op == ElementOpcode.SQUARES
-        words = op == ElementOpcode.WORDS
-        uses_a = ~words & ~(join & (args.split == 0))
-        uses_b = ~_any(op, _SINGLE) | (join & (args.split <= beats))
-        uses_c = _any(op, _THIRD)
+        function, _, gated, third = _function(op, args)
+        uses_a = ~_any(op, _TAKEN) & ~(join & (args.split == 0))
+        uses_b = _any(op, _PAIRS) | gated | (join & (args.split <= beats))
+        uses_c = third | (op == ElementOpcode.EQUAL)
+        written = op == ElementOpcode.TABLE
         # Rows and slots of SQUARES.
         pixels = Cat(args.side > n for n in range(6))
         last_row = args.a_row + Cat(Const(3, 2), args.rows)
@@ -120,7 +143,10 @@ class ElementEngine(wiring.Component):
             uses_b & ~args.one_row & (args.b_row + args.rows >= EDGE),
             uses_c & (args.c >= slots),
             join & (args.split > beats + 1),
-            (words | (op == ElementOpcode.SCALE)) & (args.exponent[-1] ^ args.exponent[-2]),
+            _any(op, _SCALED) & (args.exponent[-1] ^ args.exponent[-2]),
+            (function | written) & (args.table >= TABLES),
+            written & (args.table < FIXED_TABLES),
+            function & (args.times == 3),
         )
 
     def _walk(self, m, op, args, begin):
@@ -134,23 +160,25 @@ class ElementEngine(wiring.Component):
         ]
         running, go, last = Signal(), Signal(), Signal()
         row, at, step = Signal(range(EDGE)), Signal(3), Signal(range(_SQUARE))
-        words, squares = op == ElementOpcode.WORDS, op == ElementOpcode.SQUARES
+        words, squares, table = (
+            op == each for each in (ElementOpcode.WORDS, ElementOpcode.SQUARES, ElementOpcode.TABLE)
+        )
         ends_beat, ends_row = Signal(), Signal()
         # Words: the lower half of a beat waits for the upper one, if there is one.
         upper, lower, take = Signal(), Signal(_BEAT, reset_less=True), Signal()
         # mutant whole-beats: whole = upper
         whole = upper | (ends_row & ~args.features[2])
         m.d.comb += [
-            ends_row.eq(at == args.features[3:]),
-            take.eq(running & words & queue.r_rdy),
-            queue.r_en.eq(take),
-            go.eq(Mux(words, take & whole, running)),
+            ends_row.eq(at == (args.features[3:] | table.replicate(3))),
+            take.eq(running & (words | table) & queue.r_rdy),
+            queue.r_en.eq(take & (words | at[:2].all())),
+            go.eq(Mux(words | table, take & (table | whole), running)),
             # mutant three-pixels: ends_beat.eq(~squares | (step == 2)),
             ends_beat.eq(~squares | (step == _SQUARE - 1)),
             last.eq(go & ends_beat & ends_row & (row == args.rows)),
         ]
         with m.If(take):
-            m.d.sync += [lower.eq(queue.r_data), upper.eq(~whole)]
+            m.d.sync += [lower.eq(queue.r_data), upper.eq(words & ~whole)]
         with m.If(go):
             m.d.sync += step.eq(Mux(ends_beat, 0, step + 1))
             with m.If(ends_beat):
@@ -162,7 +190,13 @@ class ElementEngine(wiring.Component):
         with m.Elif(last):
             m.d.sync += running.eq(0)
         self._row, self._at, self._step = row, at, step
-        self._valid, self._ends_row = go & ends_beat, ends_row
+        self._valid, self._ends_row = go & ends_beat & ~table, ends_row
+        # A piece, and its place in the memory of tables.
+        self._piece = (
+            delay(m, go & table, 1, reset_less=False),
+            registered(m, Cat(at, (args.o_row + row)[:6], args.table[:3])),
+            registered(m, queue.r_data.word_select(at[:2], _BEAT // _PIECES)[:_PIECE]),
+        )
         # With a reset: shift registers would be a LUT for each of these bits.
         self._pair = delay(m, Cat(Mux(upper, lower, queue.r_data), queue.r_data), 5, reset_less=False)
         # mutant early: return delay(m, last, 2, reset_less=False)
@@ -170,51 +204,50 @@ class ElementEngine(wiring.Component):
 
     def _kind(self, m, op, args):
         """What the opcode is, in registers; held during a command."""
-        tables = {
-            ElementOpcode.SILU: 0,
-            ElementOpcode.SILU_BACK: 1,
-            ElementOpcode.GEGLU: 2,
-            ElementOpcode.GEGLU_BACK: 3,
-        }
+        function, own, gated, third = _function(op, args)
+        plain = args.times == Times.NOTHING
+        multiply, scale = op == ElementOpcode.MULTIPLY, op == ElementOpcode.SCALE
+        terms = multiply | (gated & ~plain)
         kind = {
             name: registered(m, value)
             for name, value in {
-                "table": _any(op, tables),
+                "table": function,
                 "squares": op == ElementOpcode.SQUARES,
                 "join": op == ElementOpcode.JOIN,
-                "silu": op == ElementOpcode.SILU,
+                "own": own,
+                "alone": own & plain,
                 "loaded": op == ElementOpcode.WORDS,
                 "constant": _any(op, _CONSTANTS),
-                "gate": (op == ElementOpcode.GEGLU) | (op == ElementOpcode.MULTIPLY),
-                "third": _any(op, _THIRD),
+                "gate": multiply | (gated & (args.times == Times.ARGUMENT)),
+                "third": third | (op == ElementOpcode.EQUAL),
                 "mask": op == ElementOpcode.MASK,
                 "equal": op == ElementOpcode.EQUAL,
                 "larger": op == ElementOpcode.LARGER,
                 "sums": _any(op, _SUMS),
                 "subtract": ((op == ElementOpcode.ADD) & args.subtract) | _any(op, _COMPARED),
                 # The exponent of a does not count.
-                "apart": (op == ElementOpcode.WORDS) | (op == ElementOpcode.EQUAL),
+                "apart": _any(op, (ElementOpcode.WORDS, ElementOpcode.EQUAL)) | (own & (args.times != Times.ARGUMENT)),
                 # Which exponents count in the larger one.
                 "first": ~((op == ElementOpcode.JOIN) & (args.split == 0)),
                 "second": (op != ElementOpcode.JOIN) | (args.split <= args.features[3:]),
             }.items()
         }
-        number, whole, result = Signal(2), Signal(3), Signal(2)
-        for opcode, index in tables.items():
-            with m.If(op == opcode):
-                m.d.sync += [number.eq(index), whole.eq(TABLES[index][1])]
+        result = Signal(2)
         with m.If(_any(op, (*_SUMS, ElementOpcode.WORDS))):
             m.d.sync += result.eq(Result.SUM)
-        with m.Elif(_any(op, _TERMS)):
+        with m.Elif(terms):
             m.d.sync += result.eq(Result.TERM)
         with m.Else():
             m.d.sync += result.eq(Result.PRODUCT)
-        scale, terms = op == ElementOpcode.SCALE, _any(op, _TERMS)
         mantissa = registered(m, Mux(scale, args.mantissa, 1 << FACTOR_FRAC))
         # What the opcode adds to exponents of codes.
         own = Mux(_any(op, _SUMS), -LIFT, Mux(terms, LIFT - FACTOR_FRAC, -FACTOR_FRAC))
-        unit = registered(m, Mux(scale | (op == ElementOpcode.WORDS), args.exponent, own), signed(EXPONENT))
-        return kind | {"number": number, "whole": whole, "result": result, "mantissa": mantissa, "unit": unit}
+        unit = registered(
+            m,
+            Mux(scale | (op == ElementOpcode.WORDS), 0, own) + Mux(_any(op, _SCALED), args.exponent, 0),
+            signed(EXPONENT),
+        )
+        return kind | {"result": result, "mantissa": mantissa, "unit": unit}
 
     def _operands(self, m, platform, op, args, kind):
         """Codes of the beat in stage 5, and exponents in stage 4."""
@@ -268,11 +301,51 @@ class ElementEngine(wiring.Component):
             codes.append(registered(m, read.data))
             tops.append(exponents)
         # Exponents: of b and c one a command, of a one a pixel.
-        held_b = registered(m, Mux(kind["silu"], tops[0][args.a[:bits]], tops[1][args.b[:bits]]), signed(8))
+        held_b = registered(m, Mux(kind["own"], tops[0][args.a[:bits]], tops[1][args.b[:bits]]), signed(8))
         held_c = registered(m, tops[2][args.c[:bits]])
         one = registered(m, tops[0][slot_a])
         other = registered(m, Mux(kind["squares"], tops[0][slot_second], held_b), signed(8))
         return codes, (one, other, held_c)
+
+    def _tables(self, m, args):
+        """Memories of tables.
+
+        Returns a function of a lane's number and the lane, whose result is the piece that it asked for in the cycle
+        before the last."""
+        write, place_, piece = self._piece
+        init = [int(word) for each in FIXED for word in packed_pieces(each).flat]
+        pairs = []
+        for n in range(_LANES // 2):
+            fixed = memory.Memory(shape=_PIECE, depth=len(init), init=init, attrs={"ram_style": "block"})
+            written = memory.Memory(
+                shape=_PIECE, depth=(TABLES - FIXED_TABLES) << INDEX, init=[], attrs={"ram_style": "ultra"}
+            )
+            m.submodules[f"fixed_{n}"], m.submodules[f"written_{n}"] = fixed, written
+            port = written.write_port()
+            pairs.append((fixed, written, port))
+        is_fixed = registered(m, args.table < FIXED_TABLES)
+
+        def found(n, lane):
+            fixed, written, port = pairs[n // 2]
+            table = Cat(lane.piece, args.table[0] | lane.behind, args.table[1:3])
+            one, other = fixed.read_port(), written.read_port()
+            m.d.comb += one.addr.eq(table)
+            if n % 2:
+                m.d.comb += other.addr.eq(table)
+            else:
+                # An ultra RAM has two ports: the first lane does not read while the memory is written.
+                address = Signal(len(port.addr), name=f"address_{n}")
+                m.d.comb += [
+                    address.eq(Mux(write, place_, table)),
+                    other.addr.eq(address),
+                    other.en.eq(~write),
+                    port.addr.eq(address),
+                    port.en.eq(write),
+                    port.data.eq(piece),
+                ]
+            return registered(m, Mux(is_fixed, one.data, other.data))
+
+        return found
 
     def _compute(self, m, platform, op, args, kind, codes, exponents, begin):
         """From codes to results."""
@@ -290,8 +363,8 @@ class ElementEngine(wiring.Component):
         top5 = registered(m, Mux(takes_one, one4, other4), signed(8))
         # Stage 6: distances from it; codes. Stage 7: shifts.
         fall_a, fall_b = registered(m, top5 - own5), registered(m, top5 - other5)
-        left = registered(m, kind["whole"] - other5, signed(9))
-        base = TABLES[0][0].frac_in - LIFT - 1
+        left = registered(m, args.range - other5, signed(9))
+        base = ARGUMENT - LIFT - 1
         deep = fall_b[:9].as_unsigned() + base
         # mutant near: right_a = registered(m, fall_a[:5])
         right_a = registered(m, fall_a[:5] | fall_a[5:9].any().replicate(5))
@@ -315,25 +388,21 @@ class ElementEngine(wiring.Component):
         exponent = registered(m, left_part + right_part, size)
 
         results = results_of(m, self.store_o, self.config.element_results, platform)
-        tables = [memory.Memory(shape=TABLE_WORD, depth=len(TABLE), init=TABLE) for _ in range(_LANES // 2)]
-        for n, table in enumerate(tables):
-            table.attrs["ram_style"] = "block"
-            m.submodules[f"table_{n}"] = table
+        found = self._tables(m, args)
         # mutant all-lanes: enough = (1 << _LANES) - 1
         enough = Cat(n <= args.features[:3] for n in range(_LANES))
         for n in range(_LANES):
             lane = place(m, f"lane_{n}", ElementLane(), platform)
             pair = self._pair.word_select(n, 2 * WIDE)
             a, b, c = (each.word_select(n, WIDE) for each in codes)
-            second = Mux(kind["silu"], a, b)
-            counts_second = Mux(kind["silu"], counts_a, counts_b)
-            look = tables[n // 2].read_port()
-            m.d.comb += look.addr.eq(Cat(lane.piece, kind["number"]))
-            found = registered(m, look.data)
+            second = Mux(kind["own"], a, b)
+            counts_second = Mux(kind["own"], counts_a, counts_b)
+            look = found(n, lane)
             lane_a, lane_b, lane_c = (
                 registered(m, value, signed(WIDE))
                 for value in (
-                    Mux(kind["loaded"], pair[:WIDE], Mux(counts_a, a, 0)),
+                    # mutant factor-zero: Mux(kind["loaded"], pair[:WIDE], Mux(counts_a, a, 0)),
+                    Mux(kind["loaded"], pair[:WIDE], Mux(kind["alone"], 1, Mux(counts_a, a, 0))),
                     Mux(kind["loaded"], pair[WIDE:], Mux(counts_second, second, 0)),
                     Mux(counts_c, c, 0),
                 )
@@ -348,8 +417,9 @@ class ElementEngine(wiring.Component):
                 lane.subtract.eq(kind["subtract"]),
                 lane.again.eq(again),
                 lane.loaded.eq(kind["loaded"]),
-                lane.base.eq(found[:-12]),
-                lane.slope.eq(found[-12:].as_signed()),
+                lane.mirror.eq(args.mirror),
+                lane.base.eq(look[: BASE.width].as_signed()),
+                lane.slope.eq(look[BASE.width :].as_signed()),
                 lane.constant.eq(kind["constant"]),
                 lane.mantissa.eq(kind["mantissa"]),
                 lane.mask.eq(kind["mask"]),

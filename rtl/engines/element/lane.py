@@ -7,25 +7,17 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.element import CONSTANT, FACTOR_FRAC, LIFT, TABLES
+from ...formats.element import ARGUMENT, BASE, CONSTANT, FACTOR_FRAC, INDEX, LIFT, SLOPE
+from ...formats.functions import Mirror
 from ...formats.tile_codes import WIDE, WORD
 from ...stream.delay import delay, registered
 from .latencies import LANE
 
-__all__ = ["BASE", "PIECE", "SLOPE", "TABLE", "TABLE_WORD", "ElementLane", "Result"]
+__all__ = ["ElementLane", "Result"]
 
-_ARGUMENT, _REST = TABLES[0][0].frac_in, TABLES[0][0].rest
-#: Bits that choose a table and a piece of it; shapes of what it holds.
-PIECE = TABLES[0][0].index + 2
-BASE = 17
-SLOPE = signed(12)
-TABLE_WORD = BASE + SLOPE.width
-assert all((each.frac_in, each.rest, each.frac_out) == (_ARGUMENT, _REST, FACTOR_FRAC) for each, _ in TABLES)
-assert all(0 <= min(each.table[0]) and max(each.table[0]) < 1 << BASE for each, _ in TABLES)
-assert all(-1 << 11 <= min(each.table[1]) and max(each.table[1]) < 1 << 11 for each, _ in TABLES)
-TABLE = [int(base) | (int(slope) & 0xFFF) << BASE for each, _ in TABLES for base, slope in zip(*each.table)]
+_REST = ARGUMENT - INDEX
 #: Bits of an aligned code, and of a factor.
-_ALIGNED, _FACTOR = WIDE + LIFT + 1, CONSTANT + 1
+_ALIGNED, _FACTOR = WIDE + LIFT + 1, CONSTANT + 2
 #: Bits of a word that a lane gets in place of two codes.
 _LOADED = 2 * WIDE
 
@@ -55,7 +47,8 @@ class ElementLane(wiring.Component):
         argument is ``|b| * 2**(20 - right_b)``, limited, stage 1.
     subtract : the sum is a - b. again : it is the last sum and a, stage 5.
     loaded : the sum is a word, of which a has the lower half and b the upper.
-    piece : what is looked up, stage 5. base, slope : what stands there, stage 7.
+    piece : what is looked up, stage 5; behind : in the table with the next odd number. base, slope : what stands there,
+        stage 7. mirror : a :class:`~...formats.functions.Mirror`.
     constant, mantissa : the factor is it, not the table's.
     mask, equal : the factor is 0 unless b is above 0; unless the sum is within half a unit of a code, as a - b.
     larger : in place of a - b the sum is the larger of a and b.
@@ -79,7 +72,9 @@ class ElementLane(wiring.Component):
                 "subtract": In(1),
                 "again": In(1),
                 "loaded": In(1),
-                "piece": Out(PIECE - 2),
+                "piece": Out(INDEX),
+                "behind": Out(1),
+                "mirror": In(2),
                 "base": In(BASE),
                 "slope": In(SLOPE),
                 "constant": In(1),
@@ -105,7 +100,7 @@ class ElementLane(wiring.Component):
         negative = register(self.b[-1])
         # mutant signed-argument: x = register(self.b)
         x = register(Mux(self.table & self.b[-1], -self.b, self.b)[:WIDE].as_signed())
-        lift = _ARGUMENT
+        lift = ARGUMENT
         far = register((x << lift) >> (self.right_b & 0b110000), signed(WIDE + lift))
         right = delay(m, self.right_b[:4], 1)
         near = register(far >> (right & 0b1100), signed(WIDE + lift))
@@ -121,9 +116,11 @@ class ElementLane(wiring.Component):
         # mutant rounds-down: m.d.sync += aligned_a.eq(shifted_a >> 1)
         m.d.sync += aligned_a.eq((shifted_a + 1) >> 1)
         m.d.sync += aligned_b.eq((shifted_b[:_ALIGNED].as_signed() + 1) >> 1)
-        # mutant wraps: argument = register(shifted_b[:_ARGUMENT])
-        argument = register(shifted_b[:_ARGUMENT] | shifted_b[_ARGUMENT:].any().replicate(_ARGUMENT))
+        # mutant wraps: argument = register(shifted_b[:ARGUMENT])
+        argument = register(shifted_b[:ARGUMENT] | shifted_b[ARGUMENT:].any().replicate(ARGUMENT))
         m.d.comb += self.piece.eq(argument[_REST:])
+        # mutant no-own: m.d.comb += self.behind.eq(0)
+        m.d.comb += self.behind.eq(delay(m, negative, 4) & (self.mirror == Mirror.OWN))
 
         # Stage 6: the sum, or the word that came in.
         code_a, code_b, code_c = delay(m, self.a, 5), delay(m, self.b, 5), delay(m, self.c, 11)
@@ -145,16 +142,18 @@ class ElementLane(wiring.Component):
         # Stages 8 to 10: between the ends of a piece of the table; 11: the factor.
         rest7, base9 = delay(m, argument[:_REST], 2), delay(m, self.base, 2)
         product = register(register(self.slope * Cat(rest7, 0).as_signed()))
-        found = register((base9 << _REST) + product + (1 << (_REST - 1)), signed(BASE + _REST + 2))
+        found = register((base9 << _REST) + product + (1 << (_REST - 1)), signed(BASE.width + _REST + 1))
         found = found[_REST:].as_signed()
-        # mutant one-side: opposite = delay(m, negative & 0, 9)
-        opposite = delay(m, negative, 9)
+        # mutant one-side: turns = negative & 0
+        turns = negative & ((self.mirror == Mirror.REST) | (self.mirror == Mirror.OPPOSITE))
+        opposite, one = delay(m, turns, 9), self.mirror == Mirror.REST
         factor = register(
             Mux(
                 self.constant,
                 # mutant always: self.mantissa,
                 Mux(delay(m, gone, 3), 0, self.mantissa),
-                (found ^ opposite.replicate(len(found)).as_signed()) + Mux(opposite, (1 << FACTOR_FRAC) + 1, 0),
+                (found ^ opposite.replicate(len(found)).as_signed())
+                + Mux(opposite, Mux(one, (1 << FACTOR_FRAC) + 1, 1), 0),
             ),
             signed(_FACTOR),
         )

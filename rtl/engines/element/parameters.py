@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ...formats.element import BASE, INDEX, SLOPE, TABLES
 from ...shell.parameters import Parameters, Resources, parameter
 
 __all__ = ["ElementParameters"]
@@ -23,12 +24,13 @@ class ElementParameters(Parameters):
     element_results: int = parameter(4, 2, 16, power=True)
 
     def resources(self) -> Resources:
-        """Three slices a lane; slots of operands of 16 bits, of results of 48."""
+        """Three slices a lane; slots of operands of 16 bits, of results of 48; tables for two lanes each."""
         tile = 64 * 64
         return Resources(
             dsp={"element engine": 3 * 8},
             bits={
                 "element operands": 3 * 16 * tile * self.element_slots,
                 "element results": 48 * tile * self.element_results,
+                "element tables": 4 * (BASE.width + SLOPE.width) * TABLES << INDEX,
             },
         )

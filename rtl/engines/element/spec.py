@@ -19,7 +19,7 @@ SPEC = EngineSpec(
         LoadPort("a", "records of the first operand, 16 bits a code", TileArgument, forwards=True),
         LoadPort("b", "records of the second operand", TileArgument, forwards=True),
         LoadPort("c", "records of the third operand", TileArgument),
-        LoadPort("words", "32-bit words that become codes; each row begins with a beat"),
+        LoadPort("words", "32-bit words that become codes, or pieces of tables; each row begins with a beat"),
     ),
     stores=(TileStorePort("o", "a record of results, 8 or 16 bits a code"),),
     parameters=ElementParameters,

@@ -13,6 +13,7 @@ from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
+from gradloom.rtl.formats.functions import Curve
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, coded
 
 from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
@@ -153,6 +154,8 @@ class Base:
         self.learnt: dict[str, DraftValue] = {}
         #: Tensors that are no more than addresses of a smaller one.
         self.risen: dict[str, Tensor] = {}
+        #: First table of each function whose tables the program writes.
+        self.curves: dict[Curve, int] = {}
         #: Tensors that are the same for all samples.
         self.tables = {each.o.name for each in network.operations if isinstance(each, Parameter)}
 

@@ -6,11 +6,13 @@ from gradloom.graph.base import Operation
 from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.element import FIXED_TABLES, TABLES, ElementOpcode
+from gradloom.rtl.formats.functions import GELU, Curve, Times, packed_pieces
 from gradloom.rtl.formats.norm import constant
 from gradloom.rtl.formats.tile_codes import EDGE, WIDE
 
 from .base import Base
+from .curves import function_of
 
 __all__ = ["Elements", "cut", "tiles_of"]
 
@@ -79,6 +81,8 @@ class Elements(Base):
     def broadcast(self, each: Add | Multiply, opcode: ElementOpcode, **more: int) -> None:
         """An operation of two tensors, of which the second may have fewer rows."""
         made, (a, b) = self.made(each), self.given(each)
+        if a.features != b.features:
+            raise ValueError(f"{each.o.name}: tensors of {a.features} and {b.features} features have no command")
         if a.rows == made.rows == b.rows:
             self.whole(made, opcode, {"a": a, "b": b}, **more)
         elif a.rows == made.rows:
@@ -140,43 +144,52 @@ class Elements(Base):
 
     def _activation(self, each: Activation) -> None:
         (x,) = self.given(each)
-        match each.kind:
-            case "relu":
-                self.scaled(self.made(each), x, 1.0, positive=1)
-            case "silu":
-                self.whole(self.made(each), ElementOpcode.SILU, {"a": x})
-            case "gelu":
-                self.gated(self.made(each), {"b": x})
-            case "affine":
-                gain, shift = each.parameters
-                if gain <= 0 or shift:
-                    raise ValueError(f"{each.o.name}: values times {gain:g} plus {shift:g} have no command")
-                self.scaled(self.made(each), x, gain, **cut(each))
-            case _:
-                raise ValueError(
-                    f"{each.o.name}: function {each.kind} has no command; there are relu, silu, gelu and affine"
-                )
+        if each.kind == "relu":
+            self.scaled(self.made(each), x, 1.0, positive=1)
+            return
+        if each.kind == "affine":
+            gain, shift = each.parameters
+            if gain <= 0 or shift:
+                raise ValueError(f"{each.o.name}: values times {gain:g} plus {shift:g} have no command")
+            self.scaled(self.made(each), x, gain, **cut(each))
+            return
+        function = function_of(each)
+        looked = self.tiler.value(f"{each.o.name}.table", x.rows, x.features) if function.larger else self.made(each)
+        self.looked(looked, function.value, {"a": x})
+        if function.larger:
+            self.whole(self.made(each), ElementOpcode.LARGER, {"a": x, "b": looked})
 
     def _activation_back(self, each: Activation, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)
         if each.kind == "relu":
             return [self.masked(each.o.name, dy, self.found[each.o.name])]
         made = self.part(each.i[0])
-        if each.kind == "silu":
-            self.whole(made, ElementOpcode.SILU_BACK, {"a": dy, "b": x})
-        elif each.kind == "gelu":
-            self.gated(made, {"a": dy, "b": x})
-        else:
+        if each.kind == "affine":
             self.scaled(made, dy, each.parameters[0])
+        else:
+            self.looked(made, function_of(each).slope, {"a": dy, "b": x}, gate=1)
         return [made]
 
-    def gated(self, made: DraftValue, operands: Mapping[str, DraftValue]) -> None:
-        """GELU of ``b``, or with ``a`` its gradient: that of a gate beside ones."""
-        unit = Block.of(self.units, [(0, 0)])
+    def looked(self, made: DraftValue, curve: Curve, operands: Mapping[str, DraftValue], **more: int) -> None:
+        """A function by table, of tensors of one shape."""
+        own, tables = self._curve(curve)
         for i, j in tiles_of(made):
             blocks = {port: self.wide(value, i, j) for port, value in operands.items()}
-            opcode = ElementOpcode.GEGLU_BACK if "a" in operands else ElementOpcode.GEGLU
-            self.tiler.element(made, (i, j), opcode, blocks | {"c" if "a" in operands else "a": unit})
+            self.tiler.element(made, (i, j), ElementOpcode.FUNCTION, blocks, [own | more], tables=tables)
+
+    def _curve(self, curve: Curve) -> tuple[dict[str, int], Sequence[int]]:
+        """Operands of a function, and the tables that the program writes for it."""
+        if curve.fixed is not None:
+            return curve.operands(), ()
+        if curve not in self.curves:
+            first = FIXED_TABLES + 2 * len(self.curves)
+            if first + len(curve.tables) > TABLES:
+                raise ValueError(f"functions: more than {(TABLES - FIXED_TABLES) // 2} have tables of their own")
+            self.curves[curve] = first
+            for number, table in enumerate(curve.tables, first):
+                self.tiler.table(number, packed_pieces(table).astype("<u4").tobytes())
+        number = self.curves[curve]
+        return curve.operands(number), range(number, number + len(curve.tables))
 
     def _gated(self, each: Gated) -> None:
         (x,) = self.given(each)
@@ -184,17 +197,20 @@ class Elements(Base):
         if made.features % EDGE:
             raise ValueError(f"{made.name}: {made.features} features beside a gate must be a multiple of {EDGE}")
         for i, j in tiles_of(made):
-            blocks = {"a": self.wide(x, i, j), "b": self.wide(x, i, j + made.wide)}
-            self.tiler.element(made, (i, j), ElementOpcode.GEGLU, blocks)
+            self._gate(made, (i, j), GELU.value, {"a": self.wide(x, i, j), "b": self.wide(x, i, j + made.wide)})
+
+    def _gate(self, made: DraftValue, at: tuple[int, int], curve: Curve, blocks: dict[str, Block]) -> None:
+        """A tile of a gated unit; with c that is a factor, too."""
+        more = curve.operands() | {"gate": 1} | ({"times": int(Times.THIRD)} if "c" in blocks else {})
+        self.tiler.element(made, at, ElementOpcode.FUNCTION, blocks, [more])
 
     def _gated_back(self, each: Gated, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)
         made = self.part(each.i[0])
         for i, j in tiles_of(dy):
             blocks = {"a": self.wide(dy, i, j), "b": self.wide(x, i, j + dy.wide)}
-            self.tiler.element(made, (i, j), ElementOpcode.GEGLU, blocks)
-            blocks = blocks | {"c": self.wide(x, i, j)}
-            self.tiler.element(made, (i, j + dy.wide), ElementOpcode.GEGLU_BACK, blocks)
+            self._gate(made, (i, j), GELU.value, blocks)
+            self._gate(made, (i, j + dy.wide), GELU.slope, blocks | {"c": self.wide(x, i, j)})
         return [made]
 
     def _concat(self, each: Concat) -> None:
@@ -256,11 +272,6 @@ class Elements(Base):
             dy = share
         self.spread(made, ElementOpcode.ADD, self.zeros, dy, t.rows)
         return [made]
-
-    @property
-    def units(self) -> Tiles:
-        """A tile of ones."""
-        raise NotImplementedError
 
     @property
     def zeros(self) -> Tiles:

@@ -41,6 +41,7 @@ from gradloom.sim.reference.tiles import TileSums, block_sums, sums, transposed
 
 from .base import is_plain
 from .convolutions import addresses
+from .curves import function_of
 from .held import Counts, Held, joined
 from .matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
 
@@ -527,27 +528,23 @@ class IntegerNetwork:
 
     def _activation(self, each: Activation, found: dict[str, Held]) -> None:
         x = found[each.i[0].name].values
-        match each.kind:
-            case "relu":
-                made = np.maximum(vector.scaled(x, 1.0), 0)
-            case "silu":
-                made = vector.silu(x)
-            case "gelu":
-                made = vector.geglu(np.hstack([np.ones_like(x), x]))
-            case _:
-                made = vector.scaled(x, each.parameters[0])
+        if each.kind == "relu":
+            made = vector.scaled(x, 1.0, positive=True)
+        elif each.kind == "affine":
+            made = vector.scaled(x, each.parameters[0])
+        else:
+            function = function_of(each)
+            made = vector.function(x, function.value)
+            if function.larger:
+                made = vector.larger(x, self.held(made).values)
         found[each.o.name] = self.held(made, positive=each.positive)
 
     def _activation_back(self, each: Activation, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         if each.kind == "relu":
             return [self.held(vector.mask(dy.values, found[each.o.name].values))]
-        if each.kind == "silu":
-            return [self.held(vector.silu_back(dy.values, found[each.i[0].name].values))]
-        if each.kind == "gelu":
-            x = found[each.i[0].name].values
-            both = vector.geglu_back(dy.values, np.hstack([np.ones_like(x), x]))
-            return [self.held(both[:, x.shape[1] :])]
-        return [self.held(vector.scaled(dy.values, each.parameters[0]))]
+        if each.kind == "affine":
+            return [self.held(vector.scaled(dy.values, each.parameters[0]))]
+        return [self.held(vector.function_back(dy.values, found[each.i[0].name].values, function_of(each).slope))]
 
     def _gated(self, each: Gated, found: dict[str, Held]) -> None:
         found[each.o.name] = self.held(vector.geglu(found[each.i[0].name].values))

@@ -136,11 +136,6 @@ class _Writer(Convolutions, Attentions, Updates):
         return self.codes(np.eye(EDGE), NARROW)
 
     @cached_property
-    def units(self) -> Tiles:
-        """A tile of ones."""
-        return self.codes(np.ones((EDGE, EDGE)), WIDE)
-
-    @cached_property
     def zeros(self) -> Tiles:
         """A tile of zeros."""
         return self.codes(np.zeros((EDGE, EDGE)), WIDE)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Pad, Slice, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Slice, Upsample
 from gradloom.graph.rewriting.editor import Editor
 
 __all__ = ["SELECTING"]
@@ -123,10 +123,25 @@ def _affine(made: Editor, each: Operation) -> bool:
     return True
 
 
+def _widened(made: Editor, each: Operation) -> bool:
+    """One feature that counts for all of another tensor's."""
+    if not isinstance(each, Add | Multiply) or len({t.features for t in each.i}) == 1:
+        return False
+    few = next((t for t in each.i if t.features == 1), None)
+    if few is None:
+        return False
+    name = made.free(f"{each.o.name}~all")
+    made.values[f"{name}.weight"] = np.ones((each.o.features, 1))
+    wide = Tensor(made.free(f"{few.name}~wide"), few.sides, each.o.features)
+    spread = Linear((few,), wide, name, bias=False)
+    made.change(each, [spread, replace(each, i=tuple(wide if t is few else t for t in each.i))])
+    return True
+
+
 def _shaped(each: Operation) -> bool:
     """Whether an operation is on one or two sides."""
     return all(len(t.sides) in (1, 2) for t in (*each.i, each.o))
 
 
 #: Rules of an editor.
-SELECTING = (_sliced, _joined, _padded, _risen, _affine)
+SELECTING = (_sliced, _joined, _padded, _risen, _affine, _widened)

@@ -1,12 +1,13 @@
 """The average of adapters that several clients have trained on one base."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.config import AdapterKind, check_config
+from gradloom.models.adapters.config import AdapterKind, check_config, scale_of
 from gradloom.models.files.keys import is_empty
 
 from .content import Content
@@ -19,11 +20,14 @@ class Average:
     """An adapter that changes the base as the clients do on average.
 
     ``errors``: of each linear the Frobenius norm of what a rank cannot hold, over that of the average. All are 0 where
-    the average is exact.
+    the average is exact. ``norms``: of each client's change, where they are clipped; ``kept``: the share of it that is
+    in the average.
     """
 
     content: Content
     errors: Mapping[str, float]
+    norms: Mapping[str, float]
+    kept: Mapping[str, float]
 
     @property
     def exact(self) -> bool:
@@ -31,10 +35,19 @@ class Average:
         return not any(self.errors.values())
 
 
-def average(clients: Mapping[str, Content], *, weights: Sequence[float] = (), rank: int | None = None) -> Average:
+def average(
+    clients: Mapping[str, Content],
+    *,
+    weights: Sequence[float] = (),
+    rank: int | None = None,
+    clip: float | None = None,
+    start: Content | None = None,
+) -> Average:
     """The average of clients by their names.
 
-    ``weights`` are equal unless given. The average of products B A is taken, not of A and of B. It has the rank of all
+    ``weights`` are equal unless given. ``clip``: bound of the Frobenius norm of a client's change, over all linears; a
+    larger one is scaled down to it. The change is that from ``start``, with which all clients began, or else from the
+    base. The average of products B A is taken, not of A and of B. It has the rank of all
     clients together, unless they share A or B; the largest ``rank`` singular values of each linear are kept, by default
     as many as a client has.
 
@@ -53,8 +66,25 @@ def average(clients: Mapping[str, Content], *, weights: Sequence[float] = (), ra
         end_a is None or any(config.get(key) for key in ("use_rslora", "rank_pattern", "alpha_pattern"))
     ):
         raise ValueError(f"rank={rank}: must be left out, these adapters have no rank or another scale for each")
-    if rank is not None and not 1 <= rank <= own * len(clients):
-        raise ValueError(f"rank={rank}: must be from 1 to {own * len(clients)}, the rank of all clients together")
+    most = own * (len(clients) + (start is not None))
+    if rank is not None and not 1 <= rank <= most:
+        raise ValueError(f"rank={rank}: must be from 1 to {most}, the rank of all clients together")
+    norms: dict[str, float] = {}
+    kept = dict.fromkeys(clients, 1.0)
+    if clip is not None:
+        if not 0 < clip < float("inf"):
+            raise ValueError(f"clip={clip:g}: must be a number above 0")
+        if start is not None:
+            _check(kind, first_name, first, "start", start)
+        norms = {name: _change(kind, each, start) for name, each in clients.items()}
+        kept = {name: min(1.0, clip / norm) if norm else 1.0 for name, norm in norms.items()}
+        share = [each * kept[name] for each, name in zip(share, clients)]
+        if start is not None:
+            # What is cut of a change leaves the start.
+            share.append(1.0 - sum(share))
+            clients = {**clients, "": start}
+    elif start is not None:
+        raise ValueError("start: must be left out without clip, whose changes begin there")
     for name in first.tensors:
         parts = [each.tensors[name].astype(np.float64) for each in clients.values()]
         if end_a is not None and name.endswith(f".{end_a}"):
@@ -68,7 +98,7 @@ def average(clients: Mapping[str, Content], *, weights: Sequence[float] = (), ra
     if rank is not None:
         alpha = config["lora_alpha"] * rank / own
         config |= {"r": rank, "lora_alpha": int(alpha) if float(alpha).is_integer() else alpha}
-    return Average(Content(config, tensors), errors)
+    return Average(Content(config, tensors), errors, norms, kept)
 
 
 def _shares(count: int, weights: Sequence[float]) -> list[float]:
@@ -79,6 +109,27 @@ def _shares(count: int, weights: Sequence[float]) -> list[float]:
             f"weights={','.join(f'{w:g}' for w in weights)}: must be {count} numbers above 0, one a client"
         )
     return [weight / sum(weights) for weight in weights]
+
+
+def _change(kind: AdapterKind, client: Content, start: Content | None) -> float:
+    """Frobenius norm of a client's change of all linears."""
+    if kind.product is None and not kind.ranked and start is None:
+        raise ValueError(f"clip: needs start, {client.config['peft_type']} is no change by itself")
+    total, ends = 0.0, kind.product
+    for name in client.tensors:
+        parts = [client, *([] if start is None else [start])]
+        if ends is None:
+            first, *rest = (each.tensors[name].astype(np.float64) for each in parts)
+            total += float(((first - rest[0] if rest else first) ** 2).sum())
+        elif name.endswith(f".{ends[0]}"):
+            module = name.removesuffix(f".{ends[0]}")
+            scale = scale_of(client.config, module.removeprefix(kind.prefix))
+            a = np.vstack([each.tensors[name].astype(np.float64) for each in parts])
+            signs = (1.0, -1.0)
+            b = np.hstack([s * each.tensors[f"{module}.{ends[1]}"].astype(np.float64) for s, each in zip(signs, parts)])
+            total += scale**2 * float(((b.T @ b) * (a @ a.T)).sum())
+    # Of nothing, rounding may leave less than nothing.
+    return math.sqrt(max(total, 0.0))
 
 
 def _check(kind: AdapterKind, first_name: str, first: Content, name: str, each: Content) -> None:

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from gradloom.models.adapters.peft import RECORD, read_peft, read_record, write_peft, write_record
+from gradloom.models.adapters.peft import read_peft, read_record
+from gradloom.models.adapters.peft_files import RECORD, write_peft, write_record
 from gradloom.models.files.kinds import what_is
 from gradloom.output import check_folder, grouped
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gradloom.models.adapters.config import check_config, rank_of, scale_of
-from gradloom.models.adapters.peft import CONFIG, about, checked_tensors
+from gradloom.models.adapters.peft import about, checked_tensors
+from gradloom.models.adapters.peft_files import CONFIG
 
 from . import codes
 from .content import Content, exponent_of, parse_table

@@ -12,9 +12,6 @@ import numpy as np
 
 from gradloom.output import check_file, staged_file
 
-from .class_folders import PARTS
-from .files.archive import read_labelled, read_npz
-
 __all__ = [
     "Dataset",
     "rotated",
@@ -226,6 +223,9 @@ def load_npz(path: str | Path, *, classes: int = 10) -> Dataset:
 
     Any fault is a :class:`ValueError` that names field, value and bound.
     """
+    from .class_folders import PARTS
+    from .files.archive import read_labelled
+
     return dataset_of(Path(path), read_labelled(Path(path), PARTS), classes)
 
 
@@ -245,6 +245,8 @@ def load_images(path: str | Path, *, classes: int = 10) -> tuple[np.ndarray, np.
     Other arrays in it are not looked at.
     """
     path = Path(path)
+    from .files.archive import read_npz
+
     arrays = read_npz(path, optional=("x_test", "x", "y_test", "y"))
     try:
         there = [name for name in ("x_test", "x") if name in arrays]

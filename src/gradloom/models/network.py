@@ -8,9 +8,15 @@ import numpy as np
 
 from gradloom.rtl.formats.fixed import Fixed
 
-from .windows import windows
+__all__ = ["Conv", "Dense", "Network", "PixelMap", "windows"]
 
-__all__ = ["Conv", "Dense", "Network", "PixelMap"]
+
+def windows(size: int, kernel: int, stride: int, pads: tuple[int, int]) -> int:
+    """Places of a kernel along an axis of ``size`` elements.
+
+    There is none where it is below 1. ``pads``: elements before and behind.
+    """
+    return (size + sum(pads) - kernel) // stride + 1
 
 
 def _frozen(name: str, value, ndim: int) -> np.ndarray:

@@ -105,6 +105,12 @@ class Assembler:
         self.instructions.append(Instruction(engine, opcode, operands, wait, post, phase, slots))
         self._code += word.to_bytes(COMMAND_BYTES, "little")
 
+    def extend(self, other: "Assembler", first: int = 0, last: int | None = None) -> None:
+        """Appends commands ``first`` to ``last`` (exclusive) of another."""
+        last = len(other) if last is None else last
+        self.instructions += other.instructions[first:last]
+        self._code += other._code[COMMAND_BYTES * first : COMMAND_BYTES * last]
+
     def add_bits(self, engine: Engine, opcode: int, args: int) -> None:
         """Appends a command with these 160 bits of operands.
 

@@ -79,6 +79,18 @@ class AdamW:
         first, second = (1 - beta / (1 << BETA) for beta in self.beta_words)
         return first, second
 
+    @property
+    def furthest(self) -> float:
+        """Rates that an update moves a word, at most.
+
+        By the inequality of Cauchy and Schwarz of the sums of ``beta1**n g`` and ``beta2**n g**2``: about 7.3 with the
+        usual betas. Bias correction and decay make it less.
+        """
+        first, second = (beta / (1 << BETA) for beta in self.beta_words)
+        if first**2 >= second:
+            return math.inf
+        return (1 - first) / math.sqrt((1 - second) * (1 - first**2 / second))
+
     def operands(self, step: int, gradient_frac: int, word_frac: int) -> dict[str, int]:
         """Operands of update number ``step``, from 1 on.
 

@@ -7,10 +7,12 @@ from typing import Self
 
 from .assembler import Instruction
 
-__all__ = ["BEAT", "PAGE", "Kind", "MemoryMap", "rounded"]
+__all__ = ["BEAT", "BLOCK", "PAGE", "Kind", "MemoryMap", "rounded"]
 
 #: Bytes: an area begins at a multiple of the one, so that no beat belongs to two, and programs at one of the other.
 BEAT, PAGE = 64, 4096
+#: Bytes of a block of data at power-up: a window begins at a multiple of this.
+BLOCK = 4096
 
 
 def rounded(size: int, to: int = BEAT) -> int:

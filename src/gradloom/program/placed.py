@@ -113,14 +113,16 @@ class PlacedProgram(Assembler):
         Of the machine that runs it.
     first : int
         Offset of the first array.
+    memory : MemoryMap, optional
+        Where there is more in the window: arrays are placed behind it.
     """
 
-    def __init__(self, config: Any, first: int = 0) -> None:
+    def __init__(self, config: Any, first: int = 0, memory: MemoryMap | None = None) -> None:
         super().__init__()
         self.config, self.engines = config, config.machine.engines
         #: What :meth:`put` has placed, by offset.
         self.arrays: list[tuple[int, bytes]] = []
-        self.memory = MemoryMap(first)
+        self.memory = MemoryMap(first) if memory is None else memory
 
     def room(self, *shape: int, kind: Kind = Kind.STEP) -> Place:
         """Place of an array that the program writes."""

@@ -14,10 +14,8 @@ from gradloom.rtl.shell.signature import COMMAND_BYTES
 from .assembler import Assembler
 from .memory import Kind, MemoryMap, rounded
 
-__all__ = ["BLOCK", "PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "Stage", "usual_pause"]
+__all__ = ["PAUSE_SECONDS", "PowerUpMemory", "PowerUp", "Stage", "usual_pause"]
 
-#: Bytes of a block: a window begins at a multiple of this.
-BLOCK = 4096
 #: Bytes of a beat of the memory.
 BEAT = 16
 #: From the end of the lines on the UART to their next repeat.

@@ -89,6 +89,9 @@ def asked_for(
         why = ", whose model it is"
     else:
         why = ", the first of several" if len({each.board for each in found}) > 1 else ", no other board does"
+    if verb is not None and preset not in shipping and preset.workload.can("held"):
+        config, changed = preset.workload.function("held")(preset, kinds[preset.workload.kind])
+        preset, why = replace(preset, config=config), why + (f"; with {changed}" if changed else "")
     return Asked(
         name=model,
         preset=preset,

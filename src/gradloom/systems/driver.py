@@ -10,7 +10,6 @@ from gradloom.json_file import json_text
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
-from gradloom.sim.run.designs import Design
 from gradloom.systems.job import BoardHost, Job
 from gradloom.systems.metrics import units, verdict
 from gradloom.systems.report import report_page
@@ -58,12 +57,15 @@ def prepared(
 ) -> tuple[Task, Job]:
     """A fine-tune that is checked and prepared, and its job."""
     options.check()
-    design = Design(preset, options.design)
-    if options.engine == "rtl" and host is None:
-        design.check()
-    job = Job(
-        preset=design.preset, options=options, design=design, output=output, tell=tell, host=host, callbacks=callbacks
-    )
+    design = None
+    if options.design is not None:
+        from gradloom.sim.run.designs import Design
+
+        design = Design(preset, options.design)
+        preset = design.preset
+        if options.engine == "rtl" and host is None:
+            design.check()
+    job = Job(preset=preset, options=options, output=output, tell=tell, design=design, host=host, callbacks=callbacks)
     task: Task = preset.workload.function(verb)(job)
     return task, job
 

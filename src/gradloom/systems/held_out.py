@@ -109,7 +109,7 @@ class HeldOutOptions(TuneOptions):
             if y_test is None:
                 raise ValueError(f"held_out={self.held_out}: has no labels to judge by")
             return {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
-        if not x.ndim or y.shape != x.shape[:1]:
+        if not x.ndim or y.shape[:1] != x.shape[:1]:
             raise ValueError(f"y_train has shape {y.shape}: x_train has shape {x.shape}")
         learnt, held = drawn_parts(len(x), share, self.seed, what)
         return {"x_train": x[learnt], "y_train": y[learnt], "x_test": x[held], "y_test": y[held]}

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gradloom.preset import Preset
-from gradloom.sim.run.designs import Design
 from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
     from gradloom.firmware.host import Counters
     from gradloom.firmware.job import Losses
+    from gradloom.sim.run.designs import Design
     from gradloom.sim.run.machine import Machine
 
 __all__ = ["BoardHost", "Job", "digest"]
@@ -45,12 +45,12 @@ class Job:
         With the configuration of the chosen design.
     options : Options
         Checked, each by itself.
-    design : Design
-        Whose Verilog the engine ``rtl`` simulates.
     output : Path
         Folder of the results.
     tell : callable
         Hears the progress.
+    design : Design, optional
+        Whose Verilog the engine ``rtl`` simulates; without, the preset's own.
     host : BoardHost, optional
         What runs programs in place of simulated RTL.
     callbacks : sequence of callable
@@ -59,9 +59,9 @@ class Job:
 
     preset: Preset
     options: Any
-    design: Design
     output: Path
     tell: Progress
+    design: "Design | None" = None
     host: "BoardHost | None" = None
     callbacks: Sequence[Callback] = ()
 
@@ -88,12 +88,13 @@ class Job:
         state : sequence, optional
             Offset and length of what a program needs of those before it, beside what is written; None: more than that.
         """
+        from gradloom.sim.run.designs import Design
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
             self.host.describe(losses=losses, state=state)
             return Machine(self.host)
-        files = self.design.files(lambda text: self.tell(0, 0, text))
+        files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
 
     def made(self, number: int, steps: int, loss: float) -> None:
@@ -111,6 +112,10 @@ class Job:
     def _say(self, step: Step) -> None:
         for each in self.callbacks:
             each(step)
+
+    def chosen(self) -> list[Path]:
+        """Verilog files of a design in a directory; none where there is no directory."""
+        return [] if self.design is None else self.design.chosen()
 
     def sums(self, path: Path) -> dict[str, str]:
         """Name and SHA-256 of a file, or of each file in a folder.

@@ -7,7 +7,7 @@ from amaranth.hdl import Module, Signal
 
 from gradloom.rtl.engines.array.commands import ArrayOpcode, ConvolveOperands, DenseOperands, PassOperands
 from gradloom.rtl.engines.array.engine import ArrayEngine
-from gradloom.rtl.formats.blocks import pack_nibbles
+from gradloom.rtl.formats.codebook import pack_nibbles
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference import array
 from gradloom.sim.reference.array import hidden

@@ -38,9 +38,9 @@ def conv(**changes):
 
 
 BAD = {
-    "hidden": (example_lstm(1, 20, 8), SMALL, "has hidden=20: the design has room for 16; set hidden=32"),
-    "inputs": (example_lstm(1, 16, 9), SMALL, "has inputs=9: the design has room for 8; set inputs=16"),
-    "window": (WHOLE, SMALL.replace(window=8), "has windows of 12 codes: the design has room for 8; set window=16"),
+    "hidden": (example_lstm(1, 20, 8), SMALL, "with hidden=16: set hidden=32 .20 elements of a hidden state.$"),
+    "inputs": (example_lstm(1, 16, 9), SMALL, "with inputs=8: set inputs=16 .9 of an input.$"),
+    "window": (WHOLE, SMALL.replace(window=8), "with window=8: set window=16 .windows of 12 codes.$"),
     "classes": (
         replace(
             WHOLE,
@@ -49,18 +49,14 @@ BAD = {
             ),
         ),
         SMALL,
-        "has 60 classes: the design has room for 56; set hidden larger",
+        "with hidden=16: set hidden=32 .8 outputs of a convolution and 60 classes.$",
     ),
     "outputs": (
         example_network(1, 8, 3, kernel=2, stride=1, outputs=40, classes=2),
         RecurrentConfig(hidden=8, inputs=64, parallel=2, window=8),
-        "'conv' has 40 outputs: the design has room for 32; set hidden larger",
+        "with hidden=8: set hidden=16 .40 outputs of a convolution and 2 classes.$",
     ),
-    "state": (
-        LSTM,
-        SMALL.replace(state_bits=7),
-        "cell state are -128 to 127: the design has state_bits=7; set state_bits=8",
-    ),
+    "state": (LSTM, SMALL.replace(state_bits=7), "with state_bits=7: set state_bits=8 .states -128 to 127.$"),
     "sums": (
         gates(
             u=np.full((256, 256), 127),
@@ -109,8 +105,8 @@ def test_too_many_steps_are_refused():
 
 def test_from_the_command_line_it_is_one_line(run, tmp_path):
     """And nothing is simulated or written."""
-    save_network(example_lstm(1, 80, 8), tmp_path / "net")
-    np.savez(tmp_path / "x.npz", x=np.zeros((1, 3, 8)))
+    save_network(example_lstm(1, 300, 260), tmp_path / "net")
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 3, 260)))
     code, out, err = run(
         "infer",
         tmp_path / "net",
@@ -123,5 +119,8 @@ def test_from_the_command_line_it_is_one_line(run, tmp_path):
         "-o",
         tmp_path / "o.npz",
     )
-    assert (code, out) == (2, "") and "hidden=80: the design has room for 64; set hidden=128" in " ".join(err.split())
+    assert (code, out) == (2, "")
+    assert "is beyond every design: hidden=300 (300 elements of a hidden state; at most 256), inputs=260" in " ".join(
+        err.split()
+    )
     assert not (tmp_path / "o.npz").exists()

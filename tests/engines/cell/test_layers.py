@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.example import example_codes, example_network
-from gradloom.models.recurrent.example_cells import example_cell, example_layers
+from gradloom.models.recurrent.example_cells import example_cell, example_dense, example_layers
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.gru import GruStages
 from gradloom.rtl.engines.cell.spec import SPEC
@@ -19,11 +19,12 @@ from gradloom.sim.bench.mutants import mutant
 from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage
 
+from ...deep import deep
 from .test_cell import play
 
 SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
 #: With a register behind tables, and one product a slice.
-LATE = SIZES.replace(parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
+LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
 #: For the bench of the engine alone.
 BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=1)
 
@@ -56,6 +57,10 @@ NETWORKS = {
     "stack of both": (drawn("GRU", layers=2, both=True, pick="mean"), 3, 19),
     "stack of both, RNN": (drawn("RNN", layers=2, both=True, pick="ends"), 2, 11),
     "windows": (with_windows(False), 3, 16),
+    "dense layers": (example_dense(with_windows(False), 5, (8, "relu"), (6, "tanh")), 3, 16),
+    "dense of the ends": (example_dense(drawn("GRU", both=True, pick="ends"), 5, (8, "sigmoid")), 2, 7),
+    "dense of the last": (example_dense(drawn("LSTM", both=True, pick="last"), 6, (7, "relu")), 2, 7),
+    "dense of all": (example_dense(drawn("RNN", both=True, pick="all"), 7, (8, "tanh")), 1, 9),
     "windows of both": (with_windows(True), 3, 16),
 }
 
@@ -68,6 +73,7 @@ def test_every_code_sum_and_counter(name, memory):
     ran = run_cell(made, codes, SIZES, timing=memory)
     assert "stall" in memory or ran.figures["cycles"] == ran.figures["forecast"]
     assert len(np.unique(ran.trace.h)) > 6
+    assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -92,7 +98,7 @@ def bench():
     return EngineBench(SPEC, BENCH)
 
 
-@pytest.mark.parametrize("kind", ["GRU", "RNN"])
+@pytest.mark.parametrize("kind", ["GRU", pytest.param("RNN", marks=deep)])
 def test_long_holds_change_nothing(bench, kind):
     """One command goes on where the other stopped."""
     made = example_layers(kind, 7, 7, 5, powers=False)
@@ -115,6 +121,7 @@ def test_a_design_without_them_refuses_them():
         plain.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
 
 
+@deep
 @pytest.mark.parametrize("name", ["unkept", "early"])
 def test_a_mutant_fails_the_bench(monkeypatch, name):
     monkeypatch.setattr("gradloom.rtl.engines.cell.states.GruStages", mutant(GruStages, name))
@@ -139,14 +146,14 @@ BAD = {
     "every size at once": (
         WIDE,
         SIZES.replace(cells=2, sequences=1),
-        "has hidden=40, inputs=88, cells=4, sequences=2: the design has room for 8, 32, 2, 1; "
-        "set hidden=64, inputs=128, cells=4, sequences=2",
+        "example: does not fit a design with hidden=8, inputs=32, cells=2, sequences=1: set hidden=64 .40 elements of "
+        "a hidden state., inputs=128 .88 of an input., cells=4 .4 layers and directions., sequences=2 .2 directions.$",
     ),
-    "a GRU": (gru(), SIZES.replace(gru=0), "example: has a GRU: the design has gru=0; set gru=1$"),
+    "a GRU": (gru(), SIZES.replace(gru=0), "example: does not fit a design with gru=0: set gru=1 .a GRU.$"),
     "a GRU in two directions": (
         example_layers("GRU", 1, 8, 5, both=True),
         SIZES.replace(gru=0, cells=1),
-        "has a GRU, cells=2: the design has gru=0 and room for 1; set gru=1, cells=2$",
+        "does not fit a design with cells=1, gru=0: set cells=2 .2 layers and directions., gru=1 .a GRU.$",
     ),
     "codes of the inner sum": (
         gru(inner=Coding(2.0**-4, -200, 200)),
@@ -163,7 +170,12 @@ BAD = {
         SIZES,
         "new accumulator: sums of the input reach .*: must be within 18 bits",
     ),
-    "the state": (gru(), SIZES.replace(state_bits=5), "codes of the cell state are -32 to 31: .* set state_bits=6"),
+    "the state": (gru(), SIZES.replace(state_bits=5), "with state_bits=5: set state_bits=6 .states -32 to 31.$"),
+    "beyond every design": (
+        example_layers("LSTM", 1, 300, 5, layers=9),
+        SIZES,
+        "is beyond every design: hidden=300 .*at most 256., inputs=300 .*at most 256., cells=9 .*at most 8.$",
+    ),
     "thresholds": (
         gru(hidden=Coding(2.0**-5, -2, 2, levels=np.array([[-0.7, -0.1, 0.3, 0.31]]))),
         SIZES,

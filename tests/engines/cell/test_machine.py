@@ -13,9 +13,9 @@ from gradloom.systems.sequences.answers import run_cell
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.program import CellProgram, CellSetup
 
+from .test_layers import LATE
+
 SMALL = RecurrentConfig(hidden=16, inputs=8, parallel=8, sequences=4, products=1)
-#: With a register behind tables, and an element a cycle.
-LATE = SMALL.replace(parallel=1, sequences=1, table_cycles=2)
 
 
 @pytest.mark.parametrize(

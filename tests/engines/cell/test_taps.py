@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.models.recurrent.taps import TapSums, sizes_of
+from gradloom.models.recurrent.example_cells import example_layers
+from gradloom.models.recurrent.taps import TapSums, parts_of
 from gradloom.program.assembler import pack
 from gradloom.rtl.engines.cell.engine import CellEngine
 from gradloom.rtl.engines.cell.spec import SPEC
@@ -17,8 +18,9 @@ from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 from gradloom.sim.bench.mutants import mutant
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.sequences.program.image import CellImage
-from gradloom.systems.sequences.taps import tap_sums, tap_words
+from gradloom.systems.sequences.taps import segments_of, tap_sums, tap_words
 
+from ...deep import deep
 from .test_cell import loads, run
 
 SMALL = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, state_bits=8, window=16, tap_channels=8)
@@ -35,19 +37,44 @@ def asked(sequence=0, shifts=SHIFTS):
     return pack(TapArgument, {"sequence": sequence} | dict(zip(("h", "squashed", "sum", "x"), shifts)))
 
 
+def stores(image, count):
+    """Of each sequence, its cells' words."""
+    parts = parts_of(image.network, image.config.parallel)
+    shifts = tuple(SHIFTS[("h", "tanh c", "sum of h", "input").index(part.kind)] for part in parts)
+    (segments,) = segments_of(image.network, image.config.parallel, shifts)
+    taps = TapSums(parts=parts, shifts=shifts)
+    whole = int(np.prod(taps.shape)) // 4
+    found = []
+    for sequence in range(count):
+        for way, each in enumerate(segments):
+            flags = {"cell": way, "plain": "squashed" not in each.shifts, "alone": "x" not in each.shifts}
+            own = {"sequence": sequence * len(segments) + way} | flags | each.shifts
+            beats = whole - each.first if each.last else each.beats
+            found.append(BenchStore("taps", beats, pack(TapArgument, own)))
+    return taps, found
+
+
 def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
     """Taps of sequences, a STORE each; the command runs so many times."""
     image, network, parallel = CellImage(made, config), made, config.parallel
     windows = image.windows(codes)
     image.check_taps(windows.shape[1])
-    taps = TapSums(sizes=sizes_of(network, parallel), shifts=SHIFTS)
+    taps, requests = stores(image, len(codes))
     wanted, clipped = tap_words(taps, tap_sums(network, reference.run(network, codes), parallel))
-    per = wanted[0].size // 4
     steps = []
     for _ in range(commands):
-        command = run(image, windows, every=0, quiet=1, classes=0, channels=image.channels, own=image.own)
-        steps += [FENCE, *command, FENCE]
-        steps += [BenchStore("taps", per, asked(number)) for number in range(len(codes))]
+        ways = image.directions
+        command = run(
+            image,
+            windows,
+            sequences=ways * len(codes),
+            every=0,
+            quiet=1,
+            classes=0,
+            channels=image.channels,
+            own=image.own,
+        )
+        steps += [FENCE, *command, FENCE, *requests]
     ran = bench.check(*loads(image), *steps, **pressure)
     raw = b"".join(word.to_bytes(16, "little") for word in ran.words["taps"])
     words = np.frombuffer(raw, "<i4").reshape(commands, len(codes), -1)
@@ -57,7 +84,7 @@ def tapped(bench, made, codes, *, config=SMALL, commands=1, **pressure):
 
 
 @pytest.mark.parametrize(
-    ("steps", "pressure"), list(zip([4, 11, 6], pressures(60), strict=True)), ids=["free", "stalls", "holds"]
+    ("steps", "pressure"), list(zip([11, 6], pressures(60)[1:], strict=True)), ids=["stalls", "holds"]
 )
 def test_words_equal_the_reference(small, steps, pressure):
     made = example_lstm(3, 8, 7)
@@ -75,10 +102,28 @@ def test_of_a_window_the_steps_own_samples_count(small, channels, kernel, stride
     tapped(small, made, codes[:1])
 
 
+#: Of several cells and kinds, and of both directions.
+MANY = SMALL.replace(cells=2, gru=1, sequences=4, table_cycles=2)
+
+
+@pytest.fixture(scope="module")
+def many():
+    return EngineBench(SPEC, MANY)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_cells_of_all_kinds_have_taps(many, kind, both):
+    """A cell without a state has no tanh of it; the backward cell has no sums of x."""
+    made = example_layers(kind, 3, 8, 5, both=both)
+    codes = example_codes(made, np.random.default_rng(5), 2, 7)
+    tapped(many, made, codes, config=MANY, commands=2, stall=0.3)
+
+
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"parallel": 1, "products": 1, "sequences": 1},
+        pytest.param({"parallel": 1, "products": 1, "sequences": 1}, marks=deep),
         {"hidden": 16, "parallel": 4, "products": 1, "cells": 2, "gru": 1},
     ],
     ids=str,
@@ -120,6 +165,16 @@ def test_more_beats_than_there_are_are_zeros(small):
     assert len(ran.words["taps"]) == 70 and not any(ran.words["taps"][-30:])
 
 
+@deep
+def test_a_mutant_without_the_flags_fails(monkeypatch):
+    monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, "whole"))
+    made = example_layers("GRU", 3, 8, 5)
+    with pytest.raises(AssertionError):
+        codes = example_codes(made, np.random.default_rng(5), 2, 7)
+        tapped(EngineBench(SPEC, component=CellEngine(SPEC, MANY)), made, codes, config=MANY)
+
+
+@deep
 @pytest.mark.parametrize("name", ["unopened", "lastless", "stale"])
 def test_a_mutant_fails(monkeypatch, name):
     monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, name))

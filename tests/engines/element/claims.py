@@ -3,13 +3,12 @@
 from amaranth.hdl import Mux, Signal, signed
 
 from gradloom.rtl.engines.element.lane import ElementLane
-from gradloom.rtl.formats.element import LIFT, TABLES
+from gradloom.rtl.formats.element import ARGUMENT, LIFT
 from gradloom.rtl.formats.tile_codes import WIDE
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["DEEP", "sums"]
 
-ARGUMENT = TABLES[0][0].frac_in
 #: Bits of the exact sums.
 _EXACT = 32
 #: Cycles from a code to its sum.

@@ -7,7 +7,9 @@ from gradloom.rtl.engines.element import engine as hardware
 from gradloom.rtl.engines.element.engine import ElementEngine
 from gradloom.rtl.engines.element.lane import ElementLane
 from gradloom.rtl.engines.element.spec import SPEC
+from gradloom.rtl.formats.element import FIXED_TABLES, TABLES
 from gradloom.rtl.formats.element import ElementOpcode as Op
+from gradloom.rtl.formats.functions import GELU, SILU, Mirror, Times, elu, packed_pieces
 from gradloom.rtl.formats.tile_codes import WIDE, ZERO
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
@@ -20,8 +22,18 @@ from .script import CONFIG, Script, beats_of
 HOLD = 60
 IDS = ["free", "stalls", "holds"]
 #: Exponents of tiles: near each other, far apart, at their ends, of zeros.
-EXPONENTS = [(-12, -12, -12), (-14, -9, -11), (-9, -31, -3), (-127, 127, 127), (ZERO, -12, -12), (-12, ZERO, ZERO)]
+EXPONENTS = [(-9, -31, -3), (-127, 127, 127), (ZERO, -12, -12), (-12, ZERO, ZERO)]
 CONSTANTS = {"mantissa": (1 << 17) - 1, "exponent": -20}
+GATE = {"gate": 1}
+#: SiLU, GEGLU, their gradients, a function alone and one times c.
+FORMS = {
+    "silu": SILU.value.operands(),
+    "silu back": SILU.slope.operands() | GATE,
+    "geglu": GELU.value.operands() | GATE,
+    "geglu back": GELU.slope.operands() | GATE | {"times": Times.THIRD},
+    "sigmoid": SILU.value.operands() | {"times": Times.NOTHING, "exponent": 3},
+    "third": SILU.value.operands() | {"times": Times.THIRD, "exponent": -9},
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +65,21 @@ def halved(exponents, side=1, slots=2, rows=64, features=12, **operands):
     return script.store(3, count, features).store(3, count, features, wide=False)
 
 
-@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
-@pytest.mark.parametrize("opcode", [each for each in Op if each != Op.SQUARES], ids=lambda op: op.name)
+@pytest.mark.parametrize("pressure", pressures(HOLD)[1:], ids=IDS[1:])
+@pytest.mark.parametrize("opcode", [each for each in Op if each not in (Op.SQUARES, Op.TABLE)], ids=lambda op: op.name)
 def test_rtl_is_the_model(bench, opcode, pressure):
     tiles(opcode, (-14, -9, -11), split=1).check(bench, **pressure)
 
 
 @pytest.mark.parametrize("exponents", EXPONENTS, ids=str)
-@pytest.mark.parametrize("opcode", [each for each in Op if each not in (Op.SQUARES, Op.WORDS)], ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    "opcode", [each for each in Op if each not in (Op.SQUARES, Op.WORDS, Op.TABLE)], ids=lambda op: op.name
+)
 def test_exponents_reach_all_their_ends(bench, opcode, exponents):
     tiles(opcode, exponents, split=2).check(bench)
 
 
-@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
+@pytest.mark.parametrize("pressure", pressures(HOLD)[::2], ids=IDS[::2])
 def test_squares_are_the_model(bench, pressure):
     """Images of 16 x 16 pixels are four tiles, those of 4 x 4 a part of one."""
     halved((-9, -12, ZERO, -40), side=3, slots=4).check(bench, **pressure)
@@ -148,7 +162,7 @@ def test_rows_of_a_slot_come_from_several_commands(bench):
     for slot, exponent in enumerate((-30, -12, -9)):
         script.load("a", slot, script.codes(8, 24), exponent)
     script.load("b", 0, script.codes(8, 24), -10).fence()
-    script.run(Op.SILU, 3, 24, a=2, fresh=1)
+    script.run(Op.FUNCTION, 3, 24, a=2, fresh=1, **FORMS["silu"])
     script.run(Op.ADD, 4, 24, a=1, o_row=3).run(Op.SCALE, 1, 24, a=0, o_row=7, mantissa=1, exponent=511)
     script.store(0, 8, 24)
     script.run(Op.ADD, 8, 24, fresh=1).store(0, 8, 24).check(bench)
@@ -159,9 +173,68 @@ def test_every_code_of_a_tile_goes_through_each_table(bench):
     script = Script()
     codes = script.rng.permutation(np.arange(-32752, 32752, 16)[: 64 * 63]).reshape(63, 64)
     script.load("a", 0, codes[::-1], -12).load("b", 0, codes, -11).load("c", 0, codes.T[:63], -12).fence()
-    for opcode in (Op.SILU, Op.SILU_BACK, Op.GEGLU, Op.GEGLU_BACK):
-        script.run(opcode, 63, 64, fresh=1).store(0, 63, 64)
+    for form in FORMS.values():
+        script.run(Op.FUNCTION, 63, 64, fresh=1, **form).store(0, 63, 64)
     script.check(bench)
+
+
+@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_functions_are_the_model(bench, form, pressure):
+    tiles(Op.FUNCTION, (-14, -12, -11), **FORMS[form]).check(bench, **pressure)
+
+
+@pytest.mark.parametrize("exponents", EXPONENTS, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_exponents_of_functions_reach_all_their_ends(bench, form, exponents):
+    tiles(Op.FUNCTION, exponents, **FORMS[form]).check(bench)
+
+
+@pytest.mark.parametrize("mirror", Mirror, ids=lambda mirror: mirror.name)
+@pytest.mark.parametrize("size", [0, 3, 7])
+def test_mirrors_and_ranges(bench, mirror, size):
+    """A fixed table and its neighbour; the codes reach from far below the range to far above it."""
+    for table in (0, 2):
+        more = {"table": table, "range": size, "mirror": mirror, "exponent": 0}
+        tiles(Op.FUNCTION, (-14 + size, -13 + size, -12), **more).check(bench)
+        tiles(Op.FUNCTION, (-14 + size, -13 + size, -12), gate=1, times=1, **more).check(bench)
+
+
+def written(script, first, *tables):
+    """Writes tables, the first of two in two commands."""
+    for number, table in enumerate(tables, first):
+        for start, rows in ((0, 23), (23, 41)) if number == first else ((0, 64),):
+            script.words(packed_pieces(table)[start : start + rows].astype(np.int64))
+            script.run(Op.TABLE, rows, 1, table=number, o_row=start)
+    return script
+
+
+@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
+def test_tables_that_a_program_writes(bench, pressure):
+    """Every one of them, of bases and rises of both signs and at their ends; the fixed ones stay."""
+    random = np.random.default_rng(4)
+    script = Script()
+    codes = script.rng.permutation(np.arange(-32760, 32760, 127)[: 8 * 64]).reshape(8, 64)
+    script.load("a", 0, codes, -12).load("b", 0, codes, -14).fence()
+    for first in range(FIXED_TABLES, TABLES, 2):
+        ends = [
+            random.choice([-1, 1], 512) * random.choice([1, 1 << 17], 512) - (random.integers(0, 2, 512)) for _ in "ab"
+        ]
+        tables = [np.clip(each, -(1 << 17), (1 << 17) - 1) for each in ends]
+        for number, base in enumerate(tables, first):
+            slope = random.integers(-(1 << 11), 1 << 11, 512)
+            words = (base & 0x3FFFF) | (slope & 0xFFF) << 18
+            script.words(words.reshape(64, 8)).run(Op.TABLE, 64, 1, table=number)
+    for table in range(TABLES):
+        script.run(Op.FUNCTION, 8, 64, o=table % 4, fresh=1, table=table, range=3, mirror=table % 4)
+        script.store(table % 4, 8, 64)
+    script.check(bench, **pressure)
+
+
+def test_a_function_with_a_table_for_each_sign(bench):
+    curve = elu(1.0).value
+    script = written(Script(), 6, *curve.tables).load("a", 0, Script(1).codes(9, 30), -12).fence()
+    script.run(Op.FUNCTION, 9, 30, fresh=1, **curve.operands(6)).store(0, 9, 30).check(bench)
 
 
 def test_a_beat_a_cycle(bench):
@@ -179,7 +252,8 @@ GOOD = {
     **dict.fromkeys((Op.ADD, Op.MASK, Op.MULTIPLY, Op.LARGER), _WHOLE),
     Op.EQUAL: _WHOLE | {"c": 7},
     Op.SCALE: {"exponent": -512, "rows": 63},
-    Op.GEGLU_BACK: {"c": 7, "b_row": 63, "one_row": 1, "rows": 63},
+    Op.FUNCTION: {"c": 7, "b_row": 63, "one_row": 1, "rows": 63, "gate": 1, "times": 2, "table": 11, "exponent": -512},
+    Op.TABLE: {"table": 4, "rows": 0, "o_row": 63},
     Op.SQUARES: {"a": 4, "rows": 63, "side": 6, "a_row": 0},
     Op.JOIN: {"split": 1, "features": 63, "a_beat": 7, "b_beat": 1},
     Op.WORDS: {"exponent": 511},
@@ -197,8 +271,15 @@ WRONG = [
     (Op.SCALE, {"exponent": -513}),
     (Op.SCALE, {"exponent": 512}),
     (Op.SCALE, {"a": 8}),
-    (Op.GEGLU_BACK, {"c": 8}),
-    (Op.GEGLU_BACK, {"one_row": 0}),
+    (Op.FUNCTION, {"c": 8}),
+    (Op.FUNCTION, {"one_row": 0}),
+    (Op.FUNCTION, {"gate": 0, "a": 8}),
+    (Op.FUNCTION, {"table": 12}),
+    (Op.FUNCTION, {"times": 3}),
+    (Op.FUNCTION, {"exponent": 512}),
+    (Op.TABLE, {"table": 3}),
+    (Op.TABLE, {"table": 12}),
+    (Op.TABLE, {"rows": 1}),
     (Op.SQUARES, {"a": 5}),
     (Op.SQUARES, {"a_row": 2}),
     (Op.SQUARES, {"rows": 15, "side": 1, "a_row": 1}),
@@ -240,7 +321,7 @@ def test_operands_at_their_ends_are_taken(bench):
     for opcode, operands in GOOD.items():
         ran = bench.run(
             BenchCommand(opcode, operands),
-            *([BenchLoad("words", [0])] if opcode == Op.WORDS else []),
+            *([BenchLoad("words", [0] * (1 + (opcode == Op.TABLE)))] if opcode in (Op.WORDS, Op.TABLE) else []),
             patience=200,
             hold=2000,
         )
@@ -277,14 +358,15 @@ def test_loads_and_stores_that_have_no_place_are_refused(bench, port):
 def test_the_model_refuses_what_a_program_must_not_ask():
     """A word that was not written; a larger one beyond what is stored; words that did not come; parts of records."""
     script = Script().load("a", 0, Script(1).codes(4, 8), -3)
-    script.run(Op.SILU, 2, 8, fresh=1)
+    script.run(Op.FUNCTION, 2, 8, fresh=1, **FORMS["silu"])
     with pytest.raises(ValueError, match=r"word \[2, 0\] of slot 0 was not written"):
         script.store(0, 3, 8)
     script.run(Op.SCALE, 1, 8, o_row=2, mantissa=65536, exponent=9)
     with pytest.raises(ValueError, match="larger word outside of 2 x 8"):
         script.store(0, 2, 8)
-    with pytest.raises(ValueError, match="0 bytes of words, needs 32"):
-        script.run(Op.WORDS, 2, 4)
+    for opcode in (Op.WORDS, Op.TABLE):
+        with pytest.raises(ValueError, match=r"0 bytes of words, needs (32|64)"):
+            script.run(opcode, 2, 4, table=4)
     with pytest.raises(ValueError, match="must be records of 48"):
         script.model.load("a", tile_argument(0, 2, 8), bytes(32))
 
@@ -297,10 +379,11 @@ def near(opcode):
 
 
 LANES = {
-    "signed-argument": lambda: tiles(Op.SILU, (-12, -12, -12)),
+    "signed-argument": lambda: tiles(Op.FUNCTION, (-12, -12, -12), **FORMS["silu"]),
     "rounds-down": lambda: tiles(Op.ADD, (-12, -3, -12)),
-    "wraps": lambda: tiles(Op.GEGLU, (-9, -9, -9)),
-    "one-side": lambda: tiles(Op.SILU_BACK, (-12, -12, -12)),
+    "wraps": lambda: tiles(Op.FUNCTION, (-9, -9, -9), **FORMS["geglu"]),
+    "one-side": lambda: tiles(Op.FUNCTION, (-12, -12, -12), **FORMS["silu back"]),
+    "no-own": lambda: tiles(Op.FUNCTION, (-12, -12, -12), mirror=Mirror.OWN, range=4),
     "last-sum": lambda: tiles(Op.LARGER, (-12, -11, -12)),
     "any-difference": lambda: near(Op.EQUAL),
     "always": lambda: tiles(Op.MASK, (-12, -11, -12)),
@@ -310,12 +393,13 @@ LANES = {
     ),
 }
 ENGINE = {
+    "factor-zero": lambda: tiles(Op.FUNCTION, (-12, -12, -12), **FORMS["sigmoid"]),
     "whole-beats": lambda: tiles(Op.WORDS, (), features=12),
     "early": lambda: (
         Script()
         .load("a", 0, np.arange(1, 65).reshape(8, 8) * 500, -3)
         .fence()
-        .run(Op.SILU, 8, 8, fresh=1)
+        .run(Op.FUNCTION, 8, 8, fresh=1, **FORMS["silu"])
         .store(0, 8, 8)
     ),
     "three-pixels": lambda: halved((-9, -12)),
@@ -327,7 +411,7 @@ ENGINE = {
         Script()
         .load("a", 0, np.where(np.arange(16) < 9, 3, 30000) + np.zeros((2, 1), int), -3)
         .fence()
-        .run(Op.SILU, 2, 9, fresh=1)
+        .run(Op.FUNCTION, 2, 9, fresh=1, **FORMS["silu"])
         .store(0, 2, 9)
     ),
     "stale": lambda: (
@@ -335,8 +419,8 @@ ENGINE = {
         .load("a", 0, np.full((2, 8), 30000), -3)
         .load("a", 1, np.full((2, 8), 3), -3)
         .fence()
-        .run(Op.SILU, 2, 8, fresh=1)
-        .run(Op.SILU, 2, 8, a=1, fresh=1)
+        .run(Op.FUNCTION, 2, 8, fresh=1, **FORMS["silu"])
+        .run(Op.FUNCTION, 2, 8, a=1, fresh=1, **FORMS["silu"])
         .store(0, 2, 8)
     ),
 }

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.program.placed import PlacedProgram
+from gradloom.rtl.formats.element import FIXED_TABLES
 from gradloom.rtl.formats.element import ElementOpcode as Op
 from gradloom.rtl.formats.tile_codes import NARROW, WIDE
 from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
@@ -14,10 +15,9 @@ from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.element import ElementTime
 from gradloom.sim.time.forecast import MODELS
 
-from .machine import ElementConfig
+from ..forwarding import CONFIG
 from .script import Script
 
-CONFIG = ElementConfig()
 _LOADED, _DONE = 1, 2
 
 
@@ -28,7 +28,7 @@ class Program(PlacedProgram):
         super().__init__(CONFIG)
         self.rng, self.model = np.random.default_rng(seed), ElementModel(CONFIG)
         self.results = []
-        self.script = Script(seed)
+        self.script, self.tables = Script(seed), FIXED_TABLES
         for number in range(count):
             self._step(Op(number % len(Op)), number % 2)
             if number % 2:
@@ -53,6 +53,20 @@ class Program(PlacedProgram):
             "o": half,
             "positive": int(self.rng.integers(0, 2)),
         }
+        if opcode == Op.FUNCTION:
+            # Each of the six forms, a fixed table or one that this program wrote: tables outlive programs.
+            ends = {"table": self.tables, "gate": 2, "times": 3, "mirror": 4, "range": 8}
+            more |= {name: int(self.rng.integers(0, end)) for name, end in ends.items()}
+        if opcode == Op.TABLE:
+            for table in (self.tables, self.tables + 1):
+                words = self.rng.integers(0, 1 << 30, (64, 8)).astype("<u4").view("<i4")
+                more |= {"rows": 63, "table": table}
+                self.model.load("words", 0, words.tobytes())
+                self.model.run(opcode, more)
+                self.load(self._place(words.tobytes()), "element", "words")
+                self.do("element", opcode, **more)
+            self.tables += 2
+            return
         if opcode == Op.WORDS:
             words = np.zeros((rows, -(-features // 4) * 4), "<i4")
             words[:, :features] = self.rng.integers(-(1 << 31), 1 << 31, (rows, features))

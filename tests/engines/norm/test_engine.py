@@ -8,20 +8,30 @@ from gradloom.rtl.formats.norm import NormOpcode as Op
 from gradloom.rtl.formats.tile_codes import ZERO
 from gradloom.sim.bench.engine import pressures
 
+from ...deep import deep
 from .programs import FORMS, limited, norms, softmaxes
 from .script import EPS_OPERANDS, Script, factor_operands
 
 HOLD = 60
-IDS = ["free", "stalls", "holds"]
+STALLS, HOLDS = pressures(HOLD)[1:]
 
 
-@pytest.mark.parametrize("form", FORMS)
+#: Forms that others have in them, or that run under pressure.
+ALSO = ("groups of 4", "rows of four tiles", "groups of two beats, four tiles", "64 keys", "all rows", "usual")
+
+
+def forms(known):
+    return [pytest.param(each, marks=deep if each in ALSO else ()) for each in known]
+
+
+@pytest.mark.parametrize("form", forms(FORMS))
 def test_norms_are_the_models_in_every_form(bench, form):
     norms(**FORMS[form]).check(bench)
 
 
-@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
-@pytest.mark.parametrize("form", ["groups of 4", "rows of four tiles"])
+@pytest.mark.parametrize(
+    ("form", "pressure"), [("groups of 4", STALLS), ("rows of four tiles", HOLDS)], ids=["groups", "rows"]
+)
 def test_norms_are_the_models_under_pressure(bench, form, pressure):
     norms(**FORMS[form]).check(bench, **pressure)
 
@@ -45,7 +55,11 @@ EXPONENTS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPONENTS)
+#: Without GRADLOOM_DEEP=1.
+ENDS = ("apart", "at the ends", "all of zeros", "far above eps", "no eps", "a large bias", "nothing", "least")
+
+
+@pytest.mark.parametrize("name", [pytest.param(each, marks=() if each in ENDS else deep) for each in EXPONENTS])
 def test_exponents_reach_all_their_ends(bench, name):
     """Groups of rows and of features in turn."""
     norms(by_row=len(name) % 2, rows=2, a_row=0, o_row=0, **EXPONENTS[name]).check(bench)
@@ -80,12 +94,12 @@ SOFTMAXES = {
 }
 
 
-@pytest.mark.parametrize("form", SOFTMAXES)
+@pytest.mark.parametrize("form", forms(SOFTMAXES))
 def test_softmaxes_are_the_models_in_every_form(bench, form):
     softmaxes(**SOFTMAXES[form]).check(bench)
 
 
-@pytest.mark.parametrize("pressure", pressures(HOLD), ids=IDS)
+@pytest.mark.parametrize("pressure", [STALLS, HOLDS], ids=["stalls", "holds"])
 def test_softmaxes_are_the_models_under_pressure(bench, pressure):
     softmaxes().check(bench, **pressure)
 

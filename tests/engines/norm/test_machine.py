@@ -14,10 +14,11 @@ from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.norm import NormTime
 
+from ...deep import deep
+from ..forwarding import CONFIG
 from .machine import NormConfig
 from .script import EPS_OPERANDS, Script, factor_operands, sizes
 
-CONFIG = NormConfig(norm_slots=16)
 NARROW_CONFIG = NormConfig(norm_slots=16, norm_lanes=4)
 _LOADED, _DONE = 1, 2
 
@@ -148,6 +149,7 @@ def test_memory_and_cycles_are_those_of_the_models(monkeypatch, memory):
     same([Program(seed, 12) for seed in range(3)], memory)
 
 
+@deep
 def test_half_of_the_lanes_take_twice_the_cycles(monkeypatch):
     """Memory is the same; a row of an odd number of their beats ends in half a beat of memory."""
     monkeypatch.setitem(MODELS, "norm", NormTime)

@@ -9,7 +9,7 @@ from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import Engines
 from gradloom.rtl.shell.parameters import ShellParameters
 
-__all__ = ["CONFIG", "MACHINE", "ProductConfig"]
+__all__ = ["MACHINE", "ProductConfig"]
 
 MACHINE = Machine(Engines(SPEC))
 
@@ -19,7 +19,3 @@ class ProductConfig(ProductParameters, ShellParameters):
     """Its configuration."""
 
     home: ClassVar = f"{__name__}:MACHINE"
-
-
-#: Two chains of 16 rows, four passes of 16 columns.
-CONFIG = ProductConfig(array_rows=32, array_columns=16, x_slots=8, w_slots=8)

@@ -12,8 +12,8 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 from gradloom.sim.reference.product import ProductModel
 
+from ..forwarding import CONFIG
 from ..records import beats_of
-from .machine import CONFIG
 
 __all__ = ["Play", "Stepped", "convolved"]
 

@@ -19,8 +19,9 @@ from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed
 from gradloom.systems.diffusion.estimate.products import ShapedProduct as Of
 
 from ...deep import deep
+from ..forwarding import CONFIG
 from ..records import beats_of
-from .machine import CONFIG, ProductConfig
+from .machine import ProductConfig
 from .play import Play, Stepped, convolved
 
 SCAN, PRODUCT, BIAS = ProductOpcode.SCAN, ProductOpcode.PRODUCT, ProductOpcode.BIAS

@@ -233,7 +233,8 @@ def _said(sizes: Mapping[str, Any] | None) -> str:
     if sizes is None:
         return ""
     chosen = ", ".join(f"{field}={each['value']}" for field, each in sizes["chosen"].items())
-    return f"{sizes['network']} at rank {sizes['rank']} needs {chosen or 'no more than the preset has'}: "
+    rank = f" at rank {sizes['rank']}" if "rank" in sizes else ""
+    return f"{sizes['network']}{rank} needs {chosen or 'no more than the preset has'}: "
 
 
 def _check_window(summary: Mapping[str, Any], sizes: Mapping[str, Any], preset: Any, board: Any) -> None:
@@ -241,7 +242,7 @@ def _check_window(summary: Mapping[str, Any], sizes: Mapping[str, Any], preset: 
     from gradloom.systems.images.workload import DIGITS
 
     # A tuner on its own brings its digits with it; another network runs in simulation.
-    if summary["memory_map"] is None or preset.workload is DIGITS:
+    if summary.get("memory_map") is None or preset.workload is DIGITS:
         return
     needs = summary["memory_map"]["window_bytes"]
     if needs > board.memory_bytes:
@@ -385,7 +386,7 @@ def _generate_verb(
     """Write the Verilog for a model on a board, or of one unit.
 
     A design has a register map, board project and report too.
-    Its sizes are chosen for a network of images; --set takes precedence.
+    Its sizes are chosen for a network of images or of sequences; --set takes precedence.
     """
     from gradloom.rtl.catalog import parse_settings
     from gradloom.rtl.hierarchy import uncollected

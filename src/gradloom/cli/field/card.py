@@ -68,9 +68,10 @@ def write(
 ) -> dict[str, Any]:
     """Writes the image of a card with which a board fine-tunes by itself.
 
-    ``output`` gets ``card.img`` and ``job.json``. ``options``: see :class:`gradloom.CardOptions`.
+    ``output`` gets ``card.img`` and ``job.json``. ``options``: see :class:`gradloom.CardOptions` and
+    :class:`gradloom.InstantCardOptions`.
     """
-    asked = asked_for(model, board=board, verb="card")
+    asked = asked_for(model, board=board, method=options.get("method"), verb="card")
     return tuned(asked, output=output, verb="card", progress=progress, **options)
 
 

@@ -187,31 +187,96 @@ def _make_for_board(
 
 
 def average(
-    clients: Sequence[Path | str], output: Path | str, *, weights: Sequence[float] = (), rank: int | None = None
+    clients: Sequence[Path | str],
+    output: Path | str,
+    *,
+    weights: Sequence[float] | str = (),
+    rank: int | None = None,
+    clip: float | None = None,
+    start: Path | str | None = None,
+    held_out: Path | str | None = None,
+    model: Path | str | None = None,
 ) -> dict[str, Any]:
     """Writes the average of adapters in PEFT's format.
 
     What is averaged is the change of the base, B A; the result tells whether that is exact. ``weights`` are equal
-    unless given, ``rank`` is the clients'.
+    unless given, or ``samples``: as many as each client's metrics.json says that it learnt from. ``rank`` is the
+    clients'. ``clip`` bounds the norm of a client's change from ``start``, the adapter that all began with, or else
+    from the base: the result has ``norms`` and the ``kept`` share of each. ``held_out``: a file or folder that judges
+    the average, in floating point; the result has its score. Data and model are as the first client's metrics.json
+    tells; ``model``: another place of the model.
     """
     from gradloom.delivery.aggregate import average as averaged
     from gradloom.delivery.installed import read_content
-    from gradloom.models.adapters.peft import write_peft
+    from gradloom.models.adapters.peft_files import write_peft
     from gradloom.output import check_folder, staged
 
     check_folder(output, verb="average")
+    if held_out is None:
+        check_request("without held_out, which it judges", needless={"model": model})
+    elif not Path(held_out).exists():
+        raise ValueError(f"held_out={held_out}: no such file or folder")
+    if isinstance(weights, str):
+        if weights != "samples":
+            raise ValueError(f"weights={weights}: must be numbers, or samples")
+        weights = [_samples(Path(each)) for each in clients]
     if len({str(each) for each in clients}) != len(clients):
         raise ValueError("clients: one of them is named twice")
-    made = averaged({str(each): read_content(each) for each in clients}, weights=weights, rank=rank)
-    with staged(output, verb="average") as stage:
-        write_peft(stage, made.content.tensors, made.content.config)
-    return {
+    made = averaged(
+        {str(each): read_content(each) for each in clients},
+        weights=weights,
+        rank=rank,
+        clip=clip,
+        start=None if start is None else read_content(start),
+    )
+    told: dict[str, Any] = {
         "output": str(output),
         "clients": len(clients),
+        "weights": list(weights),
         "exact": made.exact,
         "largest_error": max(made.errors.values(), default=0.0),
         "errors": dict(made.errors),
+        "norms": dict(made.norms),
+        "kept": dict(made.kept),
     }
+    with staged(output, verb="average") as stage:
+        write_peft(stage, made.content.tensors, made.content.config)
+        if held_out is not None:
+            told["held_out"] = _judged(stage, Path(clients[0]), Path(held_out), model)
+    return told
+
+
+def _metrics(client: Path) -> dict[str, Any]:
+    """What a fine-tune's folder tells of it."""
+    from gradloom.json_file import read_json
+
+    try:
+        found = read_json(client / "metrics.json")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{client}/metrics.json: is needed, of a fine-tune ({error})") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _samples(client: Path) -> float:
+    """Samples, or windows of text, that a fine-tune learnt from."""
+    metrics = _metrics(client)
+    count = metrics.get("samples", metrics.get("windows"))
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"{client}/metrics.json: has neither samples nor windows; give numbers as weights")
+    return count
+
+
+def _judged(adapter: Path, run: Path, held_out: Path, model: Path | str | None) -> dict[str, float]:
+    """Score of an adapter beside the model of a run, by what is held out."""
+    from gradloom.preset import PRESETS
+
+    metrics = _metrics(run)
+    preset = PRESETS.get(str(metrics.get("preset")))
+    if preset is None or not preset.workload.can("judge"):
+        what = metrics.get("workload", metrics.get("preset"))
+        raise ValueError(f"held_out={held_out}: must be left out, nothing judges adapters of {what}")
+    score: dict[str, float] = preset.workload.function("judge")(preset, adapter, run, held_out, metrics, model)
+    return score
 
 
 def _write(output: Path | str, content: bytes) -> None:
@@ -347,13 +412,35 @@ def _average_verb(
     clients: Annotated[list[Path], typer.Argument(metavar="CLIENT_DIR...", help="Adapters in PEFT's format.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Output folder.")],
     weights: Annotated[
-        str | None, typer.Option(metavar="W,W,...", help="Weight of each client, such as its samples. Default: equal.")
+        str | None,
+        typer.Option(metavar="W,W,...", help="Weight of each client; or samples, of its metrics.json. Default: equal."),
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Rank of the average. Default: that of a client.")] = None,
+    clip: Annotated[
+        float | None, typer.Option(metavar="NORM", help="Bound of the norm of a client's change. Default: none.")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where changes begin, with --clip. Default: the base.")
+    ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option("--held-out", metavar="FILE", help="File or folder that judges the average.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="M", help="Model of the clients. Default: the one that they name.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Average the adapters of several clients."""
-    result = average(clients, output, weights=_weights(weights), rank=rank)
+    result = average(
+        clients,
+        output,
+        weights=weights if weights == "samples" else _weights(weights),
+        rank=rank,
+        clip=clip,
+        start=start,
+        held_out=held_out,
+        model=model,
+    )
     if as_json:
         print_json(result)
         return
@@ -362,6 +449,9 @@ def _average_verb(
         if result["exact"]
         else f"by singular values: at most {result['largest_error']:.2%} of a linear's change is left out"
     )
+    cut = sum(each < 1 for each in result["kept"].values())
+    how += f"; {some(cut, 'change')} clipped" if cut else ""
+    how += f"; held-out loss {result['held_out']['loss']:.4f}" if "held_out" in result else ""
     say(f"{output}: average of {result['clients']} clients, {how}")
 
 

@@ -1,5 +1,6 @@
 """The verb plan."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
     Of a language model the plan counts every byte, and tells what limits it and whether it fits.
     Of a diffusion model (a configuration of diffusers' UNet2DConditionModel) it lists every product of a LoRA step.
     Of a network it has the forecast, in cycles, and operations or the memory map.
+    Of a recurrent network it has the cycles of an answer and of a fine-tune.
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
@@ -37,6 +39,8 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
     if as_json:
         print_json(result)
     else:
+        if asked.why is not None:
+            print(asked.why, file=sys.stderr)
         _SAY[asked.preset.workload.label](result)
     if not result.get("fits", True):
         from gradloom.systems.text.costs.fit import DoesNotFit, Misfit
@@ -84,6 +88,25 @@ def _say_network(result: dict[str, Any]) -> None:
     say(
         f"{result['learnt']:,} of {result['parameters']:,} parameters learn; {moved['read']:,} bytes read, "
         f"{moved['written']:,} written, {moved['memory']:,} of memory"
+    )
+
+
+def _say_sequences(result: dict[str, Any]) -> None:
+    """Prints cycles of an answer, and of the fine-tune by phase."""
+    work, answer, forecast = result["workload"], result["answer"], result["forecast"]
+    say(
+        f"{work['network']} on {result['board']}: a sequence of {some(work['steps'], 'step')} takes "
+        f"[bold]{answer['cycles']:,} cycles[/bold], {answer['milliseconds']:.3f} ms"
+    )
+    if forecast is None:
+        say(f"no fine-tune: {result['reason']}")
+        return
+    phases = [{"phase": name, "cycles": cycles} for name, cycles in forecast["phases"].items() if cycles]
+    table(phases, ("phase", "cycles"), False)
+    say(
+        f"{some(work['epochs'], 'epoch')} of {some(work['samples'], 'sequence')}: [bold]{forecast['cycles']:,} "
+        f"cycles[/bold], {forecast['milliseconds']:.2f} ms at {forecast['clock_mhz']} MHz; a window of "
+        f"{forecast['window_bytes']:,} bytes"
     )
 
 
@@ -217,6 +240,8 @@ def _verdict(result: dict[str, Any]) -> str:
 _SAY: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "images": _say_images,
     "text": _say_text,
+    "sequences": _say_sequences,
+    "answers": _say_sequences,
     "diffusion": _say_unet,
     "networks": _say_network,
 }

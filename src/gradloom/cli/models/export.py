@@ -19,6 +19,7 @@ _FORMATS = {
     "recurrent network": ("onnx",),
     "language model's adapter": ("gguf", "mlx", "peft"),
     "network's adapter": ("onnx",),
+    "network's weights": ("onnx",),
     "diffusion model's adapter": ("kohya", "comfyui"),
 }
 #: Ends of files by format; a format that is not here is a folder.
@@ -47,7 +48,8 @@ def export(
         codes if it does not fuse quantisers: set ``graph_optimization_level`` to ``ORT_DISABLE_ALL`` or
         ``ORT_ENABLE_BASIC``. Of a network's adapter: the network with the adapter in its graph, ``pixels`` in,
         ``logits`` out, float32, with the codes of its forward cache; of a recurrent one's, the network as above for
-        sequences of the length that it learnt. Of a language model's adapter: ``gguf``, which
+        sequences of the length that it learnt. Of any other network's weights: its file with what was learnt folded
+        in. Of a language model's adapter: ``gguf``, which
         llama.cpp takes by ``--lora``; ``mlx``, a folder for mlx-lm's ``--adapter-path``; ``peft``, a folder for PEFT.
         Of a diffusion model's adapter: ``kohya`` or ``comfyui``, the same file, as ComfyUI has kohya's names.
     model : path or str, optional
@@ -82,6 +84,10 @@ def export(
         if model is not None:
             raise ValueError(f"model={model}: must be left out, the names of {source} say enough")
         return _pictures(Path(source), Path(output), wanted)
+    if held == "network's weights":
+        from gradloom.systems.networks.export import export_network
+
+        return {"output": str(output), "format": "onnx", **export_network(Path(source), output, model)}
     if held == "network's adapter":
         return _images(Path(source), Path(output), model)
     return _text(Path(source), Path(output), wanted, model)
@@ -101,7 +107,9 @@ def _held(source: Path) -> str:
     from gradloom.models.adapters.config import TOPOLOGY_KEY
     from gradloom.models.adapters.diffusion_lora import FILE
     from gradloom.models.adapters.gguf_lora import is_gguf_adapter
-    from gradloom.models.adapters.peft import CONFIG, read_config
+    from gradloom.models.adapters.peft import read_config
+    from gradloom.models.adapters.peft_files import CONFIG
+    from gradloom.systems.networks.adapter import is_of_network
 
     if is_gguf_adapter(source):
         return "language model's adapter"
@@ -114,6 +122,8 @@ def _held(source: Path) -> str:
             raise ValueError(f"{source}: has no {CONFIG} of a fine-tune, nor network.json of an import")
         # Another file is refused by the reader of networks, which says what it is.
         return "recurrent network"
+    if is_of_network(source):
+        return "network's weights"
     config = read_config(source)
     return "network's adapter" if TOPOLOGY_KEY in config else "language model's adapter"
 
@@ -216,7 +226,7 @@ def _export_verb(
     """Write what was imported or learnt for other tools.
 
     A recurrent network becomes ONNX, with the same codes in onnxruntime.
-    A fine-tuned network of images becomes ONNX with its adapter.
+    A fine-tuned network becomes ONNX with its adapter.
     An adapter of a language model becomes one of llama.cpp, mlx-lm or PEFT.
     An adapter of a diffusion model gets the names of kohya and ComfyUI.
     """
@@ -229,6 +239,8 @@ def _export_verb(
             f"{told['name']} is in {output}; onnxruntime gives the same codes with ORT_DISABLE_ALL or "
             "ORT_ENABLE_BASIC, its other levels fuse quantisers"
         )
+    elif "weights" in told:
+        say(f"{output} is {told['name']} with {some(told['weights'], 'weight')} changed, {told['bytes']:,} bytes")
     else:
         say(
             f"{output} has {some(told['adapters'], 'adapter')} of {told['name']}, {told['bytes']:,} bytes; "

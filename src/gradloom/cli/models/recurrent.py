@@ -62,21 +62,26 @@ def import_model(
 
 
 def _fits(network: Any) -> str:
-    """Which preset holds a network, or what does not fit it."""
+    """Which preset holds a network, or what no design of theirs holds."""
+    from gradloom.boards import find as find_board
     from gradloom.preset import PRESETS
     from gradloom.rtl.engines.cell.parameters import CellParameters
-    from gradloom.systems.sequences.program.image import CellImage
+    from gradloom.rtl.machines.fit import check_fit
+    from gradloom.systems.sequences.sizes_for import chosen, told
 
     said = []
     for name, preset in PRESETS.items():
-        if not isinstance(preset.config, CellParameters):
+        start: Any = preset.config
+        if not isinstance(start, CellParameters):
             continue
         try:
-            CellImage(network, preset.config).check()
+            config, why = chosen(network, preset, start)
+            check_fit(config, find_board(preset.board))
         except ValueError as error:
             said.append(f"{name} does not hold it: {error}")
         else:
-            return f"gradloom infer {name} --engine rtl runs it"
+            changed = f", with {told(why)}" if why else ""
+            return f"{name} holds it{changed}: gradloom infer MODEL --board {preset.board} --engine rtl runs it"
     return "; ".join(said)
 
 

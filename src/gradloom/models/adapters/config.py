@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..files.keys import ANY, check_keys, shown
+from .peft_files import TOPOLOGY_KEY
 
 __all__ = ["DIRECT", "KINDS", "AdapterKind", "check_config", "kind_of", "matching", "rank_of", "scale_of", "targeted"]
 
-#: Key of the configs of adapters that end at a network's logits, and its value.
-TOPOLOGY_KEY, DIRECT_TOPOLOGY = "gradloom_topology", "direct-to-output"
 #: Bounds of a rank, which a package holds in 16 bits, and of alpha.
 _RANKS, ALPHA_MOST = 65535, 1e9
 #: What a PEFT config says of its origin.

@@ -14,7 +14,8 @@ from ..files.tensors import as_float32, open_safetensors, read_metadata, write_s
 from ..files.unet import RANKS
 from .config import ALPHA_MOST, KINDS, check_config, rank_of, scale_of, targeted
 from .lora import Adapter
-from .peft import about, representable
+from .peft import about
+from .peft_files import representable
 
 __all__ = ["FILE", "adapted_layers", "load_diffusion_lora", "layers_in", "save_diffusion_lora", "save_kohya_lora"]
 

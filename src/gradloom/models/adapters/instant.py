@@ -15,7 +15,8 @@ from ..files.keys import shown
 from ..language import LanguageModel
 from .config import scale_of
 from .lora import Adapter, adapter_of
-from .peft import CONFIG, WEIGHTS, about, check_array, read_config, read_peft, write_peft
+from .peft import about, read_config, read_peft
+from .peft_files import CONFIG, WEIGHTS, check_array, write_peft
 
 __all__ = ["KIND", "fresh_instant", "holds_instant", "key", "load_instant", "save_instant"]
 

@@ -14,7 +14,8 @@ from gradloom.words import some
 from ..files.keys import shown
 from ..language import PROJECTIONS, LanguageLinear, LanguageModel
 from .config import DIRECT, TOPOLOGY_KEY, kind_of, rank_of, scale_of, targeted
-from .peft import CONFIG, about, check_array, check_names, in_file, key, read_peft, representable, write_peft
+from .peft import about, check_names, in_file, read_peft
+from .peft_files import CONFIG, check_array, key, representable, write_peft
 
 __all__ = [
     "Adapter",

@@ -17,7 +17,8 @@ from ..language import LanguageLinear, LanguageModel
 from .config import scale_of, targeted
 from .lora import Adapter, check_uniform, linears_of
 from .methods import LORA_XS
-from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
+from .peft import about, check_names, in_file, read_config, read_peft
+from .peft_files import check_array, write_peft
 
 __all__ = ["CORE", "CoreAdapter", "fresh_cores", "is_core", "load_cores", "plain_adapters", "read_cores", "save_cores"]
 

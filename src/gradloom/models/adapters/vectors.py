@@ -17,7 +17,8 @@ from ..language import LanguageModel
 from .config import matching, targeted
 from .lora import layer_of
 from .methods import IA3, LAYERNORM, METHODS, Method
-from .peft import about, check_array, check_names, in_file, read_config, read_peft, write_peft
+from .peft import about, check_names, in_file, read_config, read_peft
+from .peft_files import check_array, write_peft
 
 __all__ = ["Vector", "check_alike", "fresh_vectors", "load_vectors", "peft_method", "save_vectors"]
 

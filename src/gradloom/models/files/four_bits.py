@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.rtl.formats.blocks import GROUP, dequantize_blocks, dequantize_scales, dynamic_map, unpack_nibbles
-from gradloom.rtl.formats.codebook import NF4
+from gradloom.rtl.formats.blocks import GROUP, dequantize_blocks, dequantize_scales, dynamic_map
+from gradloom.rtl.formats.codebook import NF4, unpack_nibbles
 
 from .keys import ANY, check_keys, shown
 from .tensors import StoredTensor, as_float32

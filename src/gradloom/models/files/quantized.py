@@ -13,11 +13,10 @@ from gradloom.rtl.formats.blocks import (
     dequantize_blocks,
     dequantize_scales,
     dynamic_map,
-    pack_nibbles,
     quantize_blocks,
     quantize_scales,
 )
-from gradloom.rtl.formats.codebook import NF4
+from gradloom.rtl.formats.codebook import NF4, pack_nibbles
 
 from .archive import read_npz
 from .tensors import FLOATS, as_float32, open_safetensors, write_safetensors

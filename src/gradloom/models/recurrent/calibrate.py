@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .cells import GruCell, RnnCell
-from .coding import Coding
+from .cells import GruCell, RnnCell, dense_cell
+from .coding import ACTIVATIONS, Coding
 from .front import Conv, Pool, Pooling
-from .host import FloatDense, picked
+from .host import FloatDense, Function, picked
 from .lstm import Gate, LstmCell
 from .network import Dense, RecurrentNetwork
 from .readers.native import FloatCell, FloatConv, FloatNetwork, load_native
@@ -121,10 +121,19 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
         layers.append((made[0], made[1] if backward is not None else None))
         value, reached = _side_by_side(hidden), made[0].hidden.scale
     *below, (top, back) = layers
-    head = None
-    if network.head is not None:
-        codes, scale = _weights(network.head.weight, bits.weights)
-        head = Dense(codes, scale, network.head.bias, network.head.name)
+    head, dense, tail, behind = None, network.head, list(network.tail), []
+    if dense is not None and network.pick != "mean":
+        value = picked(network.pick, value, network.cell.units)
+        while len(tail) > 1 and isinstance(activation := tail[0], Function) and activation.op in ACTIVATIONS:
+            if not isinstance(tail[1], FloatDense):
+                break
+            total = value @ dense.weight.T + dense.bias
+            behind.append(_dense_cell(dense, activation, total, bits))
+            value = ACTIVATIONS[activation.op](total)
+            dense, tail = tail[1], tail[2:]
+    if dense is not None:
+        codes, scale = _weights(dense.weight, bits.weights)
+        head = Dense(codes, scale, dense.bias, dense.name)
     result = RecurrentNetwork(
         network.name,
         coding,
@@ -135,7 +144,8 @@ def quantized(source: FloatNetwork | Path | str, x: np.ndarray, bits: Bits | Non
         below=tuple(below),
         backward=back,
         before=network.before,
-        tail=network.tail,
+        tail=tuple(tail),
+        behind=tuple(behind),
     )
     result.integers.check()
     return result
@@ -147,6 +157,23 @@ def convolved(conv: FloatConv, x: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(wide, conv.weight.shape[2], axis=1)[:, :: conv.stride]
     value = np.einsum("ntck,ock->nto", windows, conv.weight) + conv.bias
     return np.maximum(value, 0) if conv.relu else value
+
+
+def _dense_cell(dense: FloatDense, function: Function, total: np.ndarray, bits: Bits) -> RnnCell:
+    """A dense layer with its activation; ``total``: its sums."""
+    codes, scale = _weights(dense.weight, bits.weights)
+    accumulator = None
+    if function.op == "relu":
+        output = _fitted(np.maximum(total, 0), min(bits.activations, 7), low=0, name=function.name)
+    else:
+        output = _unit(min(bits.width("tables"), 7), function.op == "tanh")
+        half = 1 << bits.width("sums") - 1
+        activation = ACTIVATIONS[function.op]
+        unit = _best(total, -half, half - 1, lambda value, rounded: _square(activation(value), activation(rounded)))
+        accumulator = Coding(unit, -half, half - 1, name=dense.name)
+    return dense_cell(
+        codes, scale, dense.bias, accumulator=accumulator, activation=function.op, output=output, name=dense.name
+    )
 
 
 def _layer_in_float(layer: Conv | Pool) -> FloatConv | Pooling:

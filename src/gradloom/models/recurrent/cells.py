@@ -4,7 +4,7 @@ They cannot be exported, and make no taps.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from .coding import Coding, bounds_of, looked_up, narrowed, told_of
 from .lstm import Gate, Gated, common_units, gate_integers
 
-__all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell"]
+__all__ = ["GruCell", "IntegerGru", "IntegerRnn", "RnnCell", "dense_cell"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,27 @@ class GruCell(Gated):
     def integers(self, source: Coding) -> "IntegerGru":
         """See :class:`~gradloom.models.recurrent.network.Cell`."""
         return IntegerGru(self, source)
+
+
+def dense_cell(
+    codes: np.ndarray,
+    scale: np.ndarray,
+    bias: np.ndarray,
+    *,
+    accumulator: Coding | None,
+    activation: str,
+    output: Coding,
+    name: str,
+) -> RnnCell:
+    """A dense layer with an activation, as a cell whose recurrent weights are 0.
+
+    ``accumulator``: None where a ReLU's own quantiser is the only one: its codes are those of the sums from 0 on.
+    """
+    if accumulator is None:
+        output = accumulator = replace(output, lo=max(output.lo, 0))
+    none = np.zeros((len(codes), len(codes)), np.int64)
+    gate = Gate(codes, none, scale, scale, bias, accumulator, activation, output, name)
+    return RnnCell({"new": gate}, name)
 
 
 class IntegerRnn:

@@ -1,5 +1,6 @@
 """Quantisers of recurrent networks, and what they become."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer, rounding_thresholds, step_thresholds
 
-__all__ = ["Coding", "bounds_of", "looked_up", "lookup", "narrowed", "reals", "told_of"]
+__all__ = ["ACTIVATIONS", "Coding", "bounds_of", "looked_up", "lookup", "narrowed", "reals", "told_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,14 @@ class Coding:
         return Requantizer.of(thresholds, self.lo, self.hi, slopes=slopes, offsets=offsets)
 
 
+#: Activations by name, of real numbers.
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
 def reals(values: np.ndarray) -> list[Fraction]:
     """Real numbers as they are."""
     return [Fraction(float(each)) for each in values]
@@ -89,8 +98,7 @@ def lookup(
     if before is not None:
         codes, scale = before(codes), before_scale
     real = (codes.astype(np.float32) * np.float32(scale)).astype(np.float64)
-    value = np.tanh(real) if function == "tanh" else 1 / (1 + np.exp(-real))
-    return coding.codes(value)
+    return coding.codes(ACTIVATIONS[function](real))
 
 
 def narrowed(coding: Coding, table: np.ndarray) -> Coding:

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from .cells import GruCell, RnnCell
+from .cells import GruCell, RnnCell, dense_cell
 from .coding import Coding
 from .example import example_lstm
 from .lstm import Gate
 from .network import Cell, Dense, RecurrentNetwork
 
-__all__ = ["example_cell", "example_layers"]
+__all__ = ["example_cell", "example_dense", "example_layers"]
 
 
 def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool = True) -> Cell:
@@ -51,6 +51,28 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
     }
     bias = rng.integers(-64, 65, units) * gates["new"].u_scale * scale if powers else rng.uniform(-1, 1, units)
     return GruCell(gates, inner, bias, hidden, name="cell")
+
+
+def example_dense(network: RecurrentNetwork, seed: int, *layers: tuple[int, str]) -> RecurrentNetwork:
+    """A network with further dense layers between its hidden states and its head.
+
+    ``layers``: outputs of each, and its activation.
+    """
+    rng, source, wide, behind = np.random.default_rng(seed), network.cell.hidden, network.units, []
+    for units, function in layers:
+        w = np.clip(rng.normal(0, 32, (units, wide)), -127, 127).astype(np.int64)
+        output = {"relu": Coding(2.0**-4, 0, 63), "tanh": Coding(2.0**-5, -32, 31), "sigmoid": Coding(2.0**-6, 0, 63)}
+        coding = output[function]
+        scale = np.full(units, 2.0**-4)
+        bias = rng.integers(-64, 65, units) * scale * source.scale
+        accumulator = None if function == "relu" else Coding(2.0**-3, -32, 31)
+        made = dense_cell(w, scale, bias, accumulator=accumulator, activation=function, output=coding, name="dense")
+        behind.append(made)
+        source, wide = coding, units
+    head = network.head
+    assert head is not None
+    dense = np.clip(rng.normal(0, 40, (len(head.bias), wide)), -127, 127).astype(np.int64)
+    return replace(network, behind=tuple(behind), head=replace(head, weight=dense))
 
 
 def example_layers(

@@ -10,7 +10,7 @@ from gradloom.output import check_file, staged_file
 from .coding import Coding
 from .front import Pool
 from .host import FloatDense, Function
-from .lstm import GATES, LstmCell
+from .lstm import GATES, Gate, LstmCell
 from .network import RecurrentNetwork
 
 __all__ = ["GraphNodes", "Writer", "export_recurrent"]
@@ -203,6 +203,8 @@ class Writer:
         else:
             source = "h_all" if pick == "all" else f"h_last{ends[0]}"
         width, steps = network.units, pick == "all"
+        for number, cell in enumerate(network.behind):
+            source = self._dense(nodes, source, cell.gates["new"], f"dense{number}")
         if head is not None:
             weight = nodes.weights("head_w", head.weight.T, head.scale, 1)
             total = nodes("MatMul", [source, weight], "head_sum")
@@ -214,6 +216,16 @@ class Writer:
         if network.tail or head is None:
             source = nodes("Identity", [source], "answer")
         return self.info(source, ["steps", "n", width] if steps else ["n", width])
+
+    @staticmethod
+    def _dense(nodes: GraphNodes, value: str, gate: Gate, name: str) -> str:
+        """A quantised dense layer with its activation."""
+        total = nodes("MatMul", [value, nodes.weights(f"{name}_w", gate.w.T, gate.w_scale, 1)], f"{name}_products")
+        value = nodes("Add", [total, nodes.constant(f"{name}_b", gate.bias)], f"{name}_sum")
+        if gate.accumulator is not gate.output:
+            value = nodes.coded(value, f"{name}_rounded", gate.accumulator)
+        kind = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}[gate.activation]
+        return nodes.coded(nodes(kind, [value], f"{name}_active"), name, gate.output)
 
     @staticmethod
     def _host(nodes: GraphNodes, value: str, step: FloatDense | Function, name: str) -> str:

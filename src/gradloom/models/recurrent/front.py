@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.rtl.formats.requantizer import Requantizer
 
-from ..windows import windows
+from ..network import windows
 from .coding import Coding, bounds_of, reals
 
 __all__ = ["Conv", "IntegerConv", "Kernels", "Pool", "Pooling"]

@@ -29,7 +29,7 @@ class Gate:
     w, u : array of int64 ``[hidden, inputs]``, ``[hidden, hidden]``
     w_scale, u_scale, bias : array ``[hidden]``
     activation : str
-        ``sigmoid`` or ``tanh``.
+        Of :data:`~.coding.ACTIVATIONS`.
     """
 
     w: np.ndarray
@@ -134,7 +134,8 @@ def common_units(gate: Gate, x_units: list[Fraction], h_units: list[Fraction]) -
 def gate_integers(gate: Gate, source: Coding, hidden: Coding) -> IntegerGate:
     """A gate of sums of products with the input and the hidden state."""
     x_units = [each * Fraction(source.scale) for each in reals(gate.w_scale)]
-    h_units = [each * Fraction(hidden.scale) for each in reals(gate.u_scale)]
+    # Recurrent weights of 0 have any unit.
+    h_units = [each * Fraction(hidden.scale) for each in reals(gate.u_scale)] if gate.u.any() else x_units
     fx, fh, units = common_units(gate, x_units, h_units)
     return IntegerGate(
         (fx, fh),

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .cells import RnnCell
 from .coding import Coding, told_of
 from .front import Conv, IntegerConv, Pool
 from .host import Answering, FloatDense, Function, HostStep, seen
@@ -76,6 +77,9 @@ class RecurrentNetwork(Answering):
         Recurrent layers in front of ``cell``, each as forward and backward cell.
     backward : LstmCell, GruCell or RnnCell, optional
         Runs from the last step to the first, beside ``cell``.
+    behind : tuple of RnnCell
+        Dense layers with activations between the hidden states that ``pick`` names, which are not their mean, and the
+        head: plain cells whose recurrent weights are 0, which run a step.
     before, tail : tuple
         What the host computes in front of the input's quantiser, and behind the head.
     """
@@ -90,6 +94,7 @@ class RecurrentNetwork(Answering):
     backward: Cell | None = None
     before: tuple[HostStep, ...] = ()
     tail: tuple[FloatDense | Function, ...] = ()
+    behind: tuple[RnnCell, ...] = ()
 
     def codes(self, x: np.ndarray) -> np.ndarray:
         """Codes of numbers ``[n, steps, channels]``, or tokens ``[n, steps]``."""
@@ -99,6 +104,11 @@ class RecurrentNetwork(Answering):
     def layers(self) -> tuple[tuple[Cell, Cell | None], ...]:
         """Recurrent layers, forward and backward, from the input on."""
         return (*self.below, (self.cell, self.backward))
+
+    @property
+    def reached(self) -> Coding:
+        """Coding of what reaches the head."""
+        return self.behind[-1].hidden if self.behind else self.cell.hidden
 
     @property
     def channels(self) -> int:
@@ -161,6 +171,8 @@ class Integers:
     cell: Any = field(init=False)
     #: Of all recurrent layers, forward and backward.
     layers: tuple[tuple[Any, Any], ...] = field(init=False)
+    #: IntegerRnn of each dense layer in front of the head.
+    behind: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         network = self.network
@@ -175,11 +187,14 @@ class Integers:
             source = cell.hidden
         self.layers = tuple(layers)
         self.cell = self.layers[-1][0]
+        sources = [source, *(cell.hidden for cell in network.behind)]
+        self.behind = tuple(cell.integers(source) for cell, source in zip(network.behind, sources))
 
     @property
     def cells(self) -> Iterator[Any]:
-        """All cells, from the input on."""
-        return (cell for layer in self.layers for cell in layer if cell is not None)
+        """All cells, from the input on, and the dense layers behind them."""
+        recurrent = (cell for layer in self.layers for cell in layer if cell is not None)
+        return (*recurrent, *self.behind).__iter__()
 
     def check(self) -> None:
         """Checks that every sum fits the machine's words, once they are made."""

@@ -88,11 +88,12 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
 def summary(network: RecurrentNetwork) -> dict[str, Any]:
     """Sizes of a network, and what each quantiser became, with its numbers."""
     cell, integers = network.cell, network.integers
-    gates = [gate for each in integers.cells for gate in each.cell.gates.values()]
+    gates = [gate for pair in network.layers for each in pair if each is not None for gate in each.gates.values()]
     weights = [
         *(gate.w for gate in gates),
         *(gate.u for gate in gates),
         *(conv.weight for conv in network.front if isinstance(conv, Conv)),
+        *(cell.gates["new"].w for cell in network.behind),
     ]
     if network.head is not None:
         weights.append(network.head.weight)
@@ -112,6 +113,7 @@ def summary(network: RecurrentNetwork) -> dict[str, Any]:
             "behind": [step.op if isinstance(step, Function) else "dense" for step in network.tail],
         },
         "pick": network.pick,
+        "dense": [[cell.inputs, cell.units, cell.gates["new"].activation] for cell in network.behind],
         "coupled_gates": isinstance(cell, LstmCell) and len(cell.gates) < len(GATES),
         "convolutions": [_layer(each) for each in network.front if isinstance(each, Conv)],
         "pools": [_layer(each) for each in network.front if isinstance(each, Pool)],

@@ -12,6 +12,7 @@ import numpy as np
 from gradloom.rtl.formats.cell import TAP_QUARTERS
 
 from ..network import Dense, Network
+from .lstm import LstmCell
 from .network import Dense as Head
 from .network import RecurrentNetwork
 
@@ -19,26 +20,42 @@ __all__ = [
     "NORM",
     "PARTS",
     "QUARTERS",
+    "TapPart",
     "TapSums",
     "check_head",
     "own_samples",
+    "parts_of",
     "scales_for",
-    "sizes_of",
     "tap_channels",
     "tap_network",
 ]
 
-#: Parts of the taps in their order: last hidden state; tanh of the last cell state; sum of the hidden states of all
-#: steps; sum of the input over each quarter of the steps. The input is that of the last convolution; a step has as many
-#: samples of it as it goes on by.
+#: Kinds of parts of the taps, in the order in which a cell has them: last hidden state; of an LSTM, tanh of the last
+#: cell state; sum of the hidden states of all steps; of the first cell, sum of the input over each quarter of steps.
+#: The input is that of the last convolution; a step has as many samples of it as it goes on by.
 PARTS = ("h", "tanh c", "sum of h", "input")
 QUARTERS = TAP_QUARTERS
 #: Root mean square of a part's norm, which its scale brings it near to.
 NORM = 4.0
-#: Elements of a row of the array's image.
-_ROW = 16
+#: Elements of a row of the array's image; a cell's parts fill whole beats, of so many.
+_ROW, _BEAT = 16, 4
 #: Fraction bits of an activation; room of a sum.
 _FRAC, _MOST_SHIFT = 16, 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TapPart:
+    """A part of the taps.
+
+    ``kind``: of :data:`PARTS`. ``layer``, ``way``: of its cell; the backward direction is way 1. ``size``: elements,
+    zeros behind them too. ``name``: its kind, and of several cells the cell.
+    """
+
+    kind: str
+    layer: int
+    way: int
+    size: int
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +64,18 @@ class TapSums:
 
     Parameters
     ----------
-    sizes : tuple of int
-        Elements of each of :data:`PARTS`.
+    parts : tuple of TapPart
     shifts : tuple of int
-        A sum of codes is shifted left by so many bits: then it is an activation of 16 fraction bits.
+        Of each part: a sum of codes is shifted left by so many bits; then it is an activation of 16 fraction bits.
     """
 
-    sizes: tuple[int, ...]
+    parts: tuple[TapPart, ...]
     shifts: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each part."""
+        return tuple(part.size for part in self.parts)
 
     @property
     def elements(self) -> int:
@@ -66,11 +87,11 @@ class TapSums:
         """Of the image that holds them; zeros are behind the last part."""
         return 1, -(-self.elements // _ROW), _ROW
 
-    def part(self, name: str) -> slice:
-        """Place of a part."""
-        at = PARTS.index(name)
+    def part(self, kind: str, layer: int = 0, way: int = 0) -> tuple[slice, int]:
+        """Place of a part, and its shift."""
+        at = next(n for n, each in enumerate(self.parts) if (each.kind, each.layer, each.way) == (kind, layer, way))
         start = sum(self.sizes[:at])
-        return slice(start, start + self.sizes[at])
+        return slice(start, start + self.sizes[at]), self.shifts[at]
 
     def shift_of_each(self) -> np.ndarray:
         """Shift of each element."""
@@ -79,7 +100,7 @@ class TapSums:
 
 def tap_channels(network: RecurrentNetwork) -> int:
     """Channels of the last convolution's input, or of the network's."""
-    return network.last_conv.inputs if network.last_conv is not None else network.cell.inputs
+    return network.last_conv.inputs if network.last_conv is not None else network.layers[0][0].inputs
 
 
 def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
@@ -92,28 +113,43 @@ def own_samples(network: RecurrentNetwork) -> tuple[int, int]:
     return min(conv.pads[0], kernel - own), own
 
 
-def sizes_of(network: RecurrentNetwork, parallel: int = 1) -> tuple[int, ...]:
-    """Elements of each part.
+def parts_of(network: RecurrentNetwork, parallel: int = 1) -> tuple[TapPart, ...]:
+    """The parts, cell by cell from the input on, each layer's backward cell behind its forward one.
 
     ``parallel``: of the design; sums of each quarter are followed by zeros to a multiple of it.
     """
-    units = network.cell.units
-    return units, units, units, QUARTERS * -(-tap_channels(network) // parallel) * parallel
+    found = []
+    cells = [
+        (layer, way, cell)
+        for layer, pair in enumerate(network.layers)
+        for way, cell in enumerate(pair)
+        if cell is not None
+    ]
+    for number, (layer, way, cell) in enumerate(cells):
+        own = dict.fromkeys(PARTS[:3], cell.units)
+        if not isinstance(cell, LstmCell):
+            del own["tanh c"]
+        if number == 0:
+            own["input"] = QUARTERS * -(-tap_channels(network) // parallel) * parallel
+        own[list(own)[-1]] += -sum(own.values()) % _BEAT
+        of = f" of layer {layer}" + ", backward" * way if len(cells) > 1 else ""
+        found += [TapPart(kind=kind, layer=layer, way=way, size=size, name=kind + of) for kind, size in own.items()]
+    return tuple(found)
 
 
 def scales_for(network: RecurrentNetwork, sums: np.ndarray, parallel: int = 1) -> TapSums:
     """Taps whose scales bring each part's norm near to :data:`NORM`.
 
     ``sums``: of codes, ``[n, elements]``, of the data that the network was trained on, or of data like it.
-    ``parallel``: see :func:`sizes_of`.
+    ``parallel``: see :func:`parts_of`.
     """
-    sizes = sizes_of(network, parallel)
+    parts = parts_of(network, parallel)
     shifts, at = [], 0
-    for size in sizes:
-        norm = float(np.sqrt((sums[:, at : at + size].astype(np.float64) ** 2).sum(axis=1).mean()))
+    for part in parts:
+        norm = float(np.sqrt((sums[:, at : at + part.size].astype(np.float64) ** 2).sum(axis=1).mean()))
         shifts.append(int(np.clip(np.rint(np.log2(NORM * 2**_FRAC / max(norm, 1.0))), 0, _MOST_SHIFT)))
-        at += size
-    return TapSums(sizes=sizes, shifts=tuple(shifts))
+        at += part.size
+    return TapSums(parts=parts, shifts=tuple(shifts))
 
 
 def check_head(network: RecurrentNetwork) -> Head:
@@ -128,6 +164,16 @@ def check_head(network: RecurrentNetwork) -> Head:
             f"{network.name}: has {none if head is None else 'a dense layer on each step'} behind its "
             "recurrent node: adapters need the logits of a sequence, of the last state or of the mean"
         )
+    if network.backward is not None and network.pick == "last":
+        raise ValueError(
+            f"{network.name}: its dense layer takes the backward direction's state of the last step, its first: "
+            "adapters need the states that each direction ends with, or the mean"
+        )
+    if network.behind:
+        raise ValueError(
+            f"{network.name}: has {len(network.behind)} dense layers with activations in front of its last: adapters "
+            "need the logits of one dense layer behind the hidden states"
+        )
     network.check_logits("a fine-tune needs")
     return head
 
@@ -139,12 +185,16 @@ def tap_network(network: RecurrentNetwork, taps: TapSums, steps: int) -> Network
 
     ``steps``: that reach the head, for one that takes their mean. The layer's input is the one tap of its adapter.
     """
-    head = check_head(network)
-    name, count = ("h", 1) if network.pick == "last" else ("sum of h", steps)
-    place = taps.part(name)
-    unit = network.cell.hidden.scale * 2.0 ** (_FRAC - taps.shifts[PARTS.index(name)]) / count
+    head, layer = check_head(network), len(network.layers) - 1
+    kind, count = ("sum of h", steps) if network.pick == "mean" else ("h", 1)
+    scales = np.broadcast_to(head.scale, (len(head.bias),))[:, None]
     weight = np.zeros((len(head.bias), prod(taps.shape)))
-    weight[:, place] = head.weight * np.broadcast_to(head.scale, (len(head.bias),))[:, None] * unit
+    for way, cell in enumerate(network.layers[-1]):
+        if cell is not None:
+            place, shift = taps.part(kind, layer, way)
+            own = head.weight[:, way * network.cell.units :][:, : cell.units]
+            at = place.start
+            weight[:, at : at + cell.units] = own * scales * (cell.hidden.scale * 2.0 ** (_FRAC - shift) / count)
     return Network(
         name=network.name, input_shape=taps.shape, layers=(Dense(weight=weight, bias=head.bias, name="taps"),)
     )

@@ -108,7 +108,10 @@ class Sketch:
             reads |= {(load.port, at): load.size // BEAT // count for at in load.after or (load.offset,)}
         work = sum(cycles(job.engine, opcode, given) for opcode, given in job.commands)
         writes = {store.offset: store.size // BEAT for store in job.stores}
+        # As if each wrote a record of no beats.
         if job.chained:
-            # As if each wrote a record of no beats.
             writes[_CHAIN] = 0
+        if job.table is not None:
+            writes[_CHAIN - 1 - job.table] = 0
+        reads |= {("table", _CHAIN - 1 - table): 0 for table in job.tables}
         return OrderedTask(job.engine, reads, writes, work)

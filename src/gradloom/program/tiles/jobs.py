@@ -90,7 +90,8 @@ class TileJob:
 
     ``uses``: ports and slots that its commands read. ``streams``: its load ports have no slots, its commands take from
     them while LOADs go on. ``waits``: its STOREs wait for its commands. ``chained``: its engine keeps something for the
-    next such job, so they stay in order.
+    next such job, so they stay in order. ``tables``: tables that its commands look up; ``table``: the one that it
+    writes, behind which those jobs stay.
     """
 
     engine: str
@@ -101,6 +102,8 @@ class TileJob:
     streams: bool = False
     waits: bool = True
     chained: bool = False
+    tables: Sequence[int] = ()
+    table: int | None = None
 
 
 def write(program: PlacedProgram, jobs: Sequence[TileJob]) -> None:
@@ -120,11 +123,15 @@ def _linked(program: PlacedProgram, jobs: Sequence[TileJob]) -> list[PacedComman
     filled: dict[tuple[str, str, int], PacedCommand] = {}
     used: dict[tuple[str, str, int], list[PacedCommand]] = defaultdict(list)
     left: dict[tuple[str, int], list[PacedCommand]] = defaultdict(list)
+    tables: dict[int, PacedCommand] = {}
     for job in jobs:
         loads = [_load(program, job.engine, each) for each in job.loads]
         commands = [_command(program, job.engine, *each) for each in job.commands]
         stores = [_store(program, job.engine, each) for each in job.stores]
         last, commands[0].then = commands[-1], commands[1:]
+        commands[0].after += [tables[table] for table in job.tables]
+        if job.table is not None:
+            tables[job.table] = last
         for load, command in zip(job.loads, loads):
             command.after += [written[at] for at in load.records if at in written]
             for at in ((job.engine, load.port, slot) for slot in load.slots):
@@ -167,7 +174,8 @@ def _tokens(
     for each in commands:
         last: dict[str, PacedCommand] = {}
         for other in each.after:
-            if other.queue not in last or place[last[other.queue]] < place[other]:
+            # A queue's own commands are in order.
+            if other.queue != each.queue and (other.queue not in last or place[last[other.queue]] < place[other]):
                 last[other.queue] = other
         for queue, other in last.items():
             token = Token[f"{queue}_{each.queue}".upper()]

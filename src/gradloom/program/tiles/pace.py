@@ -33,6 +33,7 @@ _READINGS: dict[tuple[str, int], int] = {
     ("norm", NormOpcode.SOFTMAX_BACK): 2,
     ("element", ElementOpcode.SQUARES): 4,
     ("element", ElementOpcode.WORDS): 2,
+    ("element", ElementOpcode.TABLE): 8,
 }
 
 
@@ -133,7 +134,7 @@ def cycles(queue: str, opcode: int, operands: Mapping[str, int] = MappingProxyTy
         return 4 * operands["beats"]
     rows, tiles = operands.get("rows", 0) + 1, operands.get("tiles", 0) + 1
     if queue != "product":
-        beats, readings = -(-(operands["features"] + 1) // 8), _READINGS.get((queue, opcode), 1)
+        beats, readings = -(-(operands.get("features", 0) + 1) // 8), _READINGS.get((queue, opcode), 1)
         # Rows of a softmax that are added up take 8 cycles at least.
         added = readings - 1 if queue == "norm" else 0
         return tiles * rows * (beats * (readings - added) + max(beats, 8) * added) + _LATENCY

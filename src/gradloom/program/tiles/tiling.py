@@ -14,10 +14,10 @@ from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.product import ProductOpcode, ScanOperands
 from gradloom.rtl.formats.tile_codes import WIDE
-from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.formats.tile_records import BEAT, tile_argument
 
 from .drafts import RESULTS, Block, Build, Draft, DraftValue, Hold, Sketch, Term
-from .jobs import StoreJob, TileJob, write
+from .jobs import LoadJob, StoreJob, TileJob, write
 from .layout import Tiles
 from .order import ordered
 from .placement import Placement
@@ -172,14 +172,17 @@ class Tiler:
         opcode: ElementOpcode,
         blocks: dict[str, Block],
         parts: Sequence[dict[str, int]] = ({},),
+        *,
+        tables: Sequence[int] = (),
     ) -> None:
         """A tile of an operation, in one command or several of some rows each.
 
-        ``b_skip`` in a part: records of block b in front of its own.
+        ``b_skip`` in a part: records of block b in front of its own. ``tables``: tables that it looks up.
         """
         rows, features = value.part(*at[:2])
 
         def build(job: TileJob, slot: int, hold: Hold) -> None:
+            job.tables = tables
             held = {port: hold(job, port, block) for port, block in blocks.items()}
             for n, part in enumerate(parts):
                 given = {"rows": rows - 1, "features": features - 1, "o": slot, "fresh": int(n == 0)} | held | part
@@ -187,6 +190,17 @@ class Tiler:
                 job.commands.append((opcode, given | {"b": given["b"] + skip} if skip else given))
 
         self._job("element", build, value, [at])
+
+    def table(self, number: int, content: bytes) -> None:
+        """Writes a table, of which ``content`` has the pieces."""
+        load = LoadJob("words", self.put(content), len(content))
+
+        def build(job: TileJob, slot: int, hold: Hold) -> None:
+            job.streams, job.waits, job.table = True, False, number
+            job.loads = [load]
+            job.commands = [(ElementOpcode.TABLE, {"table": number, "rows": len(content) // (2 * BEAT) - 1})]
+
+        self.add("element", build, results=0)
 
     # -- engine norm ---------------------------------------------------------------------------------------------
 

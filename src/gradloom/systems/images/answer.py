@@ -1,6 +1,6 @@
 """Labels of images, in the hardware's integers or in float."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from gradloom.models.datasets import rotated
 from gradloom.models.network import Network
 from gradloom.models.pictures import load_judged
 from gradloom.output import check_file, staged_file
+from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.designs import Design
 from gradloom.systems.asked import Asked
@@ -19,10 +20,10 @@ from gradloom.workload import Progress
 from .integers import fill_cache, logits
 from .program.lowering import lower
 from .requests import ImageAnswers
-from .task import check_shape, held_by, network_of, shipped
+from .task import check_shape, held_by, network_of, network_of_run, shipped
 from .workload import ImageWorkload
 
-__all__ = ["infer", "reference_logits"]
+__all__ = ["infer", "judge", "reference_logits", "score_of"]
 
 
 def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]:
@@ -73,6 +74,29 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]
     if given is not None:
         told["accuracy"] = float((labels == given[: len(labels)]).mean())
     return told
+
+
+def score_of(logits: np.ndarray, labels: np.ndarray | None, held_out: Path) -> dict[str, float]:
+    """Mean cross-entropy of logits, and the share that is right."""
+    from .mathematics import accuracy, cross_entropy
+
+    if labels is None:
+        raise ValueError(f"held_out={held_out}: has no labels to judge by")
+    return {"loss": float(cross_entropy(logits, labels)[0].mean()), "accuracy": accuracy(logits, labels)}
+
+
+def judge(
+    preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
+) -> dict[str, float]:
+    """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
+    from .mathematics import FloatCache, adapter_logits
+
+    network = network_of_run(run, model)
+    images, labels = load_judged(held_out, network.input_shape, network.classes)
+    check_shape(f"held_out={held_out}:", images, network)
+    adapters, codes = load_adapters(adapter, network)
+    kept = FloatCache.of(network, images, cache=codes)
+    return score_of(adapter_logits(adapters, kept.taps, kept.logits), labels, held_out)
 
 
 def reference_logits(

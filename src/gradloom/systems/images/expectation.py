@@ -13,7 +13,7 @@ import numpy as np
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.program.assembler import Instruction
-from gradloom.program.power_up import BLOCK
+from gradloom.program.memory import BLOCK
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.engines import CONTROL

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.program.operations import Reading
-from gradloom.rtl.formats.blocks import pack_nibbles
+from gradloom.rtl.formats.codebook import pack_nibbles
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER, SCALES_PER_BEAT
 from gradloom.rtl.formats.rounding import round_shift, saturate
 from gradloom.sim.reference.array import conv_layer, dense_layer, hidden

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gradloom.models.adapters.peft import representable
+from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.program.operations import Reading

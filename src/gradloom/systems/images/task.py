@@ -11,22 +11,23 @@ import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.models.adapters.lora import Adapter
-from gradloom.models.adapters.peft import save_adapters
+from gradloom.models.adapters.peft_files import save_adapters
 from gradloom.models.datasets import Dataset, dataset_of, default_split, digits_split
 from gradloom.models.network import Network
 from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
+from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.held_out import Score
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
-from .program.digits import workload_on
 from .program.lowering import lower
 from .program.program import Ahead, ImagePlanned, Settings, image_words, plan_finetune
 from .program.schedule import batches, initial_adapters
+from .program.sizes import samples_of_block
 from .workload import DIGITS, ImageOptions, ImageWorkload
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "network_of_run",
     "prepare",
     "shipped",
+    "workload_on",
 ]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -58,6 +60,14 @@ _LOSS_SCALE = 1 << 16
 
 def _is_digits(workload: ImageWorkload) -> bool:
     return workload.network == DIGITS.network
+
+
+def workload_on(config: ImageConfig, *, wide: bool = False) -> ImageWorkload:
+    """The workload on a design, whose rows say how many samples a block has."""
+    # What a sample takes of a block does not depend on the rank.
+    held = samples_of_block(lower(load_pretrained(DIGITS.network), config, 1, wide=wide))
+    blocks = {name: getattr(DIGITS, name) // DIGITS.batch for name in ("samples", "judged")}
+    return replace(DIGITS, batch=held, **{name: count * held for name, count in blocks.items()})
 
 
 def held_by(preset: Preset, *, wide: bool = False) -> ImageWorkload:

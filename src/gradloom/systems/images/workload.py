@@ -66,6 +66,7 @@ class ImageWorkload(InstantWorkload):
     )
     functions: ClassVar = {
         "finetune": "gradloom.systems.images.task:prepare",
+        "judge": "gradloom.systems.images.answer:judge",
         "knows": "gradloom.systems.images.known:known",
         "infer": "gradloom.systems.images.answer:infer",
         "plan": "gradloom.systems.images.expectation:plan",
@@ -91,5 +92,5 @@ class ImageWorkload(InstantWorkload):
 
 LENET5 = ImageWorkload(network="lenet5", samples=1024, judged=8976, lr=0.05, batch=20, epochs=10)
 #: On the chip alone: a batch is a block of its memory, and blocks come in order. The figures are those of the preset's
-#: own array; :func:`~gradloom.systems.images.program.digits.workload_on` has another design's.
+#: own array; :func:`~gradloom.systems.images.task.workload_on` has another design's.
 DIGITS = ImageWorkload(network="digits", samples=96, judged=48, lr=0.07, batch=8, epochs=40, shuffled=False)

@@ -13,7 +13,7 @@ from gradloom.models.adapters.peft import CONFIG, WEIGHTS, check_array, write_pe
 
 from .program.prepared import learning_of
 
-__all__ = ["load", "save"]
+__all__ = ["is_of_network", "load", "save"]
 
 _PREFIX = "base_model.model."
 
@@ -41,6 +41,14 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
             "target_modules": sorted(told["layers"]),
         }
     write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
+
+
+def is_of_network(folder: Path) -> bool:
+    """Whether a folder has what :func:`save` wrote."""
+    try:
+        return "gradloom_method" in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def load(folder: Path, network: Network) -> tuple[Learning, str]:

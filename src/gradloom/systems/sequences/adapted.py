@@ -1,5 +1,6 @@
 """Answers of a recurrent network with the adapter of a fine-tune."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import load_adapters
+from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import TapSums, parts_of, tap_network
 from gradloom.models.sequences import check_sequences, fold_of, spar_model, spar_person
 from gradloom.output import check_file, staged_file
+from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
-from gradloom.systems.images.answer import reference_logits
+from gradloom.systems.images.answer import reference_logits, score_of
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value
 
 from .answer import check_fits, sequences_of
@@ -20,7 +23,7 @@ from .requests import SequenceAnswers
 from .taps import tap_sums, tap_words
 from .task import check_steps, real_taps, steps_behind
 
-__all__ = ["infer_adapted", "learnt_taps"]
+__all__ = ["infer_adapted", "judge", "learnt_taps"]
 
 
 def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
@@ -54,25 +57,50 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     name = f"person={person}" if data is None else f"data={data}"
     beyond = check_fits(network, x, name)
     check_steps(network, x, name)
-    taps = TapSums(sizes=sizes_of(network, config.parallel), shifts=shifts)
-    dense = tap_network(network, taps, steps_behind(network, x))
-    adapters, codes = load_adapters(adapter, dense)
-    if engine == "float":
-        full = np.zeros((len(x), int(np.prod(taps.shape))))
-        seen = real_taps(network, taps, x, config.parallel)
-        full[:, : seen.shape[1]] = seen
-        layer = dense.layers[0]
-        kept = FloatCache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
-        z = adapter_logits(adapters, kept.taps, kept.logits)
-    else:
-        words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), config.parallel))
-        z = reference_logits(dense, config, words, adapters, codes)
+    z = _logits(config, network, shifts, adapter, x, engine)
     labels = z.argmax(axis=1)
     if output is not None:
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
     told = {"sequences": len(x), "steps": x.shape[1], "saturated": beyond, "labels": labels.tolist()}
     return told if y is None else told | {"accuracy": float((labels == y).mean())}
+
+
+def judge(
+    preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
+) -> dict[str, float]:
+    """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
+    shifts, person, request = learnt_taps(run)
+    named = request["model"] if model is None else model
+    network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
+    cut = SequenceAnswers().cut(request if held_out.is_dir() else None)
+    x, y = sequences_of(held_out, network, None, cut)
+    check_fits(network, x, f"held_out={held_out}")
+    check_steps(network, x, f"held_out={held_out}")
+    return score_of(_logits(preset.config, network, shifts, adapter, x, "float"), y, held_out)
+
+
+def _logits(
+    config: Any, network: RecurrentNetwork, shifts: tuple[int, ...], adapter: Path, x: np.ndarray, engine: str
+) -> np.ndarray:
+    """Logits of base and adapter, by an engine's arithmetic."""
+    parts = parts_of(network, config.parallel)
+    if len(parts) != len(shifts):
+        raise ValueError(
+            f"model={network.name}: has {len(parts)} parts of taps, the adapter in {adapter} {len(shifts)}"
+        )
+    taps = TapSums(parts=parts, shifts=shifts)
+    dense = tap_network(network, taps, steps_behind(network, x))
+    adapters, codes = load_adapters(adapter, dense)
+    if engine != "float":
+        words, _ = tap_words(taps, tap_sums(network, reference.run(network, network.codes(x)), config.parallel))
+        return reference_logits(dense, config, words, adapters, codes)
+    full = np.zeros((len(x), int(np.prod(taps.shape))))
+    seen = real_taps(network, taps, x, config.parallel)
+    full[:, : seen.shape[1]] = seen
+    layer = dense.layers[0]
+    kept = FloatCache(taps=[cached_value(full, codes)], logits=full @ layer.weight.T + layer.bias)
+    return adapter_logits(adapters, kept.taps, kept.logits)
 
 
 def learnt_taps(adapter: Path) -> tuple[tuple[int, ...], int | None, dict[str, Any]]:

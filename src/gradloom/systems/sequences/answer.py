@@ -1,6 +1,6 @@
 """Answers of quantised recurrent networks, in integers or in float."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from gradloom.models.files.archive import read_npz
 from gradloom.models.recordings import WHOLE, Cut, labelled_recordings
 from gradloom.models.recurrent.cells import GruCell, RnnCell
+from gradloom.models.recurrent.coding import ACTIVATIONS
 from gradloom.models.recurrent.front import Conv, Pool
 from gradloom.models.recurrent.host import picked, seen
 from gradloom.models.recurrent.lstm import Gate, LstmCell
@@ -20,7 +21,7 @@ from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
 from gradloom.words import some
 
-__all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_states", "sequences_of"]
+__all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_layers", "real_states", "sequences_of"]
 
 #: Share of the data that may lie beyond the input's codes.
 _MOST_SATURATED = 0.5
@@ -162,15 +163,22 @@ def real_states(network: RecurrentNetwork, x: np.ndarray) -> tuple[np.ndarray, n
 
     There are no quantisers; weights are as the codes have them.
     """
+    *_, top = real_layers(network, x)
+    return _in_time(top), np.concatenate([c for _, c in top], axis=1)
+
+
+def real_layers(network: RecurrentNetwork, x: np.ndarray) -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
+    """Of each layer by direction, hidden states in its own order of steps, and the last cell state."""
     x = real_front(network.front, seen(network.before, x))
-    c = np.zeros(0)
     for cell, backward in network.layers:
-        hidden, c = _real_steps(cell, x)
-        if backward is not None:
-            other, ended = _real_steps(backward, x[:, ::-1])
-            hidden, c = np.concatenate([hidden, other[:, ::-1]], axis=2), np.concatenate([c, ended], axis=1)
-        x = hidden
-    return x, c
+        made = [_real_steps(cell, x)] + ([] if backward is None else [_real_steps(backward, x[:, ::-1])])
+        yield made
+        x = _in_time(made)
+
+
+def _in_time(made: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Hidden states of all directions, side by side."""
+    return np.concatenate([hidden[:, :: -1 if way else 1] for way, (hidden, _) in enumerate(made)], axis=2)
 
 
 def _real_steps(cell: Cell, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -197,8 +205,7 @@ def real_front(layers: Sequence[Conv | Pool], x: np.ndarray) -> np.ndarray:
 
 
 def _activated(gate: Gate, x: np.ndarray, h: np.ndarray) -> np.ndarray:
-    total = x @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias
-    return np.tanh(total) if gate.activation == "tanh" else 1 / (1 + np.exp(-total))
+    return ACTIVATIONS[gate.activation](x @ gate.w.T * gate.w_scale + h @ gate.u.T * gate.u_scale + gate.bias)
 
 
 def _real_lstm(cell: LstmCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -225,6 +232,8 @@ _REAL: dict[type, Any] = {LstmCell: _real_lstm, GruCell: _real_gru, RnnCell: _re
 
 def _real_logits(network: RecurrentNetwork, hidden: np.ndarray, every: bool) -> np.ndarray:
     value, head = picked("all" if every else network.pick, hidden, network.cell.units), network.head
+    for cell in network.behind:
+        value = _activated(cell.gates["new"], value, np.zeros(cell.units))
     return value if head is None else value @ head.weight.T * head.scale + head.bias
 
 

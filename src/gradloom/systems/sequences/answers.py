@@ -1,21 +1,23 @@
 """Answers of a quantised recurrent network in simulated RTL."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gradloom.boards import find as find_board
 from gradloom.models.recurrent.network import RecurrentNetwork
-from gradloom.models.recurrent.stored import load_network
 from gradloom.options import check_request
+from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
+from gradloom.words import some
 from gradloom.workload import Progress
 
 from .answer import CellRun, infer_sequences
@@ -23,7 +25,7 @@ from .program.image import CellImage
 from .program.program import CellConfig, CellProgram, CellSetup
 from .requests import SequenceAnswers
 
-__all__ = ["infer", "run_cell", "sizes"]
+__all__ = ["infer", "run_cell"]
 
 
 def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
@@ -47,12 +49,17 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
     check_request(f"with {asked.name}, unless --adapter names a fine-tune's", needed={"model": model, "data": data})
     assert model is not None and data is not None
     assert isinstance(config, CellConfig)
+    if not (options.stream and options.engine == "rtl"):
+        check_request("but with --stream and --engine rtl", needless={"rate": options.rate})
     if options.engine == "rtl" and host is None:
         chosen.check()
+        check_fit(config, find_board(preset.board))
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
         files = chosen.chosen() if host is None else ()
-        return run_cell(network, codes, config, files, every=every, stream=stream, progress=tell, host=host)
+        return run_cell(
+            network, codes, config, files, every=every, stream=stream, rate=options.rate, progress=tell, host=host
+        )
 
     return infer_sequences(
         Path(model),
@@ -66,19 +73,6 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
     )
 
 
-def sizes(asked: Asked, config: Any, fixed: Collection[str], **other: Any) -> tuple[Any, dict[str, Any]]:
-    """``config`` as it is, where it holds the network.
-
-    :class:`ValueError` names the parameter that is too small, and its value.
-    """
-    check_request("of a recurrent network, whose design has no such size", needless=other)
-    if asked.model is None:
-        return config, {"network": asked.preset.workload.ships, "chosen": {}}
-    network = load_network(asked.model)
-    CellImage(network, config).check()
-    return config, {"network": network.name, "chosen": {}}
-
-
 def run_cell(
     network: RecurrentNetwork,
     codes: np.ndarray,
@@ -87,6 +81,7 @@ def run_cell(
     *,
     every: bool = False,
     stream: bool = False,
+    rate: float | None = None,
     timing: Mapping[str, int] | None = None,
     progress: Callable[[int, int, str], object] | None = None,
     host: MachineHost | None = None,
@@ -111,16 +106,20 @@ def run_cell(
         The dense layer answers after each step.
     stream : bool
         There is one sequence, of which the machine gets a step at a time.
+    rate : float, optional
+        Samples of a stream that arrive a second; more than the machine answers are refused.
     timing, progress : see :meth:`~..run.machine.Machine.simulated`.
     host : Host, optional
         The way to a machine, in place of a simulated one.
     """
     expected = reference.run(network, codes)
     image = CellImage(network, config)
-    ends = ("ends",) if image.directions == 2 else ("last", "ends")
-    each = image.classes > 0 and (every or network.pick not in ends)
+    each = image.each(every)
     programs = _programs(image, image.windows(expected.source), each, stream)
-    expected_cycles = sum(forecast(program).total for program in programs)
+    forecasts = [forecast(program).total for program in programs]
+    expected_cycles = sum(forecasts)
+    if rate is not None:
+        _check_rate(network, config, rate, max(forecasts[1:]))
     ran, left = [], []
     with (
         Machine.simulated(config, files, timing=timing, progress=progress, expected=expected_cycles)
@@ -143,7 +142,9 @@ def run_cell(
     if image.classes:
         name = "sums of the dense layer"
         sums = found.sums if each else found.sums[:, 0]
-        check_words({name: sums}, {name: reference.sums(network, expected.h if each else expected.state.h)})
+        ended = expected.h[:, -1] if network.pick == "last" else expected.state.h
+        reached = expected.h if each else ended
+        check_words({name: sums}, {name: reference.sums(network, reached)})
         if each and not every and network.pick == "last":
             sums = sums[:, -1]
     counters = [one.counters for one in ran[1:]]
@@ -164,6 +165,17 @@ def run_cell(
     state = reference.CellState(found.state.h, remembered)
     trace = reference.Trace(expected.u, found.h, state, expected.source)
     return CellRun(trace=trace, sums=sums, figures=figures)
+
+
+def _check_rate(network: RecurrentNetwork, config: CellConfig, rate: float, cycles: int) -> None:
+    """Refuses samples that arrive faster than the machine answers; ``cycles``: of the longest step."""
+    samples = int(np.prod([layer.stride for layer in network.front]))
+    most = samples * config.clock_mhz * 1e6 / cycles
+    if rate > most:
+        raise ValueError(
+            f"rate={rate:g}: must be at most {most:,.0f} samples a second: a step of {some(samples, 'sample')} takes "
+            f"{cycles:,} cycles at {config.clock_mhz:g} MHz"
+        )
 
 
 def _programs(image: CellImage, rows: np.ndarray, each: bool, stream: bool) -> list[CellSetup | CellProgram]:

@@ -17,13 +17,20 @@ class AnswersWorkload(Workload):
     title: ClassVar = "nothing"
     label: ClassVar = "answers"
     reads: ClassVar = "an ONNX file of a quantised recurrent network, or the folder of an import"
-    takes: ClassVar = Homes({"infer": "gradloom.systems.sequences.requests:SequenceAnswers"})
+    takes: ClassVar = Homes(
+        {
+            "infer": "gradloom.systems.sequences.requests:SequenceAnswers",
+            "plan": "gradloom.systems.sequences.requests:SequencePlan",
+        }
+    )
     usual_codes: ClassVar = "W8A6C8"
     has_accuracy: ClassVar = True
     functions: ClassVar = {
         "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
-        "sizes": "gradloom.systems.sequences.answers:sizes",
+        "held": "gradloom.systems.sequences.sizes_for:held",
+        "plan": "gradloom.systems.sequences.plan:plan",
+        "sizes": "gradloom.systems.sequences.sizes_for:sizes",
         "widths": "gradloom.models.recurrent.calibrate:Bits",
         "measure": "gradloom.systems.sequences.widths:of_widths",
         "energy": "gradloom.sim.activity.runs:labels",

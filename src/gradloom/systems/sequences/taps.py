@@ -1,25 +1,39 @@
 """Bit-exact taps of a recurrent network: sums of its codes, shifted."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gradloom.models.recurrent.network import RecurrentNetwork
-from gradloom.models.recurrent.taps import QUARTERS, TapSums, own_samples
+from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapPart, TapSums, own_samples, parts_of
 from gradloom.rtl.formats.images import ACTIVATION
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.sim.reference.cell import Trace
 
-__all__ = ["input_sums", "tap_sums", "tap_words"]
+__all__ = ["Segment", "filled", "input_sums", "segments_of", "tap_sums", "tap_words"]
 
 
 def tap_sums(network: RecurrentNetwork, trace: Trace, parallel: int = 1) -> np.ndarray:
     """Sums of codes, ``[n, elements]``.
 
-    ``parallel``: see :func:`~gradloom.models.recurrent.taps.sizes_of`.
+    ``parallel``: see :func:`~gradloom.models.recurrent.taps.parts_of`.
     """
-    cell = network.integers.cell
-    squashed = cell.tables["squash"][trace.state.c - cell.state_range[0]]
-    sums = input_sums(network, trace.source, parallel)
-    return np.concatenate([trace.state.h, squashed, trace.h.sum(axis=1), sums], axis=1)
+    integers, found = network.integers, []
+    for part in parts_of(network, parallel):
+        cell, (hidden, state) = integers.layers[part.layer][part.way], trace.cells[part.layer][part.way]
+        if part.kind == "h":
+            made = state.h
+        elif part.kind == "tanh c":
+            made = cell.tables["squash"][state.c - cell.state_range[0]]
+        else:
+            made = hidden.sum(axis=1) if part.kind == "sum of h" else input_sums(network, trace.source, parallel)
+        found.append(filled(made, part))
+    return np.concatenate(found, axis=1)
+
+
+def filled(made: np.ndarray, part: TapPart) -> np.ndarray:
+    """A part with the zeros behind it."""
+    return np.pad(made, ((0, 0), (0, part.size - made.shape[1])))
 
 
 def input_sums(network: RecurrentNetwork, source: np.ndarray, parallel: int = 1) -> np.ndarray:
@@ -37,6 +51,44 @@ def input_sums(network: RecurrentNetwork, source: np.ndarray, parallel: int = 1)
     starts = [quarter * steps.shape[1] // QUARTERS for quarter in range(QUARTERS)]
     sums = np.add.reduceat(steps, starts, axis=1)
     return np.pad(sums, ((0, 0), (0, 0), (0, -sums.shape[2] % parallel))).reshape(len(sums), -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Words of one cell among a sequence's taps.
+
+    ``first``, ``beats``: its place, in beats; ``last``: zeros follow, to the end. ``shifts``: by fields of
+    :data:`~gradloom.rtl.formats.cell.TapArgument`.
+    """
+
+    first: int
+    beats: int
+    last: bool
+    shifts: dict[str, int]
+
+
+#: Fields of the shifts by kind of part.
+_FIELDS = dict(zip(PARTS, ("h", "squashed", "sum", "x")))
+
+
+def segments_of(network: RecurrentNetwork, parallel: int, shifts: tuple[int, ...]) -> list[list[Segment]]:
+    """Of each layer by direction, the words of its cell."""
+    found: list[list[Segment]] = []
+    parts, at = parts_of(network, parallel), 0
+    for layer, pair in enumerate(network.layers):
+        found.append([])
+        for way in range(1 if pair[1] is None else 2):
+            own = {
+                part.kind: (part.size, shift)
+                for part, shift in zip(parts, shifts)
+                if (part.layer, part.way) == (layer, way)
+            }
+            beats = sum(size for size, _ in own.values()) // 4
+            last = (layer, way) == (parts[-1].layer, parts[-1].way)
+            by_field = {_FIELDS[kind]: shift for kind, (_, shift) in own.items()}
+            found[-1].append(Segment(first=at, beats=beats, last=last, shifts=by_field))
+            at += beats
+    return found
 
 
 def tap_words(taps: TapSums, sums: np.ndarray) -> tuple[np.ndarray, int]:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.boards import find as find_board
 from gradloom.models.files.archive import read_npz
 from gradloom.models.network import Network
 from gradloom.models.recurrent.host import seen
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, check_head, scales_for, sizes_of, tap_network
+from gradloom.models.recurrent.taps import QUARTERS, TapSums, check_head, parts_of, scales_for, tap_network
 from gradloom.models.sequences import (
     SequenceSet,
     check_sequences,
@@ -29,6 +30,7 @@ from gradloom.models.sequences import (
 )
 from gradloom.options import check_request
 from gradloom.rtl.formats.images import ACTIVATION
+from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.mathematics import FloatCache, cached_value
 from gradloom.systems.images.program.program import Settings
@@ -38,10 +40,10 @@ from gradloom.systems.task import Outcome
 from gradloom.words import some
 from gradloom.workload import Progress
 
-from .answer import check_fits, real_front, real_states, sequences_of
+from .answer import check_fits, real_front, real_layers, sequences_of
 from .program.image import CellImage
 from .program.taps import TapWriter
-from .taps import input_sums, tap_sums, tap_words
+from .taps import filled, input_sums, tap_sums, tap_words
 from .workload import RecordedOptions, SequenceOptions, SequenceWorkload
 
 __all__ = ["SHIFTS", "SequenceTask", "Tapped", "check_steps", "prepare", "real_taps", "steps_behind", "tapped"]
@@ -134,6 +136,8 @@ def prepare(job: Job) -> "SequenceTask":
     asked: SequenceOptions = job.options
     workload = job.preset.workload
     assert isinstance(workload, SequenceWorkload)
+    if asked.engine != "float":
+        check_fit(job.config, find_board(job.preset.board))
     ready = _load(asked, job.config.parallel, job.tell)
     own = workload.settled(asked)
     person = (asked.person or 1) if asked.data is None else None
@@ -161,7 +165,6 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
         check_request("without data", needless={name: getattr(asked, name) for name in RecordedOptions.known()})
     person = asked.person or 1
     recurrent = load_network(spar_model(fold_of(person)) if asked.model is None else asked.model)
-    _ = recurrent.lstm  # refuses another cell
     classes = len(check_head(recurrent).bias)
     if asked.data is None:
         data, name = spar_person(person), f"person={person}"
@@ -193,7 +196,7 @@ def _load(asked: SequenceOptions, parallel: int, tell: Progress) -> Tapped:
         _check(recurrent, x, name)
     base = None if asked.base is None else _base(Path(asked.base), recurrent)
     tell(0, 0, "taps of the sequences")
-    taps = TapSums(sizes=sizes_of(recurrent, parallel), shifts=SHIFTS) if asked.model is None else None
+    taps = TapSums(parts=parts_of(recurrent, parallel), shifts=SHIFTS) if asked.model is None else None
     if base is not None:
         taps = scales_for(recurrent, tap_sums(recurrent, _run(recurrent, base), parallel), parallel)
     return tapped(recurrent, data, taps, parallel)
@@ -220,7 +223,7 @@ class SequenceTask(ImageTask):
         self.ready, self.person = ready, options.person
         if options.engine != "float":
             image = CellImage(ready.recurrent, job.config)
-            self.ahead = TapWriter(image, image.windows(ready.source), ready.taps.shifts)
+            self.ahead = TapWriter(image, job.config, image.windows(ready.source), ready.taps.shifts)
         super().__init__(job, options, ready.network, ready.data, settings)
 
     def activations(self) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +245,7 @@ class SequenceTask(ImageTask):
         return super().describe(outcome) | {
             "person": self.person,
             "steps_a_sequence": ready.data.x_train.shape[1],
-            "taps": dict(zip(PARTS, ready.taps.sizes)),
+            "taps": {part.name: part.size for part in ready.taps.parts},
             "tap_shifts": list(ready.taps.shifts),
             "taps_clipped": ready.clipped,
             "judged": len(ready.test),
@@ -254,13 +257,18 @@ def real_taps(network: RecurrentNetwork, taps: TapSums, x: np.ndarray, parallel:
 
     ``[n, elements]``, in the units of the integers.
     """
-    hidden, state = real_states(network, x)
-    cell = network.lstm
+    cells = list(real_layers(network, x))
     layers = network.front[:-1] if network.last_conv is not None else network.front
     source = real_front(layers, seen(network.before, x))
-    units = (cell.hidden.scale, cell.squashed.scale, cell.hidden.scale, network.source.scale)
-    sums = input_sums(network, source.astype(np.float64), parallel)
-    parts = (hidden[:, -1], np.tanh(state), hidden.sum(axis=1), sums)
-    return np.concatenate(
-        [part / unit * 2.0 ** (shift - ACTIVATION.frac) for part, unit, shift in zip(parts, units, taps.shifts)], axis=1
-    )
+    found = []
+    for part, shift in zip(taps.parts, taps.shifts, strict=True):
+        cell, (hidden, state) = network.layers[part.layer][part.way], cells[part.layer][part.way]
+        assert cell is not None
+        if part.kind == "input":
+            made, unit = input_sums(network, source.astype(np.float64), parallel), network.source.scale
+        elif part.kind == "tanh c":
+            made, unit = np.tanh(state), network.as_lstm(cell).squashed.scale
+        else:
+            made, unit = hidden[:, -1] if part.kind == "h" else hidden.sum(axis=1), cell.hidden.scale
+        found.append(filled(made, part) / unit * 2.0 ** (shift - ACTIVATION.frac))
+    return np.concatenate(found, axis=1)

@@ -100,13 +100,17 @@ class SequenceWorkload(InstantWorkload):
         {
             "finetune": "gradloom.systems.sequences.workload:SequenceOptions",
             "infer": "gradloom.systems.sequences.requests:SequenceAnswers",
+            "plan": "gradloom.systems.sequences.requests:SequencePlan",
         }
     )
     functions: ClassVar = {
         "finetune": "gradloom.systems.sequences.task:prepare",
+        "judge": "gradloom.systems.sequences.adapted:judge",
         "knows": "gradloom.systems.sequences.known:known",
         "infer": "gradloom.systems.sequences.answers:infer",
-        "sizes": "gradloom.systems.sequences.answers:sizes",
+        "held": "gradloom.systems.sequences.sizes_for:held",
+        "plan": "gradloom.systems.sequences.plan:plan",
+        "sizes": "gradloom.systems.sequences.sizes_for:sizes",
         "energy": "gradloom.sim.activity.runs:finetune",
     }
 

@@ -16,16 +16,18 @@ from gradloom.models.adapters.vectors import peft_method
 from gradloom.models.files.checkpoint import find_model, find_weights, open_checkpoint
 from gradloom.models.files.keys import shown
 from gradloom.models.language import LanguageModel
+from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
 from . import task as language
+from .data import read_data
 from .instant_text import InstantLlama
 from .quantized import Quantized
 from .reference.llama import Llama, greedy
 from .requests import BoardAnswers, TextAnswers
 
-__all__ = ["infer", "learnt_of", "plain_lora"]
+__all__ = ["infer", "judge", "learnt_of", "plain_lora"]
 
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
@@ -68,6 +70,38 @@ def _model_of(folder: Path) -> str | None:
     except (ValueError, KeyError, TypeError):
         return None
     return asked if isinstance(asked, str) else None
+
+
+def judge(
+    preset: Preset, adapter: Path, run: Path, held_out: Path, metrics: Mapping[str, Any], model: Path | str | None
+) -> dict[str, float]:
+    """Mean score of an adapter by windows of what is held out, in floating point.
+
+    Windows and layers are those of the fine-tune in ``run``; ``model`` is its own, if left out.
+    """
+    try:
+        named, seq, layers = model or metrics["request"]["model"], int(metrics["seq"]), int(metrics["layers"])
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{run}/metrics.json: lacks the model, seq or layers of a fine-tune on text") from None
+    try:
+        checkpoint = Quantized(open_checkpoint(find_weights(named)))
+    except ValueError as error:
+        if model is not None or "no such file" not in str(error):
+            raise
+        raise ValueError(f"model={named}: that of the run is not here; name it by --model") from None
+    shapes = checkpoint.model
+    windows = read_data(
+        held_out, checkpoint.path, lambda: language.open_tokenizer(checkpoint.path, model_size=shapes.vocab), seq
+    ).learnt
+    blocks = load_instant(adapter, shapes) if holds_instant(adapter) else None
+    llama = (
+        Llama(shapes, checkpoint.tensor, layers=layers)
+        if blocks is None
+        else InstantLlama(shapes, checkpoint.tensor, blocks=blocks, layers=layers)
+    )
+    learnt = learnt_of(adapter, checkpoint) if blocks is None else {}
+    scores = [llama.score(tokens, learnt) for tokens in windows]
+    return {name: sum(each[name] for each in scores) / len(scores) for name in scores[0]}
 
 
 def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class QLoraTask(TextTask):
         config: LanguageConfig = self.job.config
         if STORES[self.store] is None or config.packing:
             return config
-        if self.job.design.directory is not None and self.asked.engine == "rtl":
+        if self.job.design and self.job.design.directory and self.asked.engine == "rtl":
             raise ValueError(
                 f"store={self.store}: must be words, the design in {self.job.design.directory} has "
                 f"packing=0; or generate it with --set packing=1"
@@ -143,9 +143,7 @@ class QLoraTask(TextTask):
         if rtl:
             tell, first = self.job.tell, self.windows[0]
             texts = self.turns.used(self.steps) if trainer.cached(first) else [first]
-            trainer_machine(
-                trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.design.chosen()
-            )
+            trainer_machine(trainer, texts, self.config, lambda text: tell(0, self.steps, text), self.job.chosen())
         return self.in_steps(
             trainer, self.judging_texts(lambda adapters, tokens: self.llama.score(tokens, single(adapters)))
         )

@@ -13,6 +13,7 @@ __all__ = [
     "METHODS",
     "SCHEDULES",
     "CardOptions",
+    "InstantCardOptions",
     "InstantTextOptions",
     "InstantTextWorkload",
     "QLoraOptions",
@@ -185,30 +186,16 @@ class QLoraOptions(TextOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardOptions(TextRequest):
-    """Options of a memory card with which a board runs QLoRA by itself.
+class InstantCardOptions(TextRequest):
+    """Options of a memory card with which a board fine-tunes by itself.
 
     What a fine-tune on this machine may choose beside them is fixed.
     """
 
     engine: ClassVar = "reference"
-    method: ClassVar = METHODS[0]
-    accumulate: ClassVar = 1
-    store: ClassVar = "words"
-    deploy: ClassVar = "none"
-    rslora: ClassVar = False
-    init: ClassVar = STARTS[0]
-    lora_fa: ClassVar = False
-    plus: ClassVar = 1.0
     keep: ClassVar = 0
     resume: ClassVar = False
 
-    targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
-    from_layer: int | None = option(
-        "First layer with adapters, counted from 0; the input of this layer is kept for each text.",
-        metavar="K",
-        usual="0",
-    )
     held_out: Path | str | None = option(
         "Text that is not learnt, on which a board tries adapters that are installed.", metavar="FILE", file=True
     )
@@ -233,7 +220,6 @@ class CardOptions(TextRequest):
         metavar="C",
         bounds=Bounds(0, 125),
     )
-    answer: bool = option("The board answers prompts by its UART meanwhile.", False)
 
     def check(self) -> Self:
         """Checks bounds, and that a board stores what it learns."""
@@ -243,6 +229,32 @@ class CardOptions(TextRequest):
                 "store_seconds=0.0: must be above 0, or give --store-steps: a board must store what it learns"
             )
         return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardOptions(InstantCardOptions):
+    """The same for QLoRA."""
+
+    accumulate: ClassVar = 1
+    store: ClassVar = "words"
+    deploy: ClassVar = "none"
+    rslora: ClassVar = False
+    init: ClassVar = STARTS[0]
+    lora_fa: ClassVar = False
+    plus: ClassVar = 1.0
+
+    method: str = option(
+        "What learns: lora, adapters beside linear layers; another preset has instantft, adapters to the head.",
+        METHODS[0],
+        choices=METHODS[:1],
+    )
+    targets: str | None = option("Linear layers with an adapter: q,v or all or a list.", usual="q,v")
+    from_layer: int | None = option(
+        "First layer with adapters, counted from 0; the input of this layer is kept for each text.",
+        metavar="K",
+        usual="0",
+    )
+    answer: bool = option("The board answers prompts by its UART meanwhile.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,6 +313,7 @@ class QLoraWorkload(TextWorkload):
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.qlora:prepare",
         "card": "gradloom.systems.text.card.task:prepare",
+        "judge": "gradloom.systems.text.answer:judge",
         "knows": "gradloom.systems.text.known:known",
         "infer": "gradloom.systems.text.answer:infer",
         "plan": "gradloom.systems.text.costs.plan:plan",
@@ -321,6 +334,7 @@ class InstantTextWorkload(TextWorkload):
     takes: ClassVar = Homes(
         {
             "finetune": "gradloom.systems.text.workload:InstantTextOptions",
+            "card": "gradloom.systems.text.workload:InstantCardOptions",
             "infer": "gradloom.systems.text.requests:TextAnswers",
             "plan": "gradloom.systems.text.requests:TextPlan",
         }
@@ -328,6 +342,8 @@ class InstantTextWorkload(TextWorkload):
     methods: ClassVar = ("instantft",)
     functions: ClassVar = {
         "finetune": "gradloom.systems.text.instant_text:prepare",
+        "judge": "gradloom.systems.text.answer:judge",
+        "card": "gradloom.systems.text.card.task:prepare_instant",
         "knows": "gradloom.systems.text.known:known",
         "infer": "gradloom.systems.text.answer:infer",
         "plan": "gradloom.systems.text.costs.plan:plan",

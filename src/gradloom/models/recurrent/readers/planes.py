@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...files.onnx_file import RefusedNode
-from ...windows import windows
+from ...network import windows
 from .expressions import (
     AffineForm,
     Clipped,

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...files.onnx_file import RefusedNode, read_onnx
 from ...files.onnx_graph import Node, OnnxGraph
+from ..cells import RnnCell
 from ..coding import Coding
 from ..front import Conv, Pool
 from ..host import FloatDense, Function, HostStep
@@ -48,7 +49,7 @@ from .parts import (
 )
 from .planes import over_steps
 from .stack import Stack
-from .tails import answer_of, commuted, pick_of, steps_of, whole, with_two_logits, with_zero
+from .tails import answer_of, commuted, dense_cells, pick_of, steps_of, whole, with_two_logits, with_zero
 
 __all__ = ["load_recurrent"]
 
@@ -110,9 +111,9 @@ class _Reader:
             raise ValueError(
                 f"node {first.name!r}: it takes {first.inputs} channels, the layer before it gives {front[-1].outputs}"
             )
-        head, pick, tail = (None, "last", []) if self.alone else self._head()
+        head, pick, tail, behind = (None, "last", [], []) if self.alone else self._head()
         return RecurrentNetwork(
-            self.name, input_coding, front, cell, head, pick, tuple(below), backward, before, tuple(tail)
+            self.name, input_coding, front, cell, head, pick, tuple(below), backward, before, tuple(tail), tuple(behind)
         )
 
     # Recurrent nodes
@@ -268,16 +269,17 @@ class _Reader:
             )
             value = value.source
 
-    def _head(self) -> tuple[Dense | None, str, list[FloatDense | Function]]:
-        """The machine's dense layer, what reaches it, and what follows it."""
+    def _head(self) -> tuple[Dense | None, str, list[FloatDense | Function], list[RnnCell]]:
+        """The machine's last dense layer, what reaches those in front of it, what follows it, and those."""
         source, steps = answer_of(self.graph.graph, self.graph.values)
         if source is None:
-            return None, "last", []
+            return None, "last", [], []
         last = self.stack.layers[-1]
         if source.layer != len(self.stack.layers) - 1:
             raise ValueError(f"its answer is of recurrent layer {source.layer}: must be of the last layer")
         source, steps = whole(source, steps, len(last.cells))
         pick = pick_of(source, steps, len(last.cells))
+        behind, steps = dense_cells(pick, steps)
         first, head = steps[0] if steps else None, None
         if isinstance(first, AffineForm) and pick != "max":
             _, codes, scale = first.terms[0]
@@ -287,8 +289,10 @@ class _Reader:
         zero, tail = with_two_logits(None if head is None else len(head.bias), steps_of(steps))
         if zero and head is not None:
             head = Dense(with_zero(head.weight), head.scale.repeat(2), with_zero(head.bias), head.name)
-        pick, tail = commuted(pick, head, tail)
-        return head, pick, tail
+        if behind and head is None:
+            raise ValueError(f"node {behind[-1].name!r}: weights of the dense layer behind it must have 8 bits")
+        pick, tail = commuted(pick, head, tail, bool(behind))
+        return head, pick, tail, behind
 
 
 def _seen_by(graph: Graph, node: Node, at: int) -> tuple[Expression, tuple[str, ...]]:

@@ -6,10 +6,22 @@ from dataclasses import replace
 import numpy as np
 
 from ...files.onnx_graph import OnnxGraph
+from ..cells import RnnCell, dense_cell
+from ..coding import ACTIVATIONS
 from ..host import FloatDense, Function
 from .expressions import Activated, AffineForm, Clipped, CodedForm, Expression, Rectified, Reduced, ResultForm, Stacked
 
-__all__ = ["answer_of", "behind_results", "commuted", "pick_of", "steps_of", "whole", "with_two_logits", "with_zero"]
+__all__ = [
+    "answer_of",
+    "behind_results",
+    "commuted",
+    "dense_cells",
+    "pick_of",
+    "steps_of",
+    "whole",
+    "with_two_logits",
+    "with_zero",
+]
 
 #: Results that recurrent nodes give themselves.
 _STATES = ("all", "end", "last", "first", "state", "states")
@@ -27,19 +39,68 @@ def behind_results(value: Expression, where: str) -> tuple[ResultForm | Stacked,
                 raise ValueError(f"node {value.name!r}: one dense layer on one source is supported")
             found.append(value)
             value = value.terms[0][0]
-        elif isinstance(value, (Rectified, Activated, Clipped, Reduced)):
+        elif isinstance(value, (Rectified, Activated, Clipped, Reduced)) or (isinstance(value, CodedForm) and found):
             found.append(value)
             value = value.source
         else:
-            coding = value.coding if isinstance(value, CodedForm) else value
-            name = getattr(coding, "name", "")
-            what = "its quantiser" if isinstance(value, CodedForm) else "what it makes"
-            raise ValueError(
-                (f"node {name!r}: {what}" if name else where)
-                + " is not supported behind the recurrent nodes: only dense layers, Relu, Sigmoid, Tanh, Clip, "
-                "Softmax, LogSoftmax, and the last, mean or maximum of all steps"
-            )
+            raise _refused(value, where)
     return value, found[::-1]
+
+
+def _refused(value: Expression, where: str) -> ValueError:
+    coding = value.coding if isinstance(value, CodedForm) else value
+    name = getattr(coding, "name", "")
+    what = "its quantiser" if isinstance(value, CodedForm) else "what it makes"
+    return ValueError(
+        (f"node {name!r}: {what}" if name else where)
+        + " is not supported behind the recurrent nodes: only dense layers, Relu, Sigmoid, Tanh, Clip, "
+        "Softmax, LogSoftmax, and the last, mean or maximum of all steps"
+    )
+
+
+def dense_cells(pick: str, steps: list[Expression]) -> tuple[list[RnnCell], list[Expression]]:
+    """Quantised dense layers with activations, in front of one more, and what follows them.
+
+    A quantiser elsewhere is refused, and of the mean or the greatest of all steps any.
+    """
+    cells: list[RnnCell] = []
+    while pick not in ("mean", "max") and (found := _dense(steps)) is not None:
+        cell, count = found
+        cells.append(cell)
+        steps = steps[count:]
+    for each in steps:
+        if isinstance(each, CodedForm):
+            raise _refused(each, "the answer")
+    return cells, steps
+
+
+def _dense(steps: list[Expression]) -> tuple[RnnCell, int] | None:
+    """The first layer and its steps, where they are a whole layer with another behind it."""
+    at = next((n for n, each in enumerate(steps[1:], 1) if isinstance(each, AffineForm)), 0)
+    first, between, own = steps[0] if steps else None, steps[1:at], None
+    if not at or not isinstance(first, AffineForm) or first.terms[0][1].dtype.kind != "i":
+        return None
+    codings = [each.coding for each in between if isinstance(each, CodedForm)]
+    functions = [each for each in between if not isinstance(each, CodedForm)]
+    kinds = "".join("q" if isinstance(each, CodedForm) else "f" for each in between)
+    if len(functions) == 1 and isinstance(functions[0], (Rectified, Activated)):
+        own = "relu" if isinstance(functions[0], Rectified) else functions[0].kind
+    if kinds == "q" and codings[0].lo >= 0:
+        own, kinds = "relu", "fq"
+    if own not in ACTIVATIONS or kinds != "qfq" and (kinds, own) != ("fq", "relu"):
+        return None
+    _, codes, scale = first.terms[0]
+    negative = scale < 0
+    cell = dense_cell(
+        np.where(negative[:, None], -codes, codes),
+        np.abs(scale),
+        first.bias,
+        accumulator=codings[0] if kinds == "qfq" else None,
+        activation=own,
+        output=codings[-1],
+        name=first.name,
+    )
+    return cell, at
 
 
 def answer_of(graph: OnnxGraph, values: dict[str, Expression]) -> tuple[ResultForm | None, list[Expression]]:
@@ -119,9 +180,15 @@ def steps_of(expressions: Iterable[Expression]) -> list[FloatDense | Function]:
     return made
 
 
-def commuted(pick: str, head: object, tail: list[FloatDense | Function]) -> tuple[str, list[FloatDense | Function]]:
-    """A dense layer in front of the last or the mean of steps is behind it."""
-    if head is not None and pick == "all" and tail and isinstance(tail[0], Function) and tail[0].op in ("last", "mean"):
+def commuted(
+    pick: str, head: object, tail: list[FloatDense | Function], curved: bool = False
+) -> tuple[str, list[FloatDense | Function]]:
+    """A dense layer in front of the last or the mean of steps is behind it.
+
+    ``curved``: there are activations in front of it, so that of the mean it is not.
+    """
+    picks = ("last",) if curved else ("last", "mean")
+    if head is not None and pick == "all" and tail and isinstance(tail[0], Function) and tail[0].op in picks:
         return tail[0].op, tail[1:]
     return pick, tail
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gradloom.program.tiles.drafts import DraftValue
 from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.functions import Curve, Times
 from gradloom.rtl.formats.tile_codes import EDGE
 
 from .tensors import Part
@@ -21,17 +22,15 @@ class Elements(Part):
             self.tiler.element(made, (i, j), opcode, blocks, [more])
 
     def gated(
-        self,
-        made: DraftValue,
-        at: tuple[int, int],
-        opcode: ElementOpcode,
-        operands: Mapping[str, tuple[DraftValue, int]],
+        self, made: DraftValue, at: tuple[int, int], curve: Curve, operands: Mapping[str, tuple[DraftValue, int]]
     ) -> None:
-        """A tile of a gated unit, from columns of its operands."""
+        """A tile of a gated unit, from columns of its operands; with c that is a factor, too."""
         i = at[0]
         if made.features % EDGE:
             raise ValueError(f"{made.name}: {made.features} features beside a gate must be a multiple of {EDGE}")
-        self.tiler.element(made, at, opcode, {port: self.wide(value, i, j) for port, (value, j) in operands.items()})
+        more = curve.operands() | {"gate": 1} | ({"times": int(Times.THIRD)} if "c" in operands else {})
+        blocks = {port: self.wide(value, i, j) for port, (value, j) in operands.items()}
+        self.tiler.element(made, at, ElementOpcode.FUNCTION, blocks, [more])
 
     def shift(self, made: DraftValue, x: DraftValue, row: DraftValue) -> None:
         """A row added to the rows of each image."""

@@ -15,6 +15,7 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.functions import GELU, SILU
 from gradloom.rtl.formats.norm import NormOpcode, constant
 from gradloom.rtl.formats.tile_codes import EDGE, WIDE
 from gradloom.rtl.formats.tile_records import TileArgument
@@ -168,13 +169,11 @@ class _Writer(Part):
             case GroupNorm() | LayerNorm():
                 self.norms.norm(each, self.made(each), {"a": given[0]}, NormOpcode.SUMS, NormOpcode.NORM)
             case Activation(kind="silu"):
-                self.elements.whole(self.made(each), ElementOpcode.SILU, {"a": given[0]})
+                self.elements.whole(self.made(each), ElementOpcode.FUNCTION, {"a": given[0]}, **SILU.value.operands())
             case Activation():
                 made = self.made(each)
                 for i, j in tiles_of(made):
-                    self.elements.gated(
-                        made, (i, j), ElementOpcode.GEGLU, {"a": (given[0], j), "b": (given[0], j + made.wide)}
-                    )
+                    self.elements.gated(made, (i, j), GELU.value, {"a": (given[0], j), "b": (given[0], j + made.wide)})
             case Attention():
                 self.attentions.attention(each, *given)
             case Add():
@@ -257,14 +256,13 @@ class _Writer(Part):
             case GroupNorm() | LayerNorm():
                 self.norms.norm(each, made, {"a": given[0], "b": dy})
             case Activation(kind="silu"):
-                self.elements.whole(made, ElementOpcode.SILU_BACK, {"a": dy, "b": given[0]})
+                slope = SILU.slope.operands()
+                self.elements.whole(made, ElementOpcode.FUNCTION, {"a": dy, "b": given[0]}, gate=1, **slope)
             case Activation():
                 for i, j in tiles_of(dy):
                     x, gate = given[0], j + dy.wide
-                    self.elements.gated(made, (i, j), ElementOpcode.GEGLU, {"a": (dy, j), "b": (x, gate)})
-                    self.elements.gated(
-                        made, (i, gate), ElementOpcode.GEGLU_BACK, {"a": (dy, j), "b": (x, gate), "c": (x, j)}
-                    )
+                    self.elements.gated(made, (i, j), GELU.value, {"a": (dy, j), "b": (x, gate)})
+                    self.elements.gated(made, (i, gate), GELU.slope, {"a": (dy, j), "b": (x, gate), "c": (x, j)})
             case Upsample():
                 side = each.i[0].side.bit_length() - 1
                 rows = made.tile[0]

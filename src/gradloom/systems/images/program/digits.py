@@ -1,7 +1,5 @@
 """The fine-tune on digits of 8 x 8 that a tuner runs at power-up."""
 
-import dataclasses
-
 import numpy as np
 
 from gradloom.models.datasets import Dataset, digits_split
@@ -10,24 +8,18 @@ from gradloom.program.power_up import usual_pause
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 
-from ..workload import DIGITS, ImageWorkload
+from ..workload import DIGITS
 from .lowering import lower
-from .onchip import OnChip, plan_onchip, samples_of_block
+from .onchip import OnChip, plan_onchip
 from .schedule import initial_adapters
+from .sizes import samples_of_block
 
-__all__ = ["MEMORY_BYTES", "digits_data", "digits_plan", "workload_on"]
+__all__ = ["MEMORY_BYTES", "digits_data", "digits_plan"]
 
 #: Memory in block RAM of the ULX3S's design.
 MEMORY_BYTES = 1 << 17
 #: Blocks of samples to learn from and to judge by.
 TRAIN_BLOCKS, TEST_BLOCKS = DIGITS.samples // DIGITS.batch, DIGITS.judged // DIGITS.batch
-
-
-def workload_on(config: ImageConfig, *, wide: bool = False) -> ImageWorkload:
-    """The workload on a design, whose rows say how many samples a block has."""
-    # What a sample takes of a block does not depend on the rank.
-    held = samples_of_block(lower(load_pretrained(DIGITS.network), config, 1, wide=wide))
-    return dataclasses.replace(DIGITS, batch=held, samples=TRAIN_BLOCKS * held, judged=TEST_BLOCKS * held)
 
 
 def digits_data(samples: int, *, train_blocks: int = TRAIN_BLOCKS, test_blocks: int = TEST_BLOCKS) -> Dataset:

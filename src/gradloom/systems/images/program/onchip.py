@@ -12,21 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradloom.program.assembler import Assembler
-from gradloom.program.power_up import BLOCK, PowerUp, PowerUpMemory, Stage
+from gradloom.program.memory import BLOCK
+from gradloom.program.power_up import PowerUp, PowerUpMemory, Stage
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
-from .lowered import BEAT, Lowered, parameters
+from .lowered import Lowered, parameters
 from .program import image_words, learning_scale
 from .schedule import ScheduledBatch
+from .sizes import LABELS, place_of, samples_of_block
 from .tokens import ProgramToken, check_program
 from .writer import Writer
 
-__all__ = ["OnChip", "plan_onchip", "samples_of_block"]
-
-_LABELS = 2 * BEAT
-#: Microbatches of a block: each has a half of the memories for what is learnt from.
-_PARTS = 2
+__all__ = ["OnChip", "plan_onchip"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,25 +75,6 @@ def _steps(begin: int, rows: int, parts: int, scale: tuple[int, int]) -> list[Sc
         )
         for part in range(parts)
     ]
-
-
-def samples_of_block(lowered: Lowered) -> int:
-    """Samples of a block.
-
-    They are a group of the design's rows, or two where a block has room for them.
-    """
-    rows = lowered.config.rows
-    place = _place(lowered)
-    for parts in (_PARTS, 1):
-        needs = parts * (rows * place + _LABELS) + BEAT
-        if needs <= BLOCK:
-            return parts * rows
-    raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {needs} bytes, a block has {BLOCK}")
-
-
-def _place(lowered: Lowered) -> int:
-    """Bytes of a sample: those of its image, then of its record."""
-    return max(4 * lowered.image_words, BEAT * lowered.record_beats)
 
 
 def plan_onchip(
@@ -197,7 +176,7 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
     A block has a place for each sample's image, then its record; labels of each microbatch; the losses of its last
     step.
     """
-    rows, place = lowered.config.rows, _place(lowered)
+    rows, place = lowered.config.rows, place_of(lowered)
     image = bytearray(BLOCK * (1 + len(images) // held))
     pixels = image_words(lowered, images)
     for sample, label in enumerate(labels):
@@ -205,7 +184,7 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
         at = BLOCK * (1 + block)
         image[at + index * place : at + index * place + 4 * lowered.image_words] = pixels[sample].tobytes()
         part, row = divmod(index, rows)
-        image[at + held * place + part * _LABELS + row] = int(label)
+        image[at + held * place + part * LABELS + row] = int(label)
     return image
 
 
@@ -231,9 +210,9 @@ def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], hel
 
     Returns the offset of a block's losses.
     """
-    rows, place = content.lowered.config.rows, _place(content.lowered)
+    rows, place = content.lowered.config.rows, place_of(content.lowered)
     labels = held * place
-    losses = labels + held // rows * _LABELS
+    losses = labels + held // rows * LABELS
     places = [index * place for index in range(held)]
     groups = [places[begin : begin + rows] for begin in range(0, held, rows)]
     with content.program("setup", places) as out:
@@ -246,7 +225,7 @@ def _write_programs(content: _Memory, shared: Mapping[str, tuple[int, int]], hel
     for name, rates in (("train", scale), ("judge", None)):
         with content.program(name, places) as out:
             for half, where in enumerate(groups):
-                out.fetch(where, labels + half * _LABELS, half, False)
+                out.fetch(where, labels + half * LABELS, half, False)
             for half, step in enumerate(_steps(0, rows, len(groups), rates or (0, 0))):
                 # Where nothing is learnt, no gradient keeps the next h from taking the place of one that is still read.
                 out.forward(

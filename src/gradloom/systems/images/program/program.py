@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from .writer import Writer
 __all__ = [
     "Ahead",
     "ImagePlanned",
+    "Images",
     "Settings",
     "image_words",
     "kept_samples",
@@ -161,9 +163,23 @@ class ImagePlanned:
         return self.segments
 
 
-#: Writes commands that make images, to a range of places; takes places by name and size; returns what must be in
-#: memory, by offset.
-Ahead = Callable[[Assembler, range, Callable[[str, int], int]], list[tuple[int, bytes]]]
+class Images(Protocol):
+    """Writes commands that make images, among those that take them.
+
+    ``arrays``: what must be in memory, by offset.
+    """
+
+    arrays: list[tuple[int, bytes]]
+
+    def begin(self) -> None:
+        """Writes LOADs that stand before all other commands; a FENCE follows."""
+
+    def ready(self, sample: int) -> tuple[int, ...]:
+        """Writes commands that stand before the LOAD of an image; returns the tokens for which that waits."""
+
+
+#: Images for a program: its commands so far, the places of the images, and the memory that there is.
+Ahead = Callable[[Assembler, range, MemoryMap], Images]
 
 
 def image_words(lowered: Lowered, images: np.ndarray) -> np.ndarray:
@@ -245,9 +261,11 @@ def plan_finetune(
     asm = Assembler()
     image_bytes = 4 * lowered.image_words
     places = range(space["images"], space["images"] + count * image_bytes, image_bytes)
-    made = None if ahead is None else ahead(asm, places, space.place)
-    out = Writer(lowered, asm, places)
+    made = None if ahead is None else ahead(asm, places, space)
+    out = Writer(lowered, asm, places, None if made is None else made.ready)
     out.credits()
+    if made is not None:
+        made.begin()
     out.load(space.areas)
     asm.add(CONTROL, ControlOpcode.FENCE)
     _fill(out, space["records"], slots)
@@ -260,7 +278,7 @@ def plan_finetune(
     if space.used > window:
         raise ValueError(f"samples={count}: the fine-tune needs a window of {space.used} bytes, there are {window}")
     names = ("weights", "biases", *(("images",) if made is None else ()), "labels", "lanes", "head")
-    segments = [*((space[name], data[name]) for name in names), *(made or ())]
+    segments = [*((space[name], data[name]) for name in names), *(made.arrays if made is not None else ())]
     return ImagePlanned(
         lowered=lowered,
         settings=settings,

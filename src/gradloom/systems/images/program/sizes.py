@@ -1,8 +1,16 @@
-"""Lists all sizes of a design that a network exceeds."""
+"""Sizes of a design: all that a network exceeds, and the samples of a block at power-up."""
 
+from gradloom.program.memory import BLOCK
 from gradloom.rtl.machines.configs.images import ImageConfig
 
-__all__ = ["Needs", "SizeError"]
+from .lowered import BEAT, Lowered
+
+__all__ = ["LABELS", "Needs", "SizeError", "place_of", "samples_of_block"]
+
+#: Bytes of the labels of a microbatch.
+LABELS = 2 * BEAT
+#: Microbatches of a block: each has a half of the memories for what is learnt from.
+_PARTS = 2
 
 
 class SizeError(ValueError):
@@ -94,3 +102,22 @@ class Needs:
             f"{' '.join(f'--set {field}={least}' for field, (least, _) in changes.items())}",
             changes,
         )
+
+
+def samples_of_block(lowered: Lowered) -> int:
+    """Samples of a block.
+
+    They are a group of the design's rows, or two where a block has room for them.
+    """
+    rows = lowered.config.rows
+    place = place_of(lowered)
+    for parts in (_PARTS, 1):
+        needs = parts * (rows * place + LABELS) + BEAT
+        if needs <= BLOCK:
+            return parts * rows
+    raise ValueError(f"rows={rows}: samples of {place} bytes with their labels need {needs} bytes, a block has {BLOCK}")
+
+
+def place_of(lowered: Lowered) -> int:
+    """Bytes of a sample: those of its image, then of its record."""
+    return max(4 * lowered.image_words, BEAT * lowered.record_beats)

@@ -50,14 +50,21 @@ class Writer(AdapterWriter):
 
     The adapters' steps are :class:`AdapterWriter`'s, parameters and the frozen network's forward are its own.
 
-    ``images``: offset of each sample's image.
+    ``images``: offset of each sample's image. ``ready``: writes what makes one, and returns the tokens for which its
+    LOAD waits.
     """
 
     at: _At
 
-    def __init__(self, lowered: Lowered, asm: Assembler, images: Sequence[int]) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        asm: Assembler,
+        images: Sequence[int],
+        ready: Callable[[int], tuple[int, ...]] | None = None,
+    ) -> None:
         super().__init__(lowered, asm)
-        self.images = images
+        self.images, self.ready = images, ready
         self.image_count = 0
         self.pending: list[Callable[[], None]] = []
         operations = frozen(lowered.network)
@@ -154,6 +161,7 @@ class Writer(AdapterWriter):
     def _image(self, sample: int) -> None:
         low = self.low
         half = self.image_count % 2
+        wait = () if self.ready is None else self.ready(sample)
         self.asm.add(
             LOAD,
             0,
@@ -161,7 +169,7 @@ class Writer(AdapterWriter):
             beats=low.image_words // 4,
             dest=ARRAY.load("image"),
             arg=half * low.config.image_depth // 8,
-            wait=(ProgramToken.IMAGE_FREE,),
+            wait=(ProgramToken.IMAGE_FREE, *wait),
             post=(ProgramToken.IMAGE,),
             slots=self.at.slots,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from gradloom.rtl.formats.gates import GATES
 from gradloom.words import some
 
 from .layers import Layer
-from .words import CellWords, Window
+from .room import Room
+from .words import CellWords, Window, state_range
 
 __all__ = ["CellImage"]
 
@@ -60,12 +62,17 @@ class CellImage:
         self.layers = tuple(self._layers())
         for layer in self.layers:
             self._check_codes(layer)
-        self._check_sums()
         first = self.layers[0]
         self.unsigned, self.window_unsigned, self.row = first.unsigned, first.window_unsigned, first.row
         self.front = first.front
-        top = self.layers[-1]
-        self.hidden, self.classes, self.result, self.directions = top.hidden, top.classes, top.result, top.directions
+        #: The last recurrent layer.
+        self.top = top = self.layers[len(network.layers) - 1]
+        self.hidden, self.classes, self.result, self.directions = (
+            top.hidden,
+            self.layers[-1].classes,
+            top.result,
+            top.directions,
+        )
         operands = first.operands(1)
         self.inputs, self.window, self.filters = (operands[name] for name in ("inputs", "window", "filters"))
         for cell in network.integers.cells:
@@ -91,30 +98,40 @@ class CellImage:
     def _check_room(self) -> None:
         """Refuses a network that is too large, with all parameters that are too small."""
         network, config, cells = self.network, self.config, list(self.network.integers.cells)
-        sizes = {
-            "hidden": (max(cell.cell.units for cell in cells), config.hidden),
-            "inputs": (max(size for size, _ in self._columns()), config.inputs),
-            "cells": (self._numbers()[-1] + len(self._directions(-1)), config.cells),
-            "sequences": (max(len(self._directions(n)) for n in range(len(network.layers))), config.sequences),
-        }
-        small = {name: pair for name, pair in sizes.items() if pair[0] > pair[1]}
-        has = [f"{name}={value}" for name, (value, _) in small.items()]
-        room = [f"room for {', '.join(str(most) for _, most in small.values())}"] if small else []
-        wanted = [f"{name}={_power(value)}" for name, (value, _) in small.items()]
-        if not config.gru and any(isinstance(cell, IntegerGru) for cell in cells):
-            has, room, wanted = ["a GRU", *has], ["gru=0", *room], ["gru=1", *wanted]
-        if has:
-            raise ValueError(
-                f"{network.name}: has {', '.join(has)}: the design has {' and '.join(room)}; set {', '.join(wanted)}"
-            )
+        room, parallel = Room(network.name, config), config.parallel
+        units = max(cell.cell.units for cell in cells)
+        room.need("hidden", units, f"{units} elements of a hidden state")
+        inputs = max(size for size, _ in self._columns())
+        room.need("inputs", inputs, f"{inputs} of an input")
+        count = self._numbers()[-1] + len(self._directions(-1))
+        room.need("cells", count, f"{count} layers and directions")
+        ways = max(len(self._directions(n)) for n in range(len(self._pairs)))
+        room.need("sequences", ways, f"{ways} directions")
+        room.need("gru", int(any(isinstance(cell, IntegerGru) for cell in cells)), "a GRU")
+        size = self.order.size
+        room.need("window", size, f"windows of {size} codes")
+        outputs = 0 if self.conv is None else len(self.conv.conv.weight)
+        classes = 0 if network.head is None else len(network.head.bias)
+        room.need("parallel", -(-classes // (GATES * SUM_GROUPS)), f"{classes} classes")
+        groups = sum(-(-rows // (GATES * parallel)) for rows in (outputs, classes))
+        room.need("hidden", groups * parallel, f"{outputs} outputs of a convolution and {classes} classes")
+        for cell in cells:
+            low, high = state_range(cell)
+            room.need("state_bits", max((-low - 1).bit_length(), high.bit_length()) + 1, f"states {low} to {high}")
+        room.check()
+
+    @property
+    def _pairs(self) -> tuple[tuple[Any, Any], ...]:
+        """Forward and backward cell of each layer, dense layers with activations too."""
+        return (*self.network.layers, *((cell, None) for cell in self.network.behind))
 
     def _directions(self, layer: int) -> list[int]:
-        return [number for number, cell in enumerate(self.network.layers[layer]) if cell is not None]
+        return [number for number, cell in enumerate(self._pairs[layer]) if cell is not None]
 
     def _numbers(self) -> list[int]:
         """Of each layer's first cell in the engine; two directions are an even one and the next."""
         numbers, free = [], 0
-        for layer in range(len(self.network.layers)):
+        for layer in range(len(self._pairs)):
             count = len(self._directions(layer))
             numbers.append(free + free % count)
             free = numbers[-1] + count
@@ -124,7 +141,7 @@ class CellImage:
         """Of each layer, elements of a row of its input, and the place of each channel."""
         count = self.network.layers[0][0].inputs
         yield count, np.arange(count)
-        for forward, backward in self.network.layers[:-1]:
+        for forward, backward in self._pairs[:-1]:
             own = np.arange(forward.units)
             if backward is None:
                 yield forward.units, own
@@ -135,9 +152,10 @@ class CellImage:
 
     def _layers(self) -> Iterator[Layer]:
         network, config, source = self.network, self.config, self.network.cell_input
-        top = len(network.layers) - 1
+        integers, top = network.integers, len(self._pairs) - 1
+        layers = [*integers.layers, *((cell, None) for cell in integers.behind)]
         for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
-            cells = [cell for cell in network.integers.layers[at] if cell is not None]
+            cells = [cell for cell in layers[at] if cell is not None]
             units = cells[0].cell.units
             window = self._window(units) if at == 0 and self.conv is not None else None
             heads: list[np.ndarray | None] = [None] * len(cells)
@@ -163,6 +181,7 @@ class CellImage:
                 window=0 if window is None else self.order.size,
                 unsigned=source.hi > 127,
                 window_unsigned=self.source.hi > 127,
+                pick=network.pick if at == len(network.layers) else "all",
             )
             source = cells[0].cell.hidden
 
@@ -170,18 +189,7 @@ class CellImage:
         """The convolution in front, which must fit."""
         network, config, conv = self.network, self.config, self.conv
         assert conv is not None
-        rows, size, outputs = GATES * config.parallel, self.order.size, len(conv.conv.weight)
-        if size > config.window:
-            raise ValueError(
-                f"{network.name}: {conv.conv.name!r} has windows of {size} codes: the design has room for "
-                f"{config.window}; set window={_power(size)}"
-            )
-        filters = -(-outputs // rows)
-        if filters > config.groups:
-            raise ValueError(
-                f"{network.name}: {conv.conv.name!r} has {outputs} outputs: the design has "
-                f"room for {config.groups * rows}; set hidden larger"
-            )
+        filters = -(-len(conv.conv.weight) // (GATES * config.parallel))
         last = -(-units // config.parallel) - filters
         fronts = frozenset({0, last if last >= filters else 0})
         name = f"conv {len(network.front) - 1}"
@@ -201,28 +209,20 @@ class CellImage:
                     f"and {hi}"
                 )
 
-    def _check_sums(self) -> None:
-        """The dense layer's sums have room."""
-        network, config, top = self.network, self.config, self.layers[-1]
-        most = min(SUM_GROUPS, config.groups - top.filters)
-        if network.head is not None and top.classes > most:
-            raise ValueError(
-                f"{network.name}: has {len(network.head.bias)} classes: the design has room for "
-                f"{max(most, 0) * GATES * config.parallel}; set hidden larger"
-            )
+    def check_tap_room(self) -> None:
+        """Refuses a network with more channels to add up than the design has room for."""
+        room, channels = Room(self.network.name, self.config), tap_channels(self.network)
+        room.need("tap_channels", channels, f"{channels} channels of the input to add up")
+        room.check()
 
     def check_taps(self, steps: int) -> None:
         """Refuses sequences of ``steps`` whose taps the design cannot make."""
-        network, config, channels = self.network, self.config, tap_channels(self.network)
-        cell = network.lstm  # refuses other kinds, and several cells
-        if channels > config.tap_channels:
+        network, config = self.network, self.config
+        self.check_tap_room()
+        odd = next((each.cell.units for each in network.integers.cells if each.cell.units % config.parallel), None)
+        if odd is not None:
             raise ValueError(
-                f"{network.name}: has {channels} channels to add up: the design has room for {config.tap_channels}; "
-                f"set tap_channels={channels}"
-            )
-        if cell.units % config.parallel:
-            raise ValueError(
-                f"{network.name}: has hidden={cell.units}: the taps of a design with parallel="
+                f"{network.name}: has hidden={odd}: the taps of a design with parallel="
                 f"{config.parallel} need a multiple of {config.parallel}; set parallel=1"
             )
         if not TAP_QUARTERS <= steps < 1 << 16:
@@ -238,6 +238,16 @@ class CellImage:
                 f"{1 << TAP_WORD - 1}; "
                 "give shorter sequences"
             )
+
+    def each(self, every: bool = False) -> bool:
+        """Whether the dense layer follows each step, whose sums the host adds up or picks from.
+
+        ``every``: an answer is wanted after each.
+        """
+        if not self.classes:
+            return False
+        picked = ("last", "ends") if self.directions == 1 or self.network.behind else ("ends",)
+        return every or self.network.pick not in picked
 
     def check(self) -> None:
         """Refuses what does not fit, once all words are made."""
@@ -336,7 +346,7 @@ class CellImage:
 
         Those of two directions are side by side.
         """
-        top = self.layers[-1]
+        top = self.top
         rows = np.frombuffer(raw, np.int8).reshape(-1, sequences * top.directions, self.result)
         return np.concatenate(
             [*top.told(rows.transpose(1, 0, 2)[..., : top.units].astype(np.int64)).swapaxes(0, 1)], -1
@@ -347,7 +357,7 @@ class CellImage:
 
         They are those of the last layer, of two directions side by side; only an LSTM has a cell state, the first.
         """
-        config, top = self.config, self.layers[-1]
+        config, top = self.config, self.top
         words = np.frombuffer(raw, "<i2").reshape(2, config.cells, config.sequences, config.groups, 8)
         flat = words[..., : config.parallel].reshape(2, config.cells, config.sequences, config.hidden)
         own = [
@@ -355,11 +365,6 @@ class CellImage:
             for n in range(top.directions)
         ]
         return np.concatenate(own, axis=-1).astype(np.int64)
-
-
-def _power(value: int) -> int:
-    """The least power of two that is not below ``value``."""
-    return 1 << (value - 1).bit_length()
 
 
 def windows_of(conv: Conv, codes: np.ndarray) -> np.ndarray:

@@ -40,6 +40,8 @@ class Layer:
         Codes of a window; 0: there is no convolution in front.
     unsigned, window_unsigned : bool
         Codes of the cell's input, and of windows, are 0 to 255.
+    pick : str
+        Steps of the layer below that it takes: ``all``, the ``last``, or those that both directions end with, ``ends``.
     """
 
     words: tuple[CellWords, ...]
@@ -50,6 +52,7 @@ class Layer:
     window: int
     unsigned: bool
     window_unsigned: bool
+    pick: str = "all"
 
     @property
     def directions(self) -> int:

@@ -11,8 +11,9 @@ import numpy as np
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
+from gradloom.program.memory import BLOCK
 from gradloom.program.placed import PlacedProgram
-from gradloom.program.power_up import BLOCK, PowerUp, PowerUpMemory, Stage, usual_pause
+from gradloom.program.power_up import PowerUp, PowerUpMemory, Stage, usual_pause
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 
 from .image import CellImage

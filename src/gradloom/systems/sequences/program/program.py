@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gradloom.program.memory import MemoryMap
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.engines.cell.parameters import RESULT_BEATS, SUM_GROUPS
 from gradloom.rtl.formats.cell import CODES_A_BEAT, CellOpcode
@@ -13,7 +14,7 @@ from gradloom.rtl.machines.configs.sequence import SequenceConfig
 from .image import CellImage
 from .layers import Layer
 
-__all__ = ["Batch", "CellConfig", "CellProgram", "CellSetup"]
+__all__ = ["Batch", "CellConfig", "CellProgram", "CellSetup", "LayerProgram"]
 
 #: Tokens: the last command has ended; its states have left; results that the next layer takes are in memory.
 _RAN, _LEFT, _KEPT = 1, 2, 3
@@ -23,17 +24,125 @@ _AHEAD = RESULT_BEATS // 4
 CellConfig = RecurrentConfig | SequenceConfig
 
 
-class CellSetup(PlacedProgram):
+class LayerProgram(PlacedProgram):
+    """Commands that load a network, and that run its layers one behind another.
+
+    ``first``: offset of its first word in the window; or ``memory``, where there is more.
+    """
+
+    #: The dense layer follows each step.
+    each = False
+    #: Posted when results that the next layer takes are in memory.
+    kept_token = _KEPT
+    #: Steps of x in a LOAD; 0: all.
+    apart = 0
+
+    def __init__(
+        self, image: CellImage, config: CellConfig, *, first: int = 0, memory: MemoryMap | None = None
+    ) -> None:
+        super().__init__(config, first, memory)
+        self.image = image
+
+    def cut(self) -> None:
+        """Called where commands that others write may stand."""
+
+    def network(self) -> None:
+        """LOADs of the network, which stays in the engine."""
+        for port in ("weights", "rows", "tables", "quantizers"):
+            self.load(self.put(np.frombuffer(getattr(self.image, port), "<i4")), "cell", port)
+
+    def enter(
+        self,
+        layer: Layer,
+        below: tuple[Layer, Place] | None,
+        rows: np.ndarray,
+        kept: Place | None = None,
+        logits: Place | None = None,
+    ) -> None:
+        """LOADs of a layer's x, and STOREs of its results.
+
+        ``rows`` ``[sequences, steps, codes]``: see :meth:`CellImage.windows`; or the layer ``below`` with its results.
+        ``kept``, ``logits``: places of hidden states of all steps and of sums, where they leave.
+        """
+        count, steps, _ = rows.shape
+        if below is not None and layer.pick != "all" and not self.each:
+            self._ended(layer, *below, count)
+            if kept is not None:
+                self._stores(layer, kept, logits)
+            return
+        if below is not None and not layer.directions == below[0].directions == 1:
+            self._joined(layer, *below, (steps, count), kept, logits)
+            return
+        if below is None:
+            x = self.put(np.frombuffer(self.image.input_rows(rows), "<i4").reshape(steps, -1, 4))
+        else:
+            x = below[1]
+        wait: tuple[int, ...] = () if below is None else (self.kept_token,)
+        for first in range(0, steps, self.apart or steps):
+            self.load(x.rows(first, first + (self.apart or steps)), "cell", "x", wait=wait)
+            self.cut()
+            wait = ()
+        if kept is not None:
+            self._stores(layer, kept, logits)
+
+    def _stores(self, layer: Layer, kept: Place, logits: Place | None, first: int = 0, last: int | None = None) -> None:
+        """STOREs of the results of steps ``first`` to ``last``; of a layer that another follows, kept for it."""
+        steps, count, _ = kept.shape
+        end = steps if last is None else min(last, steps)
+        # Sums wait for their STORE: of no more steps than have room may hidden states go before.
+        few = max(SUM_GROUPS // (count * layer.classes), 1) if self.each and layer.classes else steps
+        for at in range(first, end, few):
+            until = min(at + few, end)
+            follows = layer is not self.image.layers[-1] and until == steps
+            self.store(kept.rows(at, until), "cell", "h", post=(self.kept_token,) if follows else ())
+            if logits is not None and (self.each or until == steps):
+                self.store(logits.rows(at, until) if self.each else logits, "cell", "logits")
+
+    def _ended(self, layer: Layer, below: Layer, hidden: Place, count: int) -> None:
+        """Loads the results of the layer below that a sequence ends with."""
+        steps = hidden.shape[0]
+        wait: tuple[int, ...] = (self.kept_token,)
+        if below.directions == 1 or layer.pick == "ends":
+            self.load(hidden.rows(steps - 1, steps), "cell", "x", wait=wait)
+            return
+        for piece in layer.pieces(below, count, steps, steps - 1, steps):
+            place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
+            self.load(place, "cell", "x", wait=wait)
+            wait = ()
+
+    def _joined(
+        self,
+        layer: Layer,
+        below: Layer,
+        hidden: Place,
+        sizes: tuple[int, int],
+        kept: Place | None,
+        logits: Place | None,
+    ) -> None:
+        """Loads x where it is no copy of the results below, some steps ahead of the STOREs."""
+        steps, count = sizes
+        ahead = max(_AHEAD // (count * layer.directions * layer.result // CODES_A_BEAT), 1)
+        wait: tuple[int, ...] = (self.kept_token,)
+        for first in range(0, steps + ahead, ahead):
+            for piece in layer.pieces(below, count, steps, first, first + ahead):
+                place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
+                self.load(place, "cell", "x", wait=wait)
+                wait = ()
+            self.cut()
+            if first and kept is not None:
+                self._stores(layer, kept, logits, first - ahead, first)
+
+
+class CellSetup(LayerProgram):
     """Loads a network into the engine, where it stays.
 
     ``first``: offset of its first word in the window.
     """
 
     def __init__(self, image: CellImage, config: CellConfig, first: int = 0) -> None:
-        super().__init__(config, first)
+        super().__init__(image, config, first=first)
         self.first = first
-        for port in ("weights", "rows", "tables", "quantizers"):
-            self.load(self.put(np.frombuffer(getattr(image, port), "<i4")), "cell", port)
+        self.network()
         self.end()
 
 
@@ -50,7 +159,7 @@ class Batch:
     state: Place | None
 
 
-class CellProgram(PlacedProgram):
+class CellProgram(LayerProgram):
     """Runs sequences of one length by the network that is loaded.
 
     As many run together as the design interleaves; each direction of a layer counts. Layer by layer all steps are
@@ -84,8 +193,8 @@ class CellProgram(PlacedProgram):
         fresh: bool = True,
         states: bool = True,
     ) -> None:
-        super().__init__(config)
-        self.image, self.each, self.fresh, self.states = image, each, fresh, states
+        super().__init__(image, config)
+        self.each, self.fresh, self.states = each, fresh, states
         count, steps, _ = rows.shape
         if steps >= 1 << 16:
             raise ValueError(f"steps={steps}: must be at most {(1 << 16) - 1}")
@@ -99,9 +208,13 @@ class CellProgram(PlacedProgram):
 
     def _batch(self, which: slice, rows: np.ndarray, *, wait: tuple[int, ...], last: bool) -> None:
         image, count, steps = self.image, len(rows), rows.shape[1]
-        hidden, logits, below = None, None, None
+        hidden: Place | None = None
+        logits: Place | None = None
+        below: tuple[Layer, Place] | None = None
         for layer in image.layers:
-            top = layer is image.layers[-1]
+            last_layer = layer is image.layers[-1]
+            if layer.pick != "all" and not self.each:
+                steps = 1
             self.do(
                 "cell",
                 CellOpcode.RUN,
@@ -110,25 +223,19 @@ class CellProgram(PlacedProgram):
                 every=1,
                 fresh=int(self.fresh),
                 classes=layer.classes,
-                each=int(self.each and top),
+                each=int(self.each and last_layer),
                 wait=wait,
-                post=(_RAN,) if self.states and top else (),
+                post=(_RAN,) if self.states and last_layer else (),
             )
             wait = ()
-            joined = below is not None and not layer.directions == below.directions == 1
-            if hidden is None:
-                self.load(self.put(np.frombuffer(image.input_rows(rows), "<i4")), "cell", "x")
-            elif not joined:
-                self.load(hidden, "cell", "x", wait=(_KEPT,))
             kept = self.room(steps, count * layer.directions, layer.result // 4)
-            if top and image.classes:
+            if last_layer and image.classes:
                 size = image.classes * 4 * self.config.parallel
                 logits = self.room(steps if self.each else 1, count * layer.directions, size)
-            if joined and below is not None and hidden is not None:
-                self._joined(layer, below, hidden, kept, logits)
-            else:
-                self._stores(layer, kept, logits)
-            hidden, below = kept, layer
+            self.enter(layer, below, rows, kept, logits)
+            below = layer, kept
+            if layer is image.top:
+                hidden = kept
         assert hidden is not None
         state = None
         if self.states:
@@ -136,32 +243,6 @@ class CellProgram(PlacedProgram):
             # The next command would overwrite the states.
             self.store(state, "cell", "state", wait=(_RAN,), post=() if last else (_LEFT,))
         self.batches.append(Batch(which, hidden, logits, state))
-
-    def _stores(self, layer: Layer, kept: Place, logits: Place | None, first: int = 0, last: int | None = None) -> None:
-        """STOREs of the results of steps ``first`` to ``last``; of a layer that another follows, kept for it."""
-        steps, count, _ = kept.shape
-        end = steps if last is None else min(last, steps)
-        # Sums wait for their STORE: of no more steps than have room may hidden states go before.
-        few = max(SUM_GROUPS // (count * layer.classes), 1) if self.each and layer.classes else steps
-        for at in range(first, end, few):
-            until = min(at + few, end)
-            follows = layer is not self.image.layers[-1] and until == steps
-            self.store(kept.rows(at, until), "cell", "h", post=(_KEPT,) if follows else ())
-            if logits is not None and (self.each or until == steps):
-                self.store(logits.rows(at, until) if self.each else logits, "cell", "logits")
-
-    def _joined(self, layer: Layer, below: Layer, hidden: Place, kept: Place, logits: Place | None) -> None:
-        """Loads x where it is no copy of the results below, some steps ahead of the STOREs."""
-        steps, count, _ = kept.shape
-        ahead = max(_AHEAD // (count * layer.result // CODES_A_BEAT), 1)
-        wait: tuple[int, ...] = (_KEPT,)
-        for first in range(0, steps + ahead, ahead):
-            for piece in layer.pieces(below, count // layer.directions, steps, first, first + ahead):
-                place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
-                self.load(place, "cell", "x", wait=wait)
-                wait = ()
-            if first:
-                self._stores(layer, kept, logits, first - ahead, first)
 
     def hidden(self, batch: Batch, words: np.ndarray) -> np.ndarray:
         """Codes ``[sequences, steps, hidden]`` from a batch's words."""

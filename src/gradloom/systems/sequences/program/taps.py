@@ -1,105 +1,156 @@
 """Commands that write the taps of sequences to memory."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gradloom.program.assembler import Assembler, pack
+from gradloom.program.memory import MemoryMap
+from gradloom.program.placed import Place
 from gradloom.rtl.formats.cell import CellOpcode, TapArgument
-from gradloom.rtl.machines.sequence import SEQUENCE
-from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
-from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.systems.images.program.tokens import ProgramToken
 
+from ..taps import Segment, segments_of
 from .image import CellImage
+from .layers import Layer
+from .program import CellConfig, LayerProgram
 
 __all__ = ["TapWriter"]
 
-#: Takes a place of so many bytes by name, and returns its offset.
-Take = Callable[[str, int], int]
-_CELL = SEQUENCE.named("cell")
 _BEAT = 16
-#: Tokens: a command has ended; the taps of all of its sequences have left.
-_RAN, _LEFT = 1, 2
+#: Tokens: a command has ended; the taps of all of its sequences have left. Then two of the image machine's program, for
+#: which LOADs wait here, since no layer of the taps' network follows another: results that the next recurrent layer
+#: takes, and taps of a batch, are in memory.
+_RAN, _LEFT, _KEPT, _DONE = 14, 15, ProgramToken.LAYER, ProgramToken.MAPPED
 
 
 class TapWriter:
     """Writes the part of a program that makes taps.
 
-    It loads the network, runs all sequences, as many at a time as the design interleaves, and stores their taps.
+    It loads the network, runs all sequences, as many at a time as the design interleaves, and stores their taps. What
+    encodes the taps of some stands among the commands that make those of the next.
 
     Parameters
     ----------
     image : CellImage
         For a configuration with taps.
+    config : SequenceConfig
     rows : array of int ``[sequences, steps, codes]``
         See :meth:`CellImage.windows`.
     shifts : tuple of int
         Of the parts of the taps.
     """
 
-    def __init__(self, image: CellImage, rows: np.ndarray, shifts: tuple[int, ...]) -> None:
+    def __init__(self, image: CellImage, config: CellConfig, rows: np.ndarray, shifts: tuple[int, ...]) -> None:
         image.check_taps(rows.shape[1])
         image.check()
-        self.image, self.rows, self.shifts = image, rows, shifts
+        self.image, self.config, self.rows = image, config, rows
+        self.segments = segments_of(image.network, config.parallel, shifts)
 
-    def __call__(self, asm: Assembler, places: range, take: Take) -> list[tuple[int, bytes]]:
-        """Writes the commands; returns what must be in memory, by offset.
+    def __call__(self, asm: Assembler, places: range, memory: MemoryMap) -> "_Commands":
+        """Commands that follow those of ``asm``.
 
         ``places``: where each sequence's taps go.
         """
-        image, segments = self.image, []
+        return _Commands(self, asm, places, memory)
 
-        def load(name: str, port: str, content: bytes) -> None:
-            offset = take(name, len(content))
-            segments.append((offset, content))
-            asm.add(LOAD, 0, offset=offset, beats=len(content) // _BEAT, dest=_CELL.load(port))
 
-        for port in ("weights", "rows", "tables", "quantizers"):
-            load(f"cell {port}", port, getattr(image, port))
-        asm.add(CONTROL, ControlOpcode.FENCE)
-        together = image.config.sequences
-        for first in range(0, len(self.rows), together):
-            some = self.rows[first : first + together]
-            self._run(asm, some, wait=(_LEFT,) if first else ())
-            load(f"cell x {first}", "x", image.input_rows(some))
-            self._store(asm, places[first : first + len(some)], last=first + together >= len(self.rows))
-        asm.add(CONTROL, ControlOpcode.FENCE)
-        return segments
+class _Commands(LayerProgram):
+    """The commands of a :class:`TapWriter`."""
 
-    def _run(self, asm: Assembler, rows: np.ndarray, *, wait: tuple[int, ...]) -> None:
+    kept_token = _KEPT
+
+    def __init__(self, writer: TapWriter, asm: Assembler, places: range, memory: MemoryMap) -> None:
+        super().__init__(writer.image, writer.config, memory=memory)
+        self.asm, self.places, self.segments = asm, places, writer.segments
+        layers = self.image.layers
+        self.together = self.config.sequences // max(layer.directions for layer in layers)
+        # About an image a piece.
+        self.apart = max(writer.rows.shape[1] // self.together, 1)
+        self.network()
+        #: Where the commands of each batch may be parted, from the end of the loads on; and those that are written.
+        self.cuts: list[list[int]] = [[len(self)]]
+        self.written = 0
+        for first in range(0, len(writer.rows), self.together):
+            self._batch(writer.rows[first : first + self.together], places[first : first + self.together])
+
+    def begin(self) -> None:
+        """See :class:`~gradloom.systems.images.program.program.Images`."""
+        self._write(self.cuts[0][-1])
+
+    def ready(self, sample: int) -> tuple[int, ...]:
+        """See :class:`~gradloom.systems.images.program.program.Images`.
+
+        With the first image of a batch all of its own commands are written, with each a part of those of the next.
+        """
+        batch, number = divmod(sample, self.together)
+        self._write(self.cuts[batch + 1][-1])
+        if batch + 2 < len(self.cuts):
+            cuts = self.cuts[batch + 2]
+            self._write(cuts[(number + 1) * len(cuts) // self.together - 1] if number + 1 < self.together else cuts[-1])
+        return () if number else (_DONE,)
+
+    def _write(self, last: int) -> None:
+        if last > self.written:
+            self.asm.extend(self, self.written, last)
+            self.written = last
+
+    def cut(self) -> None:
+        """See :class:`LayerProgram`."""
+        self.cuts[-1].append(len(self))
+
+    def _batch(self, rows: np.ndarray, places: range) -> None:
+        first, layers = len(self.cuts) == 1, self.image.layers
+        self.cuts.append([])
+        below: tuple[Layer, Place] | None = None
+        for number, layer in enumerate(layers):
+            top = layer is layers[-1]
+            self._run(layer, rows, top=top, wait=() if first and number == 0 else (_LEFT,))
+            count, steps, _ = rows.shape
+            kept = None if top else self.room(steps, count * layer.directions, layer.result // 4)
+            self.enter(layer, below, rows, kept)
+            self._taps(number, layer, places, last=top)
+            below = None if kept is None else (layer, kept)
+        self.cut()
+
+    def _run(self, layer: Layer, rows: np.ndarray, *, top: bool, wait: tuple[int, ...]) -> None:
         image, (count, steps, _) = self.image, rows.shape
-        asm.add(
-            _CELL,
+        lowest = layer is image.layers[0]
+        self.do(
+            "cell",
             CellOpcode.RUN,
-            steps=steps,
-            sequences=count,
-            hidden=image.hidden,
-            inputs=image.inputs,
-            every=0,
+            **layer.operands(steps),
+            sequences=count * layer.directions,
+            every=int(not top),
             fresh=1,
-            quiet=1,
-            unsigned=int(image.unsigned),
-            window=image.window,
-            window_unsigned=int(image.window_unsigned),
-            filters=image.filters,
-            front=image.front(steps) if image.window else 0,
-            channels=image.channels,
-            own=image.own,
+            quiet=int(top),
+            channels=image.channels if lowest else 0,
+            own=image.own if lowest else 0,
             wait=wait,
             post=(_RAN,),
         )
 
-    def _store(self, asm: Assembler, places: range, *, last: bool) -> None:
-        names = ("h", "squashed", "sum", "x")
-        for sequence, offset in enumerate(places):
-            ends = sequence == len(places) - 1
-            asm.add(
-                STORE,
-                0,
-                offset=offset,
-                beats=places.step // _BEAT,
-                source=_CELL.store("taps"),
-                arg=pack(TapArgument, {"sequence": sequence} | dict(zip(names, self.shifts, strict=True))),
-                wait=(_RAN,) if sequence == 0 else (),
-                post=(_LEFT,) if ends and not last else (),
+    def _taps(self, number: int, layer: Layer, places: range, *, last: bool) -> None:
+        """STOREs of a layer's taps; ``last``: those of a batch."""
+        own = [(way, each) for way, each in enumerate(self.segments[number])]
+        jobs = [(sequence, offset, way, each) for sequence, offset in enumerate(places) for way, each in own]
+        for at, (sequence, offset, way, each) in enumerate(jobs):
+            self.store(
+                Place(offset + _BEAT * each.first, (self._beats_of(each), 4)),
+                "cell",
+                "taps",
+                arg=pack(
+                    TapArgument,
+                    {
+                        "sequence": sequence * layer.directions + way,
+                        "cell": layer.number + way,
+                        "plain": "squashed" not in each.shifts,
+                        "alone": "x" not in each.shifts,
+                        **each.shifts,
+                    },
+                ),
+                wait=() if at else (_RAN,),
+                post=() if at < len(jobs) - 1 else (_LEFT, _DONE) if last else (_LEFT,),
             )
+
+    def _beats_of(self, each: Segment) -> int:
+        """Beats of a cell's words; the last cell's reach to the end of the place."""
+        return self.places.step // _BEAT - each.first if each.last else each.beats

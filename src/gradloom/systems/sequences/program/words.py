@@ -13,10 +13,11 @@ from gradloom.rtl.engines.cell.parameters import CellParameters
 from gradloom.rtl.formats.cell import CENTRED, CODE, PAIR, QUANTIZERS_A_CELL, SINGLE, Quantizers, gate_sum
 from gradloom.rtl.formats.gates import GATES
 
+from .room import RoomError
 from .settings import HALF, IDLE, Affine, quantizer_word
 from .slots import behind_of, slots_of
 
-__all__ = ["CellWords", "Window"]
+__all__ = ["CellWords", "Window", "state_range"]
 
 #: Codes of a table of a gate.
 _TABLE = 256
@@ -118,9 +119,11 @@ class CellWords:
             if np.min(low) <= -bound or np.max(high) >= bound:
                 reach = max(-int(np.min(low)), int(np.max(high)))
                 remedy = "set products=1, or parallel larger" if config.products == 2 else "set parallel larger"
-                raise ValueError(
+                wider = config.smallest("parallel", 2 * config.parallel)
+                raise RoomError(
                     f"{self.name}: sums of a lane of products of {what} reach {reach}: with "
-                    f"products={config.products} they must stay below {bound}; {remedy}"
+                    f"products={config.products} they must stay below {bound}; {remedy}",
+                    {} if wider is None else {"parallel": (wider, f"sums of {what}")},
                 )
 
     @cached_property
@@ -177,26 +180,10 @@ class CellWords:
                 )
             places = (slot.first + np.arange(len(slot.table))) & _TABLE - 1
             words[places, gate] = _within(slot.table, f"{slot.name} gate")
-        low, high = self._state_range
-        if low < -(1 << bits - 1) or high >= 1 << bits - 1:
-            wanted = max((-low - 1).bit_length(), high.bit_length()) + 1
-            raise ValueError(
-                f"{self.name}: codes of the cell state are {low} to {high}: the design has "
-                f"state_bits={bits}; set state_bits={wanted}"
-            )
         behind = self.behind
         places = (behind.first + np.arange(len(behind.squash))) & (1 << bits) - 1
         words[places, GATES] = _within(behind.squash, "tanh of the state")
         return words.astype("<i2").tobytes()
-
-    @property
-    def _state_range(self) -> tuple[int, int]:
-        """Codes that the registers and the memory of the state hold."""
-        low, high = self.behind.state
-        if isinstance(self.cell, IntegerGru):
-            hidden = self.cell.cell.hidden
-            low, high = min(low, hidden.lo), max(high, hidden.hi)
-        return low, high
 
     @cached_property
     def quantizers(self) -> bytes:
@@ -219,6 +206,15 @@ class CellWords:
             one = behind.one if which == Quantizers.HIDDEN else 0
             raw += quantizer_word(int(made.multiplier[0]), addend, made.shift, made.even, made.lo, made.hi, one)
         return raw.ljust(16 * QUANTIZERS_A_CELL, b"\0") if self.config.cells > 1 else raw
+
+
+def state_range(cell: Any) -> tuple[int, int]:
+    """Codes that the registers and the memory of a cell's state hold."""
+    low, high = behind_of(cell).state
+    if isinstance(cell, IntegerGru):
+        hidden = cell.cell.hidden
+        low, high = min(low, hidden.lo), max(high, hidden.hi)
+    return low, high
 
 
 def _put(groups: np.ndarray, weights: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.decode import Decode
 from ..operations.elements import Rope, Softmax
-from ..operations.rechosen import FRACS
+from ..operations.learnt.rechosen import FRACS
 from ..operations.tensors import EDGE
 from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower

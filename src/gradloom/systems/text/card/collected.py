@@ -1,11 +1,12 @@
-"""A trained adapter off a board's memory card, as PEFT's files.
+"""A trained adapter off a board's memory card, as PEFT's files, or InstantFT's.
 
 Beside them lie ``optimizer.safetensors`` with AdamW's moments as torch has them, and ``log.json``.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,11 +16,15 @@ from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_
 from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
 from gradloom.json_file import json_text
+from gradloom.models.adapters.instant import key as instant_key
+from gradloom.models.adapters.instant import save_instant
 from gradloom.models.adapters.lora import Adapter, save_lora
-from gradloom.models.adapters.peft import key
+from gradloom.models.adapters.peft_files import key
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.tiles import untile_moments, untile_rows
+
+from ..operations.instant import A, B, InstantStep
 
 __all__ = ["Collected", "collected_files", "read_collected"]
 
@@ -45,41 +50,78 @@ class Collected:
         """Alpha over rank."""
         return float(self.about["alpha"] / self.about["rank"])
 
-    def adapters(self) -> dict[str, Adapter]:
-        """Adapters by linear."""
+    @cached_property
+    def instant(self) -> InstantStep | None:
+        """How InstantFT has its words; None of QLoRA."""
+        about = self.about
+        if about.get("method") != "instantft":
+            return None
+        return InstantStep(
+            self.model, int(about["tokens"]), int(about["rank"]), range(int(about["layers"])), int(about["rows"])
+        )
+
+    def save(self, folder: Path) -> int:
+        """Writes the adapter, and returns the number of its parameters."""
         words = {name: self._words(name, place) for name, place in self.about["adapters"].items()}
-        return {
-            name[:-2]: Adapter(values, words[f"{name[:-2]}.b"].T / self.scale, self.scale)
-            for name, values in words.items()
-            if name.endswith(".a")
-        }
+        adapters: dict[Any, Adapter]
+        if self.instant is None:
+            adapters = {
+                name[:-2]: Adapter(values, words[f"{name[:-2]}.b"].T / self.scale, self.scale)
+                for name, values in words.items()
+                if name.endswith(".a")
+            }
+            save_lora(folder, self.model, adapters)
+        else:
+            adapters = {
+                layer: Adapter(a, b / self.scale, self.scale)
+                for layer, (a, b) in self.instant.split(words[A], words[B]).items()
+            }
+            save_instant(folder, self.model, adapters)
+        return sum(part.size for each in adapters.values() for part in each.parts.values())
+
+    def _rows(self, name: str) -> int:
+        if self.instant is None:
+            return int(self.about["rank"])
+        return (self.instant.b if name.endswith("b") else self.instant.a).rows
 
     def _words(self, name: str, place: Mapping[str, int]) -> np.ndarray:
-        data, rank = self._bytes(name, place), int(self.about["rank"])
-        frac = int.from_bytes(self._bytes(name, {"offset": place["exponent"], "bytes": 4}), "little", signed=True)
-        words = untile_rows(data, rank, len(data) // 4 // rank, _TILE)
-        return np.ldexp(words.astype(np.float64), -(frac + _SPARE))
+        data, rows, frac = self._bytes(name, place), self._rows(name), place["frac"]
+        if "exponent" in place:
+            own = self._bytes(name, {"offset": place["exponent"], "bytes": 4})
+            frac = int.from_bytes(own, "little", signed=True) + _SPARE
+        return np.ldexp(untile_rows(data, rows, len(data) // 4 // rows, _TILE).astype(np.float64), -frac)
 
     def moments(self) -> dict[str, np.ndarray]:
-        """AdamW's moments by PEFT's names.
+        """AdamW's moments by the names of the adapter's tensors.
 
         They end in ``.exp_avg`` and ``.exp_avg_sq``; SGD has none.
         """
         if "moment_scales" not in self.about:
             return {}
-        rank, found = int(self.about["rank"]), {}
-        for name, place in self.about["moments"].items():
-            data = self._bytes(name, place)
-            pair = untile_moments(data, rank, len(data) // 8 // rank, _TILE)
-            linear, _, end = name.rpartition(".")
-            # B's words hold the factor alpha over rank, so its gradients lack it.
-            factor = self.scale if end == "mb" else 1.0
-            scales = zip(("exp_avg", "exp_avg_sq"), self.about["moment_scales"], (factor, factor**2))
-            for (which, scale, power), bits in zip(scales, pair):
-                values = bits.astype("<u4").view("<f4") * np.float32(scale * power)
-                name_of = key(linear, "B" if end == "mb" else "A")
-                found[f"{name_of}.{which}"] = np.ascontiguousarray(values.T if end == "mb" else values, np.float32)
-        return found
+        found: dict[str, np.ndarray] = {}
+        # B's words hold the factor alpha over rank, so its gradients lack it.
+        for number, (which, scale) in enumerate(zip(("exp_avg", "exp_avg_sq"), self.about["moment_scales"])):
+            factor = self.scale ** (number + 1)
+            held = {}
+            for name, place in self.about["moments"].items():
+                data, rows = self._bytes(name, place), self._rows(name)
+                bits = untile_moments(data, rows, len(data) // 8 // rows, _TILE)[number]
+                values = bits.astype("<u4").view("<f4")
+                held[name] = values * np.float32(scale * (factor if name.endswith("b") else 1.0))
+            found |= {f"{name}.{which}": values for name, values in self._named(held)}
+        return {name: np.ascontiguousarray(values, np.float32) for name, values in found.items()}
+
+    def _named(self, moments: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Those of each tensor of the adapter, as it has it."""
+        if self.instant is None:
+            for name, values in moments.items():
+                linear, _, end = name.rpartition(".")
+                yield key(linear, end[-1].upper()), values.T if end == "mb" else values
+            return
+        a, b = (moments[f"{name[:-1]}m{name[-1]}"] for name in (A, B))
+        for layer, parts in self.instant.split(a, b).items():
+            for which, values in zip("AB", parts):
+                yield instant_key(layer, which), values
 
     def log(self) -> dict[str, Any]:
         """Steps, why they were stored, and each step's loss and clipped words."""
@@ -131,11 +173,10 @@ def collected_files(found: Collected, folder: Path) -> dict[str, Any]:
 
     Returns the log with the number of parameters.
     """
-    adapters = found.adapters()
-    save_lora(folder, found.model, adapters)
+    parameters = found.save(folder)
     moments = found.moments()
     if moments:
         write_safetensors(folder / OPTIMIZER, {name: (values, "float32") for name, values in moments.items()})
     log = found.log()
     (folder / LOG).write_text(json_text(log), encoding="utf-8")
-    return log | {"parameters": sum(part.size for each in adapters.values() for part in each.parts.values())}
+    return log | {"parameters": parameters}

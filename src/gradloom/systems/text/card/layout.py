@@ -19,11 +19,11 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..costs.request import BudgetRequest
 from ..operations.base import Fracs, Operation
-from ..operations.rechosen import FRACS, Rechosen, constants
+from ..operations.learnt.rechosen import FRACS, Rechosen, constants
+from ..operations.learnt.training import training_operations
+from ..operations.learnt.updates import Update
 from ..operations.tensors import EDGE, Tensor
-from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, LOSS, TARGETS, Step
-from ..operations.updates import Update
 from ..program.layout import Layout
 from ..program.packed import STORES
 from ..program.planned import exponents
@@ -66,6 +66,8 @@ class JobLayout:
         Names of tensors of which each text has its own; the latter are kept of the first step on it.
     exponents : Rechosen
         Of the adapters.
+    moments : sequence of str
+        Names of those of what learns.
     texts : int
     order : sequence of int
         Number of each step's text; all take turns unless given.
@@ -78,6 +80,7 @@ class JobLayout:
     own: Sequence[str]
     cached: Sequence[Tensor]
     exponents: Rechosen
+    moments: Sequence[str]
     texts: int
     order: Sequence[int] = ()
     rates: Schedule = CONSTANT
@@ -141,7 +144,7 @@ class JobLayout:
     @property
     def kept(self) -> int:
         """Bytes of the adapters, their state and the moments."""
-        kept = (STATE, *(f"{name}.m{which}" for name in self.exponents.constants for which in "ab"))
+        kept = (STATE, *self.moments)
         return max(self.layout[name] + rounded(self.layout.sizes[name]) for name in kept)
 
     def memory(self, model: LanguageModel) -> dict[str, int]:
@@ -355,7 +358,13 @@ def planned_job(shape: Shape, config: LanguageConfig) -> JobLayout:
     for name, size in sizes.items():
         layout.place(name, size)
     made = JobLayout(
-        layout=layout, operations=operations, own=own, cached=shape.cached, exponents=chosen, texts=shape.texts
+        layout=layout,
+        operations=operations,
+        own=own,
+        cached=shape.cached,
+        exponents=chosen,
+        moments=[f"{name}.m{which}" for name in given for which in "ab"],
+        texts=shape.texts,
     )
     made.rest(shape.tokens, config.data_bits // 8)
     kinds = [operations]

@@ -9,7 +9,7 @@ from gradloom.firmware.steps import STATE_BYTES, AdapterPlaces, StepTable, value
 from gradloom.program.assembler import Assembler
 from gradloom.program.patches import patches
 
-from ..operations.rechosen import FRACS
+from ..operations.learnt.rechosen import FRACS
 from ..program.layout import Layout
 
 __all__ = ["BoardPart", "tabled"]

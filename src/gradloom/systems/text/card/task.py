@@ -1,6 +1,7 @@
 """A memory card with which a board runs a fine-tune by itself."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from gradloom.models.adapters.lora import Adapter
 from gradloom.program.descent import AdamW
 from gradloom.systems.job import Job
 
+from ..instant_text import InstantTextTask
 from ..qlora import QLoraTask
-from ..workload import CardOptions
+from ..task import TextTask
+from ..workload import InstantCardOptions
+from .course import Course, instant_course, qlora_course
 from .job import board_job, write_card_image
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "prepare_instant"]
 
 
 class CardTask(QLoraTask):
@@ -22,55 +26,73 @@ class CardTask(QLoraTask):
 
     def package(self) -> dict[str, Any]:
         """Writes the card's image."""
-        each = self.asked
-        assert isinstance(each, CardOptions)
-        if self.data.counts is not None:
-            raise ValueError(
-                f"data={self.text}: must be a flat text, a board's job has one mean over tokens for all its texts; "
-                f"give a .txt file, or use finetune"
-            )
         adapters = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
-        board = boards.find(self.job.preset.board)
-        clock_hz = self.job.config.clock_mhz * 1_000_000
-        made = board_job(
-            self.frozen(),
-            self.turns.used(self.steps),
-            adapters,
-            range(self.layers),
-            self.rule,
-            self.steps,
-            self.job.config,
-            self.job.tell,
-            every=each.store_steps,
-            cycles=round(each.store_seconds * clock_hz),
-            limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
-            answer=each.answer,
-            held_out=self.data.judged[0] if self.data.judged else None,
-            order=self.turns.numbers(self.steps),
-            rates=self.schedule,
+
+        def course() -> Course:
+            texts = self.turns.used(self.steps)
+            return qlora_course(
+                self.frozen(), texts, adapters, range(self.layers), self.rule, self.steps, self.schedule
+            )
+
+        return _package(self, course, next(iter(adapters.values())), answer=self.job.options.answer)
+
+
+class InstantCardTask(InstantTextTask):
+    """The same by InstantFT."""
+
+    def package(self) -> dict[str, Any]:
+        """Writes the card's image."""
+
+        def course() -> Course:
+            texts, layers = self.turns.used(self.steps), sorted(self.adapters)
+            return instant_course(
+                self.frozen(), texts, self.adapters, layers, self.rule, self.steps, self.schedule, rows=self.rows
+            )
+
+        return _package(self, course, self.adapters[0], method=self.method, rows=self.rows)
+
+
+prepare, prepare_instant = CardTask, InstantCardTask
+
+
+def _package(task: TextTask, course: Callable[[], Course], first: Adapter, **more: Any) -> dict[str, Any]:
+    """Writes the image of a card, whose adapters are like ``first``; its note has ``more``."""
+    job: Job = task.job
+    each: InstantCardOptions = job.options
+    if task.data.counts is not None:
+        raise ValueError(
+            f"data={task.text}: must be a flat text, a board's job has one mean over tokens for all its texts; "
+            f"give a .txt file, or use finetune"
         )
-        first = next(iter(adapters.values()))
-        facts = {
-            "preset": self.job.preset.name,
-            "model": self.shapes.name,
-            "shapes": dataclasses.asdict(self.shapes),
-            "layers": self.layers,
-            "text": self.text.name,
-            "texts": len(self.windows),
-            "tokens": len(self.windows[0]),
-            "rank": first.rank,
-            "alpha": first.scale * first.rank,
-            "optimizer": each.optimizer,
-            "lr": self.lr,
-            "steps": self.steps,
-            "answer": each.answer,
-            "held_out": None if each.held_out is None else Path(each.held_out).name,
-        }
-        if isinstance(self.rule, AdamW):
-            facts["moment_scales"] = self.rule.moment_scales
-        return write_card_image(made, self.job.output, facts, memory_bytes=board.memory_bytes)
-
-
-def prepare(job: Job) -> CardTask:
-    """The card of a request."""
-    return CardTask(job)
+    clock_hz = job.config.clock_mhz * 1_000_000
+    job.tell(0, task.steps, "choosing exponents")
+    made = board_job(
+        course(),
+        job.config,
+        job.tell,
+        every=each.store_steps,
+        cycles=round(each.store_seconds * clock_hz),
+        limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
+        answer=more.get("answer", False),
+        held_out=task.data.judged[0] if task.data.judged else None,
+        order=task.turns.numbers(task.steps),
+    )
+    facts = {
+        "preset": job.preset.name,
+        "model": task.shapes.name,
+        "shapes": dataclasses.asdict(task.shapes),
+        "layers": task.layers,
+        "text": task.text.name,
+        "texts": len(task.windows),
+        "tokens": len(task.windows[0]),
+        "rank": first.rank,
+        "alpha": first.scale * first.rank,
+        "optimizer": each.optimizer,
+        "lr": task.lr,
+        "steps": task.steps,
+        "held_out": None if each.held_out is None else Path(each.held_out).name,
+        **more,
+    }
+    if isinstance(task.rule, AdamW):
+        facts["moment_scales"] = task.rule.moment_scales
+    return write_card_image(made, job.output, facts, memory_bytes=boards.find(job.preset.board).memory_bytes)

@@ -9,11 +9,12 @@ from gradloom.rtl.formats.linear import WEIGHT, half_up
 from gradloom.rtl.formats.rounding import saturate
 
 from ..operations.base import DROP
-from ..operations.rechosen import Rechosen
+from ..operations.learnt.rechosen import Rechosen
+from ..run.instant import InstantTrainer
 from ..run.trainer import StepResult, Trainer
 from ..run.training import Training
 
-__all__ = ["JobTrainer", "measured_words"]
+__all__ = ["InstantJobTrainer", "JobTrainer", "measured_words"]
 
 
 @dataclass
@@ -21,7 +22,7 @@ class JobTrainer(Trainer):
     """A :class:`Trainer` by the reference with the fraction bits of a job.
 
     ``frac`` of all tensors stays but for adapters, whose ``exponents`` are chosen again between steps. Both begin as
-    :func:`~.board_job.rehearsed` says.
+    :func:`~.course.qlora_course` says.
     """
 
     frac: Mapping[str, int] = field(default_factory=dict)
@@ -41,6 +42,19 @@ class JobTrainer(Trainer):
         words = measured_words(made.values)
         self.exponents.after(self.number, words.__getitem__)
         return replace(made, values={**made.values, **words})
+
+
+@dataclass
+class InstantJobTrainer(InstantTrainer):
+    """An :class:`~..run.instant.InstantTrainer` by the reference with the fraction bits of a job."""
+
+    frac: Mapping[str, int] = field(default_factory=dict)
+
+    def fracs(
+        self, training: Training, reached: dict[str, float], tell: Callable[[str], None] | None = None
+    ) -> dict[str, int]:
+        """The job's own."""
+        return dict(self.frac)
 
 
 def measured_words(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Operation
 from ..operations.elements import Loss
-from ..operations.rechosen import FRACS
+from ..operations.learnt.rechosen import FRACS
 from ..operations.transformer import LOSS, TARGETS
 from ..program.step import lower
 from ..run.training import Training, as_bytes
@@ -43,11 +43,11 @@ def trial_of(
 ) -> BoardPart:
     """Lays out the program and table of a trial from ``start`` on.
 
-    Data of the text ``training`` have the prefix :data:`HELD` in the job's layout. Tensors of the program lie where
-    those of a step do: no step runs meanwhile.
+    Data of the text ``training``, and what a step keeps of it, have the prefix :data:`HELD` in the layout of the job.
+    Tensors of the program lie where those of a step do: no step runs meanwhile.
     """
     own = job.layout.copy()
-    for name in (training.step.input.name, TARGETS):
+    for name in (training.step.input.name, TARGETS, *(each.name for each in job.cached)):
         own.offsets[name] = own[HELD + name]
     varying, variables = dict(frac), {}
     for name in job.exponents.constants:

@@ -10,13 +10,17 @@ import numpy as np
 
 from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
 from gradloom.models.adapters.gguf_lora import load_linears
+from gradloom.models.adapters.instant import load_instant
+from gradloom.models.adapters.lora import Adapter
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.tiles import tile_rows
 
+from ..operations.instant import InstantStep
+
 __all__ = ["BoardWords", "read_board"]
 
-#: Features of a tile, and the largest word.
-_TILE, _MOST = 64, (1 << 31) - 1
+#: Features of a tile.
+_TILE = 64
 
 
 @dataclass(frozen=True)
@@ -33,28 +37,44 @@ class BoardWords:
         return int(self.about["state"]) // 4
 
     def of(self, adapter: Path | str) -> np.ndarray:
-        """The words of an adapter in PEFT's format.
+        """The words of an adapter like that of the card's job.
 
-        It must have the linears of the card's job. Exponents are those that the job begins with. :class:`ValueError`
-        names what does not fit.
+        Exponents are those that the job begins with. :class:`ValueError` names what does not fit.
         """
-        about = self.about
-        found = load_linears(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
-        wanted = {name[:-2] for name in about["adapters"]}
-        if set(found) != wanted:
-            raise ValueError(f"adapter: has {len(found)} linears, the card's job {len(wanted)}; name one of that job")
         words = bytearray(self.words)
-        for name, place in about["adapters"].items():
-            each = found[name[:-2]]
-            values = each.a if name.endswith(".a") else each.b.T * each.scale
-            coded = np.rint(np.ldexp(np.asarray(values, np.float64), int(place["frac"])))
-            if np.abs(coded).max(initial=0) > _MOST:
+        values = self._linears(adapter) if self.about.get("method") != "instantft" else self._blocks(adapter)
+        for name, place in self.about["adapters"].items():
+            coded = np.rint(np.ldexp(np.asarray(values[name], np.float64), int(place["frac"])))
+            if np.abs(coded).max(initial=0) > place["most"]:
                 raise ValueError(f"adapter: a value of {name} is beyond the card's exponents; make the card from it")
             data = tile_rows(coded.astype(np.int64), _TILE)
             if len(data) != place["bytes"]:
                 raise ValueError(f"adapter: {name} has {len(data)} bytes, the card's job {place['bytes']}")
             words[place["offset"] : place["offset"] + len(data)] = data
         return np.frombuffer(bytes(words), "<i4")
+
+    def _linears(self, adapter: Path | str) -> dict[str, np.ndarray]:
+        """Values by name, of PEFT's format."""
+        about = self.about
+        found = load_linears(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
+        wanted = {name[:-2] for name in about["adapters"]}
+        if set(found) != wanted:
+            raise ValueError(f"adapter: has {len(found)} linears, the card's job {len(wanted)}; name one of that job")
+        return {f"{name}.{which}": values for name, each in found.items() for which, values in _parts(each)}
+
+    def _blocks(self, adapter: Path | str) -> dict[str, np.ndarray]:
+        """The same of InstantFT's."""
+        about = self.about
+        model, rank, layers = LanguageModel(**about["shapes"]), int(about["rank"]), int(about["layers"])
+        found = load_instant(adapter, model, rank=rank)
+        if len(found) != layers:
+            raise ValueError(f"adapter: has {len(found)} blocks, the card's job {layers}; name one of that job")
+        step = InstantStep(model, int(about["tokens"]), rank, range(layers), int(about["rows"]))
+        return {tensor.name: values for tensor, values in step.stacked(found).items()}
+
+
+def _parts(adapter: Adapter) -> tuple[tuple[str, np.ndarray], ...]:
+    return ("a", adapter.a), ("b", adapter.b.T * adapter.scale)
 
 
 def read_board(file: BinaryIO) -> BoardWords:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .base import Operation
+from .learnt.updates import Widen
 from .products import Product
 from .tensors import EDGE, Adapter, Codes, Tensor, Words
-from .updates import Widen
 
 __all__ = ["FACTORS", "Cores", "is_gradient"]
 

@@ -28,10 +28,10 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
 from .elements import Add
+from .learnt.updates import Descent
 from .products import Product
 from .tensors import EDGE, Slice, Tensor, Words
 from .transformer import Step
-from .updates import Descent
 
 __all__ = ["A", "B", "InstantStep"]
 

@@ -15,10 +15,10 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.base import Fracs, Operation
 from ..operations.elements import Add
 from ..operations.exponents import choose
+from ..operations.learnt.training import training_operations
 from ..operations.products import Product
 from ..operations.scaling import Norm, NormBackward
 from ..operations.tensors import EDGE
-from ..operations.training import training_operations
 from ..operations.transformer import HEAD_MATRIX, Step
 from .layout import Layout
 from .step import lower

@@ -14,11 +14,12 @@ from gradloom.rtl.formats.weight_stream import StreamShape
 from ..operations.base import Operation
 from ..operations.cores import FACTORS
 from ..operations.elements import Add, Loss, Rope
+from ..operations.instant import A
+from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
 from ..operations.scaling import Narrow, Norm, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Adapter, Codes, Halves, Tensor, Words
 from ..operations.transformer import HEAD_MATRIX, IDENTITY, LOSS, TARGETS, Step
-from ..operations.updates import Descent, Unpack, Widen
 from .layout import ZEROS
 
 __all__ = ["CLASSES", "FROZEN", "by_class", "residents"]
@@ -142,7 +143,7 @@ def _class(name: str) -> str:
     # A text's own has its number in front.
     name = name.rpartition(":")[2]
     stem, _, end = name.rpartition(".")
-    if stem.startswith("model.") and end in _ENDS:
+    if stem.startswith(("model.", A[:-2])) and end in _ENDS:
         return _ENDS[end]
     if name == HEAD_MATRIX:
         return "head"

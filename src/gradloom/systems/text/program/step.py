@@ -11,13 +11,13 @@ from gradloom.rtl.engines.linear.commands import TileKind
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE, VECTOR
 
-from ..operations.again import again
 from ..operations.base import Fracs, Operation
 from ..operations.elements import Add, Loss, Rope, Swiglu, SwigluBackward
+from ..operations.learnt.again import again
+from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Scale, ScaleBackward, TokenSum
 from ..operations.tensors import EDGE, Halves, Slice
-from ..operations.updates import Descent, Pack, Unpack, Update, Widen
 from .gradients import Gradients
 from .layout import Layout
 from .products import Products

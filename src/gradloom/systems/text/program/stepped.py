@@ -13,8 +13,8 @@ from gradloom.program.patches import Patch, Varying, patches
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation
-from ..operations.rechosen import FRACS
-from ..operations.updates import Update
+from ..operations.learnt.rechosen import FRACS
+from ..operations.learnt.updates import Descent, Update
 from .layout import Layout
 from .step import lower
 
@@ -54,21 +54,18 @@ def scheduled(operations: Sequence[Operation]) -> tuple[list[Operation], dict[st
     """The operations with varying constants of AdamW, and rules by name."""
     names: dict[AdamW, str] = {}
     made: list[Operation] = []
+
+    def varying(rule: float | AdamW) -> float | AdamW:
+        if not isinstance(rule, AdamW):
+            return rule
+        named = names.setdefault(rule, f"rule{len(names)}")
+        return _Scheduled(lr=rule.lr, betas=rule.betas, eps=rule.eps, weight_decay=rule.weight_decay, named=named)
+
     for each in operations:
         if isinstance(each, Update):
-            rules = [
-                _Scheduled(
-                    lr=rule.lr,
-                    betas=rule.betas,
-                    eps=rule.eps,
-                    weight_decay=rule.weight_decay,
-                    named=names.setdefault(rule, f"rule{len(names)}"),
-                )
-                if isinstance(rule, AdamW)
-                else rule
-                for rule in each.rules
-            ]
-            each = replace(each, rules=(rules[0], rules[1]))
+            each = replace(each, rules=(varying(each.rules[0]), varying(each.rules[1])))
+        elif isinstance(each, Descent):
+            each = replace(each, rule=varying(each.rule))
         made.append(each)
     return made, {name: rule for rule, name in names.items()}
 

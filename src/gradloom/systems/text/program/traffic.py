@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from gradloom.rtl.formats.weight_stream import StreamShape
 
 from ..operations.base import Operation
+from ..operations.learnt.updates import Pack, Unpack, Update
 from ..operations.products import Gradient, Product
 from ..operations.tensors import EDGE, Codes, Halves
-from ..operations.updates import Pack, Unpack, Update
 
 __all__ = ["base_bytes", "words_made"]
 

@@ -9,7 +9,7 @@ from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation
-from ..operations.updates import Descent, Pack, Unpack, Update, Widen
+from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from . import side
 from .layout import ZEROS, Layout
 from .packed import PackedStore

@@ -21,10 +21,10 @@ from gradloom.sim.reference.update import adamw, update
 
 from ..operations.base import DROP, Fracs
 from ..operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
 from ..operations.tensors import EDGE, Codes, Halves, Slice, Words
-from ..operations.updates import Descent, Pack, Unpack, Update, Widen
 from ..stored import packed_words, unpacked_words
 from . import mathematics as llama
 

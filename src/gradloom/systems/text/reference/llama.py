@@ -269,10 +269,12 @@ class Llama:
         self, ids: Array, adapters: Mapping[str, Learnt], first: int = 0, entry: Array | None = None
     ) -> tuple[Array, Array, list[_Layer]]:
         x = self.embedding[ids] if entry is None else entry
-        kept = []
+        kept, beside = [], np.zeros_like(x)
         for i in range(first, self.layers):
             x, layer = self._layer(i, x, adapters)
             kept.append(layer)
+            beside += self.beside(i, layer.attended)
+        x = x + beside
         return self._norm(_LAST, x, adapters) @ self.head.T, x, kept
 
     def _norm(self, name: str, x: Array, adapters: Mapping[str, Learnt]) -> Array:

@@ -19,8 +19,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ..operations.base import Operation
 from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
+from ..operations.learnt.updates import Descent
 from ..operations.tensors import EDGE, Tensor
-from ..operations.updates import Descent
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes
@@ -53,7 +53,7 @@ class Filling(Training):
 
 @dataclass(kw_only=True)
 class Learning(Training):
-    """A step from a text's forward cache.
+    """A step from a text's forward cache, which it makes first where nothing is kept.
 
     Parameters
     ----------
@@ -70,20 +70,23 @@ class Learning(Training):
 
     def _operations(self) -> list[Operation]:
         self.step = self.instant.base
-        if self.rule is None:
-            return self.instant.operations()
-        scale = self.blocks[self.layers[0]].scale
-        return self.instant.operations((self.rule, scaled(self.rule, scale)), self.number)
+        rules = None
+        if self.rule is not None:
+            rules = self.rule, scaled(self.rule, self.blocks[self.layers[0]].scale)
+        filling = [] if self.kept else self.instant.fill()
+        return filling + self.instant.operations(rules, self.number)
 
     def _starting(self) -> Iterator[tuple[Tensor, np.ndarray]]:
         yield from self.instant.constants().items()
         yield from self.instant.stacked(self.blocks).items()
-        for tensor in self.instant.cached:
+        if not self.kept:
+            yield self.step.input, self.frozen.embedding[np.asarray(self.tokens)]
+        for tensor in self.instant.cached if self.kept else ():
             words, frac = self.kept[tensor.name]
             yield tensor, words * 2.0**-frac
 
     def _norms(self) -> list[str]:
-        return ["norm", "norm.back"]
+        return ["norm", "norm.back"] if self.kept else super()._norms()
 
     def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
         """With the moments."""
@@ -189,7 +192,7 @@ class InstantTrainer:
         if self.exact:
             made = self._in_float(training)
         else:
-            frac = foretold(training, self.learnt, tell)
+            frac = self.fracs(training, self.learnt, tell)
             made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
             follow(self.learnt, reached)
             self.moments = {
@@ -217,13 +220,19 @@ class InstantTrainer:
                 base_bytes=base_bytes(training.operations),
             )
         else:
-            frac = foretold(training, self.filled, tell)
+            frac = self.fracs(training, self.filled, tell)
             made, reached = execute(training, frac, self.machine, tell, self.places.get(tuple(tokens)))
             follow(self.filled, reached)
         self.cache[tuple(tokens)] = {
             each.name: (made.values[each.name], made.frac[each.name]) for each in training.instant.cached
         }
         return made
+
+    def fracs(
+        self, training: Training, reached: dict[str, float], tell: Callable[[str], None] | None = None
+    ) -> dict[str, int]:
+        """Fraction bits of the next program, whose tensors ``reached`` so much before."""
+        return foretold(training, reached, tell)
 
     def state(self) -> dict[str, Any]:
         """The state that must outlive a step, for :meth:`restore`."""

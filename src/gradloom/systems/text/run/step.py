@@ -20,10 +20,10 @@ from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.machine import Machine, Ran
 
 from ..operations.base import DROP
+from ..operations.learnt.updates import Descent, Pack
 from ..operations.products import Gradient, Product
 from ..operations.tensors import EDGE, Codes, Halves
 from ..operations.transformer import HEAD_MATRIX, LOSS
-from ..operations.updates import Descent, Pack
 from ..program.layout import Layout
 from ..program.sections import rows_of
 from ..program.step import lower

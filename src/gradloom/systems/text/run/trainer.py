@@ -17,8 +17,8 @@ from gradloom.sim.run.counted import MismatchError
 from ..operations.base import SPARE
 from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
+from ..operations.learnt.updates import Pack
 from ..operations.tensors import Tensor
-from ..operations.updates import Pack
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes, words_made

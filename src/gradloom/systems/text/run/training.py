@@ -19,17 +19,17 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
 
-from ..operations.accumulate import spare_bits
 from ..operations.base import SPARE, Operation
 from ..operations.cores import FACTORS
 from ..operations.elements import Add, Rope
 from ..operations.exponents import choose
+from ..operations.learnt.accumulate import spare_bits
+from ..operations.learnt.training import training_operations
+from ..operations.learnt.updates import Descent, Pack, Unpack, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Tensor
-from ..operations.training import training_operations
 from ..operations.transformer import IDENTITY, TARGETS, Step
-from ..operations.updates import Descent, Pack, Unpack, Widen
 from ..operations.vector import frac_of, norm_weight
 from ..operations.vectors import LAST_NORM, NORMS, last_gains
 from ..program.layout import ZEROS, Layout

@@ -1,0 +1,225 @@
+"""The plan of a diffusion model has the products and the weights that diffusers' network has."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
+from gradloom.preset import PRESETS
+from gradloom.program.operations import with_gradients
+from gradloom.systems.diffusion.estimate.plan import planned
+from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward, parameters
+from gradloom.systems.diffusion.estimate.step import step_bounds, summed
+from gradloom.systems.diffusion.operations import Convolution, Linear
+from gradloom.systems.diffusion.unet import RESULT, operations
+
+SMALL = {
+    "sample_size": 8,
+    "block_out_channels": [16, 32],
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "layers_per_block": 1,
+    "attention_head_dim": 2,
+    "cross_attention_dim": 24,
+    "norm_num_groups": 8,
+}
+
+
+def test_stable_diffusion_has_diffusers_parameters_and_multiplications():
+    """Both counts are of diffusers' own class; the first is exact, the second was given to 10 M."""
+    ops = operations(SD_V1_5)
+    assert sum(parameters(ops).values()) == 859_520_964
+    assert round(sum(each.macs for each in forward(ops)) / 1e7) == 40_164
+
+
+def test_three_random_networks_have_torchs_multiplications_and_parameters():
+    """Counted by torch's FlopCounterMode in diffusers' own class: golden/diffusion/make_macs.py."""
+    golden = Path(__file__).parents[2] / "golden" / "diffusion" / "macs.json"
+    for each in json.loads(golden.read_text()):
+        ops = operations(parsed("random", each["config"]), text=each["text"])
+        assert sum(parameters(ops).values()) == each["parameters"]
+        assert sum(product.macs for product in forward(ops, each["images"])) == each["macs"]
+
+
+def test_an_adapters_step_is_twice_the_forward_pass_and_a_little():
+    """Attention has two gradients a product; all in front of the lowest adapter has none."""
+    ops = operations(SD_V1_5, rank=8)
+    made = [*forward(ops), *backward(ops)]
+    assert 834.0e9 < sum(each.macs for each in made) < 834.8e9
+    dead = {each.layer for each in ops if isinstance(each, Linear | Convolution)} - {
+        each.layer for each in made if each.part in ("dX", "dA")
+    }
+    assert {"conv_in", "down_blocks.0.resnets.0.conv1", "time_embedding.linear_1"} <= dead
+    assert "conv_out" not in dead and "mid_block.resnets.0.conv1" not in dead
+
+
+def test_every_product_has_its_gradients():
+    ops = operations(SD_V1_5, rank=8)
+    parts = {}
+    for each in (*forward(ops), *backward(ops)):
+        if each.layer == "mid_block.attentions.0.transformer_blocks.0.attn2.to_k":
+            parts[each.part] = (each.m, each.k, each.n)
+    # The prompt is no result of an adapter, so nothing wants its gradient.
+    assert parts == {
+        "base": (77, 768, 1280),
+        "h": (77, 768, 8),
+        "hB": (77, 8, 1280),
+        "P": (77, 1280, 8),
+        "dA": (768, 77, 8),
+        "dB": (1280, 77, 8),
+    }
+
+
+def test_without_adapters_nothing_goes_back():
+    ops = operations(SD_V1_5)
+    assert not with_gradients(ops) and not list(backward(ops))
+
+
+def test_cycles_and_utilisation_of_a_product():
+    full = ShapedProduct("x", "base", m=128, n=64, k=128)
+    assert full.cycles(64, 64) == 2 * 128 and full.utilisation(64, 64) == 1.0
+    thin = ShapedProduct("x", "h", m=128, n=8, k=64, times=3)
+    assert thin.cycles(64, 64) == 3 * 128 and thin.utilisation(64, 64) == 1 / 8
+    assert ShapedProduct("x", "base", m=7, n=1, k=1).cycles(64, 64) == 64
+    # A block of 64 rows and one of 13, which takes as long as the load.
+    assert [ShapedProduct("x", "base", m=77, n=1, k=1).cycles(rows, 64) for rows in (64, 16, 8)] == [128, 80, 77]
+
+
+@pytest.mark.parametrize("only", ["all", "cross-attention"])
+def test_sums_are_those_of_the_products(only):
+    plan = planned(SD_V1_5, only=only)
+    for total, part in (("step_macs", "macs"), ("cycles", "cycles"), ("bytes", "bytes")):
+        assert plan[total] == sum(row[part] for row in plan["products"])
+    assert plan["adapter_parameters"] == 8 * (6 * (5 * 320 + 5 * 640 + 6 * 1280) + 16 * 2 * 768)
+    if only == "cross-attention":
+        assert {row["layer"].split(".")[-2 if "to_out" in row["layer"] else -1] for row in plan["products"]} == {
+            "to_q", "to_k", "to_v", "to_out",
+        }  # fmt: skip
+
+
+def test_a_known_prompts_products_are_kept():
+    """Their weights are not needed; adapters of these layers learn as before."""
+    whole, known = (planned(SD_V1_5, known_prompt=kept) for kept in (False, True))
+    gone = [row for row in whole["products"] if row["layer"].endswith(("attn2.to_k", "attn2.to_v"))]
+    base = [row for row in gone if row["part"] == "base"]
+    widths = 2 * (5 * 320 + 5 * 640 + 6 * 1280)
+    assert len(base) == 32 and whole["step_macs"] - known["step_macs"] == 77 * 768 * widths
+    assert whole["cycles"] - known["cycles"] == sum(row["cycles"] for row in base)
+    # Of each, input, weights and codes go; two bytes of what adapters are added to are read, and the codes stored.
+    stored = 77 * widths
+    assert whole["bytes"] - known["bytes"] == sum(row["bytes"] for row in base) - 3 * stored
+    assert known["memory"]["known_prompt"] == 2 * stored and whole["memory"]["known_prompt"] == 0
+    assert whole["memory"]["frozen_codes"] - known["memory"]["frozen_codes"] == 768 * widths
+    assert whole["adapter_parameters"] == known["adapter_parameters"]
+
+
+def test_products_are_counted_on_the_presets_array(run):
+    config = PRESETS["cdm-qta-kv260"].config
+    assert planned(SD_V1_5)["array"] == [config.array_rows, config.array_columns]
+    code, out, _ = run("plan", "sd-v1.5", "--array", "64x64", "--only", "cross-attention", "--known-prompt", "--json")
+    known = planned(SD_V1_5, only="cross-attention", array=(64, 64), known_prompt=True)
+    found = json.loads(out)
+    assert found.pop("step")["array"] > known["cycles"] and code == 0 and found == known
+    assert known["cycles"] < planned(SD_V1_5, only="cross-attention", known_prompt=True)["cycles"]
+
+
+def test_any_configuration_of_a_file(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    assert is_unet(path) and is_unet(tmp_path)
+    net = find_unet(tmp_path)
+    assert (net.channels, net.attends, net.rises, net.text) == ((16, 32), (True, False), (False, True), 24)
+    ops = operations(net, text=5)
+    assert ops[-1].o.name == RESULT and ops[-1].o.rows == 64
+    # Every tensor is made before it is read.
+    made = {"latents", "timestep", "prompt"}
+    for each in ops:
+        assert {t.name for t in each.i} <= made
+        made.add(each.o.name)
+    assert len(made) == len(ops) + 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attention_head_dim": 4}, "must be a multiple of 8"),
+        ({"attention_head_dim": 3}, "must be a multiple of 8"),
+        ({"norm_num_groups": 5}, "norm_num_groups=5"),
+        ({"sample_size": 9}, "sample_size=9"),
+        ({"act_fn": "gelu"}, 'act_fn="gelu"'),
+        ({"block_out_channels": [16, -1]}, "block_out_channels=-1"),
+        ({"down_block_types": ["DownBlock2D"]}, "down_block_types"),
+        ({"up_block_types": ["UpBlock2D", "AttnUpBlock2D"]}, 'up_block_types="AttnUpBlock2D"'),
+        ({"layers_per_block": [1]}, "layers_per_block"),
+        ({"block_out_channels": "64"}, 'block_out_channels="64": must be a list'),
+        ({"norm_eps": None}, "norm_eps=null"),
+        ({"cross_attention_dim": [64]}, "cross_attention_dim=[64]"),
+        ({"addition_embed_type": "text_time"}, 'addition_embed_type="text_time"'),
+    ],
+)
+def test_configurations_that_are_not_built_are_one_line(tmp_path, change, says):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL | change))
+    with pytest.raises(ValueError) as error:
+        find_unet(path)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_sizes_of_a_head_are_checked_in_every_level():
+    with pytest.raises(ValueError, match="attention_head_dim=7"):
+        replace(SD_V1_5, heads=(8, 8, 8, 7))
+
+
+def test_the_verb_prints_what_the_plan_counts(run):
+    code, out, _ = run("plan", "sd-v1.5", "--board", "kv260", "--only", "cross-attention", "--json")
+    found = json.loads(out)
+    assert found.pop("step") == summed(step_bounds(operations(SD_V1_5, rank=8), PRESETS["cdm-qta-kv260"].config))
+    assert code == 0 and found == planned(SD_V1_5, only="cross-attention")
+    code, out, _ = run("plan", "sd-v1.5")
+    assert code == 0 and "859,520,964 parameters" in out and "cycles are of the products" in out
+
+
+#: Options of language models with their defaults, which are refused all the same.
+USUAL = {"bits": "4", "optimizer": "adamw", "store": "words", "head": "float16", "method": "qlora"}
+USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("sd-v1.5", "--seq", "78"), "seq=78"),
+        (("sd-v1.5", "--rank", "0"), "rank=0"),
+        (("sd-v1.5", "--rank", "3"), "rank=3"),
+        (("sd-v1.5", "--rank", "33"), "rank=33"),
+        (("sd-v1.5", "--only", "convolutions"), "only=convolutions"),
+        (("sd-v1.5", "--bits", "3"), "bits=3"),
+        (("sd-v1.5", "--batch", "0"), "batch=0"),
+        (("smollm2-135m", "--batch", "1"), "batch=1"),
+        (("sd-v1.5", "--array", "64"), "array=64: must be rows and columns"),
+        (("sd-v1.5", "--array", "0x64"), "rows=0"),
+        (("sd-v1.5", "--array", "64x257"), "columns=257"),
+        (("smollm2-135m", "--array", "64x64"), "array=64x64"),
+        (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
+        (("nowhere.json",), "model=nowhere.json: is no file, none of the presets"),
+        ((__file__,), "test_diffusion_plan.py: is a file of a kind that is not known, which no preset plans for"),
+        (("sd-v1.5", "--board", "ulx3s"), "board=ulx3s: no preset fine-tunes diffusion models on it; must be kv260"),
+        *(
+            (("sd-v1.5", f"--{name}", value), f"{name.replace('-', '_')}={value}: must be left out")
+            for name, value in USUAL.items()
+        ),
+        (("smollm2-135m", "--only", "all"), "only=all"),
+    ],
+)
+def test_what_the_plan_refuses_is_one_line(run, options, says):
+    code, out, err = run("plan", *options)
+    assert code == 2 and out == "" and says in err and err.count("\n") == 1
+
+
+def test_a_configuration_nested_too_deeply_is_one_line(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("[" * 100_000)
+    assert not is_unet(path)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        find_unet(path)

@@ -1,0 +1,88 @@
+"""A board answers prompts beside a fine-tune; tokens are the reference's, and so is the fine-tune."""
+
+import io
+import os
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from gradloom.boards.links.lines import Lines
+from gradloom.boards.links.prompts import prompted
+from gradloom.firmware.card import read_header
+from gradloom.firmware.kept import newest
+from gradloom.program.descent import AdamW
+from gradloom.rtl.formats.linear import MASTER
+from gradloom.sim.run.soc import SimulatedSoC, build_soc
+from gradloom.systems.text.card.answers import RESIDENT, Answers
+from gradloom.systems.text.card.course import qlora_course
+from gradloom.systems.text.card.job import board_job
+from gradloom.systems.text.card.trainer import JobTrainer
+from gradloom.systems.text.operations.base import SPARE
+from gradloom.systems.text.operations.learnt.rechosen import FRACS
+from gradloom.systems.text.run.training import Training, as_bytes, encoded
+
+from ....soc.test_serve import Line
+from ..conftest import CONFIG, MODEL, TOKENS
+from .test_board_job import EMPTY
+
+MEMORY, STEPS = 1 << 24, 2
+RULE = AdamW(lr=1e-2)
+pytestmark = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+PROMPT, COUNT = np.random.default_rng(8).integers(0, MODEL.vocab, 32).tolist(), 32
+
+
+def words_of(made, trainer):
+    """Words of adapters, by ``NAME.a`` and ``NAME.b``, and their fraction bits."""
+    found, frac = {}, {}
+    for name, each in trainer.adapters.items():
+        frac |= {f"{name}.{which}": trainer.exponents.frac[f"{name}.{which}"] for which in FRACS}
+        for which, values in (("a", each.a), ("b", each.b * each.scale)):
+            found[f"{name}.{which}"] = encoded(values, frac[f"{name}.{which}"] + SPARE, MASTER)
+    return found, frac
+
+
+def test_prompts_are_answered_beside_a_fine_tune(frozen, adapters):
+    """Each by the adapter that it names, as the reference does; what the job learns is what it learns alone."""
+    used = {name: each for name, each in adapters.items() if ".layers.1." in name}
+    made = board_job(qlora_course(frozen, (TOKENS,), used, [1], RULE, STEPS), CONFIG, answer=True)
+    trainer = JobTrainer(frozen, dict(used), [1], RULE, frac=made.frac, exponents=deepcopy(made.exponents))
+    resident = {"start": words_of(made, trainer)}
+    for _ in range(STEPS):
+        trainer.step(TOKENS)
+    resident["kept"] = words_of(made, trainer)
+    resident["base"] = {name: np.zeros_like(each) for name, each in resident["start"][0].items()}, {}
+    answers = Answers(frozen=frozen, training=Training(frozen, TOKENS, used, [1], rule=RULE), frac=made.frac)
+    soc = SimulatedSoC(build_soc(CONFIG, memory_bytes=MEMORY), memory_bytes=MEMORY)
+    try:
+        soc.write_memory(0, np.random.default_rng(1).bytes(1 << 20))
+        for section in made.sections[:-1]:
+            soc.write_memory(section.offset, b"".join(section.parts))
+        soc.insert(EMPTY.getvalue())
+        while soc.hear(1 << 24) != "ready":
+            pass
+        header = made.job.header()
+        soc.write_memory(4, header[4:])
+        soc.write_memory(0, header[:4])
+        while not soc.hear(1 << 24).startswith("steps"):
+            pass
+        board, replies = Lines(Line(soc, gap=60)), {}
+        for name in RESIDENT:
+            replies[name] = prompted(board, PROMPT, COUNT, RESIDENT.index(name))
+            # The newest adapter is known when the job has ended.
+            while name == RESIDENT[0] and not board.text.startswith("ready"):
+                board.hear(())
+        content = soc.content()
+    finally:
+        soc.close()
+    for name, reply in replies.items():
+        words, frac = resident[name]
+        assert reply.tokens == answers.reply(PROMPT, COUNT, words, frac), name
+    # Another adapter costs no cycle: its words come from another place.
+    assert len({reply.took for reply in replies.values()}) == 1
+    (area,), identity = read_header(content[:512])
+    kept = newest(io.BytesIO(content), area.start, area.size // 2, identity)
+    assert kept.runs == STEPS
+    for key, each in resident["kept"][0].items():
+        data = as_bytes({key: each})[key]
+        assert kept.words[made.layout[key] :][: len(data)] == data, key

@@ -1,0 +1,34 @@
+"""Memory of a job as a plan says it, beside the card's own."""
+
+import dataclasses
+
+import pytest
+
+from gradloom.models.adapters.lora import fresh_lora
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.card.course import qlora_course
+from gradloom.systems.text.card.job import board_job
+from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
+from gradloom.systems.text.costs.request import BudgetRequest
+
+from ..conftest import CONFIG, MODEL, TARGETS, TOKENS
+
+TEXTS = TOKENS, TOKENS[::-1], (*TOKENS[1:], 7)
+
+
+@pytest.mark.parametrize("first, steps, optimizer", [(0, 2, "adamw"), (1, 5, "adamw"), (1, 3, "adamw"), (0, 4, "sgd")])
+def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
+    """By class; of the same texts, before anything is known of values."""
+    adapters = fresh_lora(MODEL, rank=2, targets=TARGETS, layers=range(first, MODEL.layers))
+    rule = AdamW(lr=1e-2) if optimizer == "adamw" else 1e-2
+    made = board_job(qlora_course(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps), CONFIG)
+    request = BudgetRequest(
+        model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer
+    )
+    shape = shape_of(request, texts=min(steps, len(TEXTS)), steps=steps)
+    assert laid_out(shape, CONFIG) == made.memory and min(made.memory.values()) >= 0
+    assert sum(made.memory.values()) == made.job.kept.log + -(-16 * steps // 64) * 64
+    longer = laid_out(dataclasses.replace(shape, steps=steps + 1), CONFIG)
+    if first == 0 or steps > len(TEXTS):
+        assert longer["step_table"] - made.memory["step_table"] == row_bytes(bool(first), rule)
+    assert made.memory.get("forward_cache", 0) == (first > 0) * min(steps, 3) * 4608

@@ -1,0 +1,146 @@
+"""A token behind a text: the row that a step over all tokens makes, in float, in integers, and as a request in RTL."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradloom.program.descent import AdamW
+from gradloom.systems.text.operations.decode import Decode
+from gradloom.systems.text.operations.transformer import Step
+from gradloom.systems.text.reference.integers import FloatStep, IntegerStep
+from gradloom.systems.text.run.decode import Decoding, beside
+from gradloom.systems.text.run.training import largest
+
+from ..conftest import MODEL, TOKENS
+
+TEXT = TOKENS[:7]
+
+
+def forward(step):
+    return [each for layer in step.layers for each in step.forward(layer)]
+
+
+@pytest.fixture
+def prompted(training):
+    """A whole text, and what its first tokens leave behind, in float and in words; rows behind them are padding."""
+
+    def make(layers=range(MODEL.layers), **options):
+        whole = training(layers, tokens=TEXT, **options)
+        exact = whole.exact()
+        frac = whole.fracs(largest(exact), headroom=2)
+        return whole, frac, exact, whole.integers(frac)
+
+    return make
+
+
+def cut_off(before: FloatStep | IntegerStep, position: int):
+    """As it is before the token at a position: what is behind was never written."""
+    for name, values in before.values.items():
+        if name.endswith((".k", ".v")):
+            values[position:] = 0
+    return before
+
+
+@pytest.mark.parametrize("position", [0, 3, 6])
+def test_a_token_is_a_row_of_the_whole(prompted, position):
+    whole, frac, exact, integers = prompted()
+    want = {name: values[position].copy() for name, values in exact.values.items() if values.shape[0] == len(TEXT)}
+    words = {name: values[position].copy() for name, values in integers.values.items() if values.shape[0] == len(TEXT)}
+    token = Decoding(whole, frac, position, TEXT[position])
+    made = token.exact(cut_off(exact, position))
+    for name in ("0.q", "0.context", "1.act", "2.x", "2.logits"):
+        np.testing.assert_allclose(made.values[f"next.{name}"][0], want[name], rtol=1e-9, atol=1e-12)
+    made = token.integers(cut_off(integers, position))
+    # Every row has a level of its own: nothing differs at all.
+    for name in ("0.q", "0.p", "0.context", "1.act", "2.x", "2.logits"):
+        np.testing.assert_array_equal(made.values[f"next.{name}"][0], words[name], err_msg=name)
+    np.testing.assert_array_equal(made.values["1.k"][position], words["1.k"])
+
+
+def test_a_request_in_rtl(prompted, training, machine):
+    """Two tokens, one behind the other, on the cache that the first has added to."""
+    whole, frac, _, before = prompted()
+    position = 4
+    cut_off(before, position)
+    machine.load(whole, frac)
+    for number in range(2):
+        token = Decoding(whole, frac, position + number, TEXT[position + number])
+        after = token.integers(before)
+        loaded = token.load(machine, before)
+        machine.host.request(loaded.start, len(loaded.program))
+        served = machine.host.wait_request()
+        assert served.waited == 3 < served.cycles
+        for name, words in token.values(machine, loaded).items():
+            np.testing.assert_array_equal(words, after.values[name], err_msg=name)
+        assert after.saturated == 0
+        before = after
+
+
+@pytest.mark.parametrize("every, stall", [(4000, 0), (12000, 30)])
+def test_requests_beside_a_training_step(prompted, training, machine, every, stall):
+    """Words of both are those that they have alone; nobody waits longer than a section."""
+    whole, frac, _, before = prompted()
+    step = training(rule=AdamW(lr=1e-2))
+    fracs = step.fracs(largest(step.exact()), headroom=1)
+    alone = step.integers(fracs)
+    cut_off(before, 4)
+    tokens, held = [], before
+    for number in range(3):
+        tokens.append((Decoding(whole, frac, 4 + number, TEXT[4 + number]), held))
+        held = tokens[-1][0].integers(held)
+    moments = sorted(np.random.default_rng(every).integers(0, 45000, len(tokens)).tolist())
+    machine.device.set("stall", stall)
+    try:
+        run, answered = beside(machine, step, fracs, tokens, moments, bound=every)
+    finally:
+        machine.device.set("stall", 0)
+    for name, words in run.values.items():
+        np.testing.assert_array_equal(words, alone.values[name], err_msg=name)
+    assert run.loss == alone.mean_loss
+    for (token, held), each in zip(tokens, answered, strict=True):
+        want = token.integers(held)
+        for name, words in each.values.items():
+            np.testing.assert_array_equal(words, want.values[name], err_msg=name)
+        assert each.served.waited <= every * (1 + stall / 100)
+
+
+def test_a_text_longer_than_a_tile(training, machine):
+    """Two tokens behind 64: their keys and values are in another tensor, and attention reaches over both."""
+    text = np.random.default_rng(6).integers(0, MODEL.vocab, 66).tolist()
+    inputs = {"gradient": np.random.default_rng(7).normal(0, 1e-2, (64, MODEL.hidden))}
+    prompt = training([0], tokens=text[:64], head=False, inputs=inputs)
+    prompt.step = replace(prompt.step, model=replace(MODEL, context=128))
+    exact = prompt.exact()
+    frac = prompt.fracs(largest(exact), headroom=2)
+    before = prompt.integers(frac)
+    machine.load(training([0], tokens=text[:2], head=False, inputs={"gradient": inputs["gradient"][:2]}), frac)
+    for position in (64, 65):
+        token = Decoding(prompt, frac, position, text[position])
+        exact = token.exact(exact)
+        keys, values = (
+            np.concatenate([exact.values[f"0.{name}"], exact.values[f"0.{name}.1"][: position - 63]]) for name in "kv"
+        )
+        q = exact.values["next.0.q"].reshape(MODEL.heads, -1)
+        p = np.exp2(q @ keys.T * 2.0**token.decode.step.lift)
+        want = (p / p.sum(axis=1, keepdims=True)) @ values
+        np.testing.assert_allclose(exact.values["next.0.context"].reshape(want.shape), want, rtol=1e-9)
+        after = token.integers(before)
+        error = after.values["next.1.x"] * 2.0 ** -token.fracs["next.1.x"] - exact.values["next.1.x"]
+        assert np.abs(error).max() < 1e-2 * np.abs(exact.values["next.1.x"]).max()
+        loaded = token.load(machine, before)
+        machine.host.request(loaded.start, len(loaded.program))
+        machine.host.wait_request()
+        for name, words in token.values(machine, loaded).items():
+            np.testing.assert_array_equal(words, after.values[name], err_msg=name)
+        before = after
+
+
+def test_a_long_text_has_further_tensors():
+    model = replace(MODEL, context=256)
+    token = Decode(Step(model, 64, {}, [0], False), 130)
+    assert [each.name for each in token.cache(0, "k")] == ["0.k", "0.k.1", "0.k.2"]
+    with pytest.raises(ValueError, match="position=256"):
+        Decode(Step(model, 64, {}, [0], False), 256)
+    with pytest.raises(ValueError, match="position=9: must be 0 to 8"):
+        Decode(Step(MODEL, 9, {}, [0], False), 9)

@@ -1,0 +1,90 @@
+"""Rates of each step are transformers'; integers and floating point take them alike."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradloom.program.descent import AdamW as MachineAdamW
+from gradloom.program.descent import at_rate, command
+from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.sim.reference.update import adamw, update
+from gradloom.systems.text.recipe import CONSTANT, SCHEDULES, Schedule
+from gradloom.systems.text.reference.optimizers import FloatAdamW, Sgd
+from gradloom.systems.text.workload import SCHEDULES as NAMES
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))
+
+
+def rates(schedule, steps):
+    return [schedule.factor(number) for number in range(1, steps + 1)]
+
+
+def test_a_cosine_with_a_warm_up_is_that_of_transformers():
+    found = rates(Schedule.of("cosine", 20, 0.1), 20)
+    np.testing.assert_allclose(np.array(found) * GOLDEN["lr"], GOLDEN["rates"], rtol=1e-12)
+    assert found == rates(Schedule(shape="cosine", steps=20, warmup=2), 20) and SCHEDULES == NAMES
+
+
+def test_other_schedules_are_their_formulas():
+    assert rates(Schedule.of("linear", 10, 4), 10) == [0, 0.25, 0.5, 0.75, *(1 - k / 6 for k in range(6))]
+    assert rates(Schedule.of("constant", 5, 0.3), 5) == [0, 0.5, 1, 1, 1]
+    assert rates(CONSTANT, 3) == [1, 1, 1] and not CONSTANT.varies
+    assert rates(Schedule.of("cosine", 4, 0), 4) == [0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4)]
+    assert Schedule.of("linear", 4, 4).factor(4) == 0.75 and Schedule.of("constant", 4, 1).varies
+
+
+@pytest.mark.parametrize(
+    "shape, steps, warmup, message",
+    [
+        ("step", 3, 0, "schedule=step: must be one of constant, linear, cosine"),
+        ("linear", 3, 4, "warmup=4: must be from 0 to the 3 steps, or a share below 1"),
+        ("linear", 3, 1.5, "warmup=1.5: must be a share below 1, or a number of steps"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(shape, steps, warmup, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule.of(shape, steps, warmup)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_integers_follow_a_schedule_and_decay_as_floating_point_does(decay):
+    """Ten updates by AdamW, in words of 28 fraction bits and in float64 by the formula of Loshchilov and Hutter."""
+    random, schedule, lr = np.random.default_rng(3), Schedule.of("cosine", 10, 0.2), 0.03
+    w = random.normal(0, 0.5, (3, 40))
+    words, m, v = np.rint(w * 2.0**28).astype(np.int64), np.zeros(w.shape, np.int64), np.zeros(w.shape, np.int64)
+    first, second, rule = np.zeros_like(w), np.zeros_like(w), MachineAdamW(lr=lr, weight_decay=decay)
+    ours, held = FloatAdamW(lr=lr, weight_decay=decay), {"w": w.copy()}
+    for number in range(1, 11):
+        g = np.rint(random.normal(0, 0.01, w.shape) * 2.0**24)
+        factor = schedule.factor(number)
+        _, operands = command(at_rate(rule, factor), number, 24, 28)
+        words, m, v, clipped = adamw(words, g.astype(np.int64), m, v, **operands)
+        assert clipped == 0
+        g = g * 2.0**-24
+        first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
+        root = np.sqrt(second / (1 - 0.999**number)) + 1e-8
+        w = w - factor * lr * (decay * w + first / (1 - 0.9**number) / root)
+        ours.step(held, {"w": g}, factor)
+        np.testing.assert_allclose(held["w"], w, rtol=1e-10)
+    np.testing.assert_allclose(words * 2.0**-28, w, atol=2e-5)
+
+
+def test_sgd_follows_a_schedule_and_a_rate_of_0_moves_nothing():
+    words, g = np.array([[1 << 20, -5]]), np.array([[1 << 10, 1 << 12]])
+    found = []
+    for factor in (0.0, 0.25):
+        opcode, operands = command(at_rate(0.5, factor), 1, 12, 20)
+        assert opcode is UpdateOpcode.SGD
+        found.append(update(words, g, **operands)[0].tolist())
+    assert found == [words.tolist(), [[(1 << 20) - (1 << 15), -5 - (1 << 17)]]]
+    held = {"w": np.array([1.0])}
+    Sgd(lr=0.5).step(held, {"w": np.array([2.0])}, 0.25)
+    assert held["w"] == 0.75
+    held = {"x.a": np.array([1.0]), "x.b": np.array([1.0])}
+    Sgd(lr=0.5).step(held, dict.fromkeys(held, np.array([0.5])), {"x.a": 1.0, "x.b": 4.0})
+    assert (held["x.a"], held["x.b"]) == (0.75, 0.0)
+    again = adamw(words, g, np.zeros((1, 2), int), np.zeros((1, 2), int), **MachineAdamW(lr=0.0).operands(1, 12, 20))
+    assert again[0].tolist() == words.tolist()
