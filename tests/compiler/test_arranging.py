@@ -1,14 +1,24 @@
 """Arranged and folded networks compute what they did before."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gradloom.compiler.arranging import arranged
+from gradloom.compiler.folding import folded
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.lowering import lower
 from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.methods import head, lora
+from gradloom.graph.onnx.reader import load_network, network_of
 from gradloom.graph.operations import Activation, Larger, Pool
+from gradloom.graph.training import before_loss
+from gradloom.sim.time.forecast import forecast
 
+from ..graph.corpus import CORPUS
 from .nets import conv, headed, tensor
-from .same import ORDERS, steps
+from .same import CONFIG, ORDERS, rules_of, steps
 
 
 def pool(t, kind, kernel, stride, pads=0, beyond=0, **more):
@@ -57,3 +67,73 @@ def test_maxima_of_windows(kernel, stride, pads, beyond, before):
     ours, theirs = (reading.backward(each, {name: last}, {"first.weight"}) for reading, each in zip(readings, found))
     np.testing.assert_allclose(ours["first.weight"], theirs["first.weight"], atol=1e-9)
     steps(other, ("first.weight",), samples=2, loss="classes", order=ORDERS[0])
+
+
+#: Networks of the corpus that the machine takes at least, by opset.
+TAKEN = {"11": 0, "13": 0, "17": 0, "18": 0, "20": 0, "21": 0}
+GOLDEN = Path(__file__).parents[1] / "golden" / "networks"
+#: MLPerf Tiny's networks, what their loss is, and samples of a forward pass.
+TINY = {
+    "mlperf_resnet8": ("classes", 1),
+    "mlperf_kws_dscnn": ("classes", 3),
+    "mlperf_ad01": ("values", 20),
+}
+
+
+def tiny(name):
+    loss, samples = TINY[name]
+    return before_loss(load_network(GOLDEN / f"{name}.onnx"), loss), loss, samples
+
+
+@pytest.mark.parametrize("name", [*TINY])
+def test_tiny_networks_forward(name):
+    network, _, samples = tiny(name)
+    ready = folded(arranged(network).network)
+    x = np.load(GOLDEN / f"{name}.npz")["x"].astype(np.float64)
+    (want,), (made,) = (FloatReading(each).run(x) for each in (network, ready))
+    np.testing.assert_allclose(made, want, rtol=0, atol=1e-9 * np.abs(want).max())
+    steps(ready, samples=samples, order=ORDERS[0], whole=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "samples"),
+    [("mlperf_resnet8", "head", 2), ("mlperf_kws_dscnn", "last:1", 2), ("mlperf_ad01", "last:2", 3)],
+)
+def test_tiny_networks_learn(name, method, samples):
+    network, loss, _ = tiny(name)
+    learning = head(network) if method == "head" else lora(network, method, rank=4)
+    ready = arranged(learning.network)
+    made = folded(ready.network, learning.learners)
+    steps(made, learning.learners, samples=samples, loss=loss, order=ORDERS[1], whole=False)
+    # Codes of what learns are those of the network in the file's order.
+    for name in learning.learners:
+        value = ready.back(name, np.asarray(made.values[name]))
+        np.testing.assert_allclose(value, learning.network.values[name], rtol=1e-12)
+
+
+def test_adapters_of_all_of_a_network_take_fewer_cycles():
+    network, _, _ = tiny("mlperf_resnet8")
+    learning = lora(network, "conv", rank=4)
+    ready = folded(arranged(learning.network).network, learning.learners)
+    rules = rules_of(IntegerNetwork(ready, learning.learners))
+    step = lower(CONFIG, ready, samples=1, loss="classes", rules=rules)
+    assert forecast(step.program).total <= 250_000
+
+
+@pytest.mark.parametrize("opset", ["11", "13", "17", "18", "20", "21"])
+def test_networks_of_every_operation(opset):
+    """Each is lowered and equals the integers, or is refused by name."""
+    taken = refused = 0
+    for name, make in CORPUS.items():
+        if name.rpartition("-")[2] != opset:
+            continue
+        try:
+            ready = folded(arranged(network_of(make())).network)
+            lower(CONFIG, ready, samples=2)
+        except ValueError as error:
+            assert ": " in str(error)
+            refused += 1
+            continue
+        taken += 1
+        steps(ready, samples=2, whole=False)
+    assert taken >= TAKEN[opset], f"{taken} taken, {refused} refused"

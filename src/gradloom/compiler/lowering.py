@@ -59,7 +59,7 @@ class TileStep:
         """Codes that a run stores, as its tensors have them."""
         count = 0
         for each in self.program.instructions:
-            if each.engine == STORE and each.operands["arg"]:
+            if each.engine == STORE and each.operands["source"].engine != "update":
                 given = TileArgument.from_bits(each.operands["arg"])
                 count += (int(given.rows) + 1) * (int(given.features) + 1)
         return count

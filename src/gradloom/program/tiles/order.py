@@ -105,6 +105,12 @@ class _Schedule:
             most = max((self.behind[other] for other in self.after[number]), default=0)
             self.behind[number] = most + tasks[number].work + sum(tasks[number].writes.values())
         self.ready = {number for number, count in enumerate(self.left) if not count}
+        #: Cycles before which a task cannot start: its last estimate, which only a record that is held anew can lower.
+        self.bound = [0] * len(tasks)
+        self.readers: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+        for number, task in enumerate(tasks):
+            for port, at in task.reads:
+                self.readers[task.engine, port, at].append(number)
         self.order: list[int] = []
         self.load, self.store = _Unit(), _Unit()
         #: Cycles from which engines are free, and their result slots, the oldest first.
@@ -119,14 +125,16 @@ class _Schedule:
     def next(self) -> int:
         """The task that goes first."""
         best: tuple[int, int, int, int] | None = None
-        least = math.inf
-        for number in self.ready:
-            if self._soonest(number) > least + _SAME:
+        for number in sorted(self.ready, key=self.bound.__getitem__):
+            soonest = self.bound[number] // _SAME
+            if best is not None and soonest > best[0]:
+                break
+            rest = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
+            behind = -self.behind[number]
+            if best is not None and (soonest, rest, behind, number) > best:
                 continue
-            start = max(self._soonest(number), self._loaded(number, _Unit.find))
-            least = min(least, start)
-            lacks = min((self.left[other] for other in self.after[number]), default=len(self.tasks))
-            mine = (start // _SAME, lacks, -self.behind[number], number)
+            start = self.bound[number] = max(self._soonest(number), self._loaded(number, _Unit.find))
+            mine = (start // _SAME, rest, behind, number)
             best = mine if best is None else min(best, mine)
         assert best is not None
         return best[3]
@@ -174,7 +182,11 @@ class _Schedule:
     def _hold(self, engine: str, records: Iterable[tuple[str, int]]) -> None:
         for port, at in records:
             held = self.held[engine, port]
-            held.pop(at, None)
+            if at in held:
+                del held[at]
+            else:
+                for number in self.readers[engine, port, at]:
+                    self.bound[number] = 0
             held[at] = None
             while len(held) > self.room[engine].get(port, 0):
                 del held[next(iter(held))]

@@ -26,6 +26,7 @@ __all__ = ["Tiler"]
 
 #: Slots of biases, and of gains.
 _VECTORS = 32
+_SCANNED = frozenset(ScanOperands.members)
 
 
 class Tiler:
@@ -150,7 +151,7 @@ class Tiler:
                 job.commands.append((ProductOpcode.PRODUCT, held[0] | ends | {"fresh": 1, "start": 1}))
                 return
             for n, (term, each) in enumerate(zip(terms, held)):
-                read = {name: value for name, value in each.items() if name in ScanOperands.members}
+                read = {name: value for name, value in each.items() if name in _SCANNED}
                 job.commands.append((ProductOpcode.SCAN, read | term.scan | {"fresh": int(n == 0)}))
             if bias is not None:
                 own = {"bias": hold(job, "bias", bias), "o": slot}

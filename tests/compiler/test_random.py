@@ -1,0 +1,156 @@
+"""Networks of 2 to 12 operations at random: arranged and folded they compute the same, and programs are the integers."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gradloom.compiler.arranging import arranged
+from gradloom.compiler.folding import folded
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Attention,
+    Concat,
+    Larger,
+    Linear,
+    Multiply,
+    Norm,
+    Parameter,
+    Pool,
+    Reduce,
+)
+
+from ..deep import DEEP
+from .nets import conv, headed, tensor
+from .same import ORDERS, steps
+
+#: Values of a sample at most.
+_MOST = 6000
+
+
+class Growing:
+    """A list of operations that grows at its end."""
+
+    def __init__(self, draw, x):
+        self.draw, self.operations, self.t = draw, [], x
+
+    def name(self):
+        return f"t{len(self.operations)}"
+
+    def put(self, operation):
+        self.operations.append(operation)
+        self.t = operation.o
+
+    def conv(self):
+        kernel = tuple(self.draw(st.integers(1, min(3, side))) for side in self.t.sides)
+        pads = tuple(self.draw(st.integers(0, k - 1)) for k in kernel)
+        stride = tuple(self.draw(st.integers(1, 2)) for _ in kernel)
+        groups = self.draw(st.sampled_from([n for n in (1, 1, 3, self.t.features) if self.t.features % n == 0]))
+        features = groups * self.draw(st.integers(1, max(1, 70 // groups)))
+        made = conv(self.t, self.name(), features, kernel, pads=pads, stride=stride, groups=groups, bias=self.flag())
+        rank = self.draw(st.integers(0, 3)) if groups == 1 else 0
+        self.put(replace(made, rank=rank, positive=self.flag()))
+
+    def linear(self):
+        o = tensor(self.name(), *self.t.sides, self.draw(st.integers(1, 90)))
+        self.put(Linear((self.t,), o, o.name, bias=self.flag(), rank=self.draw(st.integers(0, 2)), scale=0.5))
+
+    def flag(self):
+        return self.draw(st.booleans())
+
+    def of(self, kind, *parts, **more):
+        self.put(kind(parts, replace(self.t, name=self.name()), **more))
+
+    def function(self):
+        kind = self.draw(st.sampled_from(("relu", "silu", "gelu", "affine")))
+        self.put(Activation((self.t,), replace(self.t, name=self.name()), kind, (0.7, 0.0) if kind == "affine" else ()))
+
+    def met(self):
+        """Another branch that joins this one."""
+        first = self.t
+        self.linear()
+        self.operations[-1] = replace(self.operations[-1], o=replace(self.t, features=first.features))
+        self.t = self.operations[-1].o
+        self.of(self.draw(st.sampled_from((Add, Multiply, Larger))), first, self.t, positive=self.flag())
+
+    def table(self):
+        o = replace(self.t, name=self.name())
+        self.operations.append(Parameter((), o, o.name))
+        self.of(self.draw(st.sampled_from((Add, Multiply))), self.t, o)
+
+    def pool(self):
+        kind = self.draw(st.sampled_from(("max", "mean")))
+        kernel = tuple(min(3, side) for side in self.t.sides)
+        sides = tuple((side - k) // 2 + 1 for side, k in zip(self.t.sides, kernel))
+        n = len(kernel)
+        given = {"kernel": kernel, "stride": (2,) * n, "pads": ((0, 0),) * n, "dilation": (1,) * n}
+        self.put(Pool((self.t,), tensor(self.name(), *sides, self.t.features), kind, **given))
+
+    def norm(self):
+        o = tensor(self.name(), *self.t.sides, 32)
+        self.put(Linear((self.t,), o, o.name))
+        self.of(Norm, self.t, layer=self.name(), eps=1e-3)
+
+    def joined(self):
+        first = self.t
+        parts = []
+        for features in (8, 24):
+            o = tensor(self.name(), *first.sides, features)
+            self.put(Linear((first,), o, o.name))
+            parts.append(o)
+        self.put(Concat(tuple(parts), tensor(self.name(), *first.sides, 32), len(first.sides)))
+
+    def attend(self):
+        rows = prod(self.t.sides)
+        if 64 % rows or len(self.t.sides) != 1:
+            return
+        parts = []
+        for _ in range(3):
+            o = tensor(self.name(), rows, 16)
+            self.operations.append(Linear((self.t,), o, o.name))
+            parts.append(o)
+        self.put(Attention(tuple(parts), tensor(self.name(), rows, 16), heads=2, scale=0.3))
+
+    steps = ("conv", "linear", "function", "met", "table", "pool", "norm", "joined", "attend")
+
+
+@st.composite
+def networks(draw):
+    sides = tuple(draw(st.integers(1, 12)) for _ in range(draw(st.integers(1, 2))))
+    x = tensor("x", *sides, draw(st.integers(1, 20)))
+    growing = Growing(draw, x)
+    growing.conv()
+    while len(growing.operations) < draw(st.integers(1, 10)):
+        before = len(growing.operations), growing.t
+        getattr(growing, draw(st.sampled_from(Growing.steps)))()
+        if prod(growing.t.shape) > _MOST:
+            growing.t = before[1]
+            del growing.operations[before[0] :]
+            break
+    network = headed(growing.operations, [x])
+    names = sorted(
+        weight.name
+        for each in network.operations
+        if isinstance(each, Linear) or type(each).__name__ == "Convolution"
+        for weight in each.weights
+        if getattr(each, "groups", 1) == 1
+    )
+    return network, draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+
+
+@settings(
+    max_examples=500 if DEEP else 20, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
+)
+@given(networks(), st.integers(1, 5), st.sampled_from((None, "classes", "values")), st.booleans(), st.integers(0, 1))
+def test_any_network_is_the_integers(made, samples, loss, folds, order):
+    network, learners = made
+    listed = arranged(network).network
+    ready = folded(listed, learners) if folds else listed
+    feeds = {each.name: np.random.default_rng(3).standard_normal((samples, *each.shape)) for each in network.inputs}
+    (one,), (other,) = (FloatReading(each).run(feeds) for each in (network, ready))
+    np.testing.assert_allclose(other, one, rtol=0, atol=1e-9 * max(1, np.abs(one).max()))
+    steps(ready, learners if loss else (), samples=samples, loss=loss, order=ORDERS[order])
