@@ -73,11 +73,7 @@ def test_maxima_of_windows(kernel, stride, pads, beyond, before):
 TAKEN = {"11": 0, "13": 0, "17": 0, "18": 0, "20": 0, "21": 0}
 GOLDEN = Path(__file__).parents[1] / "golden" / "networks"
 #: MLPerf Tiny's networks, what their loss is, and samples of a forward pass.
-TINY = {
-    "mlperf_resnet8": ("classes", 1),
-    "mlperf_kws_dscnn": ("classes", 3),
-    "mlperf_ad01": ("values", 20),
-}
+TINY = {"mlperf_resnet8": ("classes", 1), "mlperf_kws_dscnn": ("classes", 3), "mlperf_ad01": ("values", 20)}
 
 
 def tiny(name):

@@ -1,4 +1,4 @@
-"""Networks of 2 to 12 operations at random: arranged and folded they compute the same, and programs are the integers."""
+"""Networks of 2 to 12 operations at random: arranged and folded they compute the same, and programs are integers."""
 
 from dataclasses import replace
 from math import prod
@@ -21,7 +21,6 @@ from gradloom.graph.operations import (
     Norm,
     Parameter,
     Pool,
-    Reduce,
 )
 
 from ..deep import DEEP

@@ -12,7 +12,7 @@ from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
 from gradloom.models.datasets import digits_split
 from gradloom.preset import PRESETS
-from gradloom.program.power_up import BLOCK
+from gradloom.program.memory import BLOCK
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner
 from gradloom.sim.run.counted import MismatchError
 from gradloom.systems.by_port import finetune_by

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Network
-from gradloom.program.power_up import BEAT, BLOCK
+from gradloom.program.memory import BEAT, BLOCK
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.run.counted import check_words
 from gradloom.systems.instant import InstantOptions
