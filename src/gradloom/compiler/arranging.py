@@ -225,7 +225,7 @@ def _largest(made: Editor, each: Operation) -> bool:
 
 def _one_after_the_other(each: Pool, between: Tensor, is_positive: bool) -> list[Operation]:
     """Maxima along lines, then of lines."""
-    parts = []
+    parts: list[Operation] = []
     for axis, (i, o) in ((1, (each.i[0], between)), (0, (between, each.o))):
 
         def one(value: Sequence[Any], usual: Any, axis: int = axis) -> tuple[Any, ...]:

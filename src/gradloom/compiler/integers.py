@@ -214,8 +214,8 @@ class IntegerNetwork:
                 if ks:
                     deep = slice(ks[0], ks[-1] + 1)
                     some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
-            more = {"bias": None if part.start else bias, "positive": positive and len(parts) == 1}
-            made.append(self.summed(sums(*some, **more)))
+            own = None if part.start else bias
+            made.append(self.summed(sums(*some, bias=own, positive=positive and len(parts) == 1)))
         return self._added(made, positive)
 
     def _over_rows(self, one: Held, other: Held) -> Held:
@@ -319,8 +319,8 @@ class IntegerNetwork:
         for part in parts:
             some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
             first = part.start == 0
-            given = {"bias": bias if first else None, "positive": positive and len(parts) == 1}
-            made.append(self.summed(sums(*some, *(more if first else ()), **given)))
+            own, cut = bias if first else None, positive and len(parts) == 1
+            made.append(self.summed(sums(*some, *(more if first else ()), bias=own, positive=cut)))
         return self._added(made, positive)
 
     def _convolution_back(

@@ -105,9 +105,10 @@ class Job:
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
+            host: Any = self.host
             assert not self.alone
-            self.host.describe(losses=losses, state=state)
-            return Machine(self.host)
+            host.describe(losses=losses, state=state)
+            return Machine(host)
         files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
 

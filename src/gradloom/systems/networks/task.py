@@ -77,7 +77,9 @@ def prepare(job: Job) -> "NetworkTask":
     learn, held, loss = load_samples(asked, network)
     rank = workload.rank if asked.rank is None else asked.rank
     alpha = 2.0 * rank if asked.alpha is None else asked.alpha
-    given = {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
+    given: dict[str, Any] = (
+        {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
+    )
     learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
     options = replace(
         asked,
