@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradloom.json_file import read_json
-from gradloom.models.adapters.lora import Adapter
 from gradloom.models.adapters.peft_files import save_adapters
 from gradloom.models.datasets import Dataset, dataset_of, default_split, digits_split
 from gradloom.models.network import Network
@@ -18,7 +17,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.held_out import Score
+from gradloom.systems.held_out import Parts, Score
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
@@ -165,9 +164,9 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         )
 
 
-def by_tap(pairs: Adapters) -> dict[int, Adapter]:
+def by_tap(pairs: Adapters) -> dict[int, Parts]:
     """Adapters by the number of their tap."""
-    return {number: Adapter(np.asarray(a), np.asarray(b), 1.0) for number, (a, b) in enumerate(pairs)}
+    return {number: Parts({"a": np.asarray(a), "b": np.asarray(b)}) for number, (a, b) in enumerate(pairs)}
 
 
 def prepare(job: Job) -> "ImageTask":
