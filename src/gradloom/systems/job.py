@@ -1,12 +1,11 @@
 """Request for a fine-tune to prepare, and what runs its programs."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from gradloom.boards.links.tuner import TunerPort
 from gradloom.preset import Preset
 from gradloom.sim.run.designs import Design
 from gradloom.workload import Progress
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["BoardHost", "Host", "Job", "digest"]
+__all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest"]
 
 
 class BoardHost(Protocol):
@@ -35,7 +34,22 @@ class BoardHost(Protocol):
     def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
-Host = BoardHost | TunerPort
+@runtime_checkable
+class AloneHost(Protocol):
+    """A board that fine-tunes by itself: :class:`~gradloom.boards.links.tuner.TunerPort`."""
+
+    sent: int
+
+    def finished(self) -> None: ...
+
+    def told(self) -> list[str]: ...
+
+    def fetch(self, offset: int, length: int, /) -> bytes: ...
+
+    def run(self, image: bytes, changed: Collection[int], /, *, epochs: int) -> list[str]: ...
+
+
+Host = BoardHost | AloneHost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +68,7 @@ class Job:
         Folder of the results.
     tell : callable
         Hears the progress.
-    host : BoardHost, or TunerPort, optional
+    host : BoardHost, or AloneHost, optional
         What runs programs in place of simulated RTL; or a board that fine-tunes by itself.
     """
 
@@ -89,7 +103,7 @@ class Job:
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
-            assert not isinstance(self.host, TunerPort)
+            assert not isinstance(self.host, AloneHost)
             self.host.describe(losses=losses, state=state)
             return Machine(self.host)
         files = self.design.files(lambda text: self.tell(0, 0, text))

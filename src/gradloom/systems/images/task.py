@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradloom.boards.links.tuner import TunerPort
 from gradloom.json_file import read_json
 from gradloom.models.adapters.peft import save_adapters
 from gradloom.models.datasets import Dataset, default_split, digits_split
@@ -17,7 +16,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.systems.instant import InstantOptions
-from gradloom.systems.job import Job
+from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .integers import WordCache, compared_words, fill_cache, fine_tune, logits, mean_losses, records
@@ -179,7 +178,7 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
-    if isinstance(job.host, TunerPort):
+    if isinstance(job.host, AloneHost):
         from .alone import AloneTask
 
         return AloneTask(job, options, network, dataset, settings)
