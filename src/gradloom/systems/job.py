@@ -1,23 +1,22 @@
 """Request for a fine-tune to prepare, and what runs its programs."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from gradloom.preset import Preset
 from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
-    from gradloom.boards.links.tuner import TunerPort
     from gradloom.firmware.host import Counters
     from gradloom.firmware.job import Losses
     from gradloom.sim.run.designs import Design
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["BoardHost", "Host", "Job", "digest"]
+__all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest"]
 
 
 class BoardHost(Protocol):
@@ -36,7 +35,22 @@ class BoardHost(Protocol):
     def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
-Host = Union[BoardHost, "TunerPort"]
+@runtime_checkable
+class AloneHost(Protocol):
+    """A board that fine-tunes by itself: :class:`~gradloom.boards.links.tuner.TunerPort`."""
+
+    sent: int
+
+    def finished(self) -> None: ...
+
+    def told(self) -> list[str]: ...
+
+    def fetch(self, offset: int, length: int, /) -> bytes: ...
+
+    def run(self, image: bytes, changed: Collection[int], /, *, epochs: int) -> list[str]: ...
+
+
+Host = BoardHost | AloneHost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +69,7 @@ class Job:
         Hears the progress.
     design : Design, optional
         Whose Verilog the engine ``rtl`` simulates; without, the preset's own.
-    host : BoardHost, or TunerPort, optional
+    host : BoardHost, or AloneHost, optional
         What runs programs in place of simulated RTL; or a board that fine-tunes by itself.
     callbacks : sequence of callable
         Hear each step and each score, once.
@@ -78,15 +92,6 @@ class Job:
         """Of the machine."""
         return self.preset.config
 
-    @property
-    def alone(self) -> bool:
-        """Whether :attr:`host` is a board that fine-tunes by itself."""
-        if self.host is None:
-            return False
-        from gradloom.boards.links.tuner import TunerPort
-
-        return isinstance(self.host, TunerPort)
-
     def machine(
         self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
     ) -> "Machine":
@@ -105,10 +110,9 @@ class Job:
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
-            host: Any = self.host
-            assert not self.alone
-            host.describe(losses=losses, state=state)
-            return Machine(host)
+            assert not isinstance(self.host, AloneHost)
+            self.host.describe(losses=losses, state=state)
+            return Machine(self.host)
         files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
 

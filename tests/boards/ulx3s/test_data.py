@@ -90,7 +90,7 @@ def test_a_line_may_lose_bytes_and_change_them(tuner):
     port._send(bytes(BLOCK) + wanted, range(BLOCK, BLOCK + 3 * PIECE, PIECE))
     assert port.fetch(BLOCK, 3 * PIECE) == wanted and line.hurt > 2
     assert port.told()[-1] == "done"
-    line.every = 0
+    line.every, line.silence = 0, 500_000
     lines = Lines(line)
     for request, said in (
         (("data", BLOCK, "AAAA"), "fault 00001000 no piece"),

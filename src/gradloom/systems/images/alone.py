@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
+from gradloom.boards.links.tuner import PIECE, TunerError
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Network
 from gradloom.program.memory import BEAT, BLOCK
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.run.counted import check_words
 from gradloom.systems.instant import InstantOptions
-from gradloom.systems.job import Job
+from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Outcome
 
 from .integers import FineTune, WordCache, fill_cache, fine_tune, logits
@@ -202,7 +202,7 @@ class AloneTask(ImageTask):
     def simulated(self) -> Outcome:
         """By the board."""
         port, chip = self.job.host, self.chip
-        assert isinstance(port, TunerPort)
+        assert isinstance(port, AloneHost)
         there, wanted = port.told()[:1], identity(self.job.config)
         if there != [wanted]:
             raise TunerError(f"the board has {there[0] if there else 'no design'}, the design {wanted}: flash it")

@@ -19,7 +19,7 @@ from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.held_out import Parts, Score
 from gradloom.systems.instant import InstantOptions
-from gradloom.systems.job import Job
+from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
@@ -196,7 +196,7 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
-    if job.alone:
+    if isinstance(job.host, AloneHost):
         from .alone import AloneTask
 
         return AloneTask(job, options, network, dataset, settings)
