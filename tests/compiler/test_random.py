@@ -1,4 +1,4 @@
-"""Networks of 2 to 12 operations at random: arranged and folded they compute the same, and programs are the integers."""
+"""Networks of 2 to 12 operations at random: arranged and folded they are the same, and their programs the integers."""
 
 from dataclasses import replace
 from math import prod
@@ -21,7 +21,6 @@ from gradloom.graph.operations import (
     Norm,
     Parameter,
     Pool,
-    Reduce,
 )
 
 from ..deep import DEEP
@@ -145,7 +144,13 @@ def networks(draw):
 @settings(
     max_examples=500 if DEEP else 20, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
 )
-@given(networks(), st.integers(1, 5), st.sampled_from((None, "classes", "values")), st.booleans(), st.integers(0, 1))
+@given(
+    networks(),
+    st.integers(1, 5),
+    st.sampled_from((None, "classes", "labels", "values")),
+    st.booleans(),
+    st.integers(0, 1),
+)
 def test_any_network_is_the_integers(made, samples, loss, folds, order):
     network, learners = made
     listed = arranged(network).network
