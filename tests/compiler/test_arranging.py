@@ -1,5 +1,6 @@
 """Arranged and folded networks compute what they did before."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from gradloom.compiler.lowering import lower
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import head, lora
 from gradloom.graph.onnx.reader import load_network, network_of
-from gradloom.graph.operations import Activation, Concat, Larger, Linear, Pool
+from gradloom.graph.operations import Activation, Add, Concat, Larger, Linear, Pool
+from gradloom.graph.rewriting.simplify import simplified
 from gradloom.graph.training import before_loss
 from gradloom.sim.time.forecast import forecast
 
@@ -158,3 +160,17 @@ def test_networks_of_every_operation(opset):
         taken += 1
         steps(ready, samples=2, whole=False)
     assert taken >= TAKEN[opset], f"{taken} taken, {refused} refused"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_adapter_that_a_file_writes_out(turned):
+    x = tensor("x", 6, 12)
+    whole = Linear((x,), tensor("whole", 6, 20), "whole")
+    a = Linear((x,), tensor("a", 6, 3), "a", bias=False)
+    b = Linear((a.o,), tensor("b", 6, 20), "b", bias=False)
+    met = Add((b.o, whole.o) if turned else (whole.o, b.o), tensor("met", 6, 20))
+    network = replace(headed([whole, a, b, met], [x]), origins={"a.weight": "A", "b.weight": "B"})
+    other = simplified(network)
+    assert [each.layer for each in other.operations if isinstance(each, Linear)] == ["whole", "head"]
+    assert {other.origins[f"whole.lora_{part}.weight"] for part in "AB"} == {"A", "B"}
+    assert differs(network, other)[0] <= 1e-12
