@@ -195,7 +195,8 @@ evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
-	    tests/engines tests/shell tests/systems/images tests/firmware/agent/test_sequences.py
+	    tests/engines tests/shell tests/sim/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
+	    tests/firmware/agent/test_sequences.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

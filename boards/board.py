@@ -32,6 +32,8 @@ class Board:
     port_reads : :class:`int`
         Reads that this port keeps in flight, also where a design asks for more; 0: no limit is known. A forecast takes
         it as ``port_reads``.
+    listens : :class:`int`
+        Bits a second of a UART that takes data to learn from; 0: there is none.
     host : :class:`str`
         The processor that rings the bell.
     register_base : :class:`int`
@@ -60,6 +62,7 @@ class Board:
     shell: str = ""
     build_time: str = ""
     port_reads: int = 0
+    listens: int = 0
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -69,7 +72,7 @@ class Board:
         for field in ("lut", "ff", "clock_hz", "memory_bytes", "memory_bandwidth", "port_bits"):
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field} must be positive, not {getattr(self, field)}")
-        for field in ("dsp", "bram36", "uram", "register_base", "port_reads"):
+        for field in ("dsp", "bram36", "uram", "register_base", "port_reads", "listens"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} must not be negative, not {getattr(self, field)}")
 

@@ -47,7 +47,7 @@ HEADER_BYTES = 4096
 #: The processor's memory: firmware, variables and stack.
 RAM_BYTES = 64 << 10
 #: That of a tuner, whose block RAM is scarce.
-TUNER_RAM_BYTES = 16 << 10
+TUNER_RAM_BYTES = 32 << 10
 
 
 class ResultKind(IntEnum):

@@ -43,7 +43,7 @@ IMAGE = _HERE / "soc_image.mem"
 TUNER_IMAGE = _HERE / "tuner_image.mem"
 #: The file of each image, by what is called main there: ``MAIN_main.c``.
 IMAGES = {"soc": IMAGE, "tuner": TUNER_IMAGE}
-_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES, "selftest": TUNER_RAM_BYTES}
+_RAM_BYTES = {"soc": RAM_BYTES, "tuner": TUNER_RAM_BYTES, "selftest": 16 << 10}
 #: Instructions that the processor of each has: short ones save a quarter of the memory where it can read them.
 MARCH = {"soc": "rv32imc", "tuner": "rv32im", "selftest": "rv32im"}
 #: What is left for the stack at least; a signature takes most of it.
@@ -77,7 +77,15 @@ _UNITS = {
         "gradloom_store.c",
         "gradloom_sum.c",
     ),
-    "tuner": ("soc_start.S", "tuner_main.c", "soc_device.c", "soc_text.c", "gradloom.c", "gradloom_sum.c"),
+    "tuner": (
+        "soc_start.S",
+        "tuner_main.c",
+        "soc_device.c",
+        "soc_line.c",
+        "soc_text.c",
+        "gradloom.c",
+        "gradloom_sum.c",
+    ),
     # For a system that somebody else puts the accelerator into; no image of it is committed.
     "selftest": ("soc_start.S", "selftest_main.c", "soc_device.c", "soc_text.c", "gradloom.c"),
 }
@@ -110,7 +118,7 @@ _MORE = {
         "soc_sha.h",
         "soc_trial.h",
     ),
-    "tuner": (),
+    "tuner": ("soc_line.h",),
     "selftest": (),
 }
 _GCC = ("riscv64-unknown-elf-gcc", "riscv32-unknown-elf-gcc")

@@ -53,14 +53,17 @@ int take_number(const char **text, uint32_t *value)
 
 static int code_of(char letter, uint32_t *code)
 {
-    uint32_t i;
-
-    for (i = 0; i < 64; i++)
-        if (letters[i] == letter) {
-            *code = i;
-            return 1;
-        }
-    return 0;
+    if (letter >= 'A' && letter <= 'Z')
+        *code = (uint32_t)(letter - 'A');
+    else if (letter >= 'a' && letter <= 'z')
+        *code = (uint32_t)(letter - 'a' + 26);
+    else if (letter >= '0' && letter <= '9')
+        *code = (uint32_t)(letter - '0' + 52);
+    else if (letter == '+' || letter == '/')
+        *code = letter == '+' ? 62 : 63;
+    else
+        return 0;
+    return 1;
 }
 
 int take_bytes(const char **text, uint8_t *bytes, uint32_t count)
@@ -87,20 +90,20 @@ int take_bytes(const char **text, uint8_t *bytes, uint32_t count)
     return 1;
 }
 
-/* The line without its sum, if that holds. */
+/* The line without its sum if that holds, else an empty text. */
 static const char *whole(void)
 {
     uint32_t all = GL_SUM_START, wanted, i;
     const char *last;
 
     if (length < DIGITS + 2 || length > ROOM)
-        return NULL;
+        return "";
     line[length] = 0;
     last = line + length - DIGITS - 1;
     for (i = 0; line + i != last; i++)
         all = gl_sum_byte(all, (uint8_t)line[i]);
     if (!take_number(&last, &wanted) || wanted != ~all)
-        return NULL;
+        return "";
     line[length - DIGITS - 1] = 0;
     return line;
 }
@@ -112,7 +115,7 @@ const char *hear_line(void)
 
     while ((heard = GL_BOARD_LISTEN()) & GL_BOARD_HEARD) {
         if ((char)heard == '\n') {
-            found = whole();
+            found = length ? whole() : NULL;
             length = 0;
             if (found)
                 return found;
@@ -173,6 +176,14 @@ void answer_end(void)
     put_text(" ");
     put_digits(~sum, DIGITS, put_character);
     put_text("\n");
+}
+
+void answer_fault(uint32_t number, const char *why)
+{
+    answer_word("fault");
+    answer_number(number);
+    answer_text(why);
+    answer_end();
 }
 
 #endif

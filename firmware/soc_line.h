@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes the bytes that have arrived, up to a line that is whole and whose sum holds: that line without the sum, or NULL. */
+/* Takes the bytes that have arrived, up to the end of a line that is not empty: that line without its sum if that holds, an
+ * empty text if it does not, or NULL. */
 const char *hear_line(void);
 
 /* Whether a line begins with the word; `text` moves behind it. */
@@ -26,5 +27,8 @@ void answer_number(uint32_t value);
 void answer_text(const char *text);
 void answer_bytes(const uint8_t *bytes, uint32_t count);
 void answer_end(void);
+
+/* The answer to a request that is not met. */
+void answer_fault(uint32_t number, const char *why);
 
 #endif

@@ -14,21 +14,13 @@
 
 #define MOST_BLOCKS 64u
 
-static void fault(uint32_t number, const char *why)
-{
-    answer_word("fault");
-    answer_number(number);
-    answer_text(why);
-    answer_end();
-}
-
 static void give(uint32_t number)
 {
     uint32_t words[SD_BLOCK_WORDS], all = GL_SUM_START;
     const char *why = sd_read(number, SD_BLOCK_WORDS, words, &all);
 
     if (why) {
-        fault(number, why);
+        answer_fault(number, why);
         return;
     }
     answer_word("block");
@@ -50,7 +42,7 @@ static void take(uint32_t number, const char *text)
     if (!why)
         why = sd_write(number, SD_BLOCK_WORDS, words, &all);
     if (why) {
-        fault(number, why);
+        answer_fault(number, why);
         return;
     }
     answer_word("wrote");
@@ -73,7 +65,7 @@ int serve(int idle)
         take(first, text);
     else if (take_word(&text, "start") && !*text) {
         if (!idle)
-            fault(0, "a job runs");
+            answer_fault(0, "a job runs");
         else {
             answer_word("starts");
             answer_end();

@@ -28,6 +28,11 @@ void keep_text(char *place, uint32_t room)
     kept_length = 0;
 }
 
+uint32_t kept_characters(void)
+{
+    return kept_length < kept_room ? kept_length : kept_room;
+}
+
 void put_kept(void)
 {
     uint32_t i;

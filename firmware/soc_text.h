@@ -25,4 +25,7 @@ void keep_text(char *place, uint32_t room);
 /* Sends the kept text, and a line that says how many characters had no room. */
 void put_kept(void);
 
+/* Characters that were kept. */
+uint32_t kept_characters(void);
+
 #endif

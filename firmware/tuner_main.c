@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Bare-metal firmware of an accelerator that fine-tunes or answers on its own: the bitstream fills the memory with data
  * and programs, and this runs them after reset and tells a UART about them. The lines are kept and repeated for ever, since
- * nobody can listen as early as the first are sent.
+ * nobody can listen as early as the first are sent. Between repeats it answers requests: the memory is read and written in
+ * pieces, the kept lines are read, and what lies in memory then is run (docs/reference/formats.md).
  *
  * Data lie in blocks of 4 KB. A program works on one block: the window begins there, so that the same program serves
  * all blocks. What is common to all lies behind the last block, in everybody's window.
@@ -9,6 +10,7 @@
 #include "gradloom.h"
 #include "gradloom_sum.h"
 #include "soc_device.h"
+#include "soc_line.h"
 #include "soc_text.h"
 
 #ifdef GL_BOARD_HEADER
@@ -24,6 +26,9 @@
 #define KEPT 4096u
 /* Cycles between repeats where no header says how many. */
 #define PAUSE (1u << 27)
+/* Bytes of the memory, and of a piece of it or of the lines that a request has. */
+#define MEMORY_BYTES (1u << 17)
+#define PIECE 512u
 
 /* Words of the header, the first thing in memory, little-endian. Offsets count from the memory's first byte. */
 struct stage {
@@ -48,10 +53,12 @@ struct header {
     struct stage stage[MAX_STAGES];
 };
 
-static volatile const uint32_t *at(uint32_t offset)
+static volatile uint32_t *at(uint32_t offset)
 {
-    return (volatile const uint32_t *)(GL_MEMORY + offset);
+    return (volatile uint32_t *)(GL_MEMORY + offset);
 }
+
+static char kept[KEPT];
 
 /* `high` and `low` over `by`, which is below 2^16, in steps of 16 bits. */
 static uint32_t quotient(uint32_t high, uint32_t low, uint32_t by)
@@ -207,25 +214,117 @@ static uint32_t cycles_now(void)
     return now;
 }
 
+static void give_piece(uint32_t offset)
+{
+    uint32_t words[PIECE / 4], i;
+
+    for (i = 0; i < PIECE / 4; i++)
+        words[i] = at(offset)[i];
+    answer_word("give");
+    answer_number(offset);
+    answer_bytes((const uint8_t *)words, sizeof words);
+    answer_end();
+}
+
+/* Nothing of a piece is written unless all of it is whole. */
+static int take_piece(uint32_t offset, const char *text)
+{
+    uint32_t words[PIECE / 4], i;
+
+    if (!take_bytes(&text, (uint8_t *)words, sizeof words) || *text)
+        return 0;
+    for (i = 0; i < PIECE / 4; i++)
+        at(offset)[i] = words[i];
+    answer_word("data");
+    answer_number(offset);
+    answer_end();
+    return 1;
+}
+
+static void give_lines(uint32_t offset)
+{
+    answer_word("told");
+    answer_number(offset);
+    answer_number(kept_characters());
+    answer_bytes((const uint8_t *)kept + offset, PIECE);
+    answer_end();
+}
+
+/* What a request asks: nothing was heard, it is answered, or what lies in memory is to be run. */
+enum { SILENT, ANSWERED, STARTS };
+
+static int serve(volatile const struct header *header)
+{
+    const char *text = hear_line();
+    uint32_t number;
+
+    if (!text)
+        return SILENT;
+    if (!*text)
+        answer_fault(0, "damaged");
+    else if (take_word(&text, "give") && take_number(&text, &number) && !*text) {
+        if (number % PIECE || number >= MEMORY_BYTES)
+            answer_fault(number, "outside the memory");
+        else
+            give_piece(number);
+    } else if (take_word(&text, "told") && take_number(&text, &number) && !*text) {
+        if (number % PIECE || number >= KEPT)
+            answer_fault(number, "outside the lines");
+        else
+            give_lines(number);
+    } else if (take_word(&text, "data") && take_number(&text, &number)) {
+        if (number % PIECE || number >= MEMORY_BYTES)
+            answer_fault(number, "outside the memory");
+        else if (!take_piece(number, text))
+            answer_fault(number, "no piece");
+    } else if (take_word(&text, "start") && take_number(&text, &number) && !*text) {
+        if (header->magic != MAGIC || header->bytes > MEMORY_BYTES || header->bytes % 4)
+            answer_fault(number, "no data in memory");
+        else if (gl_sum_words(at(0), header->bytes / 4) != number)
+            answer_fault(number, "the memory has another sum");
+        else {
+            answer_word("starts");
+            answer_number(number);
+            answer_end();
+            return STARTS;
+        }
+    } else
+        answer_fault(0, "no such request");
+    return ANSWERED;
+}
+
+/* Answers requests until none has come for `pause` cycles, or one starts a run. */
+static int served(volatile const struct header *header, uint32_t pause)
+{
+    uint32_t begin = cycles_now();
+    int found;
+
+    while (cycles_now() - begin < pause) {
+        found = serve(header);
+        if (found == STARTS)
+            return 1;
+        if (found == ANSWERED)
+            begin = cycles_now();
+    }
+    return 0;
+}
+
 int main(void)
 {
-    static char kept[KEPT];
     volatile const struct header *header = (volatile const struct header *)GL_MEMORY;
-    uint32_t repeat, begin, pause;
+    uint32_t repeat;
 
     gl_board_start();
-    keep_text(kept, sizeof kept);
-    run_stages(header);
-    keep_text(0, 0);
-    pause = header->magic == MAGIC ? header->pause : PAUSE;
-    for (repeat = 1;; repeat++) {
-        begin = cycles_now();
-        while (cycles_now() - begin < pause)
-            ;
-        /* The empty line ends one that a listener has heard the rest of. */
-        put_text("\nrepeat ");
-        put_number(repeat);
-        put_text(" of the lines since power-up:\n");
-        put_kept();
+    for (;;) {
+        keep_text(kept, sizeof kept);
+        run_stages(header);
+        keep_text(0, 0);
+        for (repeat = 1; !served(header, header->magic == MAGIC ? header->pause : PAUSE); repeat++) {
+            /* The empty line ends one that a listener has heard the rest of. */
+            put_text("\nrepeat ");
+            put_number(repeat);
+            put_text(" of the lines since power-up:\n");
+            put_kept();
+        }
     }
 }

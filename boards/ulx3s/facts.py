@@ -4,6 +4,7 @@ from gradloom.preset import PRESETS
 
 from ..board import Board
 
+BAUD = 1_000_000
 _CLOCK_HZ = 1_000_000 * PRESETS["digits-ulx3s"].config.clock_mhz
 
 ULX3S = Board(
@@ -25,6 +26,7 @@ ULX3S = Board(
     port_bits=128,
     host="soft core, RISC-V",
     register_base=0x2000_0000,
+    listens=BAUD,
     build_time="40 to 60 minutes on one core",
 )
 #: Of the port US1: FT231X, for JTAG and UART.

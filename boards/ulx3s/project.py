@@ -14,13 +14,12 @@ from ..board import Board
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
 from ..links.usb import RULES, udev_rules
-from .facts import CABLES
+from .facts import BAUD, CABLES
 from .ram import WORDS, ram_verilog
 
 __all__ = ["BAUD", "INPUT_MHZ", "check", "project_files", "pll", "top_verilog", "tuner_files"]
 
 _HERE = Path(__file__).parent
-BAUD = 1_000_000
 # How the tuner names the accelerator in it.
 _ACCELERATOR = "    gradloom accelerator ("
 INPUT_MHZ = 25

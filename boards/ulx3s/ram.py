@@ -11,11 +11,12 @@ _BITS = 128
 _WIDTH = 2
 #: Beats.
 WORDS = 16384 // _WIDTH
-#: Bits of a beat's address; of what a group of blocks is asked: both addresses, and whether port A writes.
+#: Bits of a beat's address; of what a group of blocks is asked: address and write of port A, then of B with its word.
 _ADDRESS = WORDS.bit_length() - 1
-_ASKED = 2 * _ADDRESS + 1
-#: Blocks that share registers of their address.
-_GROUP = 16
+#: Blocks that share registers of what they are asked: those of a word, which port B writes.
+_LANE = 32
+_GROUP = _LANE // _WIDTH
+_ASKED = 2 * (_ADDRESS + 1) + _LANE
 
 
 def ram_verilog(image: bytes) -> str:
@@ -40,7 +41,7 @@ def ram_verilog(image: bytes) -> str:
     zeros = ", ".join(
         [
             *(f".DIA{n}(1'b0)" for n in range(_WIDTH, 18)),
-            *(f".DIB{n}(1'b0)" for n in range(18)),
+            *(f".DIB{n}(1'b0)" for n in range(_WIDTH, 18)),
             *(f".AD{port}{n}(1'b0)" for port in "AB" for n in range(14 - _ADDRESS)),
         ]
     )
@@ -49,15 +50,19 @@ def ram_verilog(image: bytes) -> str:
         if not first:
             lines += [
                 f"    wire [{_ASKED - 1}:0] there_{group};",
-                f"    gradloom_ram_group group_{group} (.clk(clk), .asked(asked), .there(there_{group}));",
+                f"    gradloom_ram_group group_{group} (",
+                f"        .clk(clk), .there(there_{group}),",
+                f"        .asked({{a_asked, a_writes_asked, b_asked, b_writes_asked[{group}], b_data_asked}})",
+                "    );",
             ]
         addresses = ", ".join(
             f".AD{port}{14 - _ADDRESS + n}(there_{group}[{low + n}])"
-            for port, low in (("A", _ADDRESS + 1), ("B", 0))
+            for port, low in (("A", _LANE + _ADDRESS + 2), ("B", _LANE + 1))
             for n in range(_ADDRESS)
         )
         words = ", ".join(
-            f".DIA{n}(a_data_there[{bit}]), .DOA{n}(a_read[{bit}]), .DOB{n}(b_read[{bit}])"
+            f".DIA{n}(a_data_there[{bit}]), .DIB{n}(there_{group}[{bit % _LANE}]), "
+            f".DOA{n}(a_read[{bit}]), .DOB{n}(b_read[{bit}])"
             for n, bit in enumerate(range(_WIDTH * block, _WIDTH * (block + 1)))
         )
         inits = ",\n".join(
@@ -71,8 +76,9 @@ def ram_verilog(image: bytes) -> str:
             '        .WRITEMODE_A("NORMAL"), .WRITEMODE_B("NORMAL"), .GSR("AUTO"),',
             f"{inits}",
             f"    ) block_{block} (",
-            f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[{_ADDRESS}]), .RSTA(1'b0),",
-            "        .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0), .CLKB(clk), .CEB(1'b1), .OCEB(1'b1), .WEB(1'b0),",
+            f"        .CLKA(clk), .CEA(1'b1), .OCEA(1'b1), .WEA(there_{group}[{_LANE + 1 + _ADDRESS}]), .RSTA(1'b0),",
+            "        .CSA0(1'b0), .CSA1(1'b0), .CSA2(1'b0), .CLKB(clk), .CEB(1'b1), .OCEB(1'b1),",
+            f"        .WEB(there_{group}[{_LANE}]),",
             f"        .RSTB(1'b0), .CSB0(1'b0), .CSB1(1'b0), .CSB2(1'b0), {addresses},",
             f"        {words}, {zeros}",
             "    );",

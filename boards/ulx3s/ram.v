@@ -9,16 +9,20 @@ module gradloom_ram #(
     input  wire [127:0]         a_data,
     output wire [127:0]         a_read,
     input  wire [@ADDRESS@-1:0] b_word,
+    input  wire [3:0]           b_write,
+    input  wire [31:0]          b_data,
     output wire [127:0]         b_read
 );
     reg [@ADDRESS@-1:0] a_asked, b_asked;
     reg [127:0] a_data_asked, a_data_there;
     reg a_writes_asked;
+    reg [3:0] b_writes_asked;
+    reg [31:0] b_data_asked;
     always @(posedge clk) begin
         {a_asked, a_writes_asked, a_data_asked, b_asked} <= {a_word, a_write, a_data, b_word};
+        {b_writes_asked, b_data_asked} <= {b_write, b_data};
         a_data_there <= a_data_asked;
     end
-    wire [@ASKED@-1:0] asked = {a_asked, a_writes_asked, b_asked};
 
 @BLOCKS@
 endmodule

@@ -1,5 +1,5 @@
 // The ULX3S around a tuner: the board's 25 MHz come in, the PLL makes the design's clock of them, and the UART goes to
-// the USB connector by the FTDI chip. LED 0: it runs. LED 1: the processor has stopped. LED 2: an access failed.
+// the USB connector, and comes from it, by the FTDI chip. LED 0: it runs. LED 1: the processor has stopped. LED 2: an access failed.
 module gradloom_ulx3s #(
     parameter integer WORDS = @WORDS@,
     parameter integer DIVISOR = @DIVISOR@,
@@ -9,6 +9,7 @@ module gradloom_ulx3s #(
     input  wire       clk_25mhz,
     output wire [7:0] led,
     output wire       ftdi_rxd,
+    input  wire       ftdi_txd,
     output wire       wifi_gpio0
 );
     wire raw, clk, locked;
@@ -49,7 +50,7 @@ module gradloom_ulx3s #(
 
     wire trap, fault;
     gradloom_tuner #(.WORDS(WORDS), .DIVISOR(DIVISOR), .FIRMWARE(FIRMWARE), .MEMORY(MEMORY)) tuner (
-        .clk(clk), .rst(rst), .uart_txd(ftdi_rxd), .trap(trap), .fault(fault)
+        .clk(clk), .rst(rst), .uart_txd(ftdi_rxd), .uart_rxd(ftdi_txd), .trap(trap), .fault(fault)
     );
     assign led = {5'd0, fault, trap, !rst};
     // High, or the board's ESP32 takes over.

@@ -2,8 +2,9 @@
 // address BASE on.
 //
 // The accelerator has an AXI4 port (INCR bursts of full beats, one burst of each direction under way; others wait at
-// the address channels), the processor an AXI4-Lite port that only reads. They have a port of the block RAM each, so
-// neither waits for the other. Beyond the end, and where the processor writes, the answer is SLVERR.
+// the address channels), the processor an AXI4-Lite port, one access at a time, which writes whole words. They have a
+// port of the block RAM each, so neither waits for the other. Beyond the end, and of a part of a word, the answer is
+// SLVERR.
 module gradloom_memory #(
     parameter integer WORDS = 8192,
     parameter [31:0] BASE = 32'h8000_0000,
@@ -38,11 +39,14 @@ module gradloom_memory #(
     output wire               s_rvalid,
     input  wire               s_rready,
 
+    input  wire [31:0]        c_awaddr,
     input  wire               c_awvalid,
     output wire               c_awready,
+    input  wire [31:0]        c_wdata,
+    input  wire [3:0]         c_wstrb,
     input  wire               c_wvalid,
     output wire               c_wready,
-    output wire [1:0]         c_bresp,
+    output reg  [1:0]         c_bresp,
     output reg                c_bvalid,
     input  wire               c_bready,
     input  wire [31:0]        c_araddr,
@@ -132,10 +136,12 @@ module gradloom_memory #(
     end
 
     wire [127:0] looked_up;
+    wire c_writes = !outside(c_awaddr) && c_wstrb == 4'hf;
     gradloom_ram #(.WORDS(WORDS), .IMAGE(IMAGE)) ram (
         .clk(clk), .a_word(write_now ? write_word[BITS-1:0] : read_word[BITS-1:0]),
         .a_write(write_now && !write_outside), .a_data(s_wdata), .a_read(fetched),
-        .b_word(c_araddr[BITS+3:4]), .b_read(looked_up)
+        .b_word(c_awvalid ? c_awaddr[BITS+3:4] : c_araddr[BITS+3:4]),
+        .b_write(c_awready && c_writes ? 4'd1 << c_awaddr[3:2] : 4'd0), .b_data(c_wdata), .b_read(looked_up)
     );
 
     // A queue of eight beats.
@@ -175,9 +181,11 @@ module gradloom_memory #(
         end
     end
 
-    // A write is only answered.
+    // A write is there before the next access: that takes as many cycles to come here.
     assign c_awready = !c_bvalid && c_awvalid && c_wvalid;
     assign c_wready = c_awready;
-    assign c_bresp = SLVERR;
-    always @(posedge clk) c_bvalid <= !rst && (c_awready || c_bvalid && !c_bready);
+    always @(posedge clk) begin
+        if (c_awready) c_bresp <= c_writes ? OKAY : SLVERR;
+        c_bvalid <= !rst && (c_awready || c_bvalid && !c_bready);
+    end
 endmodule

@@ -22,8 +22,8 @@
 // Vivado reads the attributes: which ports are clock and reset, and of what.
 //
 // Any other address, and any access that is answered with an error, sets `fault` until reset; reads give 0 then. Without
-// CARD the memory card's line and SHA-256 are not there, without LISTENS the UART's receiver, without FAST the processor multiplies slowly
-// and its memory takes a cycle more.
+// CARD the memory card's line and SHA-256 are not there, without FAST the processor multiplies slowly and its memory takes
+// a cycle more. Of what the UART's receiver hears, LISTENS - 1 bytes wait, a power of two less one; 0: there is none.
 //
 // `restart_n` is a button (any clock, low while pressed): it holds processor, UART and card's line in reset. It waits for
 // the end of the access under way, so that a memory and an accelerator which are not reset see only whole accesses.
@@ -31,7 +31,7 @@ module gradloom_soc #(
     parameter integer RAM_WORDS = 16384,
     parameter integer DIVISOR = 1736,
     parameter integer CARD = 1,
-    parameter integer LISTENS = 1,
+    parameter integer LISTENS = 256,
     parameter integer FAST = 1,
     parameter integer CARD_SLOW = 250,
     parameter integer CARD_FAST = 5,
@@ -175,7 +175,7 @@ module gradloom_soc #(
     wire [8:0] heard;
     generate
         if (LISTENS != 0) begin : ear
-            gradloom_uart_in #(.DIVISOR(DIVISOR)) uart_in (
+            gradloom_uart_in #(.DIVISOR(DIVISOR), .ROOM(LISTENS)) uart_in (
                 .clk(clk), .rst(halt), .rxd(uart_rxd), .taken(uart_read), .data(heard[7:0]), .valid(heard[8])
             );
         end else begin : deaf

@@ -1,9 +1,9 @@
 // An accelerator that fine-tunes on its own after reset: processor with firmware, accelerator, and all data in block
-// RAM. Nothing goes out but what it tells by UART. The reset is for power-up alone: the accelerator has none, and begins
+// RAM, which the UART may bring others into and read. The reset is for power-up alone: the accelerator has none, and begins
 // with what its registers are initialised to.
 module gradloom_tuner #(
     parameter integer WORDS = 8192,
-    parameter integer RAM_WORDS = 4096,
+    parameter integer RAM_WORDS = 8192,
     parameter integer DIVISOR = 651,
     parameter FIRMWARE = "tuner_image.mem",
     parameter MEMORY = "memory.mem"
@@ -11,27 +11,28 @@ module gradloom_tuner #(
     input  wire clk,
     input  wire rst,
     output wire uart_txd,
+    input  wire uart_rxd,  // any clock
     output wire trap,
     output wire fault
 );
     // Processor to registers (r_) and memory (c_).
     wire [11:0] r_awaddr, r_araddr;
-    wire [31:0] r_wdata, r_rdata, c_araddr, c_rdata;
-    wire [3:0] r_wstrb;
+    wire [31:0] r_wdata, r_rdata, c_awaddr, c_wdata, c_araddr, c_rdata;
+    wire [3:0] r_wstrb, c_wstrb;
     wire [1:0] r_bresp, r_rresp, c_bresp, c_rresp;
     wire r_awvalid, r_awready, r_wvalid, r_wready, r_bvalid, r_bready, r_arvalid, r_arready, r_rvalid, r_rready;
     wire c_awvalid, c_awready, c_wvalid, c_wready, c_bvalid, c_bready, c_arvalid, c_arready, c_rvalid, c_rready;
 
-    gradloom_soc #(.RAM_WORDS(RAM_WORDS), .DIVISOR(DIVISOR), .CARD(0), .LISTENS(0), .FAST(0), .IMAGE(FIRMWARE)) processor (
-        .clk(clk), .rst(rst), .restart_n(1'b1), .mains_lost(1'b0), .temperature(12'd0), .uart_txd(uart_txd), .uart_rxd(1'b1), .trap(trap), .fault(fault),
+    gradloom_soc #(.RAM_WORDS(RAM_WORDS), .DIVISOR(DIVISOR), .CARD(0), .LISTENS(16), .FAST(0), .IMAGE(FIRMWARE)) processor (
+        .clk(clk), .rst(rst), .restart_n(1'b1), .mains_lost(1'b0), .temperature(12'd0), .uart_txd(uart_txd), .uart_rxd(uart_rxd), .trap(trap), .fault(fault),
         .sd_reset(), .sd_sclk(), .sd_mosi(), .sd_cs_n(), .sd_miso(1'b1),  // no card
         .m_axi_reg_awaddr(r_awaddr), .m_axi_reg_awprot(), .m_axi_reg_awvalid(r_awvalid), .m_axi_reg_awready(r_awready),
         .m_axi_reg_wdata(r_wdata), .m_axi_reg_wstrb(r_wstrb), .m_axi_reg_wvalid(r_wvalid), .m_axi_reg_wready(r_wready),
         .m_axi_reg_bresp(r_bresp), .m_axi_reg_bvalid(r_bvalid), .m_axi_reg_bready(r_bready),
         .m_axi_reg_araddr(r_araddr), .m_axi_reg_arprot(), .m_axi_reg_arvalid(r_arvalid), .m_axi_reg_arready(r_arready),
         .m_axi_reg_rdata(r_rdata), .m_axi_reg_rresp(r_rresp), .m_axi_reg_rvalid(r_rvalid), .m_axi_reg_rready(r_rready),
-        .m_axi_mem_awaddr(), .m_axi_mem_awprot(), .m_axi_mem_awvalid(c_awvalid), .m_axi_mem_awready(c_awready),
-        .m_axi_mem_wdata(), .m_axi_mem_wstrb(), .m_axi_mem_wvalid(c_wvalid), .m_axi_mem_wready(c_wready),
+        .m_axi_mem_awaddr(c_awaddr), .m_axi_mem_awprot(), .m_axi_mem_awvalid(c_awvalid), .m_axi_mem_awready(c_awready),
+        .m_axi_mem_wdata(c_wdata), .m_axi_mem_wstrb(c_wstrb), .m_axi_mem_wvalid(c_wvalid), .m_axi_mem_wready(c_wready),
         .m_axi_mem_bresp(c_bresp), .m_axi_mem_bvalid(c_bvalid), .m_axi_mem_bready(c_bready),
         .m_axi_mem_araddr(c_araddr), .m_axi_mem_arprot(), .m_axi_mem_arvalid(c_arvalid), .m_axi_mem_arready(c_arready),
         .m_axi_mem_rdata(c_rdata), .m_axi_mem_rresp(c_rresp), .m_axi_mem_rvalid(c_rvalid), .m_axi_mem_rready(c_rready)
@@ -73,7 +74,8 @@ module gradloom_tuner #(
         .s_arid(a_arid), .s_araddr(a_araddr), .s_arlen(a_arlen), .s_arvalid(a_arvalid), .s_arready(a_arready),
         .s_rid(a_rid), .s_rdata(a_rdata), .s_rresp(a_rresp), .s_rlast(a_rlast), .s_rvalid(a_rvalid),
         .s_rready(a_rready),
-        .c_awvalid(c_awvalid), .c_awready(c_awready), .c_wvalid(c_wvalid), .c_wready(c_wready),
+        .c_awaddr(c_awaddr), .c_awvalid(c_awvalid), .c_awready(c_awready),
+        .c_wdata(c_wdata), .c_wstrb(c_wstrb), .c_wvalid(c_wvalid), .c_wready(c_wready),
         .c_bresp(c_bresp), .c_bvalid(c_bvalid), .c_bready(c_bready),
         .c_araddr(c_araddr), .c_arvalid(c_arvalid), .c_arready(c_arready), .c_rdata(c_rdata), .c_rresp(c_rresp),
         .c_rvalid(c_rvalid), .c_rready(c_rready)

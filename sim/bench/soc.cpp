@@ -3,44 +3,27 @@
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 4 a rule of AXI4 is broken, 8 a frame is,
 //                                                  16 power is gone
-//   t GAP LENGTH         -> "ok"                   LENGTH bytes follow: they go to the UART from here on, with GAP cycles
-//                                                  from one to the next
+//   t BIT GAP LENGTH                               to the UART, see speaker.h
 //   c LENGTH             -> "ok"                   LENGTH bytes follow: what the memory card holds
 //   r                    -> "LENGTH"               LENGTH bytes follow: what it holds now
 //   k                    -> "COMMANDS BLOCKS VIOLATIONS STORED BYTES POWER"   the card has been asked, has sent, has had to
 //                                                  bear, has stored; bytes on its line while a write was under way; 1: its
 //                                                  slot has power
-#include <algorithm>
 #include <cstring>
-#include <deque>
 #include <string>
-#include <vector>
 
 #include "Vsoc.h"
 #include "Vsoc___024root.h"
 #include "harness.h"
 #include "sd_card.h"
+#include "speaker.h"
 
 static Vsoc *top;
 static SdCard card;
-// Cycles of a bit, as soc.sv has it.
-static constexpr uint64_t DIVISOR = 4;
-
-// Bytes on their way to the processor, and cycles since the first bit of the next one.
-static std::deque<uint8_t> said;
-static uint64_t gap, spoken;
-
-static void speak() {
-    const uint64_t bit = spoken / DIVISOR;
-    if (said.empty()) return;
-    top->rxd = bit == 0 ? 0 : bit <= 8 ? said.front() >> (bit - 1) & 1 : 1;
-    if (++spoken < gap) return;
-    spoken = 0;
-    said.pop_front();
-}
+static Speaker speaker;
 
 static void tick() {
-    speak();
+    top->rxd = speaker.step();
     cycle(top);
     card.supply(!top->sd_reset);
     top->sd_miso = card.step(top->sd_sclk, top->sd_mosi, top->sd_cs_n);
@@ -66,16 +49,7 @@ static bool answer(const char *line) {
         printf("ok\n");
         return true;
     }
-    if (line[0] == 't') {
-        unsigned long long space = 0, length = 0;
-        sscanf(line + 1, "%llx %llx", &space, &length);
-        gap = std::max<uint64_t>(space, 10 * DIVISOR);
-        std::vector<uint8_t> bytes(length);
-        if (fread(bytes.data(), 1, length, stdin) != length) return false;
-        said.insert(said.end(), bytes.begin(), bytes.end());
-        printf("ok\n");
-        return true;
-    }
+    if (line[0] == 't') return speaker.take(line);
     if (line[0] != 'g') return false;
     unsigned long long limit = 0, spent = 0;
     sscanf(line + 1, "%llx", &limit);

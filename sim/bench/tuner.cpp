@@ -3,6 +3,7 @@
 //   g CYCLES             -> "SPENT STATE COUNT"    runs so long, or to the end of a line on the UART, or till something
 //                                                  is wrong; COUNT bytes of the UART follow. STATE: 1 the processor has
 //                                                  stopped, 2 an access failed, 8 a frame is broken
+//   t BIT GAP LENGTH                               to the UART, see speaker.h
 //   s NAME VALUE         -> "ok"                   an input: locked (0 at first) or away; or late: broken frames and
 //                                                  bytes are the listener's own fault
 //   c                    -> "PULSES RUNNING"       of the design's clock so far; the lamp
@@ -13,10 +14,13 @@
 
 #include "Vtuner.h"
 #include "harness.h"
+#include "speaker.h"
 
 static Vtuner *top;
+static Speaker speaker;
 
 static void tick() {
+    top->rxd = speaker.step();
     top->clk = 0;
     top->eval();
     top->clk = 1;
@@ -52,6 +56,9 @@ int main(int argc, char **argv) {
             fwrite(text.data(), 1, text.size(), stdout);
             break;
         }
+        case 't':
+            if (!speaker.take(line)) return 2;
+            break;
         case 's':
             if (sscanf(line + 1, "%31s %llx", name, &a) != 2) return 2;
             if (!strcmp(name, "locked")) top->locked = a;

@@ -1,11 +1,8 @@
 """A simulated stand-alone tuner, and its expected UART output."""
 
 import re
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-
-import numpy as np
 
 from gradloom.boards.ulx3s.project import tuner_files
 from gradloom.models.datasets import Dataset
@@ -13,15 +10,12 @@ from gradloom.program.power_up import PowerUp
 from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.sim.reference import cell
-from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulationError, build_harness, random_start
 from gradloom.sim.run.silicon import RANDOM, as_silicon
 from gradloom.sim.run.uart import Talker
-from gradloom.systems.images.integers import FineTune, fill_cache, fine_tune, logits
-from gradloom.systems.images.program.lowered import head_words, words16
+from gradloom.systems.images.alone import expected_run, identity
 from gradloom.systems.images.program.onchip import OnChip
-from gradloom.systems.images.program.program import Settings
 from gradloom.systems.sequences.program.onchip import ChipAnswers
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_answers", "expected_lines"]
@@ -100,15 +94,23 @@ class SimulatedTuner(Talker):
 
     Its inputs are ``locked`` and ``away``: nobody listens to the UART.
 
+    ``bit``: see :class:`~gradloom.sim.run.uart.Talker`, of :func:`build_tuner`'s UART unless given.
+
     ``seed``: of undefined values, see :class:`~.device.SimulatedDevice`.
 
     ``program``: what :func:`build_tuner` made; ``directory``: where ``memory.mem`` and ``tuner_image.mem`` are.
     """
 
     def __init__(
-        self, program: Path, directory: Path, *, lock_after: int | None = 100, seed: int | None = None
+        self,
+        program: Path,
+        directory: Path,
+        *,
+        lock_after: int | None = 100,
+        seed: int | None = None,
+        bit: int = _DIVISOR,
     ) -> None:
-        super().__init__(program, directory=directory, arguments=random_start(seed))
+        super().__init__(program, directory=directory, arguments=random_start(seed), bit=bit)
         if lock_after is not None:
             self.rest(lock_after)
             self.set("locked", 1)
@@ -167,53 +169,12 @@ class SimulatedTuner(Talker):
             yield line
 
 
-def _identity(config: ShellParameters) -> str:
-    return "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items())
-
-
-def _losses(name: str, loss: int, right: int, samples: int) -> str:
-    mean = loss // samples
-    return f"{name}: loss {mean >> 16}.{(mean & 0xFFFF) * 10**6 >> 16:06d}, {right} of {samples} right"
-
-
 def expected_lines(plan: OnChip, data: Dataset) -> list[str]:
     """Lines of the UART for a plan on ``data``.
 
     They follow from the bit-exact reference; the cycles are not included.
     """
-    lowered, config = plan.lowered, plan.lowered.config
-    train, test = (
-        fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
-        for images in (data.x_train, data.x_test)
-    )
-
-    def judged(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> str:
-        entropy = softmax_cross_entropy(logits(lowered, test, a, b), data.y_test, max_length=config.classes)
-        return _losses(name, int(entropy.loss.sum()), int(entropy.correct.sum()), len(data.y_test))
-
-    start_a, start_b = plan.adapters
-    reference = fine_tune(
-        lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b, steps=plan.steps()
-    )
-    lines = [
-        _identity(config),
-        judged("before", [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b)),
-    ]
-    steps = plan.train_blocks
-    for epoch in range(plan.epochs):
-        part = slice(epoch * steps, (epoch + 1) * steps)
-        lines.append(
-            _losses(
-                f"epoch {epoch + 1}" if plan.epochs > 1 else "epoch",
-                sum(reference.losses[part]),
-                sum(reference.correct[part]),
-                sum(reference.counts[part]),
-            )
-        )
-    lines.append(judged("after", reference.a, reference.b))
-    words = adapter_words(plan, reference)
-    lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
-    return [*lines, "done"]
+    return list(expected_run(plan, data).lines)
 
 
 def expected_answers(plan: ChipAnswers, config: ShellParameters) -> list[str]:
@@ -223,20 +184,8 @@ def expected_answers(plan: ChipAnswers, config: ShellParameters) -> list[str]:
     """
     found = cell.logits(plan.network, cell.run(plan.network, plan.codes)).argmax(axis=1)
     return [
-        _identity(config),
+        identity(config),
         "class: " + " ".join(map(str, found)),
         f"class: {int((found == plan.labels).sum())} of {len(found)} right",
         "done",
     ]
-
-
-def adapter_words(plan: OnChip, reference: FineTune) -> bytes:
-    """The adapter as the machine leaves it in memory."""
-    lowered = plan.lowered
-    lanes = np.concatenate(
-        [
-            lowered.lanes_of(tap, a).reshape(-1, lowered.config.columns)
-            for tap, (a, _) in enumerate(reference.adapters())
-        ]
-    )
-    return words16(lanes) + head_words(lowered, [b for _, b in reference.adapters()])

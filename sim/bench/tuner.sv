@@ -6,6 +6,7 @@ module tuner #(
     input  logic clk,
     input  logic locked,      // what the PLL says
     input  logic away,        // nobody listens
+    input  logic rxd,         // what the listener says
     output logic heard,
     output logic [7:0] byte_heard,
     output logic broken,     // a frame without its stop bit
@@ -18,9 +19,9 @@ module tuner #(
     logic txd;
 
 `ifdef NETLIST
-    gradloom_ulx3s board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
+    gradloom_ulx3s board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .ftdi_txd(rxd), .wifi_gpio0());
 `else
-    gradloom_ulx3s #(.DIVISOR(DIVISOR)) board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .wifi_gpio0());
+    gradloom_ulx3s #(.DIVISOR(DIVISOR)) board (.clk_25mhz(clk), .led, .ftdi_rxd(txd), .ftdi_txd(rxd), .wifi_gpio0());
 `endif
     assign running = led[0];
     // A processor that has had no reset yet says nothing.

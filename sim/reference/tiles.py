@@ -155,7 +155,8 @@ def sums(*parts: tuple[Any, ...], bias: TileCoded | None = None, positive: bool 
     if bias is not None:
         top = np.maximum(top, _exponents(bias) - BIAS)
     top = np.maximum(top, NEVER)
-    total, lost = np.float64(0), 0
+    total: Any = 0.0
+    lost = 0
     for each in made:
         part, dropped = each.total(top)
         total, lost = total + part, lost + dropped

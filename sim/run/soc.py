@@ -76,23 +76,6 @@ class SimulatedSoC(Talker):
         for name, value in ({"card": CARDS["large"]} | settings).items():
             self.set(name, value)
 
-    def say(self, data: bytes, *, gap: int = 4000) -> None:
-        """Sends ``data`` to the processor's UART.
-
-        A byte follows another after ``gap`` cycles. At 115,200 baud and 200 MHz they would be 17,361.
-        """
-        self._ask(f"t {gap:x} {len(data):x}", data)
-        self._answer()
-
-    def spoken(self, cycles: int) -> bytes:
-        """What the UART says in ``cycles`` cycles, or up to the end of a line."""
-        self._ask(f"g {cycles:x}")
-        spent, state, count = self._answer()
-        self.cycles += spent
-        if state:
-            raise SimulationError(f"the system has stopped, state {state}")
-        return self._bytes(count)
-
     def card(self) -> tuple[int, int, int]:
         """Commands and blocks of the card, and violations of its rules.
 

@@ -24,6 +24,8 @@ class Talker(Harness):
     program, directory, arguments : see :class:`~.device.Harness`.
     tell : callable, optional
         Told each line.
+    bit : int
+        Cycles of a bit of its UART.
 
     Attributes
     ----------
@@ -38,11 +40,30 @@ class Talker(Harness):
         directory: Path,
         tell: Callable[[str], None] | None = None,
         arguments: Iterable[str] = (),
+        bit: int = 4,
     ) -> None:
         super().__init__(program, directory=directory, arguments=arguments)
         self.cycles = 0
         self.lines: list[str] = []
-        self._tell = tell
+        self.bit, self._tell = bit, tell
+
+    def say(self, data: bytes, *, gap: int = 4000) -> None:
+        """Sends ``data`` to the UART.
+
+        A byte follows another after ``gap`` cycles, at least ten bits.
+        """
+        self._ask(f"t {self.bit:x} {gap:x} {len(data):x}", data)
+        self._answer()
+
+    def spoken(self, cycles: int) -> bytes:
+        """What the UART says in ``cycles`` cycles, or up to the end of a line."""
+        self._ask(f"g {cycles:x}")
+        spent, state, count = self._answer()
+        text = self._bytes(count)
+        self.cycles += spent
+        if state:
+            raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
+        return text
 
     def hear(self, cycles: int = 1 << 24) -> str:
         """The next line of the UART.
@@ -51,13 +72,9 @@ class Talker(Harness):
         """
         text = b""
         while not text.endswith(b"\n"):
-            self._ask(f"g {cycles:x}")
-            spent, state, count = self._answer()
-            text += self._bytes(count)
-            self.cycles += spent
-            if state:
-                raise SimulationError("; ".join(why for bit, why in _TROUBLE.items() if state & bit))
-            cycles -= spent
+            before = self.cycles
+            text += self.spoken(cycles)
+            cycles -= self.cycles - before
             if cycles <= 0 and not text.endswith(b"\n"):
                 raise SimulationError(f"the UART is silent after {text!r}")
         # A processor that was restarted, or a listener who joined late, leaves half a byte on the line.

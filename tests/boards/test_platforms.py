@@ -10,6 +10,8 @@ from gradloom import boards
 from gradloom.boards.platforms import Genesys2Platform, KV260Platform, PresetDesign, ULX3SPlatform
 from gradloom.rtl.units.decoder import NF4Decoder
 
+from ..deep import deep
+
 DESIGNS = {
     KV260Platform: ("lstm-kv260", {"hidden": 8, "inputs": 8, "rows": 4, "panels": 2, "rank": 2}),
     Genesys2Platform: ("edge-qlora-genesys2", {"edge": 16, "columns": 4, "outputs": 2, "rank": 4}),
@@ -21,7 +23,9 @@ def content(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("platform", DESIGNS, ids=lambda each: each.board)
+@pytest.mark.parametrize(
+    "platform", [KV260Platform, ULX3SPlatform, pytest.param(Genesys2Platform, marks=deep)], ids=lambda each: each.board
+)
 def test_a_preset_becomes_the_files_of_generate(platform, tmp_path):
     name, settings = DESIGNS[platform]
     plan = platform().build(PresetDesign(name, settings), do_build=False)

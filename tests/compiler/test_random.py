@@ -1,4 +1,4 @@
-"""Networks of 2 to 12 operations at random: arranged and folded they are the same, and their programs the integers."""
+"""Networks of 2 to 12 operations at random: arranged and folded they compute the same, and programs are integers."""
 
 from dataclasses import replace
 from math import prod

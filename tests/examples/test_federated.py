@@ -9,7 +9,7 @@ import pytest
 
 from ..language import save_model
 from ..models.test_tokenizer import CONTROL, own_file
-from ..workloads.conftest import MODEL
+from ..systems.text.conftest import MODEL
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "federated.py"

@@ -34,10 +34,25 @@ TUNING: dict[str, Any] = {
         Annotated[str | None, typer.Option(metavar="JOB", help="With --host: follow a job that runs there.")],
         None,
     ),
+    "port": (
+        Annotated[
+            str | None,
+            typer.Option(metavar="TTY", help="Run on the board at this serial port, which learns by itself."),
+        ],
+        None,
+    ),
+    "baud": (
+        Annotated[
+            int | None, typer.Option(metavar="N", help="Bits a second of the port. Default: as the board is built.")
+        ],
+        None,
+    ),
     "compare": (
         Annotated[
             bool,
-            typer.Option("--compare", help="With --host or --job: compare each word of the result with the reference."),
+            typer.Option(
+                "--compare", help="With --host, --job or --port: compare each word of the result with the reference."
+            ),
         ],
         False,
     ),
@@ -78,6 +93,8 @@ def tuned_on(
     attach: str | None,
     compare: bool,
     job: Path | None,
+    port: str | None,
+    baud: int | None,
     progress: "Progress | None",
     say: Callable[[str], object] | None,
 ) -> dict[str, Any] | None:
@@ -87,8 +104,17 @@ def tuned_on(
     """
     if host is None:
         check_request("without --host, the board", needless={"detach": detach, "attach": attach})
+    if port is None:
+        check_request("without --port, the serial port of a board", needless={"baud": baud})
+    else:
+        check_request("with --port, which has the board", needless={"host": host, "job": job})
+        check_engine(options)
+        from gradloom.systems.by_port import finetune_on_port
+
+        made = options_of("finetune", asked, None, options)
+        return finetune_on_port(asked.preset, made, port, output=output, baud=baud, compare=compare, progress=progress)
     if host is None and job is None:
-        check_request("without --host or --job: simulated RTL is always compared", needless={"compare": compare})
+        check_request("without --host, --job or --port: RTL is always compared", needless={"compare": compare})
         return None
     from gradloom.systems import on_board
 

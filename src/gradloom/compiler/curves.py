@@ -1,5 +1,6 @@
 """Functions of values as the element engine has them."""
 
+from collections.abc import Callable
 from functools import cache
 
 from gradloom.graph.operations import Activation
@@ -27,7 +28,7 @@ _PLAIN = {
     "tanh": TANH,
     "hard_swish": HARD_SWISH,
 }
-_MADE = {"clip": clip, "leaky_relu": leaky, "elu": elu}
+_MADE: dict[str, Callable[..., Function]] = {"clip": clip, "leaky_relu": leaky, "elu": elu}
 #: Names of functions that the machine has.
 KINDS = ("relu", "affine", "hard_sigmoid", *_PLAIN, *_MADE)
 #: How far a constant of a file may be from the table's.

@@ -264,19 +264,19 @@ class _Folded:
             return [each]
         new = replace(each, i=tuple(map(self._turned, each.i)), o=self._turned(each.o))
         if isinstance(each, Reduce):
-            return self._reduce(each, new)
+            return self._reduce(each, new.i[0])
         if isinstance(each, Linear | Convolution):
             return [self._product(each, before, after)]
         return [new]
 
-    def _reduce(self, each: Reduce, new: Reduce) -> list[Operation]:
+    def _reduce(self, each: Reduce, given: Tensor) -> list[Operation]:
         """A sum of rows, of the neighbours in them, and a constant."""
-        rows, many = each.i[0].rows, new.i[0].features
+        rows, many = each.i[0].rows, given.features
         parts = Tensor(f"{each.o.name}~parts", each.o.sides, many)
         total = Tensor(f"{each.o.name}~total", each.o.sides, each.o.features)
         name = f"{each.o.name}~neighbours"
         self.values[f"{name}.weight"] = np.tile(np.eye(each.o.features), (1, many // each.o.features))
-        first = Reduce(new.i, parts, "sum", True)
+        first = Reduce((given,), parts, "sum", True)
         if each.kind == "sum":
             return [first, Linear((parts,), each.o, name, bias=False, positive=each.positive)]
         scale = Activation((total,), each.o, "affine", (1 / rows, 0.0), positive=each.positive)
@@ -285,13 +285,10 @@ class _Folded:
     def _product(self, each: Linear | Convolution, before: int, after: int) -> Convolution:
         """A convolution of rows of neighbours."""
         sides, name = len(each.o.sides), f"{each.layer}.weight"
-        one = (1,) * sides
-        if isinstance(each, Linear):
-            none = ((0, 0),) * sides
-            each_all = {"kernel": one, "stride": one, "pads": none, "dilation": one}
-        else:
-            each_all = {key: getattr(each, key) for key in ("kernel", "stride", "pads", "dilation")}
-        kernel, stride, pads, dilation = (each_all[key] for key in ("kernel", "stride", "pads", "dilation"))
+        kernel = stride = dilation = (1,) * sides
+        pads = ((0, 0),) * sides
+        if isinstance(each, Convolution):
+            kernel, stride, pads, dilation = each.kernel, each.stride, each.pads, each.dilation
         outputs, inputs = each.o.features, each.i[0].features
         taps = matrices(each, name, self.old.values[name]).reshape(*kernel, outputs, inputs)
         reads = [

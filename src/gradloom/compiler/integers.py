@@ -221,8 +221,8 @@ class IntegerNetwork:
                 if ks:
                     deep = slice(ks[0], ks[-1] + 1)
                     some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
-            first, whole = bias if part.start == 0 else None, positive and len(parts) == 1
-            made.append(self.summed(sums(*some, bias=first, positive=whole)))
+            own = None if part.start else bias
+            made.append(self.summed(sums(*some, bias=own, positive=positive and len(parts) == 1)))
         return self._added(made, positive)
 
     def _over_rows(self, one: Held, other: Held) -> Held:
@@ -324,11 +324,10 @@ class IntegerNetwork:
             kernels = [(x, transposed(kernel)) for x, kernel in kernels]
         parts, made = portions(counts), []
         for part in parts:
-            some: list[Any] = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
+            some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
             first = part.start == 0
-            given = some + list(more) if first else some
-            whole = positive and len(parts) == 1
-            made.append(self.summed(sums(*given, bias=bias if first else None, positive=whole)))
+            own, cut = bias if first else None, positive and len(parts) == 1
+            made.append(self.summed(sums(*some, *(more if first else ()), bias=own, positive=cut)))
         return self._added(made, positive)
 
     def _convolution_back(

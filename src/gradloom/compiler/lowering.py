@@ -60,7 +60,7 @@ class TileStep:
         """Codes that a run stores, as its tensors have them."""
         count = 0
         for each in self.program.instructions:
-            if each.engine == STORE and not str(each.operands["source"]).startswith("update."):
+            if each.engine == STORE and str(each.operands["source"]).partition(".")[0] != "update":
                 given = TileArgument.from_bits(each.operands["arg"])
                 count += (int(given.rows) + 1) * (int(given.features) + 1)
         return count

@@ -39,8 +39,8 @@ def blocks(taps: np.ndarray) -> np.ndarray:
     """Which parts of 32 by 32 of matrices ``[taps, inputs, outputs]`` are not zeros."""
     count, inputs, outputs = taps.shape
     padded = np.pad(taps != 0, ((0, 0), (0, -inputs % HALF), (0, -outputs % HALF)))
-    found: np.ndarray = padded.reshape(count, -1, HALF, padded.shape[2] // HALF, HALF).any((2, 4))
-    return found
+    found = padded.reshape(count, -1, HALF, padded.shape[2] // HALF, HALF).any((2, 4))
+    return np.asarray(found)
 
 
 def tiles_of_taps(some: np.ndarray, back: bool) -> list[int]:

@@ -5,6 +5,7 @@ rows behind one another are a sum.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _BEAT = 8
 
 
 def _channels(
-    made: Editor, each: Operation, taps: np.ndarray, *, bias: np.ndarray | None = None, **shape: object
+    made: Editor, each: Operation, taps: np.ndarray, *, bias: np.ndarray | None = None, **shape: Any
 ) -> Convolution:
     """A convolution of every channel with the same ``taps``, in place of an operation."""
     channels, sides = each.o.features, len(each.o.sides)
@@ -29,7 +30,7 @@ def _channels(
     made.values[f"{name}.weight"] = np.broadcast_to(taps, (channels, 1, *taps.shape)).copy()
     if bias is not None:
         made.values[f"{name}.bias"] = bias
-    usual = {
+    usual: dict[str, Any] = {
         "kernel": taps.shape,
         "stride": (1,) * sides,
         "pads": ((0, 0),) * sides,

@@ -10,7 +10,7 @@ from gradloom.json_file import json_text
 from gradloom.options import Options
 from gradloom.output import claimed, grouped
 from gradloom.preset import Preset
-from gradloom.systems.job import BoardHost, Job
+from gradloom.systems.job import Host, Job
 from gradloom.systems.metrics import units, verdict
 from gradloom.systems.report import report_page
 from gradloom.systems.results import Callback
@@ -27,7 +27,7 @@ def finetune(
     output: Path | str = "finetune",
     verb: str = "finetune",
     progress: Progress | None = None,
-    host: BoardHost | None = None,
+    host: Host | None = None,
     compare: bool = True,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def prepared(
     options: Any,
     output: Path,
     tell: Progress,
-    host: BoardHost | None = None,
+    host: Host | None = None,
     *,
     verb: str = "finetune",
     callbacks: Sequence[Callback] = (),
@@ -76,7 +76,7 @@ def _finetune(
     output: Path,
     verb: str,
     tell: Progress,
-    host: BoardHost | None,
+    host: Host | None,
     compare: bool,
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from gradloom.models.class_folders import PARTS
 from gradloom.options import Bounds, TuneOptions, option
 from gradloom.words import some
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
     from gradloom.models.adapters.lora import Learnt
 
-__all__ = ["HeldOutOptions", "Judging", "Score", "drawn_parts", "held_count", "share_of"]
+__all__ = ["HeldOutOptions", "Judging", "Parts", "Score", "drawn_parts", "held_count", "share_of"]
 
 #: By name.
 Arrays = dict[str, Any]
@@ -94,6 +93,8 @@ class HeldOutOptions(TuneOptions):
     @property
     def parts(self) -> tuple[str, ...]:
         """Parts that the data must have."""
+        from gradloom.models.class_folders import PARTS
+
         return PARTS if self.held_out is None else PARTS[:1]
 
     def divided(self, arrays: Arrays, what: str, read: "Callable[[Path], tuple[Any, Any]]") -> Arrays:
@@ -113,6 +114,17 @@ class HeldOutOptions(TuneOptions):
             raise ValueError(f"y_train has shape {y.shape}: x_train has shape {x.shape}")
         learnt, held = drawn_parts(len(x), share, self.seed, what)
         return {"x_train": x[learnt], "y_train": y[learnt], "x_test": x[held], "y_test": y[held]}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Arrays that learn together, by name."""
+
+    parts: "dict[str, np.ndarray]"
+
+    def taking(self, parts: "Mapping[str, np.ndarray]") -> "Parts":
+        """The same with other values."""
+        return Parts(dict(parts))
 
 
 #: ``loss``, mean of what is held out, and ``accuracy`` where answers are right or wrong.

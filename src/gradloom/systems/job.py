@@ -4,19 +4,20 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from gradloom.preset import Preset
 from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
 
 if TYPE_CHECKING:
+    from gradloom.boards.links.tuner import TunerPort
     from gradloom.firmware.host import Counters
     from gradloom.firmware.job import Losses
     from gradloom.sim.run.designs import Design
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["BoardHost", "Job", "digest"]
+__all__ = ["BoardHost", "Host", "Job", "digest"]
 
 
 class BoardHost(Protocol):
@@ -35,6 +36,9 @@ class BoardHost(Protocol):
     def run(self, offset: int, commands: int, /, *, timeout: float | None = None) -> "Counters": ...
 
 
+Host = Union[BoardHost, "TunerPort"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Request for a workload to prepare.
@@ -51,8 +55,8 @@ class Job:
         Hears the progress.
     design : Design, optional
         Whose Verilog the engine ``rtl`` simulates; without, the preset's own.
-    host : BoardHost, optional
-        What runs programs in place of simulated RTL.
+    host : BoardHost, or TunerPort, optional
+        What runs programs in place of simulated RTL; or a board that fine-tunes by itself.
     callbacks : sequence of callable
         Hear each step and each score, once.
     """
@@ -62,7 +66,7 @@ class Job:
     output: Path
     tell: Progress
     design: "Design | None" = None
-    host: "BoardHost | None" = None
+    host: "Host | None" = None
     callbacks: Sequence[Callback] = ()
 
     #: The last step and the last score that were heard: RTL's are made again by the reference.
@@ -73,6 +77,15 @@ class Job:
     def config(self) -> Any:
         """Of the machine."""
         return self.preset.config
+
+    @property
+    def alone(self) -> bool:
+        """Whether :attr:`host` is a board that fine-tunes by itself."""
+        if self.host is None:
+            return False
+        from gradloom.boards.links.tuner import TunerPort
+
+        return isinstance(self.host, TunerPort)
 
     def machine(
         self, *, expected: int = 0, losses: "Losses | None" = None, state: Sequence[tuple[int, int]] | None = None
@@ -92,8 +105,10 @@ class Job:
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:
-            self.host.describe(losses=losses, state=state)
-            return Machine(self.host)
+            host: Any = self.host
+            assert not self.alone
+            host.describe(losses=losses, state=state)
+            return Machine(host)
         files = (self.design or Design(self.preset)).files(lambda text: self.tell(0, 0, text))
         return Machine.simulated(self.config, files, progress=self.tell, expected=expected)
 

@@ -52,7 +52,7 @@ def plan(
     :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.estimate.plan.plan`,
     :func:`gradloom.systems.images.expectation.plan`.
     """
-    asked = asked_for(model, board=board, verb="plan", any_board=True)
+    asked = asked_for(model, board=board, method=options.get("method"), verb="plan", any_board=True)
     return answered("plan", asked, request, progress=progress, **options)
 
 

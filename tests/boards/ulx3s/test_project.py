@@ -73,6 +73,8 @@ def test_the_pins_are_the_boards():
     assert sites.pop("clk_25mhz") == resources["clk25", 0].ios[0].names[0]
     tx = next(each for each in resources["uart", 0].ios if each.name == "tx")
     assert sites.pop("ftdi_rxd") == tx.ios[0].names[0]
+    rx = next(each for each in resources["uart", 0].ios if each.name == "rx")
+    assert sites.pop("ftdi_txd") == rx.ios[0].names[0]
     assert [sites.pop(f"led[{n}]") for n in range(8)] == [resources["led", n].ios[0].names[0] for n in range(8)]
     assert sites == {"wifi_gpio0": "L2"}
 

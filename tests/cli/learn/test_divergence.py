@@ -175,8 +175,14 @@ def leaves(value, path=""):
             continue  # options and parameters as they were given
         if isinstance(each, dict):
             yield from leaves(each, f"{path}{name}.")
-        elif isinstance(each, (int, float)) or isinstance(each, list) and each and isinstance(each[0], (int, float)):
+        elif isinstance(each, (int, float)) or isinstance(each, list) and each and _numbers(each[0]):
             yield path + name
+
+
+def _numbers(first):
+    """Of a list of numbers, of rows of them, or of records that have some."""
+    rows = first.values() if isinstance(first, dict) else first if isinstance(first, list) else [first]
+    return any(isinstance(each, (int, float)) for each in rows)
 
 
 #: Numbers without a unit: options, and counts that are called what they count.

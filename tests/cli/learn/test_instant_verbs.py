@@ -65,7 +65,7 @@ def test_text_with_its_adapter(run, here):  # noqa: F811
 
 
 def test_a_card_has_its_fine_tune(run, here):  # noqa: F811
-    """What the board does with it: ``tests/workloads/test_instant_job.py``."""
+    """What the board does with it: ``tests/systems/text/card/test_instant_job.py``."""
     options = ("--data", "text.txt", "--steps", "5", "--seq", "42", "--rank", "4", "-o", "out", "--json")
     code, out, err = run("card", "write", "small", "--method", "instantft", *options)
     assert (code, err) == (0, ""), err

@@ -53,8 +53,8 @@ def test_words_are_the_same_under_stalls(tmp_path):
 @pytest.mark.parametrize(
     "changed, says",
     [
-        ({"hidden": 17}, "has hidden=17: the design has room for 16; set hidden=32"),
-        ({"inputs": 9}, "has inputs=9: the design has room for 8; set inputs=16"),
+        ({"hidden": 17}, "does not fit a design with hidden=16: set hidden=32 .17 elements of a hidden state.$"),
+        ({"inputs": 9}, "does not fit a design with inputs=8: set inputs=16 .9 of an input.$"),
         ({"steps": 1 << 16}, "x: has 65536 steps, must be at most 65535"),
     ],
     ids=["hidden", "inputs", "steps"],

@@ -27,7 +27,7 @@ from gradloom.systems.diffusion.program.writer import lower
 from gradloom.systems.diffusion.simulated import Stepper, losses_of
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
-#: That of test_diffusion_rtl.py.
+#: That of tests/systems/diffusion/test_rtl.py.
 SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, element_slots=2, norm_slots=2)
 STEPS = 4
 

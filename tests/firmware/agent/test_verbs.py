@@ -75,7 +75,7 @@ def test_the_self_test_of_a_board(make_board, said):
         (("finetune", "lenet5", "--attach", "j"), "attach=j: must be left out without --host, the board"),
         (("finetune", "lenet5", *HOST, "--attach", "j", "--rank", "2"), "rank=2: must be left out with --attach"),
         (("finetune", "lenet5", *HOST, "--job", "j"), "host=ubuntu@kria: must be left out with --job"),
-        (("finetune", "lenet5", "--compare"), "compare=True: must be left out without --host or --job"),
+        (("finetune", "lenet5", "--compare"), "compare=True: must be left out without --host, --job or --port"),
         (("finetune", "lenet5", *FEW, *HOST, "--detach", "--compare"), "compare=True: must be left out until the job"),
         (("finetune", "lenet5", *FEW, "--job", "j", "--compare"), "compare=True: must be left out until the job"),
         (("finetune", "lenet5", "--host", "-x"), "host must be like user@machine, not '-x'"),

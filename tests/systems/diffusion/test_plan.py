@@ -203,7 +203,7 @@ USUAL |= {"axi-bits": "64", "from-layer": "0", "texts": "1", "steps": "1"}
         (("smollm2-135m", "--array", "64x64"), "array=64x64"),
         (("smollm2-135m", "--known-prompt"), "known_prompt=True"),
         (("nowhere.json",), "model=nowhere.json: is no file, none of the presets"),
-        ((__file__,), "test_diffusion_plan.py: is a file of a kind that is not known, which no preset plans for"),
+        ((__file__,), "test_plan.py: is a file of a kind that is not known, which no preset plans for"),
         (("sd-v1.5", "--board", "ulx3s"), "board=ulx3s: no preset fine-tunes diffusion models on it; must be kv260"),
         *(
             (("sd-v1.5", f"--{name}", value), f"{name.replace('-', '_')}={value}: must be left out")

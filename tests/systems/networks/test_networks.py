@@ -11,7 +11,8 @@ from gradloom.graph.onnx.reader import load_network
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.steps import Steps
 
-FOLDER = Path(__file__).parents[2] / "golden"
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "tests/golden"
 
 RESNET, KEYWORDS = (str(FOLDER / f"networks/mlperf_{name}.onnx") for name in ("resnet8", "kws_dscnn"))
 AUTOENCODER = str(FOLDER / "networks/mlperf_ad01.onnx")
@@ -100,6 +101,25 @@ def test_values_are_learnt_by_their_squares(tmp_path):
         output=tmp_path / "run",
     )
     assert made["loss_after"] < 0.8 * made["loss_before"] and "accuracy_after" not in made
+
+
+def test_the_guide_says_what_plans_do():
+    """Every row of its table, by the options that the row has."""
+    text = (ROOT / "docs/guides/networks.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    names = {"ResNet-8": "resnet8", "DS-CNN": "kws_dscnn", "MobileNetV1-0.25": "vww_mobilenet", "autoencoder": "ad01"}
+    seen = 0
+    for name, options, cycles in (row for row in rows if len(row) == 3):
+        file = names.get(name.split(",")[0])
+        if file is None:
+            continue
+        words = options.strip("`").split()
+        given = {key.removeprefix("--"): value for key, value in zip(words[::2], words[1::2])}
+        given |= {"batch": int(given["batch"])} if "batch" in given else {}
+        found = gradloom.plan(str(FOLDER / f"networks/mlperf_{file}.onnx"), board="kv260", **given)
+        assert found["preset"] == "tile-kv260" and f"{found['cycles']['sample']:,}" == cycles, name
+        seen += 1
+    assert seen == 6
 
 
 def test_a_plan_says_where_cycles_go():

@@ -36,6 +36,8 @@ def _finetune_verb(
     attach: str | None,
     compare: bool,
     job: Path | None,
+    port: str | None,
+    baud: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -56,6 +58,8 @@ def _finetune_verb(
             attach=attach,
             compare=compare,
             job=job,
+            port=port,
+            baud=baud,
             progress=progress,
             say=None if as_json else (lambda line: print(line, file=sys.stderr)),
         )
@@ -125,6 +129,6 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
     if clipped:
         say(f"{some(clipped, 'word')} clipped")
     if metrics["cycles"]:
-        cycles, mhz = metrics["cycles"]["total"], metrics["clock_mhz"]
-        said = counted(cycles, metrics["forecast"]["total"])
+        cycles, mhz, told = metrics["cycles"]["total"], metrics["clock_mhz"], metrics["forecast"]
+        said = counted(cycles, told["total"]) if told else some(cycles, "cycle")
         say(f"{said}; {cycles / (1e3 * mhz):.2f} ms at {mhz} MHz")

@@ -74,10 +74,10 @@ def adapter(made: Editor, each: Operation) -> bool:
         return False
     for this, other in (each.i, each.i[::-1]):
         whole, b = made.made(this), made.made(other)
-        if not (_is_linear(made, whole) and _is_linear(made, b)) or b.bias or this.shape != other.shape:
+        if not (_is_linear(whole, made) and _is_linear(b, made)) or b.bias or this.shape != other.shape:
             continue
         a = made.made(b.i[0])
-        if not _is_linear(made, a) or a.bias or a.i != whole.i or a.o.features >= min(whole.shape):
+        if not _is_linear(a, made) or a.bias or a.i != whole.i or a.o.features >= min(whole.shape):
             continue
         new = replace(whole, o=each.o, rank=a.o.features, positive=each.positive)
         if any(weight.name in made.values for weight in new.adapter):
@@ -91,7 +91,7 @@ def adapter(made: Editor, each: Operation) -> bool:
     return False
 
 
-def _is_linear(made: Editor, each: Operation | None) -> TypeGuard[Linear]:
+def _is_linear(each: Operation | None, made: Editor) -> TypeGuard[Linear]:
     """Whether a tensor is a plain linear layer's, and only one operation reads it."""
     return isinstance(each, Linear) and not each.rank and not each.positive and made.is_inner(each.o)
 

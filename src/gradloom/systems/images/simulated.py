@@ -13,7 +13,7 @@ from .integers import FineTune, WordCache, compared_words, records
 from .program.lowered import Lowered
 from .program.program import ImagePlanned
 
-__all__ = ["TunedWords", "compare", "run_plan"]
+__all__ = ["TunedWords", "compare", "learnt_words", "run_plan"]
 
 
 @dataclass(eq=False)
@@ -52,15 +52,8 @@ def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
 
     steps = sum(step.last for step in plan.steps)
     beats = fetch(plan.losses, "u1", steps, 16)
-    words = fetch(plan.lanes, "<i2", lowered.lane_words, 16).astype(np.int64)
-    head = fetch(plan.b, "<i2", lowered.k, 16).astype(np.int64)
-    a, b = [], []
-    wide = lowered.parts * lowered.config.rank
-    for index, tap in enumerate(lowered.taps):
-        addresses = -(-tap.elements // lowered.config.panels)
-        part = words[tap.lanes_at[0] : tap.lanes_at[0] + lowered.parts * addresses, : lowered.config.columns]
-        a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
-        b.append(head[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
+    lanes, head = (fetch(at, "<i2", count, 16) for at, count in ((plan.lanes, lowered.lane_words), (plan.b, lowered.k)))
+    a, b = learnt_words(lowered, lanes.tobytes(), head.tobytes())
     samples = plan.settings.samples
     return TunedWords(
         images=None if plan.images is None else fetch(plan.images, "<i4", samples, lowered.image_words),
@@ -72,6 +65,19 @@ def run_plan(plan: ImagePlanned, machine: Machine) -> TunedWords:
         losses=[int(v) for v in beats[:, :8].copy().view("<u8").ravel()],
         correct=[int(v) for v in beats[:, 12:].copy().view("<u4").ravel()],
     )
+
+
+def learnt_words(lowered: Lowered, lanes: bytes, head: bytes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The adapter of each tap, as memory has it: ``a`` and ``b``."""
+    words, heads = (np.frombuffer(data, "<i2").reshape(-1, 16).astype(np.int64) for data in (lanes, head))
+    a, b = [], []
+    wide = lowered.parts * lowered.config.rank
+    for index, tap in enumerate(lowered.taps):
+        addresses = -(-tap.elements // lowered.config.panels)
+        part = words[tap.lanes_at[0] : tap.lanes_at[0] + lowered.parts * addresses, : lowered.config.columns]
+        a.append(lowered.adapter_of(index, part.reshape(lowered.parts, addresses, -1)))
+        b.append(heads[index * wide : index * wide + lowered.rank, : lowered.classes].T.copy())
+    return a, b
 
 
 def compare(result: TunedWords, reference: FineTune, cache: WordCache, told: Timing | None = None) -> dict[str, int]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gradloom.json_file import read_json
-from gradloom.models.adapters.lora import Adapter
 from gradloom.models.adapters.peft_files import save_adapters
 from gradloom.models.datasets import Dataset, dataset_of, default_split, digits_split
 from gradloom.models.network import Network
@@ -18,7 +17,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.held_out import Score
+from gradloom.systems.held_out import Parts, Score
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
@@ -43,6 +42,7 @@ __all__ = [
     "ImageTask",
     "by_tap",
     "check_shape",
+    "decoded",
     "held_by",
     "network_of",
     "network_of_run",
@@ -164,9 +164,9 @@ def check_shape(name: str, images: np.ndarray, network: Network) -> None:
         )
 
 
-def by_tap(pairs: Adapters) -> dict[int, Adapter]:
+def by_tap(pairs: Adapters) -> dict[int, Parts]:
     """Adapters by the number of their tap."""
-    return {number: Adapter(np.asarray(a), np.asarray(b), 1.0) for number, (a, b) in enumerate(pairs)}
+    return {number: Parts({"a": np.asarray(a), "b": np.asarray(b)}) for number, (a, b) in enumerate(pairs)}
 
 
 def prepare(job: Job) -> "ImageTask":
@@ -196,10 +196,14 @@ def prepare(job: Job) -> "ImageTask":
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
     )
+    if job.alone:
+        from .alone import AloneTask
+
+        return AloneTask(job, options, network, dataset, settings)
     return ImageTask(job, options, network, dataset, settings)
 
 
-def _decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
+def decoded(words: Iterable[tuple[np.ndarray, np.ndarray]]) -> Adapters:
     return [(PARAMETER.decode(a), PARAMETER.decode(b)) for a, b in words]
 
 
@@ -228,9 +232,13 @@ class ImageTask(Task):
             return
         self.lowered = lower(network, job.config, self.rank, wide=options.cache == "int8")
         # Those to judge by are refused before the long part, too.
+        self.planned()
+
+    def planned(self) -> None:
+        """Plans the machine's program."""
         self.images, self.judged = self.activations()
         self.plan = plan_finetune(
-            self.lowered, settings, self.images, dataset.y_train, *self._words(), ahead=self.ahead
+            self.lowered, self.settings, self.images, self.dataset.y_train, *self._words(), ahead=self.ahead
         )
         self.program = self.plan
 
@@ -324,12 +332,12 @@ class ImageTask(Task):
             y,
             *self._words(),
             progress=lambda done, total: tell(done, total, "reference steps"),
-            after=lambda step, loss, words: self._after(step, loss, _decoded(words)),
+            after=lambda step, loss, words: self._after(step, loss, decoded(words)),
         )
         health = asdict(made.health)
         return self._outcome(
             made.mean_losses,
-            _decoded(made.adapters()),
+            decoded(made.adapters()),
             clipped=made.clipped,
             words=made.words,
             figures={"cycles": None, "cache": None, "health": health},
@@ -368,7 +376,7 @@ class ImageTask(Task):
         made = run_plan(self.plan, machine)
         return Outcome(
             losses=mean_losses(made.losses, list(self.counts or ()) * self.settings.epochs),
-            learnt=_decoded(zip(made.a, made.b)),
+            learnt=decoded(zip(made.a, made.b)),
             figures=made.metrics,
             checked=made.words,
             ran=[made.ran],

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradloom.graph.methods import Learning
 from gradloom.graph.network import Network
-from gradloom.models.adapters.peft import CONFIG, WEIGHTS, check_array, write_peft
+from gradloom.models.adapters.peft_files import CONFIG, WEIGHTS, check_array, write_peft
 
 from .program.prepared import learning_of
 

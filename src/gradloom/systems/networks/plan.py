@@ -30,7 +30,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
     batch = workload.batch if options.batch is None else options.batch
     network = load_network(str(options.model))
     rank = workload.rank if options.rank is None else options.rank
-    given = {"targets": options.targets, "rank": rank} if options.method == "lora" else {}
+    given: dict[str, Any] = {"targets": options.targets, "rank": rank} if options.method == "lora" else {}
     prepared = Prepared(learning_of(network, options.loss, options.method, **given), options.loss)
     rules = {} if options.method == "none" else prepared.rules(workload.lr)
     tell(0, 0, "planning")

@@ -1,7 +1,7 @@
 """Fine-tunes of networks from ONNX files, a step a batch."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import Training
 from gradloom.program.memory import Kind
 from gradloom.sim.run.device import MEMORY_BYTES
-from gradloom.systems.held_out import Score
+from gradloom.systems.held_out import Parts, Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
@@ -39,24 +39,8 @@ __all__ = ["NetworkTask", "answers", "prepare"]
 _JUDGED = 16
 
 
-@dataclass(frozen=True)
-class Weights:
-    """A weight that learns, as what is judged has it."""
-
-    value: np.ndarray
-
-    @property
-    def parts(self) -> dict[str, np.ndarray]:
-        """Its array by name."""
-        return {"value": self.value}
-
-    def taking(self, parts: Mapping[str, np.ndarray]) -> "Weights":
-        """The same with another value."""
-        return Weights(parts["value"])
-
-
 def _named(values: Mapping[str, np.ndarray]) -> dict[Any, "Learnt"]:
-    return {name: Weights(value) for name, value in values.items()}
+    return {name: Parts({"value": value}) for name, value in values.items()}
 
 
 def answers(exact: IntegerNetwork, prepared: Prepared, x: np.ndarray, batch: int) -> np.ndarray:
@@ -77,7 +61,9 @@ def prepare(job: Job) -> "NetworkTask":
     learn, held, loss = load_samples(asked, network)
     rank = workload.rank if asked.rank is None else asked.rank
     alpha = 2.0 * rank if asked.alpha is None else asked.alpha
-    given = {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
+    given: dict[str, Any] = (
+        {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
+    )
     learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
     options = replace(
         asked,

@@ -89,7 +89,7 @@ class NetworkWorkload(Workload):
     title: ClassVar = "networks from ONNX by LoRA, their last layer or biases"
     label: ClassVar = "networks"
     reads: ClassVar = "an ONNX file of a feed-forward network"
-    methods: ClassVar = ("lora", "head", "bias")
+    methods: ClassVar = ("lora", "head", "bias", "none")
     takes: ClassVar = Homes(
         {
             "finetune": "gradloom.systems.networks.workload:NetworkOptions",

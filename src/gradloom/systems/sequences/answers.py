@@ -173,8 +173,8 @@ def _check_rate(network: RecurrentNetwork, config: CellConfig, rate: float, cycl
     most = samples * config.clock_mhz * 1e6 / cycles
     if rate > most:
         raise ValueError(
-            f"rate={rate:g}: must be at most {most:,.0f} samples a second: a step of {some(samples, 'sample')} takes "
-            f"{cycles:,} cycles at {config.clock_mhz:g} MHz"
+            f"rate={rate:.9g}: must be at most {int(most):,} samples a second: a step of "
+            f"{some(samples, 'sample')} takes {cycles:,} cycles at {config.clock_mhz:g} MHz"
         )
 
 

@@ -12,7 +12,7 @@ from gradloom.models.onnx_network import NetworkGraph
 from gradloom.models.recurrent.export import GraphNodes, Writer
 from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import QUARTERS, TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, tap_network
 from gradloom.models.sequences import fold_of, spar_model
 from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import ACTIVATION
@@ -51,7 +51,12 @@ def export_adapted(source: Path, output: Path, model: Path | str | None) -> dict
         steps, parallel = int(metrics["steps_a_sequence"]), int(metrics["parameters"]["parallel"])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{source}/metrics.json: lacks steps_a_sequence or parameters of a fine-tune") from None
-    taps = TapSums(sizes=sizes_of(network, parallel), shifts=shifts)
+    parts = parts_of(network, parallel)
+    if tuple(part.kind for part in parts) != PARTS or len(shifts) != len(parts):
+        raise ValueError(
+            f"{source}: its adapter is of {len(parts)} parts of taps; must be of one LSTM layer to be exported"
+        )
+    taps = TapSums(parts=parts, shifts=shifts)
     behind = steps_behind(network, np.zeros((1, steps, 1)))
     dense = tap_network(network, taps, behind)
     adapters, codes = load_adapters(source, dense)

@@ -46,7 +46,7 @@ class Trial:
         description = np.frombuffer(memory.fetch(made.job.trial, 28), "<u4").tolist()
         assert offset == description[3]
         layout = made.layout.copy()
-        for name in (training.step.input.name, TARGETS):
+        for name in (training.step.input.name, TARGETS, *(each.name for each in made.course.cached)):
             layout.offsets[name] = layout[HELD + name]
         expected = lower(evaluated(training), frac, layout, CONFIG, share=True).code
         assert memory.fetch(offset, len(expected)) == expected

@@ -24,7 +24,7 @@ from .sizes import LABELS, place_of, samples_of_block
 from .tokens import ProgramToken, check_program
 from .writer import Writer
 
-__all__ = ["OnChip", "plan_onchip"]
+__all__ = ["OnChip", "fitting", "plan_onchip"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,6 +50,11 @@ class OnChip(PowerUp):
     def samples(self) -> int:
         """Samples of a block, which are those of a step."""
         return self.parts * self.rows
+
+    @property
+    def learnt_bytes(self) -> int:
+        """Of the adapter, from the first of its lanes on."""
+        return self.lanes[1] + self.b[1]
 
     def steps(self) -> list[ScheduledBatch]:
         """Microbatches of the training, in order."""
@@ -162,6 +167,12 @@ def plan_onchip(
         adapters=(a, b),
         sizes=sizes,
     )
+
+
+def fitting(plan: OnChip, memory: int) -> int:
+    """Images that ``memory`` bytes have room for, of a plan with other counts alone."""
+    blocks = plan.train_blocks + plan.test_blocks
+    return plan.samples * (blocks + (memory - len(plan.image)) // BLOCK)
 
 
 def _check(held: int, **counts: int) -> None:

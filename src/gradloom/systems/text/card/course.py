@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from ..run.trainer import Trainer
 from ..run.training import Training, largest
 
 __all__ = ["Course", "instant_course", "qlora_course"]
+
+_Step = TypeVar("_Step", bound=Training)
 
 #: Bits to spare in tensors whose exponents hold for all steps.
 _HEADROOM = 4
@@ -197,7 +200,7 @@ def _reach(reached: dict[str, float], trainings: Sequence[Training]) -> None:
             reached[name] = max(reached[name], value)
 
 
-def _widest(trainings: Sequence[Training]) -> Training:
+def _widest(trainings: Sequence[_Step]) -> _Step:
     """That of the text whose embeddings reach furthest: it has the fewest fraction bits."""
     entry = trainings[0].step.input.name
     return max(trainings, key=lambda each: float(np.abs(each.starts[entry][1]).max()))

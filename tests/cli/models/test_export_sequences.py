@@ -9,7 +9,7 @@ import pytest
 
 from gradloom.models.adapters.peft import load_adapters
 from gradloom.models.recurrent.stored import load_network
-from gradloom.models.recurrent.taps import TapSums, sizes_of, tap_network
+from gradloom.models.recurrent.taps import TapSums, parts_of, tap_network
 from gradloom.models.sequences import fold_of, spar_model, spar_person
 from gradloom.preset import PRESETS
 from gradloom.rtl.formats.images import ACTIVATION
@@ -31,7 +31,7 @@ def answers(path, x, units=64):
 def exact(x, cache):
     """Logits in float64 of the machine's taps, as the forward cache decodes them."""
     network = load_network(spar_model(fold_of(2)))
-    taps = TapSums(sizes=sizes_of(network, PRESETS["lstm-kv260"].config.parallel), shifts=SHIFTS)
+    taps = TapSums(parts=parts_of(network, PRESETS["lstm-kv260"].config.parallel), shifts=SHIFTS)
     sums = tap_sums(network, reference.run(network, network.codes(x)), PRESETS["lstm-kv260"].config.parallel)
     values = ACTIVATION.decode(tap_words(taps, sums)[0]).reshape(len(x), -1)
     dense = tap_network(network, taps, x.shape[1])

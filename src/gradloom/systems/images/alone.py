@@ -1,0 +1,253 @@
+"""A fine-tune on images that a board runs by itself, with data that come by its UART."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
+from gradloom.models.datasets import Dataset
+from gradloom.models.network import Network
+from gradloom.program.memory import BEAT, BLOCK
+from gradloom.sim.reference.loss import softmax_cross_entropy
+from gradloom.sim.run.counted import check_words
+from gradloom.systems.instant import InstantOptions
+from gradloom.systems.job import Job
+from gradloom.systems.task import Outcome
+
+from .integers import FineTune, WordCache, fill_cache, fine_tune, logits
+from .program.digits import MEMORY_BYTES, digits_plan
+from .program.lowered import head_words, words16
+from .program.onchip import OnChip, fitting, plan_onchip, samples_of_block
+from .program.program import Settings
+from .simulated import learnt_words
+from .task import ImageTask, decoded
+
+__all__ = ["AloneTask", "OnChipResult", "adapter_words", "expected_run", "identity"]
+
+#: Where a block's header has the sum of the rest: after a reset it is another one.
+_TAG = BLOCK - 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnChipResult:
+    """What the reference makes of a plan: its lines but for cycles, and the words of the adapter."""
+
+    lines: Sequence[str]
+    reference: FineTune
+
+
+def identity(config: Any) -> str:
+    """The first line of a design."""
+    return "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items())
+
+
+def _losses(name: str, loss: int, right: int, samples: int) -> str:
+    mean = loss // samples
+    return f"{name}: loss {mean >> 16}.{(mean & 0xFFFF) * 10**6 >> 16:06d}, {right} of {samples} right"
+
+
+def expected_run(plan: OnChip, data: Dataset) -> OnChipResult:
+    """A plan on ``data`` by the bit-exact reference."""
+    lowered, config = plan.lowered, plan.lowered.config
+    train, test = (
+        fill_cache(lowered, lowered.network.pixel_map.words(images, config.activation))
+        for images in (data.x_train, data.x_test)
+    )
+
+    def judged(name: str, held: WordCache, a: list[np.ndarray], b: list[np.ndarray]) -> str:
+        entropy = softmax_cross_entropy(logits(lowered, held, a, b), data.y_test, max_length=config.classes)
+        return _losses(name, int(entropy.loss.sum()), int(entropy.correct.sum()), len(data.y_test))
+
+    start_a, start_b = plan.adapters
+    reference = fine_tune(
+        lowered, Settings(samples=len(data.y_train)), train, data.y_train, start_a, start_b, steps=plan.steps()
+    )
+    lines = [
+        identity(config),
+        judged("before", test, [m[:, tap.order] for m, tap in zip(start_a, lowered.taps)], list(start_b)),
+    ]
+    steps = plan.train_blocks
+    for epoch in range(plan.epochs):
+        part = slice(epoch * steps, (epoch + 1) * steps)
+        lines.append(
+            _losses(
+                f"epoch {epoch + 1}" if plan.epochs > 1 else "epoch",
+                sum(reference.losses[part]),
+                sum(reference.correct[part]),
+                sum(reference.counts[part]),
+            )
+        )
+    lines.append(judged("after", test, reference.a, reference.b))
+    words = adapter_words(plan, reference)
+    lines.append(f"adapter: {len(words) // 4} words, sum 0x{zlib.crc32(words):08x}")
+    return OnChipResult(lines=[*lines, "done"], reference=reference)
+
+
+def adapter_words(plan: OnChip, reference: FineTune) -> bytes:
+    """The adapter as the machine leaves it in memory."""
+    lowered = plan.lowered
+    lanes = np.concatenate(
+        [
+            lowered.lanes_of(tap, a).reshape(-1, lowered.config.columns)
+            for tap, (a, _) in enumerate(reference.adapters())
+        ]
+    )
+    return words16(lanes) + head_words(lowered, [b for _, b in reference.adapters()])
+
+
+class AloneTask(ImageTask):
+    """A fine-tune in blocks of samples, which a board takes by its UART.
+
+    Blocks come in order; somebody's own data are brought into a random order once. Losses are those of epochs.
+    """
+
+    chip: OnChip
+
+    def __init__(
+        self, job: Job, options: InstantOptions, network: Network, dataset: Dataset, settings: Settings
+    ) -> None:
+        if settings.momentum:
+            raise ValueError(f"momentum={settings.momentum:g}: must be 0 on a board that learns by itself: plain SGD")
+        if getattr(options, "cache", "nf4") == "none":
+            raise ValueError("cache=none: must be nf4 or int8 on a board that learns by itself")
+        self._shuffles = settings.shuffled
+        super().__init__(job, options, network, dataset, settings)
+        self.steps, self.epoch, self.counts = settings.epochs, 1, None
+
+    def planned(self) -> None:
+        """Plans the board's memory, with as many images as it has room for."""
+        lowered, settings = self.lowered, self.settings
+        assert isinstance(self.dataset, Dataset)
+        data = self.dataset
+        if self._shuffles:
+            order = np.random.default_rng(settings.seed).permutation(len(data.x_train))
+            data = replace(data, x_train=data.x_train[order], y_train=data.y_train[order])
+        self.batch = held = samples_of_block(lowered)
+        more = {"epochs": settings.epochs, "rate": settings.rate, "memory": MEMORY_BYTES}
+        a, b = self._words()
+
+        def plan(train: int, test: int) -> OnChip:
+            images = np.concatenate([data.x_train[:train], data.x_test[:test]])
+            labels = np.concatenate([data.y_train[:train], data.y_test[:test]])
+            words = self.network.pixel_map.words(images, self.job.config.activation)
+            return plan_onchip(
+                lowered,
+                words,
+                labels,
+                train=train,
+                a=a,
+                b=b,
+                pause=self._shipped.pause,
+                **more,  # type: ignore[arg-type]
+            )
+
+        train, judged = (len(each) // held * held for each in (data.x_train, data.x_test))
+        for name, count in (("x_train", train), ("x_test", judged)):
+            if not count:
+                raise ValueError(f"{name}: has fewer than {held} images, a block of the board's memory has as many")
+        room = fitting(plan(held, held), MEMORY_BYTES)
+        if train >= room:
+            raise ValueError(
+                f"x_train: has {train} images in whole blocks of {held}, the board has room for {room} with those to "
+                f"judge by; give --limit {room - held}"
+            )
+        judged = min(judged, room - train)
+        self.dataset = replace(
+            data,
+            x_train=data.x_train[:train],
+            y_train=data.y_train[:train],
+            x_test=data.x_test[:judged],
+            y_test=data.y_test[:judged],
+        )
+        self.images, self.judged = self.activations()
+        self.settings = replace(settings, samples=train, batch=held, shuffled=False)
+        self.chip = plan(train, judged)
+
+    @cached_property
+    def _shipped(self) -> OnChip:
+        """What the bitstream brings."""
+        return digits_plan(self.job.config)
+
+    @cached_property
+    def image(self) -> bytes:
+        """What the board's memory is to hold, with the sum that a reset takes away."""
+        made = bytearray(self.chip.image)
+        made[_TAG : _TAG + 4] = zlib.crc32(made).to_bytes(4, "little")
+        return bytes(made)
+
+    @property
+    def changed(self) -> set[int]:
+        """Pieces that the bitstream has not, or that a run changes."""
+        image, shipped, chip = self.image, self._shipped.image, self.chip
+        pieces = range(0, len(image), PIECE)
+        found = {at for at in pieces if image[at : at + PIECE] != shipped[at : at + PIECE]}
+        used = max(stage.told for stage in chip.stages) + BEAT
+        blocks = range(BLOCK, BLOCK * (1 + chip.train_blocks + chip.test_blocks), BLOCK)
+        for first, end in (*((at, at + used) for at in blocks), (chip.lanes[0], chip.lanes[0] + chip.learnt_bytes)):
+            found |= set(range(first // PIECE * PIECE, end, PIECE))
+        # A run of the bitstream's own data has changed those places, too.
+        own = self._shipped
+        first = own.lanes[0]
+        return found | {at for at in range(first // PIECE * PIECE, first + own.learnt_bytes, PIECE) if at < len(image)}
+
+    def forecast(self) -> dict[str, int] | None:
+        """None: memory is asked for one burst at a time, which no forecast follows."""
+        return None
+
+    def simulated(self) -> Outcome:
+        """By the board."""
+        port, chip = self.job.host, self.chip
+        assert isinstance(port, TunerPort)
+        there, wanted = port.told()[:1], identity(self.job.config)
+        if there != [wanted]:
+            raise TunerError(f"the board has {there[0] if there else 'no design'}, the design {wanted}: flash it")
+        lines = port.run(self.image, self.changed, epochs=chip.epochs)
+        if port.fetch(_TAG, 4) != self.image[_TAG : _TAG + 4]:
+            raise TunerError("the board has lost its data: was it switched off meanwhile? Start again")
+        if lines[-1:] != ["done"]:
+            raise TunerError("the board's run failed: " + "; ".join(line for line in lines if "error" in line))
+        words = port.fetch(chip.lanes[0], chip.learnt_bytes)
+        (said,) = (line for line in lines if line.startswith("adapter: "))
+        if int(said.rpartition("0x")[2], 16) != zlib.crc32(words):
+            raise TunerError("the adapter that was read is not the one that the board has told the sum of")
+        (cycles,) = (int(line.split()[1]) for line in lines if line.startswith("cycles: "))
+        told = [line for line in lines if not line.startswith("cycles: ")]
+        a, b = learnt_words(self.lowered, words[: chip.lanes[1]], words[chip.lanes[1] :])
+        return Outcome(
+            losses=[float(line.split()[3].rstrip(",")) for line in told if line.startswith("epoch ")]
+            or [float(line.split()[2].rstrip(",")) for line in told if line.startswith("epoch:")],
+            learnt=decoded(zip(a, b)),
+            figures={"cycles": {"total": cycles}, "cache": None, "health": None, "bytes_sent": PIECE * port.sent},
+            checked={"adapter": {"words": np.frombuffer(words, "<u4")}, "lines": _numbers(told)},
+        )
+
+    def reference(self) -> Outcome:
+        """See :class:`~..task.Task`."""
+        assert isinstance(self.dataset, Dataset)
+        made = expected_run(self.chip, self.dataset)
+        words = adapter_words(self.chip, made.reference)
+        return Outcome(
+            losses=[],
+            learnt=decoded(made.reference.adapters()),
+            checked={"adapter": {"words": np.frombuffer(words, "<u4")}, "lines": _numbers(made.lines)},
+        )
+
+    def plot(self, path: Path, metrics: Mapping[str, Any]) -> None:
+        """Writes a picture of losses: the board does not tell its phases."""
+        super().plot(path, {**metrics, "cycles": None})
+
+    def compared(self, ran: Outcome) -> Outcome:
+        """Compares the adapter and every line but the cycles with the reference."""
+        wanted = self.reference()
+        count = sum(check_words(ran.checked[kind], wanted.checked[kind]) for kind in wanted.checked)
+        return replace(ran, figures={**ran.figures, "equal_to_reference": {"words": count}})
+
+
+def _numbers(lines: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """Lines as words, by their number."""
+    return {f"line {n}": np.frombuffer(line.encode(), np.uint8) for n, line in enumerate(lines)}
