@@ -62,6 +62,8 @@ def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whol
         target = random.standard_normal((samples * t.rows, t.features))
         if loss == "classes":
             target = np.eye(t.features)[random.integers(0, t.features, samples * t.rows)]
+        if loss == "labels":
+            target = random.integers(0, 2, target.shape).astype(float)
         for name, written in step.inputs.items():
             x = target if name == "target" else inputs[name].reshape(-1, exact.inputs[name].features)
             for tiles in written:

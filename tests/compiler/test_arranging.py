@@ -1,5 +1,6 @@
 """Arranged and folded networks compute what they did before."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from gradloom.compiler.lowering import lower
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import head, lora
 from gradloom.graph.onnx.reader import load_network, network_of
-from gradloom.graph.operations import Activation, Larger, Pool
+from gradloom.graph.operations import Activation, Add, Concat, Larger, Linear, Pool
+from gradloom.graph.rewriting.simplify import simplified
 from gradloom.graph.training import before_loss
 from gradloom.sim.time.forecast import forecast
 
@@ -70,7 +72,32 @@ def test_maxima_of_windows(kernel, stride, pads, beyond, before):
 
 
 #: Networks of the corpus that the machine takes at least, by opset.
-TAKEN = {"11": 0, "13": 0, "17": 0, "18": 0, "20": 0, "21": 0}
+TAKEN = {"11": 43, "13": 45, "18": 47, "20": 1, "21": 42}
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize(("kernel", "stride", "pads", "beyond"), [(2, 2, 0, 0), (3, 2, 1, 0), (3, 2, 0, 1)])
+def test_means_of_windows(kernel, stride, pads, beyond, counted):
+    x = tensor("x", 9, 8, 5)
+    first = conv(x, "first", 20, 3, pads=1)
+    network = headed([first, pool(first.o, "mean", kernel, stride, pads, beyond, counted=counted)], [x])
+    other = arranged(network).network
+    assert differs(network, other)[0] <= 1e-9
+    steps(other, ("first.weight",), samples=2, loss="classes", order=ORDERS[0])
+
+
+@pytest.mark.parametrize("features", [(8, 24), (5, 7), (16, 16, 16)])
+def test_features_side_by_side(features):
+    x = tensor("x", 6, 5)
+    parts = [Linear((x,), tensor(f"part{n}", 6, count), f"part{n}") for n, count in enumerate(features)]
+    both = Concat(tuple(each.o for each in parts), tensor("both", 6, sum(features)), 1, positive=True)
+    network = headed([*parts, both], [x])
+    other = arranged(network).network
+    assert any(isinstance(each, Concat) for each in other.operations) == (features == (8, 24))
+    assert differs(network, other)[0] <= 1e-9
+    steps(other, ("part0.weight", "part1.weight"), samples=3, loss="classes", order=ORDERS[1])
+
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "networks"
 #: MLPerf Tiny's networks, what their loss is, and samples of a forward pass.
 TINY = {"mlperf_resnet8": ("classes", 1), "mlperf_kws_dscnn": ("classes", 3), "mlperf_ad01": ("values", 20)}
@@ -116,7 +143,7 @@ def test_adapters_of_all_of_a_network_take_fewer_cycles():
     assert forecast(step.program).total <= 250_000
 
 
-@pytest.mark.parametrize("opset", ["11", "13", "17", "18", "20", "21"])
+@pytest.mark.parametrize("opset", [*TAKEN])
 def test_networks_of_every_operation(opset):
     """Each is lowered and equals the integers, or is refused by name."""
     taken = refused = 0
@@ -133,3 +160,17 @@ def test_networks_of_every_operation(opset):
         taken += 1
         steps(ready, samples=2, whole=False)
     assert taken >= TAKEN[opset], f"{taken} taken, {refused} refused"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_adapter_that_a_file_writes_out(turned):
+    x = tensor("x", 6, 12)
+    whole = Linear((x,), tensor("whole", 6, 20), "whole")
+    a = Linear((x,), tensor("a", 6, 3), "a", bias=False)
+    b = Linear((a.o,), tensor("b", 6, 20), "b", bias=False)
+    met = Add((b.o, whole.o) if turned else (whole.o, b.o), tensor("met", 6, 20))
+    network = replace(headed([whole, a, b, met], [x]), origins={"a.weight": "A", "b.weight": "B"})
+    other = simplified(network)
+    assert [each.layer for each in other.operations if isinstance(each, Linear)] == ["whole", "head"]
+    assert {other.origins[f"whole.lora_{part}.weight"] for part in "AB"} == {"A", "B"}
+    assert differs(network, other)[0] <= 1e-12

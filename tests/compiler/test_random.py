@@ -144,7 +144,13 @@ def networks(draw):
 @settings(
     max_examples=500 if DEEP else 20, deadline=None, derandomize=not DEEP, suppress_health_check=list(HealthCheck)
 )
-@given(networks(), st.integers(1, 5), st.sampled_from((None, "classes", "values")), st.booleans(), st.integers(0, 1))
+@given(
+    networks(),
+    st.integers(1, 5),
+    st.sampled_from((None, "classes", "labels", "values")),
+    st.booleans(),
+    st.integers(0, 1),
+)
 def test_any_network_is_the_integers(made, samples, loss, folds, order):
     network, learners = made
     listed = arranged(network).network

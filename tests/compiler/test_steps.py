@@ -235,7 +235,7 @@ def test_a_softmax_inside():
     steps(headed([first, shares], [x]), ("first.weight",), samples=4, loss="values", count=2)
 
 
-@pytest.mark.parametrize("loss", ["classes", "values"])
+@pytest.mark.parametrize("loss", ["classes", "labels", "values"])
 def test_a_loss_falls(loss):
     x = tensor("x", 10)
     net = network([Linear((x,), tensor("y", 4), "only")], [x])

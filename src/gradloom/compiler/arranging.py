@@ -8,8 +8,20 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Pool, Rearrange, Reduce
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Convolution,
+    Larger,
+    Linear,
+    Multiply,
+    Parameter,
+    Pool,
+    Rearrange,
+    Reduce,
+)
 from gradloom.graph.rewriting.editor import Editor
+from gradloom.graph.windows import Windows
 
 from .selecting import SELECTING
 
@@ -154,18 +166,17 @@ def _flattened(made: Editor, each: Operation, moves: dict[str, Move]) -> bool:
 
 
 def _averages(made: Editor, each: Operation) -> bool:
-    """Means of windows that lie inside, or whose pads count."""
-    if not isinstance(each, Pool) or each.kind != "mean" or (any(map(any, each.pads)) and not each.counted):
+    """Means of windows: sums, times a constant where all have as many values, else times a table."""
+    if not isinstance(each, Pool) or each.kind != "mean":
         return False
-    spans = zip(each.i[0].sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation)
-    if any((o - 1) * s + d * (k - 1) + 1 > side + low + high for side, o, k, s, (low, high), d in spans):
-        return False
-    channels = each.o.features
-    name = made.free(f"{each.o.name}~mean")
-    made.values[f"{name}.weight"] = np.full((channels, 1, *each.kernel), 1 / np.prod(each.kernel))
+    (t,), channels = each.i, each.o.features
+    counts = Windows(t.sides, each.o.sides, each.kernel, each.stride, each.pads, each.dilation).counts(each.counted)
+    is_same, name = len(np.unique(counts)) == 1, made.free(f"{each.o.name}~mean")
+    made.values[f"{name}.weight"] = np.full((channels, 1, *each.kernel), 1 / counts.max())
+    table = Parameter((), Tensor(made.free(f"{each.o.name}~shares"), each.o.sides, channels), f"{name}.shares")
     new = Convolution(
         each.i,
-        each.o,
+        each.o if is_same else Tensor(made.free(f"{each.o.name}~sum"), each.o.sides, channels),
         name,
         bias=False,
         groups=channels,
@@ -173,8 +184,13 @@ def _averages(made: Editor, each: Operation) -> bool:
         stride=each.stride,
         pads=each.pads,
         dilation=each.dilation,
+        positive=each.positive and is_same,
     )
-    made.change(each, [new])
+    if is_same:
+        made.change(each, [new])
+        return True
+    made.values[table.name] = np.broadcast_to(counts.max() / counts, table.o.shape).copy()
+    made.change(each, [new, table, Multiply((new.o, table.o), each.o, positive=each.positive)])
     return True
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.dependence import dependent
+from gradloom.graph.losses import logistic
 from gradloom.graph.network import Network
 from gradloom.graph.operations import (
     Activation,
@@ -33,6 +34,7 @@ from gradloom.graph.operations import (
     Upsample,
 )
 from gradloom.program.operations import needed
+from gradloom.rtl.formats.functions import LOGISTIC
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.sim.reference import element
 from gradloom.sim.reference import tile_vector as vector
@@ -177,12 +179,17 @@ class IntegerNetwork:
     def falling(self, loss: str, result: Held, target: np.ndarray) -> tuple[float, Held]:
         """The loss, and its gradient of the result."""
         wanted = coded(np.asarray(target, np.float64).reshape(result.exact.shape), WIDE).values
-        if loss == "classes":
+        if loss == "values":
+            error = self.held(vector.add(result.values, wanted, subtract=True))
+            return float(np.mean(np.square(error.values))), self.held(vector.scaled(error.values, 2 / wanted.size))
+        if loss == "labels":
+            value, count = logistic(result.values, target)[0], wanted.size
+            shares = self.held(vector.function(result.values, LOGISTIC.value))
+        else:
+            value, count = cross_entropy(result.values, wanted), len(wanted)
             shares = self.held(vector.softmax(result.values, 1.0))
-            error = self.held(vector.add(shares.values, wanted, subtract=True))
-            return cross_entropy(result.values, wanted), self.held(vector.scaled(error.values, 1 / len(wanted)))
-        error = self.held(vector.add(result.values, wanted, subtract=True))
-        return float(np.mean(np.square(error.values))), self.held(vector.scaled(error.values, 2 / wanted.size))
+        error = self.held(vector.add(shares.values, wanted, subtract=True))
+        return value, self.held(vector.scaled(error.values, 1 / count))
 
     def _call(self, each: Operation, back: str, *more: Any) -> Any:
         return getattr(self, f"_{type(each).__name__.lower()}{back}")(each, *more)

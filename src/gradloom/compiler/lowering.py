@@ -19,6 +19,7 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.functions import LOGISTIC
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
 from gradloom.rtl.formats.tile_records import TileArgument
 from gradloom.rtl.shell.engines import STORE
@@ -36,7 +37,7 @@ __all__ = ["LOSSES", "TileStep", "lower"]
 #: What the host writes beside a network's inputs: the result that is wanted.
 TARGET = "target"
 #: Losses that have a gradient in the machine.
-LOSSES = ("classes", "values")
+LOSSES = ("classes", "labels", "values")
 
 
 @dataclass(frozen=True)
@@ -236,17 +237,21 @@ class _Writer(Convolutions, Attentions, Updates):
         target = self.found[TARGET] = self.tiler.value(TARGET, result.rows, result.features)
         error = self.tiler.value("error", result.rows, result.features)
         made = self.tiler.value("gradient", result.rows, result.features)
-        if loss == "classes":
-            if result.wide > 1:
-                raise ValueError(f"loss=classes: {result.features} classes, must be {EDGE} at most")
-            shares = self.tiler.value("shares", result.rows, result.features)
+        count = result.rows * result.features
+        if loss == "values":
+            self.whole(error, ElementOpcode.ADD, {"a": result, "b": target}, subtract=1)
+            self.scaled(made, error, 2 / count)
+            return made, {"error": error}
+        shares = self.tiler.value("shares", result.rows, result.features)
+        if loss == "labels":
+            self.looked(shares, LOGISTIC.value, {"a": result})
+        elif result.wide > 1:
+            raise ValueError(f"loss=classes: {result.features} classes, must be {EDGE} at most")
+        else:
             self.soft(shares, {"a": result})
-            self.whole(error, ElementOpcode.ADD, {"a": shares, "b": target}, subtract=1)
-            self.scaled(made, error, 1 / result.rows)
-            return made, {}
-        self.whole(error, ElementOpcode.ADD, {"a": result, "b": target}, subtract=1)
-        self.scaled(made, error, 2 / (result.rows * result.features))
-        return made, {"error": error}
+        self.whole(error, ElementOpcode.ADD, {"a": shares, "b": target}, subtract=1)
+        self.scaled(made, error, 1 / (count if loss == "labels" else result.rows))
+        return made, {}
 
     def _backward(self, name: str, last: DraftValue) -> None:
         moving = dependent(self.operations, list(self.rules))

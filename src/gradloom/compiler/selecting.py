@@ -12,8 +12,13 @@ import numpy as np
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Slice, Upsample
 from gradloom.graph.rewriting.editor import Editor
+from gradloom.rtl.formats.tile_codes import EDGE
 
 __all__ = ["SELECTING"]
+
+
+#: Features of a beat.
+_BEAT = 8
 
 
 def _channels(
@@ -90,6 +95,30 @@ def _joined(made: Editor, each: Operation) -> bool:
     return True
 
 
+def _beside(made: Editor, each: Operation) -> bool:
+    """Features side by side that are no whole beats: tensors with zeros where the others are, added up."""
+    if not isinstance(each, Concat) or each.axis != len(each.o.sides):
+        return False
+    ends = np.cumsum([t.features for t in each.i])
+    tiles = [
+        len({n for n, end in enumerate(ends) if end - each.i[n].features < at + EDGE and end > at})
+        for at in range(0, each.o.features, EDGE)
+    ]
+    if not any(end % _BEAT for end in ends) and max(tiles) <= 2:
+        return False
+    listed: list[Operation] = []
+    for number, (t, end) in enumerate(zip(each.i, ends)):
+        name = made.free(f"{each.o.name}~part{number}")
+        made.values[f"{name}.weight"] = np.eye(each.o.features, t.features, t.features - end)
+        listed.append(Linear((t,), replace(each.o, name=name), name, bias=False))
+        if number:
+            met = each.o if number == len(ends) - 1 else replace(each.o, name=f"{name}~sum")
+            positive = each.positive and met is each.o
+            listed.append(Add((listed[-2].o, listed[-1].o), met, positive=positive))
+    made.change(each, listed)
+    return True
+
+
 def _risen(made: Editor, each: Operation) -> bool:
     """Every pixel several times, where twice is not all."""
     if not isinstance(each, Upsample) or each.mode != "nearest" or not _shaped(each):
@@ -145,4 +174,4 @@ def _shaped(each: Operation) -> bool:
 
 
 #: Rules of an editor.
-SELECTING = (_sliced, _joined, _padded, _risen, _affine, _widened)
+SELECTING = (_sliced, _joined, _beside, _padded, _risen, _affine, _widened)

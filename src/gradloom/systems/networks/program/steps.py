@@ -7,6 +7,7 @@ import numpy as np
 
 from gradloom.compiler.integers import IntegerNetwork, cross_entropy
 from gradloom.compiler.lowering import TARGET, TileStep
+from gradloom.graph.losses import logistic
 from gradloom.program.placed import Program
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tile_codes import TileCoded, coded
@@ -51,6 +52,8 @@ class Steps:
         self.ran.append(self.memory.run(self.step.written(len(self.ran) + 1)))
         if self.loss == "classes":
             return cross_entropy(self.codes(self.step.shown[self.result]).values, target)
+        if self.loss == "labels":
+            return logistic(self.codes(self.step.shown[self.result]).values, target)[0]
         return float(np.mean(np.square(self.codes(self.step.shown["error"]).values)))
 
     def codes(self, tiles: Tiles) -> TileCoded:

@@ -1,0 +1,136 @@
+"""What the machine has no command for is refused by name, before a program is written."""
+
+from dataclasses import replace
+
+import pytest
+
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.lowering import lower
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Attention,
+    Concat,
+    Gated,
+    Linear,
+    MatMul,
+    Multiply,
+    Norm,
+    Parameter,
+    Prelu,
+    Rearrange,
+    Reduce,
+    Softmax,
+    Upsample,
+)
+
+from .nets import conv, network, tensor
+from .same import CONFIG, rules_of
+
+X = tensor("x", 6, 12)
+#: An image.
+IMAGE = tensor("x", 5, 7, 12)
+#: One that is no operation's result.
+K = tensor("k", 6, 12)
+Y = replace(X, name="y")
+IY = replace(IMAGE, name="y")
+
+
+def norm(t, **more):
+    return Norm((t,), replace(t, name="y"), "norm", eps=1e-5, **more)
+
+
+FORWARD = {
+    "norm: 12 features of a norm must be a power of two": ([X], [norm(X)]),
+    "norm: a norm without mean, gain or bias has no command": ([X], [norm(X, centred=False)]),
+    "norm: a norm cannot make values positive": ([X], [norm(X, positive=True)]),
+    "norm: 3 groups of a row have no command; take one": ([X], [norm(X, groups=3)]),
+    "norm: groups of 3 features must be a power of two, at most 64": ([X], [norm(X, groups=4, over_rows=True)]),
+    "norm: 35 rows of a sample must divide 64 or be a multiple of it": (
+        [IMAGE],
+        [norm(IMAGE, groups=3, over_rows=True)],
+    ),
+    "y: a softmax of 12 features has no command; of 64 at most": ([X], [Softmax((X,), Y, True)]),
+    "y: a tensor that is added to the scores has no command": ([X], [Attention((X, X, X, K), Y, 2, 1.0)]),
+    "y: 6 features of a head must divide 64, or be a multiple of it": ([X], [Attention((X, X, X), Y, 2, 1.0)]),
+    "y: 6 rows of a sample must divide 64": ([X], [Attention((X, X, X), Y, 3, 1.0)]),
+    "y: (6, 12) by (12, 4) has no command; both must be of each sample": (
+        [X],
+        [Parameter((), tensor("p", 12, 4), "p"), MatMul((X, tensor("p", 12, 4)), tensor("y", 6, 4))],
+    ),
+    "y: values in another order have no command": ([X], [Rearrange((X,), tensor("y", 12, 6), (6, 12), (1, 0))]),
+    "y: only twice the sides by nearest neighbours has a command": (
+        [IMAGE],
+        [Upsample((IMAGE,), tensor("y", 10, 14, 12), "linear", "half_pixel")],
+    ),
+    "y: max has no command; there are mean and sum of all rows": ([X], [Reduce((X,), tensor("y", 1, 12), "max", True)]),
+    "y: softplus has no table: there are relu, ": ([X], [Activation((X,), Y, "softplus")]),
+    "y: values times 1 plus 2 have no command": ([X], [Activation((X,), Y, "affine", (1.0, 2.0))]),
+    "y: Prelu has no command in the machine": ([X], [Prelu((X,), Y, "slopes", 12)]),
+    "y: rows behind one another have no command; join features": ([X], [Concat((X, X), tensor("y", 12, 12), 0)]),
+    "y: columns of tensors side by side must be multiples of 8": ([X], [Concat((X, X), tensor("y", 6, 24), 1)]),
+    "y: 6 features beside a gate must be a multiple of 64": ([X], [Gated((X,), tensor("y", 6, 6), "gelu")]),
+    "y: its first tensor has fewer rows than its second; turn them round": (
+        [X],
+        [Reduce((X,), tensor("one", 1, 12), "mean", True), Add((tensor("one", 1, 12), X), Y)],
+    ),
+    "y: rows of a tile come from 12 tiles, must be 8 at most; use smaller images or strides": (
+        [tensor("x", 16, 16, 3)],
+        [conv(tensor("x", 16, 16, 3), "y", 4, 2, stride=4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("message", FORWARD)
+def test_no_command(message):
+    inputs, operations = FORWARD[message]
+    with pytest.raises(ValueError) as caught:
+        lower(CONFIG, network(operations, inputs), samples=3)
+    assert str(caught.value).startswith(message)
+
+
+FIRST = Linear((X,), tensor("first", 6, 16), "first")
+MEAN = Reduce((FIRST.o,), tensor("mean", 1, 16), "mean", True)
+TABLE = Parameter((), tensor("table", 6, 16), "table")
+OUT = tensor("y", 6, 16)
+LEARNING = {
+    "table: a table has no gradient in the machine; let other weights learn": (
+        [FIRST, TABLE, Add((FIRST.o, TABLE.o), OUT)],
+        "table",
+    ),
+    "norm.weight: gains and biases of norms have no gradient; let other weights learn": (
+        [FIRST, Norm((FIRST.o,), OUT, "norm", eps=1e-5)],
+        "norm.weight",
+    ),
+    "y.weight: channels in groups have no gradient in the machine; let other weights learn": (
+        [conv(X, "y", 12, 3, groups=3)],
+        "y.weight",
+    ),
+    "y: its second tensor has no gradient; let nothing learn in front of it": (
+        [FIRST, MEAN, Multiply((FIRST.o, MEAN.o), OUT)],
+        "first.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("message", LEARNING)
+def test_no_gradient(message):
+    operations, learner = LEARNING[message]
+    net = network(operations, [X])
+    rules = rules_of(IntegerNetwork(net, (learner,)))
+    with pytest.raises(ValueError) as caught:
+        lower(CONFIG, net, samples=3, loss="values", rules=rules)
+    assert str(caught.value) == message
+
+
+def test_no_loss():
+    wide = tensor("y", 6, 70)
+    net = network([Linear((X,), wide, "y")], [X])
+    rules = rules_of(IntegerNetwork(net, ("y.weight",)))
+    for loss, message in {
+        "rank": "loss=rank: has no gradient in the machine; must be one of classes, labels, values",
+        "classes": "loss=classes: 70 classes, must be 64 at most",
+    }.items():
+        with pytest.raises(ValueError) as caught:
+            lower(CONFIG, net, samples=3, loss=loss, rules=rules)
+        assert str(caught.value) == message
