@@ -155,7 +155,7 @@ def test_wrong_requests_of_widths_are_refused(asked, said):
 
 def test_a_network_of_widths_that_does_not_fit_says_why():
     (point,) = points("lstm-ulx3s", codes="W8A6C8")
-    assert "hidden=64: the design has room for 32" in measure(point)["note"]
+    assert "with hidden=32: set hidden=64 (64 elements of a hidden state)" in measure(point)["note"]
 
 
 def test_points_are_all_combinations():

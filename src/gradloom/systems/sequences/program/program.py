@@ -51,20 +51,25 @@ class LayerProgram(PlacedProgram):
         for port in ("weights", "rows", "tables", "quantizers"):
             self.load(self.put(np.frombuffer(getattr(self.image, port), "<i4")), "cell", port)
 
+    def given(self, rows: np.ndarray) -> Place:
+        """Place of x of the first layer; ``rows`` ``[sequences, steps, codes]``: see :meth:`CellImage.windows`."""
+        return self.put(np.frombuffer(self.image.input_rows(rows), "<i4").reshape(rows.shape[1], -1, 4))
+
     def enter(
         self,
         layer: Layer,
         below: tuple[Layer, Place] | None,
-        rows: np.ndarray,
+        x: Place,
+        count: int,
         kept: Place | None = None,
         logits: Place | None = None,
     ) -> None:
         """LOADs of a layer's x, and STOREs of its results.
 
-        ``rows`` ``[sequences, steps, codes]``: see :meth:`CellImage.windows`; or the layer ``below`` with its results.
+        ``x``: of the first layer, of ``count`` sequences; or the layer ``below`` with its results.
         ``kept``, ``logits``: places of hidden states of all steps and of sums, where they leave.
         """
-        count, steps, _ = rows.shape
+        steps = x.shape[0]
         if below is not None and layer.pick != "all" and not self.each:
             self._ended(layer, *below, count)
             if kept is not None:
@@ -73,9 +78,7 @@ class LayerProgram(PlacedProgram):
         if below is not None and not layer.directions == below[0].directions == 1:
             self._joined(layer, *below, (steps, count), kept, logits)
             return
-        if below is None:
-            x = self.put(np.frombuffer(self.image.input_rows(rows), "<i4").reshape(steps, -1, 4))
-        else:
+        if below is not None:
             x = below[1]
         wait: tuple[int, ...] = () if below is None else (self.kept_token,)
         for first in range(0, steps, self.apart or steps):
@@ -228,11 +231,13 @@ class CellProgram(LayerProgram):
                 post=(_RAN,) if self.states and last_layer else (),
             )
             wait = ()
+            if below is None:
+                x = self.given(rows)
             kept = self.room(steps, count * layer.directions, layer.result // 4)
             if last_layer and image.classes:
                 size = image.classes * 4 * self.config.parallel
                 logits = self.room(steps if self.each else 1, count * layer.directions, size)
-            self.enter(layer, below, rows, kept, logits)
+            self.enter(layer, below, x, count, kept, logits)
             below = layer, kept
             if layer is image.top:
                 hidden = kept

@@ -101,12 +101,13 @@ class _Commands(LayerProgram):
         first, layers = len(self.cuts) == 1, self.image.layers
         self.cuts.append([])
         below: tuple[Layer, Place] | None = None
+        x = self.given(rows)
         for number, layer in enumerate(layers):
             top = layer is layers[-1]
             self._run(layer, rows, top=top, wait=() if first and number == 0 else (_LEFT,))
             count, steps, _ = rows.shape
             kept = None if top else self.room(steps, count * layer.directions, layer.result // 4)
-            self.enter(layer, below, rows, kept)
+            self.enter(layer, below, x, count, kept)
             self._taps(number, layer, places, last=top)
             below = None if kept is None else (layer, kept)
         self.cut()
