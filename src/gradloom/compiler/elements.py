@@ -191,9 +191,12 @@ class Elements(Base):
 
     def _upsample_back(self, each: Upsample, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         made = self.part(each.i[0])
-        height, width = each.i[0].sides
-        if width & (width - 1) or width > EDGE or height * width < EDGE or height * width % EDGE:
-            raise ValueError(f"{each.o.name}: {height}x{width} pixels have no gradient of an upsampling")
+        width = each.i[0].sides[-1]
+        if width & (width - 1) or width > EDGE:
+            raise ValueError(
+                f"{each.o.name}: the gradient of an upsampling takes a power of two of pixels in a row, at most {EDGE}; "
+                f"there are {width}"
+            )
         for i, j in tiles_of(made):
             rows = made.part(i, j)[0]
             count = -(-4 * rows // EDGE)

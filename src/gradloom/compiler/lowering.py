@@ -159,7 +159,7 @@ class _Writer(Convolutions, Elements, Attentions, Updates):
         shown, rules = {port.tensor.name: result}, dict[int, Rule]()
         if loss is not None:
             falling, more = self._loss(loss, result)
-            shown |= more
+            shown = more or shown
             given[TARGET] = port.tensor
             self._backward(port.tensor.name, falling)
             rules = self.update()
