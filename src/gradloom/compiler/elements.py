@@ -194,8 +194,8 @@ class Elements(Base):
         width = each.i[0].sides[-1]
         if width & (width - 1) or width > EDGE:
             raise ValueError(
-                f"{each.o.name}: the gradient of an upsampling takes a power of two of pixels in a row, at most {EDGE}; "
-                f"there are {width}"
+                f"{each.o.name}: has {width} pixels in a row; the gradient of an upsampling takes a power of two, at "
+                f"most {EDGE}"
             )
         for i, j in tiles_of(made):
             rows = made.part(i, j)[0]

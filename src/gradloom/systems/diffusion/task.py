@@ -290,7 +290,7 @@ class DiffusionTask(Task):
         counts: list[Counts] = []
         # A board is judged when its results are here.
         judging = self.judging(self._score if self.job.host is None else None)
-        judging.start(adapters)
+        judging.start(adapters_of(adapters))
         for number, (data, noise) in enumerate(
             step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
         ):
@@ -303,9 +303,9 @@ class DiffusionTask(Task):
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
             self.job.made(number + 1, self.steps, loss)
-            if judging.after(number + 1, adapters):
+            if judging.after(number + 1, adapters_of(adapters)):
                 break
-        learnt = judging.finish(len(losses), adapters)
+        learnt = judging.finish(len(losses), adapters_of(adapters))
         made: dict[str, Any] = {
             "losses": losses,
             "learnt": learnt,
@@ -327,16 +327,16 @@ class DiffusionTask(Task):
 
     def _score(self, adapters: Any) -> Score:
         """Of a network in floating point, by images that are not learnt."""
-        return {"loss": held_out_loss(self.real, self.shapes, self.held, adapters, self._said("judging"))}
+        return {"loss": held_out_loss(self.real, self.shapes, self.held, values_of(adapters), self._said("judging"))}
 
     def judge(self, outcome: Outcome) -> Judged:
         """Losses on images that were not learnt, and generated digits."""
         first = self.begun if self.exact else self._descent()[1]
-        learnt = {"before": first, "after": outcome.learnt}
+        learnt = {"before": first, "after": values_of(outcome.learnt)}
         told = dict(outcome.judged)
         for when, adapters in learnt.items():
             found = told.get(f"held_out_{when}")
-            told[f"loss_{when}"] = self._score(adapters)["loss"] if found is None else found
+            told[f"loss_{when}"] = self._score(adapters_of(adapters))["loss"] if found is None else found
             if not self.exact:
                 said = self._said(f"own loss {when}")
                 told[f"own_loss_{when}"] = held_out_loss(self.integers, self.shapes, self.held, adapters, said)
@@ -381,14 +381,14 @@ class DiffusionTask(Task):
             "judged": len(self.held.latents),
             "generated": asked.generate,
             "clock_mhz": self.job.config.clock_mhz,
-            "adapter_parameters": sum(each.size for each in outcome.learnt.values()),
+            "adapter_parameters": sum(each.size for each in self.begun.values()),
             "memory_bytes": sum(memory(self.listed, self.batch).values()),
             "memory_bytes_float32": sum(memory(self.listed, self.batch, float32=True).values()),
         }
 
     def keep(self, folder: Path, learnt: Any) -> None:
         """See :class:`~..task.Task`."""
-        save_diffusion_lora(folder, adapters_of(learnt))
+        save_diffusion_lora(folder, learnt)
 
     def title(self, metrics: Mapping[str, Any]) -> str:
         """See :class:`~..task.Task`."""
