@@ -101,6 +101,12 @@ def test_images_of_four_pixels_and_small_ranks():
     steps(shapes, text=16, images=4, order=ORDERS[0], rank=2, targets="attention")
 
 
+def test_images_that_do_not_fill_tiles():
+    """Five images of 16 rows: a tile and a quarter of one."""
+    shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=8, heads=1, groups=4)
+    steps(shapes, text=4, images=5, order=ORDERS[0], rank=2, targets="attention", whole=False)
+
+
 def test_records_of_gradients_that_take_several_commands():
     shapes = small_unet(size=4, channels=(64, 64), text=64)
     step, *_ = steps(shapes, text=4, images=1, rank=16, targets="cross-attention", order=ORDERS[1])

@@ -1,6 +1,7 @@
 """The fine-tune of the shipped diffusion model, and the pictures that it makes."""
 
 import json
+import re
 from dataclasses import asdict
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from gradloom.systems.diffusion import pictures as digits_pictures
 from gradloom.systems.diffusion import task as digits_diffusion
 from gradloom.systems.diffusion.noise import kept, noisy, sample, spread
 from gradloom.systems.diffusion.pictures import frechet, read_digits
+from gradloom.systems.diffusion.program import step as program
 
 PRESET = "cdm-qta-kv260"
 IMAGES, LABELS = mnist_test()
@@ -177,7 +179,6 @@ BAD = {
     "alpha 0": (("--alpha", "0", "--adapter", "ADAPTER"), "alpha=0.0: must be above 0"),
     "alpha alone": (("--alpha", "4"), "alpha=4: must be left out"),
     "an engine": (("--engine", "gpu"), "engine=gpu: must be one of rtl, reference, float"),
-    "tiles that are not full": (("--engine", "rtl", "--batch", "5"), "batch=5: "),
     "a design": (("--design", "."), "design"),
     "another rank": (("--adapter", "ADAPTER", "--rank", "4"), "rank=4: ADAPTER has adapters of rank 2"),
     "more layers": (("--adapter", "ADAPTER", "--targets", "all"), "has no adapter, or half of one"),
@@ -210,6 +211,13 @@ def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
     code, out, err = run("finetune", PRESET, *given, "-o", "out")
     assert code == 2 and not out and says in err and err.count("\n") == 1, err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_beyond_the_memory_is_one_line(run, tmp_path, monkeypatch, data):
+    monkeypatch.setattr(program, "MEMORY_BYTES", 1 << 20)
+    code, out, err = run("finetune", PRESET, "--engine", "rtl", "--data", str(data), "--batch", "1", "-o", "out")
+    says = r"batch=1: a step needs [\d,]+ bytes of memory, the simulation has 1,048,576; give fewer images\n"
+    assert code == 2 and not out and re.search(says, err) and err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,9 @@ class Elements(Base):
                 f"most {EDGE}"
             )
         for i, j in tiles_of(made):
-            rows = made.part(i, j)[0]
-            count = -(-4 * rows // EDGE)
-            block = Block.of(self.tiler.read(dy, WIDE), [(count * i + n, j) for n in range(count)])
+            # A tile of pixels is four of those above them, the last one's part fewer.
+            count = -(-4 * made.part(i, j)[0] // EDGE)
+            block = Block.of(self.tiler.read(dy, WIDE), [(4 * i + n, j) for n in range(count)])
             more = {"side": width.bit_length() - 1}
             self.tiler.element(made, (i, j), ElementOpcode.SQUARES, {"a": block}, [more])
         return [made]

@@ -213,7 +213,7 @@ class DiffusionTask(Task):
             step = lowered(self.job.config, self.network, self.begun, images=self.batch, lr=self.lr)
             check_size(step)
         except ValueError as error:
-            raise ValueError(f"batch={self.batch}: {error}; give 1, 2, 4, 8 or 16") from None
+            raise ValueError(f"batch={self.batch}: {error}; give fewer images") from None
         return step
 
     def _descent(self) -> tuple[IntegerDescent, dict[str, np.ndarray]]:
