@@ -199,12 +199,11 @@ def diffusion(config: DiffusionConfig) -> list[BenchRun]:
     sides, features = (4, 4), 16
     names = ("latents", "projected", "normed", "active", "conv_out")
     x, projected, normed, active, result = (Tensor(name, sides, features) for name in names)
-    size = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
     listed = [
         Linear((x,), projected, "to_q", rank=4),
         Norm((projected,), normed, "norm", eps=1e-5, over_rows=True, groups=4),
         Activation((normed,), active, "silu"),
-        Convolution((active,), result, "conv", **size),
+        Convolution((active,), result, "conv", kernel=(3, 3), stride=(1, 1), pads=((1, 1), (1, 1)), dilation=(1, 1)),
     ]
     values = {each.name: draw(each.name, 8, *each.shape) / 256 for one in listed for each in one.weights}
     learnt = {name: values[name] for name in learners_of(listed)}

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradloom.compiler.estimate.bounds import step_bounds, summed
 from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
 from gradloom.graph.base import Operation
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
@@ -27,6 +26,8 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
 
     ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`.
     """
+    from gradloom.compiler.estimate.bounds import step_bounds, summed
+
     text = options.seq
     if options.model is None:
         net = replace(shipped_unet()[0], name=str(asked.preset.workload.ships))

@@ -140,8 +140,16 @@ class _Builder:
     def conv(self, x: Tensor, layer: str, features: int, *, kernel: int = 3, stride: int = 1) -> Tensor:
         """Of an image; one of 3×3 is padded by 1."""
         o, pad = Tensor(layer, tuple(side // stride for side in x.sides), features), kernel // 2
-        size = {"kernel": (kernel, kernel), "stride": (stride, stride), "dilation": (1, 1)}
-        return self._made(Convolution((x,), o, layer, pads=((pad, pad), (pad, pad)), **size))
+        made = Convolution(
+            (x,),
+            o,
+            layer,
+            kernel=(kernel, kernel),
+            stride=(stride, stride),
+            pads=((pad, pad), (pad, pad)),
+            dilation=(1, 1),
+        )
+        return self._made(made)
 
     def like(self, x: Tensor, name: str) -> Tensor:
         return Tensor(name, x.sides, x.features)
