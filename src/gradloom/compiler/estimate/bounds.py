@@ -7,7 +7,8 @@ So the sum of the bounds is an estimate of a program that goes through memory wi
 Sizes may be any, also where no program is written yet. A tensor that an engine has in its slots is not read again.
 Where neither operand of a product fits, the order counts that reads least: through columns of tiles, and the stream
 again for each; or through blocks of as many rows of tiles as the slots hold, and what is kept again for each. Sums over
-more tiles than slots count as if results had room for them.
+more tiles than slots count as if results had room for them. Adapters are those of linear layers. What is no product
+and no norm counts as one operation of elements.
 """
 
 import math
