@@ -16,8 +16,9 @@ from typing import Any
 
 from scale_sim import simulate
 
+from gradloom.compiler.estimate.products import ShapedProduct, backward, forward
 from gradloom.models.files.unet import SD_V1_5
-from gradloom.systems.diffusion.estimate.dataflows import (
+from gradloom.systems.diffusion.dataflows import (
     DATAFLOWS,
     DataflowArray,
     Riding,
@@ -26,7 +27,6 @@ from gradloom.systems.diffusion.estimate.dataflows import (
     output_without_drain,
     riding,
 )
-from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward
 from gradloom.systems.diffusion.unet import operations
 
 #: 64×32 on two ports of 16 bytes; 64×64 on twice as many, with a second shadow column: five columns of tiles.

@@ -18,12 +18,21 @@ from dataclasses import replace
 import numpy as np
 
 from gradloom.cli.output import print_json, progress_bar, table
-from gradloom.models.digits_unet import shipped_prompts, shipped_unet
+from gradloom.graph.descent import AdamW
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.methods import full
+from gradloom.models.digits_unet import shipped_unet
 from gradloom.preset import PRESETS
-from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
-from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet
-from gradloom.systems.diffusion.task import fresh_adapters, held_out_loss, samples_of, step_inputs, with_rank
-from gradloom.systems.diffusion.unet import operations
+from gradloom.systems.diffusion.baselines import TensorReading
+from gradloom.systems.diffusion.task import (
+    fresh_adapters,
+    held_out_loss,
+    loss_and_gradients,
+    samples_of,
+    step_inputs,
+    with_rank,
+)
+from gradloom.systems.diffusion.unet import network
 from gradloom.systems.diffusion.workload import DiffusionOptions
 
 WORKLOAD = PRESETS["cdm-qta-kv260"].workload
@@ -38,40 +47,47 @@ class Case:
         self.seed, self.steps, self.tell = seed, steps, tell
         self.shapes, self.weights = shipped_unet()
         more = replace(WORKLOAD, judged=WORKLOAD.judged + CHOOSING)
-        self.learn, held = samples_of(DiffusionOptions(seed=seed), more, style)
+        self.images, held = samples_of(DiffusionOptions(seed=seed), more, style)
         self.judged, self.choosing = held.of(np.arange(WORKLOAD.judged)), held.of(np.arange(-CHOOSING, 0))
-        self.listed = with_rank(self.shapes, WORKLOAD.rank, "cross-attention")
-        self.adapters = fresh_adapters(self.listed, seed)
+        listed = with_rank(self.shapes, WORKLOAD.rank, "cross-attention")
+        self.adapters = fresh_adapters(listed, seed)
+        self.network = network(listed, self.weights | self.adapters)
 
     def inputs(self, text: str):
-        batches = step_inputs(self.shapes, self.learn, batch=WORKLOAD.batch, steps=self.steps, seed=self.seed)
+        batches = step_inputs(self.shapes, self.images, batch=WORKLOAD.batch, steps=self.steps, seed=self.seed)
         for number, each in enumerate(batches):
             if self.tell:
                 self.tell(number + 1, self.steps, f"seed {self.seed}, {text}")
             yield each
 
+    def judge(self, net, samples, learnt) -> float:
+        return held_out_loss(net, self.shapes, samples, learnt)
+
+    def learnt(self, net, learners, rate: float, text: str) -> dict:
+        """What learns after all steps."""
+        rule = AdamW(rate)
+        for data, noise in self.inputs(text):
+            _, gradients = loss_and_gradients(net, data, noise, learners)
+            rule(net.values, gradients)
+        return {name: net.values[name] for name in learners}
+
     def lora(self, kind, text: str) -> tuple[float, float]:
         """Loss in float, and by the network's own arithmetic."""
-        net, rule, adapters = kind(self.listed, self.weights), FloatDescent(WORKLOAD.lr), self.adapters
-        for data, noise in self.inputs(text):
-            _, gradients = net.loss_and_gradients(data, noise, adapters)
-            adapters = rule(adapters, gradients)
-        exact = FloatUNet(self.listed, self.weights)
-        return tuple(held_out_loss(each, self.shapes, self.judged, adapters) for each in (exact, net))
+        net, exact = (each(self.network, dtype=np.float32) for each in (kind, FloatReading))
+        learnt = self.learnt(net, set(self.adapters), WORKLOAD.lr, text)
+        return tuple(self.judge(each, self.judged, learnt) for each in (exact, net))
 
     def full(self, rate: float) -> tuple[float, float]:
         """Loss of images that choose the rate, and of those that judge."""
-        listed = operations(self.shapes, text=len(shipped_prompts().places))
-        net, rule = FullUNet(listed, self.weights), FloatDescent(rate)
-        for data, noise in self.inputs(f"all weights, rate {rate:g}"):
-            _, gradients = net.loss_and_weight_gradients(data, noise)
-            net.held = rule.matrices(net.held, gradients)
-        return tuple(held_out_loss(net, self.shapes, each, {}) for each in (self.choosing, self.judged))
+        learning = full(network(with_rank(self.shapes, 0, "cross-attention"), self.weights))
+        net = FloatReading(learning.network, dtype=np.float32)
+        learnt = self.learnt(net, set(learning.learners), rate, f"all weights, rate {rate:g}")
+        return tuple(self.judge(net, each, learnt) for each in (self.choosing, self.judged))
 
     def row(self, rates: list[float]) -> dict:
-        before = held_out_loss(FloatUNet(self.listed, self.weights), self.shapes, self.judged, self.adapters)
-        real, _ = self.lora(FloatUNet, "LoRA")
-        codes, own = self.lora(TensorUNet, "LoRA, a scale a tensor")
+        before = self.judge(FloatReading(self.network, dtype=np.float32), self.judged, self.adapters)
+        real, _ = self.lora(FloatReading, "LoRA")
+        codes, own = self.lora(TensorReading, "LoRA, a scale a tensor")
         tried = {rate: self.full(rate) for rate in rates}
         rate = min(tried, key=lambda each: tried[each][0])
         return {

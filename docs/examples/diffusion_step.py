@@ -14,16 +14,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from gradloom.compiler.estimate.products import backward, forward
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
-from gradloom.systems.diffusion.estimate.products import backward, forward
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.task import fresh_adapters, with_rank
+from gradloom.systems.diffusion.unet import network
 
 CONFIG = PRESETS["cdm-qta-kv260"].config
 
@@ -43,9 +43,8 @@ def measured(batch: int, forwards: bool = True, **memory: int) -> dict[str, Any]
     config = replace(CONFIG, forwards=int(forwards))
     shapes, weights = shipped_unet()
     listed = with_rank(shapes, 8, "cross-attention")
-    rule = IntegerDescent(1e-3)
-    rule.begun(fresh_adapters(listed, 0))
-    step = lower(config, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
+    learnt = fresh_adapters(listed, 0)
+    step = lowered(config, network(listed, weights | learnt), learnt, images=batch, lr=1e-3)
     told = forecast(step.program, **memory)
     own: Counter[str] = Counter()
     reads: Counter[str] = Counter()

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from dataflows import products
 
+from gradloom.compiler.estimate.products import ShapedProduct
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.spec import SPEC
@@ -31,8 +32,7 @@ from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.run.machine import Machine as Simulated
-from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
-from gradloom.systems.diffusion.estimate.products import ShapedProduct
+from gradloom.systems.diffusion.dataflows import DataflowArray, exposed_weight
 
 MACHINE = Machine(Engines(SPEC))
 #: Of the array, and of an array with the same tiles and whole products.

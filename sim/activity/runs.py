@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.program.descent import AdamW
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.program.writer import lower
-from gradloom.systems.diffusion.simulated import Stepper
+from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 from gradloom.systems.job import Job
 from gradloom.systems.sequences.program.onchip import HIDDEN
@@ -113,14 +111,12 @@ def diffusion_step(request: ActivityRequest) -> str:
     small = SmallDiffusion.drawn(
         small_unet(size=4, channels=(16, 16), text=8, groups=4, heads=1), text=4, rank=rank, targets="all"
     )
-    rule = IntegerDescent(1e-3)
-    adapters = rule.begun(small.adapters)
-    step = lower(request.config, small.listed, small.weights, images=1, fractions=rule.fractions, rule=rule.rule)
+    step = lowered(request.config, small.network, small.learnt, images=1, lr=1e-3)
     data, noise = small.inputs(1, 0)
-    wanted = Stepper(step, Models(request.config, step.program.length), adapters)
+    wanted = Stepper(step, Models(request.config, step.program.length), small.learnt)
     loss, _ = wanted(data, noise)
     with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
-        made = Stepper(step, machine, adapters)
+        made = Stepper(step, machine, small.learnt)
         check_words({"loss": made(data, noise)[0]}, {"loss": loss})
     made.ran[-1].check(**asdict(wanted.ran[-1]))
     return f"LoRA step of a random UNet, 2 levels of 8 channels, an image of 4 by 4, rank {rank}"

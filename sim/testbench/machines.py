@@ -189,29 +189,25 @@ def sequence(config: SequenceConfig) -> list[BenchRun]:
 
 def diffusion(config: DiffusionConfig) -> list[BenchRun]:
     """A LoRA step of a few operations of a UNet, with their gradients."""
-    from gradloom.models.adapters.lora import Adapter
-    from gradloom.systems.diffusion.integer_descent import IntegerDescent
-    from gradloom.systems.diffusion.operations import Activation, Convolution, GroupNorm, Linear, Tensor
-    from gradloom.systems.diffusion.program.writer import lower
-    from gradloom.systems.diffusion.simulated import Stepper
-    from gradloom.systems.diffusion.unet import RESULT
+    from gradloom.graph.base import Tensor
+    from gradloom.graph.operations import Activation, Convolution, Linear, Norm
+    from gradloom.systems.diffusion.program.step import Stepper, lowered
+    from gradloom.systems.diffusion.unet import learners_of, network
 
     from ..reference.tile_program import TileMachine
 
-    rows, features, rank = 16, 16, 4
-    names = ("latents", "projected", "normed", "active", RESULT)
-    x, projected, normed, active, result = (Tensor(name, rows, features, 4) for name in names)
+    sides, features = (4, 4), 16
+    names = ("latents", "projected", "normed", "active", "conv_out")
+    x, projected, normed, active, result = (Tensor(name, sides, features) for name in names)
     listed = [
-        Linear((x,), projected, "to_q", rank=rank),
-        GroupNorm((projected,), normed, "norm", groups=4),
+        Linear((x,), projected, "to_q", rank=4),
+        Norm((projected,), normed, "norm", eps=1e-5, over_rows=True, groups=4),
         Activation((normed,), active, "silu"),
-        Convolution((active,), result, "conv"),
+        Convolution((active,), result, "conv", kernel=(3, 3), stride=(1, 1), pads=((1, 1), (1, 1)), dilation=(1, 1)),
     ]
-    weights = {each.name: draw(each.name, 8, *each.shape) / 256 for one in listed for each in one.weights}
-    first = Adapter(draw("a", 8, rank, features) / 256, draw("b", 8, features, rank) / 256, 1.0)
-    rule = IntegerDescent(1e-3)
-    adapters = rule.begun({"to_q": first})
-    step = lower(config, listed, weights, images=1, fractions=rule.fractions, rule=rule.rule)
+    values = {each.name: draw(each.name, 8, *each.shape) / 256 for one in listed for each in one.weights}
+    learnt = {name: values[name] for name in learners_of(listed)}
+    step = lowered(config, network(listed, values), learnt, images=1, lr=1e-3)
     written: list[tuple[int, bytes]] = []
 
     class Kept(TileMachine):
@@ -222,9 +218,9 @@ def diffusion(config: DiffusionConfig) -> list[BenchRun]:
             written.append((offset, content))
 
     memory = Kept(config, step.program.length)
-    Stepper(step, memory, adapters)({"latents": draw("x", 8, 1, rows, features)}, draw("noise", 8, 1, rows, features))
-    places = [(step.error.offset, step.error.size)]
-    for each in step.adapted.values():
+    Stepper(step, memory, learnt)({"latents": draw("x", 8, 1, 16, features)}, draw("noise", 8, 1, 16, features))
+    places = [(each.offset, each.size) for each in step.shown.values()]
+    for each in step.learners.values():
         places += [(each.gradient.offset, each.gradient.size), (each.codes.offset, each.codes.size)]
         places += [(each.words.words, each.words.size), (each.words.moments, 2 * each.words.size)]
     return [

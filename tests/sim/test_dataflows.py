@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gradloom.compiler.estimate.products import ShapedProduct, backward, forward
 from gradloom.models.files.unet import SD_V1_5
-from gradloom.systems.diffusion.estimate.dataflows import (
+from gradloom.systems.diffusion.dataflows import (
     DATAFLOWS,
     DataflowArray,
     exposed_output,
@@ -18,7 +19,6 @@ from gradloom.systems.diffusion.estimate.dataflows import (
     output_without_drain,
     riding,
 )
-from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward
 from gradloom.systems.diffusion.unet import operations
 
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gradloom.compiler.estimate.bounds import UNITS, step_bounds, summed
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.preset import PRESETS
@@ -10,22 +11,20 @@ from gradloom.rtl.formats.product import ProductOpcode
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles
-from gradloom.systems.diffusion.estimate.step import UNITS, step_bounds, summed
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.program.writer import lower
+from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.task import fresh_adapters
-from gradloom.systems.diffusion.unet import operations
+from gradloom.systems.diffusion.unet import PROMPT, network, operations
 
 #: Every record goes through memory.
 CONFIG = replace(PRESETS["cdm-qta-kv260"].config, forwards=0)
 
 
-def lowered(batch):
+def planned(batch):
     """Bounds of the shipped UNet's step, and its program."""
     net, weights = shipped_unet()
-    listed, rule = operations(net, text=8, rank=8), IntegerDescent(1e-3)
-    rule.begun(fresh_adapters(listed, 0))
-    step = lower(CONFIG, listed, weights, images=batch, fractions=rule.fractions, rule=rule.rule)
+    listed = operations(net, text=8, rank=8)
+    learnt = fresh_adapters(listed, 0)
+    step = lowered(CONFIG, network(listed, weights | learnt), learnt, images=batch, lr=1e-3)
     return step_bounds(listed, CONFIG, batch), step.program
 
 
@@ -51,7 +50,7 @@ def counted(program):
 
 def test_units_need_what_the_programs_commands_need():
     """Norms and writing to the cycle, reading and the array within 8 %; elements have their starts too."""
-    bounds, program = lowered(1)
+    bounds, program = planned(1)
     told, found = summed(bounds), counted(program)
     assert (told["norm"], told["write"]) == (found["norm"], found["write"])
     for unit in ("read", "array"):
@@ -61,7 +60,7 @@ def test_units_need_what_the_programs_commands_need():
 
 def test_a_batchs_step_takes_what_was_planned():
     """Of eight images, whose operations overlap, a sixth less than one operation after another."""
-    bounds, program = lowered(8)
+    bounds, program = planned(8)
     assert 0.8 <= forecast(program).total / summed(bounds)["cycles"] <= 0.9
 
 
@@ -72,7 +71,7 @@ def test_an_operations_bound_is_the_most_of_its_units():
     assert all(each.cycles in [getattr(each, unit) for unit in UNITS] for each in bounds)
     assert total["array"] * CONFIG.array_rows * CONFIG.array_columns > 834e9
     # A known prompt's weights are not read, and twice the columns take half of the array's time at best.
-    known = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, known_prompt=True))
+    known = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, known={PROMPT}))
     assert known["read"] < total["read"] and known["array"] < total["array"]
     wide = summed(step_bounds(operations(SD_V1_5, rank=8), CONFIG, array=(64, 64)))
     assert total["array"] / 2 <= wide["array"] < total["array"] and wide["read"] == total["read"]

@@ -18,8 +18,7 @@ from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.preset import PRESETS, Preset
 from gradloom.program.descent import AdamW
 from gradloom.sim.run.designs import Design
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.program.writer import lower as lower_diffusion
+from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 from gradloom.systems.job import Job
 from gradloom.systems.sequences.program.image import CellImage
@@ -90,11 +89,7 @@ def _text(preset: Preset) -> Iterator[Program]:
 def _diffusion(preset: Preset) -> Iterator[Program]:
     net = small_unet(size=4, channels=(16, 16), text=8, groups=4, heads=1)
     small = SmallDiffusion.drawn(net, text=4, rank=2, targets="all")
-    rule = IntegerDescent(1e-3)
-    rule.begun(small.adapters)
-    step = lower_diffusion(
-        preset.config, small.listed, small.weights, images=1, fractions=rule.fractions, rule=rule.rule
-    )
+    step = lowered(preset.config, small.network, small.learnt, images=1, lr=1e-3)
     for number in (1, 2):
         yield f"step-{number}", step.code(number), step.program.contents()
 

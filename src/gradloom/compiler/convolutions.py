@@ -103,6 +103,8 @@ class _Gather:
 
 def _whole_ends(terms: list[Term], has_bias: bool) -> list[Term]:
     """Terms of all columns first, where no bias comes before, and last: they begin sums and end them."""
+    if all("columns" not in each.operands for each in terms):
+        return terms
     made = sorted(terms, key=lambda term: "columns" in term.operands)
     ends = [made[-1]] if has_bias else [made[0], made[-1]]
     if not has_bias and len(made) > 1 and "columns" not in made[1].operands:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.linear import MASTER
 from gradloom.rtl.formats.tile_codes import WIDE, coded, spread
 from gradloom.rtl.formats.tiles import fraction_bits
@@ -11,7 +12,7 @@ from gradloom.sim.reference.update import adamw
 
 from .base import Rule
 
-__all__ = ["IntegerDescent", "fraction_of"]
+__all__ = ["IntegerDescent", "fraction_of", "rules_of"]
 
 #: Bits of a master that learning may fill.
 _SPARE = 3
@@ -24,6 +25,17 @@ Matrices = Mapping[str, np.ndarray]
 def fraction_of(values: np.ndarray) -> int:
     """Fraction bits of masters that begin as ``values`` do."""
     return fraction_bits(values, MASTER.width, headroom=_SPARE)
+
+
+def rules_of(rule: AdamW, values: Matrices) -> dict[str, Rule]:
+    """How weights learn that begin as ``values``, each with fraction bits of its own.
+
+    A matrix B of zeros has the room of its A's first values.
+    """
+    return {
+        name: Rule(rule, fraction_of(x if x.any() else values.get(name.replace(".lora_B.", ".lora_A."), x)))
+        for name, x in values.items()
+    }
 
 
 class IntegerDescent:

@@ -252,13 +252,15 @@ class Elements(Base):
 
     def shrunk(self, made: DraftValue, x: DraftValue, sides: Sequence[int]) -> DraftValue:
         """Sums of 2 x 2 pixels, to images of ``sides``."""
-        height, width = sides
-        if width & (width - 1) or width > EDGE or height * width < EDGE or height * width % EDGE:
-            raise ValueError(f"{made.name}: {height}x{width} pixels have no gradient of an upsampling")
+        width = sides[-1]
+        if width & (width - 1) or width > EDGE:
+            raise ValueError(
+                f"{made.name}: has {width} pixels in a row; sums of 2 x 2 pixels take a power of two, at most {EDGE}"
+            )
         for i, j in tiles_of(made):
-            rows = made.part(i, j)[0]
-            count = -(-4 * rows // EDGE)
-            block = Block.of(self.tiler.read(x, WIDE), [(count * i + n, j) for n in range(count)])
+            # A tile of pixels is four of those above them, the last one's part fewer.
+            count = -(-4 * made.part(i, j)[0] // EDGE)
+            block = Block.of(self.tiler.read(x, WIDE), [(4 * i + n, j) for n in range(count)])
             more = {"side": width.bit_length() - 1}
             self.tiler.element(made, (i, j), ElementOpcode.SQUARES, {"a": block}, [more])
         return made

@@ -150,14 +150,28 @@ class IntegerNetwork:
 
     def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
         """Every tensor by name, of inputs ``[samples, *sides, features]``."""
-        self.samples = len(next(iter(inputs.values())))
-        found = {
-            name: Held(np.asarray(inputs[name], np.float64).reshape(-1, t.features), Counts())
-            for name, t in self.inputs.items()
-        }
+        found = self.taken(inputs)
         for each in self.operations:
             self._call(each, "", found)
         return found
+
+    def taken(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+        """Tensors of the inputs, whose codes the host makes: nobody counts them."""
+        self.samples = len(next(iter(inputs.values())))
+        return {
+            name: Held(np.asarray(inputs[name], np.float64).reshape(-1, t.features), Counts())
+            for name, t in self.inputs.items()
+        }
+
+    def result(self, inputs: Mapping[str, np.ndarray]) -> Held:
+        """The result alone: a tensor is forgotten behind its last reader."""
+        found, last = self.taken(inputs), {t.name: each for each in self.operations for t in each.i}
+        for each in self.operations:
+            before = set(found)
+            self._call(each, "", found)
+            for name in {t.name for t in each.i if last[t.name] is each} | (set(found) - before - {each.o.name}):
+                found.pop(name, None)
+        return found[self.port.tensor.name]
 
     def backward(self, found: Mapping[str, Held], last: Held) -> dict[str, np.ndarray]:
         """Gradients of what learns as matrices, from that of the result."""

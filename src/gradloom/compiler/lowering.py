@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.graph.base import Operation
+from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Reduce
+from gradloom.graph.operations import Attention, Convolution, Linear, Reduce
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.operations import needed
 from gradloom.program.placed import PlacedProgram, Written
@@ -36,6 +36,8 @@ __all__ = ["LOSSES", "TileStep", "lower"]
 
 #: What the host writes beside a network's inputs: the result that is wanted.
 TARGET = "target"
+#: Operations that read codes of 8 bits alone.
+_PRODUCTS = (Attention, Convolution, Linear)
 #: Losses that have a gradient in the machine.
 LOSSES = ("classes", "labels", "values")
 
@@ -160,17 +162,15 @@ class _Writer(Convolutions, Attentions, Updates):
         self.operations: Sequence[Operation] = needed(self.network.operations, [port.tensor.name])
         self.network = self.network.with_operations(self.operations)
         self.place()
-        given = {each.tensor.name: each.tensor for each in self.network.inputs}
-        for name, t in given.items():
-            self.found[name] = self.tiler.value(name, self.rows(t), t.features)
+        given = self._given(port.tensor, loss)
         for each in self.operations:
             self._call(each, "")
         result = self.found[port.tensor.name]
         shown, rules = {port.tensor.name: result}, dict[int, Rule]()
         if loss is not None:
-            falling, more = self._loss(loss, result)
-            shown |= more
-            given[TARGET] = port.tensor
+            falling, error = self._loss(loss, result)
+            # With the target, which the host knows, the error says the result.
+            shown = error or shown
             self._backward(port.tensor.name, falling)
             rules = self.update()
         places = {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
@@ -193,6 +193,20 @@ class _Writer(Convolutions, Attentions, Updates):
             values=self.tiler.values,
             updates=list(zip(updates, written)),
         )
+
+    def _given(self, result: Tensor, loss: str | None) -> list[str]:
+        """What the host writes: it lies in front of all that a step makes."""
+        given = {each.tensor.name: each.tensor for each in self.network.inputs}
+        wide = {t.name for each in self.operations if not isinstance(each, _PRODUCTS) for t in each.i}
+        if loss is not None:
+            given[TARGET] = result
+        for name, t in given.items():
+            self.found[name] = self.tiler.value(name, self.rows(t), t.features)
+            if name == TARGET:
+                self.tiler.read(self.found[name], WIDE)
+            elif name not in wide:
+                self.tiler.read(self.found[name], NARROW)
+        return list(given)
 
     def _call(self, each: Operation, back: str, *more: Any) -> Any:
         rule = getattr(self, f"_{type(each).__name__.lower()}{back}", None)
@@ -231,10 +245,10 @@ class _Writer(Convolutions, Attentions, Updates):
             self.scaled(made, total, 1 / t.rows, **cut(each))
 
     def _loss(self, loss: str, result: DraftValue) -> tuple[DraftValue, dict[str, DraftValue]]:
-        """Gradient of the result, and what else the host reads."""
+        """Gradient of the result, and the error where that is the loss."""
         if loss not in LOSSES:
             raise ValueError(f"loss={loss}: has no gradient in the machine; must be one of {', '.join(LOSSES)}")
-        target = self.found[TARGET] = self.tiler.value(TARGET, result.rows, result.features)
+        target = self.found[TARGET]
         error = self.tiler.value("error", result.rows, result.features)
         made = self.tiler.value("gradient", result.rows, result.features)
         count = result.rows * result.features

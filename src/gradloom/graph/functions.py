@@ -21,25 +21,40 @@ class Function:
 
 
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function, within 2e-16 of its values near 1 and 1e-15 elsewhere.
+    """The error function, within 2e-16 of its values near 1 and 1e-15 elsewhere; of float32 within 7e-8.
 
-    Taylor steps of the fourth order from a table of 2**-7 steps: numpy has none of its own.
+    Taylor steps of the fourth order, of float32 of the second, from a table of 2**-7 steps: numpy has none of its own.
     """
-    clipped = np.clip(x, -_END, _END).astype(np.float64)
-    place = np.rint((clipped + _END) * _STEPS).astype(np.int64)
-    at = place / _STEPS - _END
+    if x.dtype not in _TABLES:
+        made: np.ndarray = erf(x.astype(np.float64)).astype(x.dtype)
+        return made
+    number = x.dtype.type
+    clipped = np.clip(x, number(-_END), number(_END))
+    place = np.rint((clipped + number(_END)) * number(_STEPS)).astype(np.int32)
+    at = place.astype(x.dtype) / number(_STEPS) - number(_END)
     h = clipped - at
-    slope = 2 / math.sqrt(math.pi) * np.exp(-at * at)
+    values, slopes = _TABLES[x.dtype]
+    if x.dtype == np.float32:
+        small: np.ndarray = values[place] + h * slopes[place] * (1 - at * h)
+        return small
     # Derivatives of erf over its slope are Hermite polynomials.
     series = 1 + h * (
         -at + h * ((4 * at * at - 2) / 6 + h * ((12 * at - 8 * at**3) / 24 + h * (12 - 48 * at**2 + 16 * at**4) / 120))
     )
-    found: np.ndarray = (_TABLE[place] + h * slope * series).astype(x.dtype)
+    found: np.ndarray = values[place] + h * slopes[place] * series
     return found
 
 
 _END, _STEPS = 6.0, 128
-_TABLE = np.array([math.erf(n / _STEPS - _END) for n in range(int(2 * _END * _STEPS) + 1)])
+_AT = [n / _STEPS - _END for n in range(int(2 * _END * _STEPS) + 1)]
+#: Values and slopes at every step, by type.
+_TABLES = {
+    np.dtype(kind): (
+        np.array([math.erf(x) for x in _AT], kind),
+        np.array([2 / math.sqrt(math.pi) * math.exp(-x * x) for x in _AT], kind),
+    )
+    for kind in (np.float32, np.float64)
+}
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Function", "Operation", "Reading", "Tensor", "Weight", "dependent", "needed", "with_gradients"]
+__all__ = ["Function", "Operation", "Reading", "Tensor", "Weight", "dependent", "needed"]
 
 Listed = TypeVar("Listed", bound="Operation")
 TensorT = TypeVar("TensorT", bound="Named")
@@ -78,11 +78,6 @@ class Operation:
         """Names of all that must be made before it: besides :attr:`reads`, weights that a list may make."""
         return self.reads
 
-    @property
-    def learns(self) -> bool:
-        """Whether its results depend on what it learns."""
-        return False
-
     def wanted(self, live: Collection[str]) -> Self | None:
         """The operation as far as tensors ``live`` need it."""
         return self if self.lasting or any(name in live for name in self.makes) else None
@@ -130,14 +125,14 @@ class Reading:
             self.do(operation)
 
 
-def dependent(operations: Iterable[Listed], learns: Callable[[Listed], bool] | None = None) -> set[str]:
+def dependent(operations: Iterable[Listed], learns: Callable[[Listed], bool]) -> set[str]:
     """Names of the tensors that depend on what learns.
 
-    ``learns``: whether an operation does; None: it says so itself.
+    ``learns``: whether an operation does.
     """
     found: set[str] = set()
     for each in operations:
-        if (each.learns if learns is None else learns(each)) or not found.isdisjoint(each.reads):
+        if learns(each) or not found.isdisjoint(each.reads):
             found.update(each.makes)
     return found
 
@@ -154,11 +149,3 @@ def needed(operations: Sequence[Listed], wanted: Collection[str] = ()) -> list[L
             live.update(part.wants)
             kept.append(part)
     return kept[::-1]
-
-
-def with_gradients(operations: Sequence[Operation]) -> set[str]:
-    """Names of the tensors that depend on what learns, and the last result on them.
-
-    The backward pass needs no others' gradient.
-    """
-    return dependent(needed(operations, operations[-1].makes))

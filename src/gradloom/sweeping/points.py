@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from gradloom import boards
+from gradloom.compiler.estimate.bounds import step_bounds, summed
 from gradloom.models.files.checkpoint import find_model
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.preset import Preset
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.diffusion.estimate.plan import planned as planned_unet
-from gradloom.systems.diffusion.estimate.step import step_bounds, summed
+from gradloom.systems.diffusion.plan import planned as planned_unet
 from gradloom.systems.diffusion.unet import TARGETS
 from gradloom.systems.diffusion.unet import operations as operations_of
 from gradloom.systems.driver import finetune

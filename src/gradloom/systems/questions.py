@@ -49,7 +49,7 @@ def plan(
 
     ``model``, ``request`` and ``board`` are as in :func:`gradloom.finetune`; a language model is planned for a board
     without a preset, too. What the result holds is told where it is made:
-    :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.estimate.plan.plan`,
+    :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.plan.plan`,
     :func:`gradloom.systems.images.expectation.plan`.
     """
     asked = asked_for(model, board=board, method=options.get("method"), verb="plan", any_board=True)

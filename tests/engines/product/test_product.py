@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradloom.compiler.estimate.products import ShapedProduct as Of
 from gradloom.rtl.engines.product.spec import SPEC
 from gradloom.rtl.formats.pixels import Pixels
 from gradloom.rtl.formats.product import ProductOpcode
@@ -15,8 +16,7 @@ from gradloom.sim.reference.product import ProductModel
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.time.forecast import MODELS, forecast
 from gradloom.sim.time.product import ProductTime
-from gradloom.systems.diffusion.estimate.dataflows import DataflowArray, exposed_weight
-from gradloom.systems.diffusion.estimate.products import ShapedProduct as Of
+from gradloom.systems.diffusion.dataflows import DataflowArray, exposed_weight
 
 from ...deep import deep
 from ..forwarding import CONFIG

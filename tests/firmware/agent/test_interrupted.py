@@ -22,9 +22,7 @@ from gradloom.sim.run.designs import design_entry
 from gradloom.sim.run.machine import Machine
 from gradloom.systems import on_board
 from gradloom.systems.board_job import JobRecorder, JobResults
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.program.writer import lower
-from gradloom.systems.diffusion.simulated import Stepper, losses_of
+from gradloom.systems.diffusion.program.step import Stepper, losses_of, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 #: That of tests/systems/diffusion/test_rtl.py.
@@ -37,17 +35,14 @@ class Steps:
 
     def __init__(self):
         shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=16, groups=4)
-        self.small, rule = SmallDiffusion.drawn(shapes, text=4, rank=2), IntegerDescent(1e-3)
-        self.adapters = rule.begun(self.small.adapters)
-        fractions = rule.fractions
-        self.step = lower(SMALL, self.small.listed, self.small.weights, images=1, fractions=fractions, rule=rule.rule)
+        self.small = SmallDiffusion.drawn(shapes, text=4, rank=2)
+        self.step = lowered(SMALL, self.small.network, self.small.learnt, images=1, lr=1e-3)
 
     def on(self, host):
         """Losses, all words of the adapters after the last step, and counters."""
-        stepper = Stepper(self.step, Machine(host), self.adapters)
+        stepper = Stepper(self.step, Machine(host), self.small.learnt)
         made = [stepper(*self.small.inputs(1, number)) for number in range(1, STEPS + 1)]
-        words = {(name, part): made[-1][1][name].parts[part] for name in made[-1][1] for part in "ab"}
-        return [loss for loss, _ in made], words, [each.counters for each in stepper.ran]
+        return [loss for loss, _ in made], made[-1][1], [each.counters for each in stepper.ran]
 
     def write(self, folder, state=True):
         folder.mkdir(parents=True)

@@ -7,19 +7,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.compiler.held import Counts, Held
+from gradloom.compiler.descent import IntegerDescent, rules_of
+from gradloom.compiler.held import Held
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.matrices import weights_of
+from gradloom.graph.descent import AdamW
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.operations import Convolution, Linear
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
-from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
+from gradloom.program import descent
 from gradloom.rtl.formats.pixels import Pixels
 from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
 from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, sums, transposed
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.integers import IntegerUNet
-from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
-from gradloom.systems.diffusion.operations import Convolution, Linear, Upsample, adapted
-from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
+from gradloom.systems.diffusion.task import loss_and_gradients, loss_of
+from gradloom.systems.diffusion.unet import TARGETS, layers_of, learners_of, network, operations, timesteps, values_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "diffusion"
 
@@ -222,85 +225,78 @@ def small():
     """A UNet with every kind of operation, adapters everywhere, and data."""
     rng = np.random.default_rng(6)
     listed = operations(SMALL, text=4, rank=2, targets=TARGETS["all"])
-    weights = {
-        w.name: rng.standard_normal(w.shape) / np.sqrt(np.prod(w.shape[1:]) + 1)
+    values = {
+        w.name: rng.standard_normal(w.shape) / (8 if ".lora_" in w.name else np.sqrt(np.prod(w.shape[1:]) + 1))
         for each in listed
         for w in each.weights
     }
-    adapters = {
-        each.layer: Adapter(
-            rng.standard_normal((2, each.i[0].features)) / 8, rng.standard_normal((each.o.features, 2)) / 8, 1.0
-        )
-        for each in adapted(listed)
-    }
-    data = {t.name: rng.standard_normal((2, t.rows, t.features)) for t in inputs(SMALL, 4)}
-    return listed, weights, adapters, data, rng.standard_normal((2, 16, 4))
+    made = network(listed, values)
+    data = {port.name: rng.standard_normal((2, *port.shape)) for port in made.inputs}
+    return made, learners_of(listed), data, rng.standard_normal((2, 16, 4))
 
 
 def test_each_layer_is_float_on_the_same_codes():
-    """Linear layers and convolutions of stride 1 and 2, upsampled too, forward and back, without and with an adapter.
+    """Linear layers and convolutions of 1×1 and 3×3, stride 1 and 2, upsampled too, forward and back, with adapters.
 
-    Without one nothing is rounded; the adapter's hidden vector has codes of 8 bits.
+    Without an adapter nothing is rounded; its hidden vector has codes of 8 bits.
     """
-    listed, weights, adapters, data, _ = small()
-    codes = IntegerUNet(listed, weights)
-    found = codes.passed(data, codes.factors(adapters))
-    exact = FloatUNet(
-        listed,
-        {w.name: _as_coded(codes, each, w.name, weights) for each in listed for w in each.weights},
-        dtype=np.float64,
-    )
-    exact.images = codes.images
+    made, learners, data, _ = small()
+    codes = IntegerNetwork(made, learners)
+    found = codes.forward(data)
+    exact = FloatReading(made)
+    exact.values = {w.name: _as_coded(codes, each, w) for each in made.operations for w in each.weights}
     rng, seen = np.random.default_rng(7), set()
-    rises = {each.o.name: each for each in listed if isinstance(each, Upsample)}
-    for each in listed:
+    rises = {each.o.name: each for each in made.operations if each.o.name in codes.risen}
+    for each in made.operations:
         if not isinstance(each, Linear | Convolution):
             continue
-        factors = codes.factors(adapters)
-        narrow = {name: Adapter(a.values, b.values, 1.0) for name, (a, b) in factors.items()}
-        x, dy = found[each.i[0].name], Held(rng.standard_normal(found[each.o.name].exact.shape), codes.counts)
-        read = x.narrow.values
-        if each.i[0].name in rises:
-            read = exact.do(rises[each.i[0].name], {})[0](read)
-        wanted = exact.do(each, narrow)[0](read), exact.do(each, narrow)[1](dy.narrow.values, read)[0]
-        back = codes._learnt(each, found, dy, factors[each.layer])[1] if each.layer in factors else None
-        made = found[each.o.name].exact, codes._back(each, found, dy, [True], factors, back)[0].exact
-        for one, other in zip(made, wanted):
-            far = np.abs(one - other).max()
-            if back is None:
-                assert far <= np.abs(other).max() * 2.0**-40, each
-            else:
+        (t,) = each.i
+        dy = Held(rng.standard_normal(found[each.o.name].exact.shape), codes.counts)
+        x = found[t.name].narrow.values.reshape(2, *codes.risen.get(t.name, t).shape)
+        read = exact._upsample(rises[t.name], x) if t.name in rises else x
+        wanted = {t.name: read}
+        exact.step(each, wanted)
+        back = exact._rule(each, "_back")(
+            each, dy.narrow.values.reshape(2, *each.o.shape), [read], wanted[each.o.name], [True], set()
+        )[0][0]
+        (dx,) = codes._call(each, "_back", found, dy, [True], {})
+        for one, other in ((found[each.o.name].exact, wanted[each.o.name]), (dx.exact, back)):
+            far = np.abs(one - other.reshape(one.shape)).max()
+            if each.rank:
                 assert 0 < far <= np.abs(other).max() / 50, each
-        seen.add((type(each).__name__, getattr(each, "stride", 0), each.layer in adapters, each.i[0].name in rises))
-    assert len(seen) == 5 and codes.take_counts().lost == 0
+            else:
+                assert far <= np.abs(other).max() * 2.0**-40, each
+        size = (each.kernel, each.stride) if isinstance(each, Convolution) else None
+        seen.add((size, bool(each.rank), t.name in rises))
+    assert len(seen) == 6 and codes.take_counts().lost == 0
 
 
-def _as_coded(codes, each, name, weights):
+def _as_coded(codes, each, weight):
     """Weights as the codes have them, in diffusers' layout."""
-    value = weights[name]
     if not isinstance(each, Linear | Convolution):
-        return value
-    if name.endswith("bias"):
-        return codes.frozen[name].values[0]
-    if isinstance(each, Convolution):
-        outside, inside = value.shape[:2]
-        kept = codes.frozen[each.layer].values
-        return kept.reshape(3, 3, inside, outside).transpose(3, 2, 0, 1)
-    return codes.frozen[each.layer].values.T.reshape(value.shape)
+        return codes.values[weight.name]
+    kept = codes.weight(each, weight.name).values
+    return kept[0] if len(weight.shape) == 1 else weights_of(each, weight.name, kept.swapaxes(-1, -2), weight.shape)
+
+
+def test_the_result_alone_is_that_of_the_whole_pass():
+    made, learners, data, noise = small()
+    net = IntegerNetwork(made, learners)
+    whole = net.forward(data)["conv_out"].values
+    np.testing.assert_array_equal(net.result(data).values, whole)
+    assert loss_of(net, data, noise) == net.falling("values", net.result(data), noise)[0]
 
 
 def test_gradients_of_the_whole_net_are_near_those_of_float():
     """Every kind of operation, tiles of several images, channels above and below a tile; by gradient."""
-    listed, weights, adapters, data, noise = small()
-    net = IntegerUNet(listed, weights)
-    loss, gradients = net.loss_and_gradients(data, noise, adapters)
-    expected, exact = FloatUNet(listed, weights, dtype=np.float64).loss_and_gradients(data, noise, adapters)
-    assert loss == pytest.approx(expected, rel=0.02)
-    far = {
-        (layer, part): (np.linalg.norm(g - e), np.linalg.norm(e))
-        for layer in exact
-        for part, g, e in zip("ab", gradients[layer], exact[layer])
-    }
+    made, learners, data, noise = small()
+    net = IntegerNetwork(made, learners)
+    found = net.forward(data)
+    loss, last = net.falling("values", found["conv_out"], noise)
+    gradients = net.backward(found, last)
+    expected, exact = loss_and_gradients(FloatReading(made), data, noise, set(learners))
+    assert loss == pytest.approx(expected, rel=0.02) and gradients.keys() == exact.keys()
+    far = {name: (np.linalg.norm(gradients[name] - each), np.linalg.norm(each)) for name, each in exact.items()}
     assert np.median([error / size for error, size in far.values()]) < 0.1
     # Attention over 4 pixels is almost even: its gradients are small, and the codes' noise is not.
     most = max(size for _, size in far.values())
@@ -312,47 +308,40 @@ def test_gradients_of_the_whole_net_are_near_those_of_float():
 def test_the_update_engine_moves_masters_as_torch_does():
     """Ten steps: within a thousandth of the rate a step."""
     rng = np.random.default_rng(8)
-    first = {"x": Adapter(rng.standard_normal((8, 70)) / 8, np.zeros((130, 8)), 1.0)}
-    exact, words = FloatDescent(3e-3), IntegerDescent(3e-3)
-    one, other = first, words.begun(first)
-    assert np.abs(other["x"].a - first["x"].a).max() < 2.0**-30 and not other["x"].b.any()
+    first = {"x.lora_A.weight": rng.standard_normal((8, 70)) / 8, "x.lora_B.weight": np.zeros((130, 8))}
+    exact, words = AdamW(3e-3), IntegerDescent(rules_of(descent.AdamW(lr=3e-3), first))
+    one, other = dict(first), {name: words.begun(name, x) for name, x in first.items()}
+    assert np.abs(other["x.lora_A.weight"] - first["x.lora_A.weight"]).max() < 2.0**-30
+    assert not other["x.lora_B.weight"].any()
     for _ in range(10):
         g = {
-            "x": (
-                coded(rng.standard_normal((8, 70)) * 1e-4, WIDE).values,
-                coded(rng.standard_normal((130, 8)) * 1e-5, WIDE).values,
-            )
+            name: coded(rng.standard_normal(x.shape) * size, WIDE).values
+            for (name, x), size in zip(first.items(), (1e-4, 1e-5))
         }
-        one, other = exact(one, g), words(other, g)
-    for part in "ab":
-        assert np.abs(one["x"].parts[part] - other["x"].parts[part]).max() < 10 * 3e-3 * 1e-3
+        exact(one, g)
+        other = words(other, g)
+    for name in first:
+        assert np.abs(one[name] - other[name]).max() < 10 * 3e-3 * 1e-3
     assert words.clipped == 0
 
 
-def test_a_head_that_straddles_tiles_is_refused():
-    listed, weights, adapters, data, _ = small()
-    attention = next(each for each in listed if type(each).__name__ == "Attention")
-    net = IntegerUNet(listed, weights)
-    net.images = 1
-    x = Held(np.ones((16, 160)), Counts())
-    with pytest.raises(ValueError, match="features of a head"):
-        net._attended(attention, x, x, x)
-    x, net.images = Held(np.ones((96, 32)), Counts()), 2
-    with pytest.raises(ValueError, match="rows of an image"):
-        net._attended(attention, x, x, x)
+def test_a_matrix_b_of_zeros_has_the_room_of_its_a():
+    a = np.full((2, 3), 0.3)
+    first = {"x.lora_A.weight": a, "x.lora_B.weight": np.zeros((4, 2)), "y.lora_A.weight": a, "y.lora_B.weight": 4 * a}
+    rules = rules_of(descent.AdamW(lr=1e-3), first)
+    assert [rules[name].fraction for name in first] == [29, 29, 29, 27]
 
 
 def test_the_shipped_net_follows_float():
     """The loss of diffusers' first step; the steps behind it are those of the example diffusion_quality."""
     net = find_unet(DATA / "digits_unet.json")
     listed = operations(net, text=8, rank=8)
-    layers = {each.layer: (each.i[0].features, each.o.features) for each in adapted(listed)}
+    learnt = values_of(load_diffusion_lora(GOLDEN / "init", layers_of(listed)))
     steps, curve = np.load(GOLDEN / "steps.npz"), json.loads((GOLDEN / "curve.json").read_text())
     noisy, noise = (steps[name][0].transpose(0, 2, 3, 1).reshape(16, -1, 4) for name in ("noisy", "noise"))
     data = {"latents": noisy, "timestep": timesteps(net, steps["t"][0])[:, None], "prompt": steps["prompt"][0]}
-    made = IntegerUNet(listed, load_file(DATA / "digits_unet.safetensors")).loss(
-        data, noise, load_diffusion_lora(GOLDEN / "init", layers)
-    )
+    codes = IntegerNetwork(network(listed, load_file(DATA / "digits_unet.safetensors") | learnt), list(learnt))
+    made = loss_of(codes, data, noise)
     assert made == pytest.approx(curve["loss"][0], rel=0.02) and made != pytest.approx(curve["loss"][0], rel=1e-4)
 
 

@@ -1,25 +1,36 @@
 """Our own UNet, forward and backward, is diffusers' and PEFT's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from gradloom.graph.descent import AdamW
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.methods import full
 from gradloom.models.adapters.diffusion_lora import FILE, adapted_layers, load_diffusion_lora, save_diffusion_lora
-from gradloom.models.adapters.lora import Adapter
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
-from gradloom.systems.diffusion.baselines import FullUNet, TensorUNet
-from gradloom.systems.diffusion.mathematics import FloatDescent, FloatUNet, timesteps
-from gradloom.systems.diffusion.operations import adapted
-from gradloom.systems.diffusion.unet import TARGETS, inputs, operations
+from gradloom.systems.diffusion.baselines import TensorReading
+from gradloom.systems.diffusion.task import loss_and_gradients, loss_of
+from gradloom.systems.diffusion.unet import (
+    TARGETS,
+    adapters_of,
+    layers_of,
+    learners_of,
+    network,
+    operations,
+    timesteps,
+    values_of,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "diffusion"
 NET = find_unet(DATA / "digits_unet.json")
 OPERATIONS = operations(NET, text=8, rank=8)
-LAYERS = {each.layer: (each.i[0].features, each.o.features) for each in adapted(OPERATIONS)}
+LAYERS = layers_of(OPERATIONS)
 
 
 def rows(images):
@@ -29,14 +40,14 @@ def rows(images):
 
 def test_twenty_steps_are_those_of_diffusers_and_peft():
     """Within 1e-5 each: 1,000 times closer than the 1 % that is asked; float32's sums differ in order."""
-    net = FloatUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors"))
     steps, curve = np.load(GOLDEN / "steps.npz"), json.loads((GOLDEN / "curve.json").read_text())
-    adapters, descent = load_diffusion_lora(GOLDEN / "init", LAYERS), FloatDescent(curve["lr"])
+    learnt, descent = values_of(load_diffusion_lora(GOLDEN / "init", LAYERS)), AdamW(curve["lr"])
+    net = FloatReading(network(OPERATIONS, load_file(DATA / "digits_unet.safetensors") | learnt), dtype=np.float32)
     losses = []
     for noisy, noise, t, prompt in zip(*(steps[name] for name in ("noisy", "noise", "t", "prompt"))):
         data = {"latents": rows(noisy), "timestep": timesteps(NET, t)[:, None], "prompt": prompt}
-        loss, gradients = net.loss_and_gradients(data, rows(noise), adapters)
-        adapters = descent(adapters, gradients)
+        loss, gradients = loss_and_gradients(net, data, rows(noise), set(learnt))
+        descent(net.values, gradients)
         losses.append(loss)
     np.testing.assert_allclose(losses, curve["loss"], rtol=1e-5)
 
@@ -57,77 +68,80 @@ SMALL = parsed(
 )
 
 
+def drawn(rng, listed, scale=1.0):
+    """A network in float64, its inputs and noise; ``scale``: of adapters."""
+    values = {w.name: 0.3 * rng.standard_normal(w.shape) for each in listed for w in each.weights}
+    values = {name: x / 0.3 if ".lora_A." in name else x for name, x in values.items()}
+    listed = [replace(each, scale=scale) if getattr(each, "rank", 0) else each for each in listed]
+    made = network(listed, values)
+    data = {port.name: rng.standard_normal((2, *port.shape)) for port in made.inputs}
+    return made, data, rng.standard_normal((2, 16, 4))
+
+
+def differences(net, data, noise, gradients, way, names, step):
+    """Slope of the loss along ``way`` in these weights, by two losses and by gradients."""
+    held, at = dict(net.values), {}
+    for sign in (1, -1):
+        net.values |= {name: held[name] + sign * step * way[name] for name in names}
+        at[sign] = loss_of(net, data, noise)
+        net.values |= held
+    return (at[1] - at[-1]) / (2 * step), sum(float((gradients[name] * way[name]).sum()) for name in names)
+
+
 def test_gradients_are_differences_of_the_loss():
     """In float64, of adapters everywhere, so that every operation's backward rule has a part in it."""
     rng = np.random.default_rng(1)
     listed = operations(SMALL, text=5, rank=2, targets=TARGETS["all"])
-    weights = {w.name: 0.3 * rng.standard_normal(w.shape) for each in listed for w in each.weights}
-    net = FloatUNet(listed, weights, dtype=np.float64)
-    data = {t.name: rng.standard_normal((2, t.rows, t.features)) for t in inputs(SMALL, 5)}
-    noise = rng.standard_normal((2, 16, 4))
-    adapters = {
-        each.layer: Adapter(
-            rng.standard_normal((2, each.i[0].features)), 0.3 * rng.standard_normal((each.o.features, 2)), 0.5
-        )
-        for each in adapted(listed)
-    }
-    _, gradients = net.loss_and_gradients(data, noise, adapters)
-    assert gradients.keys() == adapters.keys()
-    way = {layer: {p: rng.standard_normal(x.shape) for p, x in each.parts.items()} for layer, each in adapters.items()}
-    for layer in [*list(adapters)[::9], None]:
-        at = {}
-        for sign in (1, -1):
-            moved = {
-                name: each.taking({p: x + sign * 1e-5 * way[name][p] for p, x in each.parts.items()})
-                if layer in (name, None)
-                else each
-                for name, each in adapters.items()
-            }
-            at[sign] = net.loss_and_gradients(data, noise, moved)[0]
-        expected = sum(
-            float((g * way[name][p]).sum())
-            for name, both in gradients.items()
-            for p, g in zip("ab", both)
-            if layer in (name, None)
-        )
-        # The error function is good to 1e-7, and its slope is the exact one's.
-        assert (at[1] - at[-1]) / 2e-5 == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    made, data, noise = drawn(rng, listed, 0.5)
+    net, learners = FloatReading(made), learners_of(listed)
+    _, gradients = loss_and_gradients(net, data, noise, set(learners))
+    assert gradients.keys() == set(learners)
+    way = {name: rng.standard_normal(g.shape) for name, g in gradients.items()}
+    for layer in [*list(layers_of(listed))[::9], ""]:
+        names = [name for name in learners if name.startswith(layer)]
+        found, expected = differences(net, data, noise, gradients, way, names, 1e-5)
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 
 def test_gradients_of_all_weights_are_differences_of_the_loss():
     """Convolutions of both strides, matrices, biases, gains: each kind of weight along a way of its own, and all."""
     rng = np.random.default_rng(2)
-    listed = operations(SMALL, text=5)
-    weights = {w.name: 0.3 * rng.standard_normal(w.shape) for each in listed for w in each.weights}
-    net = FullUNet(listed, weights, dtype=np.float64)
-    data = {t.name: rng.standard_normal((2, t.rows, t.features)) for t in inputs(SMALL, 5)}
-    noise = rng.standard_normal((2, 16, 4))
-    _, gradients = net.loss_and_weight_gradients(data, noise)
-    assert gradients.keys() == net.held.keys()
-    held = net.held
-    way = {name: rng.standard_normal(x.shape) for name, x in held.items()}
+    made, data, noise = drawn(rng, operations(SMALL, text=5))
+    net, learners = FloatReading(made), full(made).learners
+    _, gradients = loss_and_gradients(net, data, noise, set(learners))
+    assert gradients.keys() == net.values.keys() == set(learners)
+    way = {name: rng.standard_normal(g.shape) for name, g in gradients.items()}
     for part in ("downsamplers.0.conv.weight", "conv_in.bias", "norm2.weight", "norm1.bias", "attn2.to_k.weight", ""):
-        at = {}
-        for sign in (1, -1):
-            net.held = {name: x + sign * 1e-6 * way[name] * (part in name) for name, x in held.items()}
-            at[sign] = net.loss_and_weight_gradients(data, noise)[0]
-        expected = sum(float((gradients[name] * way[name]).sum()) for name in held if part in name)
-        assert (at[1] - at[-1]) / 2e-6 == pytest.approx(expected, rel=1e-3, abs=1e-6), part
+        names = [name for name in learners if part in name]
+        found, expected = differences(net, data, noise, gradients, way, names, 1e-6)
+        assert names and found == pytest.approx(expected, rel=1e-5, abs=1e-8), part
+
+
+def test_weights_of_adapters_are_adapters_again():
+    """A scale is a part of B."""
+    first = load_diffusion_lora(GOLDEN / "init", LAYERS, alphas=dict.fromkeys(LAYERS, 4.0))
+    first = {layer: replace(each, b=each.b + np.float32(1)) for layer, each in first.items()}
+    again = adapters_of(values_of(first))
+    assert list(again) == list(LAYERS) and list(values_of(first)) == learners_of(OPERATIONS)
+    for layer, each in again.items():
+        np.testing.assert_array_equal(each.a, first[layer].a)
+        np.testing.assert_array_equal(each.b, first[layer].b / 2)
+        assert each.scale == 1 and each.b.dtype == np.float32
 
 
 def test_operands_have_a_scale_a_tensor():
     """The nearest of 255 codes up to the largest magnitude; a step of them is near that of float."""
-    net = TensorUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors"))
+    learnt = values_of(load_diffusion_lora(GOLDEN / "init", LAYERS))
+    made = network(OPERATIONS, load_file(DATA / "digits_unet.safetensors") | learnt)
+    net, exact = (kind(made, dtype=np.float32) for kind in (TensorReading, FloatReading))
     x = np.array([[-2.54, 0.03], [0.009, 1.0]])
     np.testing.assert_allclose(net.operand(x), [[-2.54, 0.04], [0.0, 1.0]], atol=1e-12)
     assert (net.operand(np.zeros((2, 2))) == 0).all()
     steps = np.load(GOLDEN / "steps.npz")
     noisy, noise, t, prompt = (steps[name][0] for name in ("noisy", "noise", "t", "prompt"))
     data = {"latents": rows(noisy), "timestep": timesteps(NET, t)[:, None], "prompt": prompt}
-    adapters = load_diffusion_lora(GOLDEN / "init", LAYERS)
-    exact = FloatUNet(OPERATIONS, load_file(DATA / "digits_unet.safetensors")).loss(data, rows(noise), adapters)
-    found = net.loss(data, rows(noise), adapters)
-    assert 0 < abs(found / exact - 1) < 0.1
+    found, wanted = (loss_of(each, data, rows(noise)) for each in (net, exact))
+    assert 0 < abs(found / wanted - 1) < 0.1
 
 
 def test_adapters_come_back_and_both_namings_load(tmp_path):

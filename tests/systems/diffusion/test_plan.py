@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from gradloom.compiler.estimate.bounds import step_bounds, summed
+from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, parameters, with_gradients
+from gradloom.graph.operations import Convolution, Linear
 from gradloom.models.files.unet import SD_V1_5, find_unet, is_unet, parsed
 from gradloom.preset import PRESETS
-from gradloom.program.operations import with_gradients
-from gradloom.systems.diffusion.estimate.plan import planned
-from gradloom.systems.diffusion.estimate.products import ShapedProduct, backward, forward, parameters
-from gradloom.systems.diffusion.estimate.step import step_bounds, summed
-from gradloom.systems.diffusion.operations import Convolution, Linear
+from gradloom.systems.diffusion.plan import planned
 from gradloom.systems.diffusion.unet import RESULT, operations
 
 SMALL = {

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from gradloom.compiler.descent import IntegerDescent
 from gradloom.compiler.held import joined
+from gradloom.compiler.integers import IntegerNetwork
 from gradloom.program.progress import check_progress
 from gradloom.rtl.formats.element import ElementOpcode
 from gradloom.rtl.formats.norm import NormOpcode
@@ -12,10 +14,7 @@ from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
 from gradloom.sim.reference.tile_program import TileMachine
-from gradloom.systems.diffusion.integer_descent import IntegerDescent
-from gradloom.systems.diffusion.integers import IntegerUNet
-from gradloom.systems.diffusion.program.writer import lower
-from gradloom.systems.diffusion.simulated import Stepper
+from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 
 CONFIG = DiffusionConfig()
@@ -36,37 +35,35 @@ def same(stepper, tiles, values, name):
 
 def steps(shapes, *, text, images, count=1, order=None, whole=True, **more):
     """Runs steps both ways; all memory that steps leave is compared."""
-    small, rule = SmallDiffusion.drawn(shapes, text=text, **more), IntegerDescent(1e-3)
-    listed, weights, adapters = small.listed, small.weights, rule.begun(small.adapters)
-    step = lower(CONFIG, listed, weights, images=images, fractions=rule.fractions, rule=rule.rule, whole=whole)
+    small = SmallDiffusion.drawn(shapes, text=text, **more)
+    step = lowered(CONFIG, small.network, small.learnt, images=images, lr=1e-3, whole=whole)
     check_progress(step.program.instructions, CONFIG.machine.engines, depth=16)
-    exact, machine = IntegerUNet(listed, weights), TileMachine(CONFIG, step.program.length, order)
-    stepper = Stepper(step, machine, adapters)
+    rule = IntegerDescent({name: each.rule for name, each in step.learners.items()})
+    exact, machine = IntegerNetwork(small.network, list(small.learnt)), TileMachine(CONFIG, step.program.length, order)
+    stepper = Stepper(step, machine, small.learnt)
+    learnt = {name: rule.begun(name, x) for name, x in small.learnt.items()}
+    exact.values |= learnt
     for number in range(1, count + 1):
         data, noise = small.inputs(images, 10 + number)
         loss, after = stepper(data, noise)
-        factors = exact.factors(adapters)
-        found = exact.passed(data, factors)
+        found = exact.forward(data)
         values = {each.name: each for each in step.values}
         for name, held in found.items():
             for tiles in values[name].places.values() if whole and name in values else ():
                 same(stepper, tiles, held.exact, f"step {number}: {name}")
-        error = exact.missed(found["conv_out"], noise)
-        same(stepper, step.error, error.exact, "error")
-        assert loss == np.mean(np.square(error.values))
-        gradients = exact.returned(found, exact.falling(error), factors)
-        for layer, both in gradients.items():
-            for part, held in zip("ab", both):
-                same(stepper, step.adapted[layer, part].gradient, held.exact, f"{layer}.{part}")
-        adapters = rule(adapters, {layer: (a.values, b.values) for layer, (a, b) in gradients.items()})
-        for (layer, part), each in step.adapted.items():
-            wanted = adapters[layer].parts[part]
-            np.testing.assert_array_equal(after[layer].parts[part], wanted, err_msg=f"{layer}.{part}")
-            same(stepper, each.codes, wanted, f"codes of {layer}.{part}")
+        wanted, last = exact.falling("values", found["conv_out"], noise)
+        assert loss == wanted
+        gradients = exact.backward(found, last)
+        assert gradients.keys() == learnt.keys() == step.learners.keys()
+        learnt = rule(learnt, gradients)
+        for name, each in step.learners.items():
+            same(stepper, each.gradient, gradients[name], name)
+            np.testing.assert_array_equal(after[name], learnt[name], err_msg=name)
+            same(stepper, each.codes, learnt[name], f"codes of {name}")
             moments = each.words.unpack_moments(machine.read(each.words.moments, 2 * each.words.size))
-            for made, expected in zip(moments, rule.moments[layer, part]):
+            for made, expected in zip(moments, rule.moments[name]):
                 np.testing.assert_array_equal(made, expected & 0xFFFFFFFF)
-        exact.renewed(adapters)
+            exact.renewed(name, learnt[name])
     counts = exact.take_counts()
     assert machine.underflowed == counts.zeroed and machine.saturated == counts.clipped + rule.clipped
     assert machine.models["product"].lost == counts.lost and count * step.stored == counts.stored
@@ -104,10 +101,16 @@ def test_images_of_four_pixels_and_small_ranks():
     steps(shapes, text=16, images=4, order=ORDERS[0], rank=2, targets="attention")
 
 
+def test_images_that_do_not_fill_tiles():
+    """Five images of 16 rows: a tile and a quarter of one."""
+    shapes = small_unet(size=8, channels=(16, 16), attends=(False, True), text=8, heads=1, groups=4)
+    steps(shapes, text=4, images=5, order=ORDERS[0], rank=2, targets="attention", whole=False)
+
+
 def test_records_of_gradients_that_take_several_commands():
     shapes = small_unet(size=4, channels=(64, 64), text=64)
     step, *_ = steps(shapes, text=4, images=1, rank=16, targets="cross-attention", order=ORDERS[1])
-    assert len(step.updates) > len(step.adapted)
+    assert len(step.updates) > len(step.learners)
 
 
 def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
@@ -127,9 +130,10 @@ def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
 
 
 BAD = {
-    "an image of 256 rows with attention": (dict(attends=(True, False)), {}, "256 rows of an image must divide 64"),
+    "an image of 256 rows with attention": (dict(attends=(True, False)), {}, "256 rows of a sample must divide 64"),
+    "heads beyond a tile": (dict(channels=(192, 192), groups=3), {}, "96 features of a head must divide 64"),
     "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "groups of 10 features must be a power of two"),
-    "sides that are no power of two": (dict(size=12), {}, "12 pixels in a row must be a power of two"),
+    "sides that are no power of two": (dict(size=12), {}, "144 rows of a sample must divide 64 or be a multiple of it"),
 }
 
 

@@ -1,6 +1,7 @@
 """The fine-tune of the shipped diffusion model, and the pictures that it makes."""
 
 import json
+import re
 from dataclasses import asdict
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from gradloom.systems.diffusion import pictures as digits_pictures
 from gradloom.systems.diffusion import task as digits_diffusion
 from gradloom.systems.diffusion.noise import kept, noisy, sample, spread
 from gradloom.systems.diffusion.pictures import frechet, read_digits
+from gradloom.systems.diffusion.program import step as program
 
 PRESET = "cdm-qta-kv260"
 IMAGES, LABELS = mnist_test()
@@ -92,10 +94,10 @@ class Models(TileMachine):
         self.number += 1
         step = self.task.step
         if self.wrong == "word" and self.number == 2:
-            offset = next(iter(step.adapted.values())).words.words
+            offset = next(iter(step.learners.values())).words.words
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
         if self.wrong == "loss":
-            offset = step.error.offset + 16
+            offset = step.shown["error"].offset + 16
             self.write(offset, bytes([self.read(offset, 1)[0] ^ 1]))
         counters = SimpleNamespace(**asdict(health), cycles=self.cycles, phases={"load": self.cycles})
         return SimpleNamespace(counters=counters, check=self.check)
@@ -143,7 +145,9 @@ def test_steps_on_the_machine_are_those_of_the_reference(on_models, data, tmp_pa
     assert (tmp_path / "rtlNone" / FILE).read_bytes() == (tmp_path / "reference" / FILE).read_bytes()
 
 
-@pytest.mark.parametrize(("wrong", "says"), [("word", r"a of .*\[0, 0\] is"), ("loss", r"loss of each step\[0\] is")])
+@pytest.mark.parametrize(
+    ("wrong", "says"), [("word", r"lora_A.weight\[0, 0\] is"), ("loss", r"loss of each step\[0\] is")]
+)
 def test_a_step_that_differs_is_found(on_models, wrong, says):
     with pytest.raises(MismatchError, match=says):
         on_models(wrong)
@@ -175,7 +179,6 @@ BAD = {
     "alpha 0": (("--alpha", "0", "--adapter", "ADAPTER"), "alpha=0.0: must be above 0"),
     "alpha alone": (("--alpha", "4"), "alpha=4: must be left out"),
     "an engine": (("--engine", "gpu"), "engine=gpu: must be one of rtl, reference, float"),
-    "tiles that are not full": (("--engine", "rtl", "--batch", "5"), "batch=5: "),
     "a design": (("--design", "."), "design"),
     "another rank": (("--adapter", "ADAPTER", "--rank", "4"), "rank=4: ADAPTER has adapters of rank 2"),
     "more layers": (("--adapter", "ADAPTER", "--targets", "all"), "has no adapter, or half of one"),
@@ -208,6 +211,13 @@ def test_bad_requests_are_one_line(run, tmp_path, monkeypatch, case):
     code, out, err = run("finetune", PRESET, *given, "-o", "out")
     assert code == 2 and not out and says in err and err.count("\n") == 1, err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_beyond_the_memory_is_one_line(run, tmp_path, monkeypatch, data):
+    monkeypatch.setattr(program, "MEMORY_BYTES", 1 << 20)
+    code, out, err = run("finetune", PRESET, "--engine", "rtl", "--data", str(data), "--batch", "1", "-o", "out")
+    says = r"batch=1: a step needs [\d,]+ bytes of memory, the simulation has 1,048,576; give fewer images\n"
+    assert code == 2 and not out and re.search(says, err) and err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.graph.mathematics import FloatReading
 from gradloom.models.adapters.diffusion_lora import adapted_layers, load_diffusion_lora
-from gradloom.models.adapters.lora import Adapter
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.output import check_file, staged_file
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
-from .mathematics import FloatUNet
 from .pictures import generated, plot_grids
 from .requests import Pictures
-from .task import layers_of, with_rank
-from .unet import targets_of
+from .task import with_rank
+from .unet import layers_of, network, targets_of, values_of
 
 __all__ = ["infer"]
 
@@ -33,18 +32,17 @@ def infer(asked: Asked, options: Pictures, tell: Progress) -> dict[str, Any]:
     words = shipped_prompts()
     prompts = np.stack([words.filled(prompt, number % 10) for number in range(count)])
     shapes, weights = shipped_unet()
-    adapters: dict[str, Adapter] = {}
     listed = with_rank(shapes, 0, "all")
     if adapter is not None:
         targets = targets_of(adapted_layers(adapter, layers_of(with_rank(shapes, 1, "all"))))
         layers = layers_of(with_rank(shapes, 1, targets))
         adapters = load_diffusion_lora(adapter, layers, alphas=None if alpha is None else dict.fromkeys(layers, alpha))
         listed = with_rank(shapes, next(iter(adapters.values())).rank, targets)
+        weights = weights | values_of(adapters)
     images = generated(
-        FloatUNet(listed, weights),
+        FloatReading(network(listed, weights), dtype=np.float32),
         shapes,
         prompts,
-        adapters,
         seed=options.seed,
         tell=tell,
         what="of the prompt",

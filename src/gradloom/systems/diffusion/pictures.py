@@ -5,14 +5,15 @@ from typing import BinaryIO
 
 import numpy as np
 
+from gradloom.graph.mathematics import FloatReading
 from gradloom.models.digits_unet import SIDE, pictures, plain, shipped_prompts
 from gradloom.models.files.unet import UNet
 from gradloom.models.onnx_import import load_pretrained
 from gradloom.systems.images.mathematics import forward
 from gradloom.workload import Progress
 
-from .mathematics import Factors, FloatUNet, timesteps
 from .noise import sample
+from .unet import Values, timesteps, with_values
 
 __all__ = ["STEPS", "Judge", "frechet", "generated", "plot_grids", "read_digits"]
 
@@ -23,15 +24,7 @@ _BATCH = 100
 
 
 def generated(
-    net: FloatUNet,
-    shapes: UNet,
-    prompts: np.ndarray,
-    adapters: Factors,
-    *,
-    seed: int,
-    tell: Progress,
-    what: str,
-    steps: int = STEPS,
+    net: FloatReading, shapes: UNet, prompts: np.ndarray, *, seed: int, tell: Progress, what: str, steps: int = STEPS
 ) -> np.ndarray:
     """Pictures ``[n, 16, 16]`` of prompts ``[n, tokens, features]``, 0 to 1."""
     made = []
@@ -42,7 +35,7 @@ def generated(
 
         def predicted(x: np.ndarray, steps: np.ndarray, some: np.ndarray = some) -> np.ndarray:
             data = {"latents": x, "timestep": timesteps(shapes, steps)[:, None], "prompt": some}
-            return net.predicted(data, adapters).reshape(x.shape)
+            return net.run(data)[0]
 
         def heard(done: int, total: int, start: int = start, some: np.ndarray = some) -> None:
             tell(start * total + done * len(some), len(prompts) * total, f"digits {what}")
@@ -82,8 +75,8 @@ class Judge:
     Parameters
     ----------
     shapes : UNet
-    net : FloatUNet
-        Of the adapters' layers.
+    net : FloatReading
+        Of the UNet and its adapters.
     latents, digits : array
         Images that were not learnt.
     style : str, optional
@@ -96,7 +89,7 @@ class Judge:
     def __init__(
         self,
         shapes: UNet,
-        net: FloatUNet,
+        net: FloatReading,
         latents: np.ndarray,
         digits: np.ndarray,
         *,
@@ -115,11 +108,12 @@ class Judge:
         """Digits to ask for, in turn."""
         return np.resize(self.wanted, count)
 
-    def made(self, adapters: Factors, digits: np.ndarray, what: str) -> np.ndarray:
-        """Pictures of digits by the prompt."""
+    def made(self, learnt: Values, digits: np.ndarray, what: str) -> np.ndarray:
+        """Pictures of digits by the prompt; ``learnt``: weights of adapters."""
+        with_values(self.net, learnt)
         words = shipped_prompts()
         prompts = np.stack([words.filled(self.prompt, int(digit)) for digit in digits])
-        return generated(self.net, self.shapes, prompts, adapters, seed=0, tell=self.tell, what=what)
+        return generated(self.net, self.shapes, prompts, seed=0, tell=self.tell, what=what)
 
     def figures(self, images: np.ndarray, digits: np.ndarray) -> dict[str, float]:
         """Frechet distance to the images, and accuracy."""

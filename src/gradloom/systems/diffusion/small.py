@@ -1,15 +1,14 @@
 """Small UNets with random weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.models.adapters.lora import Adapter
+from gradloom.graph.network import Network
 from gradloom.models.files.unet import UNet, parsed
 
-from .operations import Operation, adapted
-from .unet import TARGETS, inputs, operations
+from .unet import TARGETS, Values, learners_of, network, operations
 
 __all__ = ["SmallDiffusion", "small_unet"]
 
@@ -44,35 +43,33 @@ def small_unet(
 
 @dataclass(frozen=True, eq=False)
 class SmallDiffusion:
-    """A LoRA step of a UNet: operations, and random weights and adapters.
+    """A LoRA step of a UNet with random weights.
 
-    Both factors of an adapter are random, so that every gradient has a value.
+    Both factors of an adapter are random, so that every gradient has a value. ``learnt``: of ``network``'s weights
+    those of adapters.
     """
 
-    shapes: UNet
-    text: int
-    listed: list[Operation]
-    weights: Mapping[str, np.ndarray]
-    adapters: dict[str, Adapter]
+    network: Network
+    learnt: Values
 
     @classmethod
     def drawn(cls, shapes: UNet, *, text: int, rank: int = 8, targets: str = "all", seed: int = 0) -> "SmallDiffusion":
         """With prompts of ``text`` tokens; ``targets`` as in a fine-tune."""
         rng = np.random.default_rng(seed)
         listed = operations(shapes, text=text, rank=rank, targets=TARGETS[targets])
-        weights = {
-            w.name: rng.standard_normal(w.shape) / np.sqrt(np.prod(w.shape[1:]) + 1)
-            for each in listed
-            for w in each.weights
+        sizes = {weight.name: weight.shape for each in listed for weight in each.weights}
+        learners = learners_of(listed)
+        frozen = {
+            name: rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]) + 1)
+            for name, shape in sizes.items()
+            if name not in learners
         }
-        adapters = {}
-        for each in adapted(listed):
-            a, b = ((rank, each.i[0].features), (each.o.features, rank))
-            adapters[each.layer] = Adapter(rng.standard_normal(a) / 8, rng.standard_normal(b) / 8, 1.0)
-        return cls(shapes, text, listed, weights, adapters)
+        learnt = {name: rng.standard_normal(sizes[name]) / 8 for name in learners}
+        return cls(network(listed, frozen | learnt), learnt)
 
     def inputs(self, images: int, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Random inputs of a step, and its noise."""
         rng = np.random.default_rng(seed)
-        data = {t.name: rng.standard_normal((images, t.rows, t.features)) for t in inputs(self.shapes, self.text)}
-        return data, rng.standard_normal((images, self.shapes.size**2, self.shapes.outputs))
+        given = {port.name: port.shape for port in self.network.inputs}
+        data = {name: rng.standard_normal((images, *given[name])) for name in ("latents", "timestep", "prompt")}
+        return data, rng.standard_normal((images, *self.network.outputs[0].shape))

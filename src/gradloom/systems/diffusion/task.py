@@ -1,6 +1,6 @@
 """Fine-tunes of the shipped diffusion model of digits by LoRA."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,29 +8,44 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gradloom.compiler.descent import IntegerDescent, rules_of
 from gradloom.compiler.held import Counts
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.lowering import TileStep
+from gradloom.graph import descent
+from gradloom.graph.base import Operation
+from gradloom.graph.losses import squares
+from gradloom.graph.mathematics import FloatReading
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora, save_diffusion_lora
-from gradloom.models.adapters.lora import Adapter, finite
+from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import dataset_of, load_images, mnist_test
 from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
 from gradloom.models.files.archive import read_labelled
 from gradloom.models.files.unet import UNet
+from gradloom.program.descent import AdamW
 from gradloom.program.memory import Kind
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 
-from .estimate.plan import memory
-from .integer_descent import IntegerDescent
-from .integers import IntegerUNet
-from .mathematics import Factors, FloatDescent, FloatUNet, timesteps
 from .noise import noisy, spread
-from .operations import Operation, adapted
 from .pictures import Judge, plot_grids
-from .program.writer import DiffusionStep, lower
-from .simulated import Stepper, check_size, losses_of
-from .unet import TARGETS, operations
+from .plan import memory
+from .program.step import Stepper, check_size, losses_of, lowered
+from .unet import (
+    RESULT,
+    TARGETS,
+    Values,
+    adapted,
+    adapters_of,
+    layers_of,
+    network,
+    operations,
+    timesteps,
+    values_of,
+    with_values,
+)
 from .workload import DiffusionOptions, DiffusionWorkload
 
 if TYPE_CHECKING:
@@ -41,7 +56,7 @@ __all__ = [
     "Samples",
     "fresh_adapters",
     "held_out_loss",
-    "layers_of",
+    "loss_and_gradients",
     "prepare",
     "samples_of",
     "step_inputs",
@@ -67,19 +82,14 @@ class Samples:
         return Samples(self.latents[rows], self.digits[rows], self.prompts[rows])
 
 
-def layers_of(listed: Sequence[Operation]) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of each layer with an adapter."""
-    return {each.layer: (each.i[0].features, each.o.features) for each in adapted(listed)}
-
-
-def fresh_adapters(listed: Sequence[Operation], seed: int) -> dict[str, Adapter]:
-    """New adapters as PEFT draws them: A uniform in ±1/√inputs, B zero."""
+def fresh_adapters(listed: Sequence[Operation], seed: int) -> dict[str, np.ndarray]:
+    """Weights of new adapters as PEFT draws them: A uniform in ±1/√inputs, B zero."""
     random = np.random.default_rng([seed, 0])
     made = {}
     for each in adapted(listed):
-        inputs, outputs = each.i[0].features, each.o.features
-        a = random.uniform(-(inputs**-0.5), inputs**-0.5, (each.rank, inputs)).astype(np.float32)
-        made[each.layer] = Adapter(a, np.zeros((outputs, each.rank), np.float32), 1.0)
+        (a, b), bound = each.adapter, each.i[0].features ** -0.5
+        made[a.name] = random.uniform(-bound, bound, a.shape).astype(np.float32)
+        made[b.name] = np.zeros(b.shape, np.float32)
     return made
 
 
@@ -114,37 +124,54 @@ def step_inputs(
         yield batch_of(net, chosen, noise, times), noise
 
 
+def loss_and_gradients(
+    net: FloatReading, data: Values, noise: np.ndarray, learners: Collection[str]
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Mean squared error of the predicted noise, and its gradients of weights."""
+    found = net.forward(data)
+    loss, last = squares(found[RESULT], noise)
+    return loss, net.backward(found, {RESULT: last}, learners)
+
+
+def loss_of(net: FloatReading | IntegerNetwork, data: Values, noise: np.ndarray) -> float:
+    """The loss alone, by a network's own arithmetic."""
+    if isinstance(net, IntegerNetwork):
+        return net.falling("values", net.result(data), noise)[0]
+    return squares(net.run(data)[0], noise)[0]
+
+
 def held_out_loss(
-    net: FloatUNet,
+    net: FloatReading | IntegerNetwork,
     shapes: UNet,
     samples: Samples,
-    adapters: Factors,
+    learnt: Values,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> float:
     """Mean loss of images, each with one noise and one timestep of its own.
 
-    They are the same in each call.
+    They are the same in each call. ``learnt``: weights of the network that are taken first.
     """
+    with_values(net, learnt)
     random = np.random.default_rng(1)
     noise = random.standard_normal(samples.latents.shape)
     steps, total = spread(random, len(noise)), 0.0
     for start in range(0, len(noise), _JUDGED):
         rows = np.arange(start, min(start + _JUDGED, len(noise)))
         data = batch_of(shapes, samples.of(rows), noise[rows], steps[rows])
-        total += net.loss(data, noise[rows], adapters) * len(rows)
+        total += loss_of(net, data, noise[rows]) * len(rows)
         tell(int(rows[-1]) + 1, len(noise))
     return total / len(noise)
 
 
 #: Makes a step of inputs, noise and adapters: loss before it, adapters after it, and counts of integers.
-_Take = Callable[[Mapping[str, np.ndarray], np.ndarray, Factors], tuple[float, dict[str, Adapter], Counts | None]]
+_Take = Callable[[Values, np.ndarray, Values], tuple[float, dict[str, np.ndarray], Counts | None]]
 
 
 class DiffusionTask(Task):
     """A fine-tune of the shipped diffusion model, a step a batch."""
 
     loss_unit = "mean squared error"
-    step: DiffusionStep
+    step: TileStep
 
     def __init__(self, job: Job) -> None:
         asked: DiffusionOptions = job.options
@@ -175,36 +202,34 @@ class DiffusionTask(Task):
         if job.host is not None and asked.patience:
             raise ValueError(f"patience={asked.patience}: must be 0 on a board, which makes all steps by itself")
         self.begun = begun or fresh_adapters(self.listed, asked.seed)
+        self.network = network(self.listed, self.weights | self.begun)
         if asked.engine == "rtl":
             self.step = self._lowered()
             self.program = self.step.program
 
-    def _lowered(self) -> DiffusionStep:
+    def _lowered(self) -> TileStep:
         """The program of a step; refuses a batch that has none."""
-        rule, _ = self._descent()
         try:
-            step = lower(
-                self.job.config, self.listed, self.weights, images=self.batch, fractions=rule.fractions, rule=rule.rule
-            )
+            step = lowered(self.job.config, self.network, self.begun, images=self.batch, lr=self.lr)
             check_size(step)
         except ValueError as error:
-            raise ValueError(f"batch={self.batch}: {error}; give 1, 2, 4, 8 or 16") from None
+            raise ValueError(f"batch={self.batch}: {error}; give fewer images") from None
         return step
 
-    def _descent(self) -> tuple[IntegerDescent, dict[str, Adapter]]:
+    def _descent(self) -> tuple[IntegerDescent, dict[str, np.ndarray]]:
         """The rule in integers, and the adapters that it starts from."""
-        rule = IntegerDescent(self.lr)
-        return rule, rule.begun(self.begun)
+        rule = IntegerDescent(rules_of(AdamW(lr=self.lr), self.begun))
+        return rule, {name: rule.begun(name, x) for name, x in self.begun.items()}
 
     @cached_property
-    def real(self) -> FloatUNet:
+    def real(self) -> FloatReading:
         """The network in floating point."""
-        return FloatUNet(self.listed, self.weights)
+        return FloatReading(self.network, dtype=np.float32)
 
     @cached_property
-    def integers(self) -> IntegerUNet:
+    def integers(self) -> IntegerNetwork:
         """The network in the machine's integers."""
-        return IntegerUNet(self.listed, self.weights)
+        return IntegerNetwork(self.network, tuple(self.begun))
 
     def losses_there(self) -> "Losses":
         """See :class:`~..task.Task`."""
@@ -216,15 +241,14 @@ class DiffusionTask(Task):
 
     def on(self, machine: Machine) -> Outcome:
         """See :class:`~..task.Task`."""
-        _, adapters = self._descent()
-        stepper = Stepper(self.step, machine, adapters)
+        stepper = Stepper(self.step, machine, self.begun)
 
-        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, _: Factors) -> tuple[float, Any, Counts]:
+        def take(data: Values, noise: np.ndarray, _: Values) -> tuple[float, Any, Counts]:
             loss, after = stepper(data, noise)
             health = stepper.ran[-1].counters
             return loss, after, Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
 
-        made, ran = self._learnt(take, adapters), stepper.ran
+        made, ran = self._learnt(take, stepper.learnt()), stepper.ran
         counters = [each.counters for each in ran]
         phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
         cycles = {"total": sum(each.cycles for each in counters)} | phases
@@ -232,40 +256,46 @@ class DiffusionTask(Task):
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        (rule, adapters), net = self._descent(), self.integers
+        (rule, learnt), net = self._descent(), self.integers
+        with_values(net, learnt)
         net.take_counts()
 
-        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, Counts]:
-            loss, gradients = net.loss_and_gradients(data, noise, held)
-            after = rule(held, gradients)
-            net.renewed(after)
+        def take(data: Values, noise: np.ndarray, held: Values) -> tuple[float, Any, Counts]:
+            found = net.forward(data)
+            loss, last = net.falling("values", found[RESULT], noise)
+            after = rule(held, net.backward(found, last))
+            for name, x in after.items():
+                net.renewed(name, x)
             counts = net.take_counts()
             counts.clipped += rule.clipped
             return loss, after, counts
 
-        return self._learnt(take, adapters)
+        return self._learnt(take, learnt)
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
-        rule = FloatDescent(self.lr)
+        rule, net = descent.AdamW(self.lr), self.real
 
-        def take(data: Mapping[str, np.ndarray], noise: np.ndarray, held: Factors) -> tuple[float, Any, None]:
-            loss, gradients = self.real.loss_and_gradients(data, noise, held)
-            return loss, rule(held, gradients), None
+        def take(data: Values, noise: np.ndarray, held: Values) -> tuple[float, Any, None]:
+            with_values(net, held)
+            loss, gradients = loss_and_gradients(net, data, noise, set(held))
+            after = dict(held)
+            rule(after, gradients)
+            return loss, after, None
 
         return self._learnt(take, self.begun)
 
-    def _learnt(self, take: _Take, adapters: Factors) -> Outcome:
+    def _learnt(self, take: _Take, adapters: Values) -> Outcome:
         losses: list[float] = []
         counts: list[Counts] = []
         # A board is judged when its results are here.
         judging = self.judging(self._score if self.job.host is None else None)
-        judging.start(adapters)
+        judging.start(adapters_of(adapters))
         for number, (data, noise) in enumerate(
             step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
         ):
             loss, after, counted = take(data, noise, adapters)
-            if not np.isfinite(loss) or not finite(after):
+            if not np.isfinite(loss) or not all(map(representable, after.values())):
                 break
             adapters = after
             losses.append(loss)
@@ -273,9 +303,9 @@ class DiffusionTask(Task):
                 counts.append(counted)
             self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
             self.job.made(number + 1, self.steps, loss)
-            if judging.after(number + 1, adapters):
+            if judging.after(number + 1, adapters_of(adapters)):
                 break
-        learnt = judging.finish(len(losses), adapters)
+        learnt = judging.finish(len(losses), adapters_of(adapters))
         made: dict[str, Any] = {
             "losses": losses,
             "learnt": learnt,
@@ -285,29 +315,28 @@ class DiffusionTask(Task):
         if self.exact:
             return Outcome(figures={"cycles": None}, **made)
         clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
-        parts = {f"{part} of {layer}": w for layer, each in adapters.items() for part, w in each.parts.items()}
         steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
         return Outcome(
             **made,
             clipped=clipped,
             words=stored,
             figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
-            checked={"losses": {"loss of each step": steps}, "adapter_words": parts},
+            checked={"losses": {"loss of each step": steps}, "adapter_words": dict(adapters)},
             health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
         )
 
     def _score(self, adapters: Any) -> Score:
         """Of a network in floating point, by images that are not learnt."""
-        return {"loss": held_out_loss(self.real, self.shapes, self.held, adapters, self._said("judging"))}
+        return {"loss": held_out_loss(self.real, self.shapes, self.held, values_of(adapters), self._said("judging"))}
 
     def judge(self, outcome: Outcome) -> Judged:
         """Losses on images that were not learnt, and generated digits."""
         first = self.begun if self.exact else self._descent()[1]
-        learnt = {"before": first, "after": outcome.learnt}
+        learnt = {"before": first, "after": values_of(outcome.learnt)}
         told = dict(outcome.judged)
         for when, adapters in learnt.items():
             found = told.get(f"held_out_{when}")
-            told[f"loss_{when}"] = self._score(adapters)["loss"] if found is None else found
+            told[f"loss_{when}"] = self._score(adapters_of(adapters))["loss"] if found is None else found
             if not self.exact:
                 said = self._said(f"own loss {when}")
                 told[f"own_loss_{when}"] = held_out_loss(self.integers, self.shapes, self.held, adapters, said)
@@ -352,7 +381,7 @@ class DiffusionTask(Task):
             "judged": len(self.held.latents),
             "generated": asked.generate,
             "clock_mhz": self.job.config.clock_mhz,
-            "adapter_parameters": sum(p.size for each in outcome.learnt.values() for p in each.parts.values()),
+            "adapter_parameters": sum(each.size for each in self.begun.values()),
             "memory_bytes": sum(memory(self.listed, self.batch).values()),
             "memory_bytes_float32": sum(memory(self.listed, self.batch, float32=True).values()),
         }
@@ -376,15 +405,14 @@ class DiffusionTask(Task):
 prepare = DiffusionTask
 
 
-def _adapter_to_start(folder: Path, net: UNet, asked: DiffusionOptions) -> tuple[dict[str, Adapter], int]:
+def _adapter_to_start(folder: Path, net: UNet, asked: DiffusionOptions) -> tuple[dict[str, np.ndarray], int]:
     layers = layers_of(with_rank(net, 1, asked.targets))
     alphas = None if asked.alpha is None else dict.fromkeys(layers, asked.alpha)
     found = load_diffusion_lora(folder, layers, alphas=alphas)
     ranks = sorted({each.rank for each in found.values()})
     if len(ranks) > 1:
         raise ValueError(f"{folder}: has adapters of ranks {', '.join(map(str, ranks))}: must have one rank")
-    # The machine has no factor beside an adapter.
-    return {name: Adapter(each.a, each.b * np.float32(each.scale), 1.0) for name, each in found.items()}, ranks[0]
+    return values_of(found), ranks[0]
 
 
 def samples_of(asked: DiffusionOptions, workload: DiffusionWorkload, style: str | None) -> tuple[Samples, Samples]:

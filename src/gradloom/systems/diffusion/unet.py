@@ -1,26 +1,41 @@
-"""The list of a UNet's operations."""
+"""A UNet of diffusers as a network of the graph's operations.
 
-from collections.abc import Collection, Iterable
+Weights have diffusers' names; an adapter's are ``layer.lora_A.weight`` and ``layer.lora_B.weight``. Its 1×1
+convolutions are convolutions here, too.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from gradloom.compiler.integers import IntegerNetwork
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.network import Network, Port
+from gradloom.graph.operations import Activation, Add, Attention, Concat, Convolution, Gated, Linear, Norm, Upsample
+from gradloom.models.adapters.lora import Adapter
 from gradloom.models.files.unet import RANKS, UNet
 
-from .operations import (
-    Activation,
-    Add,
-    Attention,
-    Concat,
-    Convolution,
-    GroupNorm,
-    LayerNorm,
-    Linear,
-    Operation,
-    Shift,
-    Tensor,
-    Upsample,
-)
+__all__ = [
+    "PROMPT",
+    "RESULT",
+    "TARGETS",
+    "Values",
+    "adapted",
+    "adapters_of",
+    "layers_of",
+    "learners_of",
+    "network",
+    "operations",
+    "targets_of",
+    "timesteps",
+    "values_of",
+    "with_values",
+]
 
-__all__ = ["PROMPT", "RESULT", "TARGETS", "inputs", "inputs_of", "operations", "targets_of"]
+#: Weights by name.
+Values = Mapping[str, np.ndarray]
 
 _ATTENTION = tuple(f"attn{n}.{end}" for n in (1, 2) for end in ("to_q", "to_k", "to_v", "to_out.0"))
 #: Layers that may have an adapter, as ends of diffusers' names.
@@ -43,25 +58,67 @@ def targets_of(layers: Iterable[str]) -> str:
     return next((name for name, ends in TARGETS.items() if all(each.endswith(ends) for each in found)), "all")
 
 
-def inputs(net: UNet, text: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Latents, the timestep's sines and cosines, and a prompt.
+def adapted(listed: Iterable[Operation]) -> list[Linear]:
+    """The linear layers with an adapter."""
+    return [each for each in listed if isinstance(each, Linear) and each.rank]
 
-    ``text``: tokens of the prompt.
+
+def learners_of(listed: Iterable[Operation]) -> list[str]:
+    """Names of the adapters' weights, A before B."""
+    return [weight.name for each in adapted(listed) for weight in each.adapter]
+
+
+def layers_of(listed: Iterable[Operation]) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of each layer with an adapter."""
+    return {each.layer: (each.i[0].features, each.o.features) for each in adapted(listed)}
+
+
+def values_of(adapters: Mapping[str, Adapter]) -> dict[str, np.ndarray]:
+    """The weights of adapters, whose scale is a part of B."""
+    made = {}
+    for layer, each in adapters.items():
+        made[f"{layer}.lora_A.weight"] = each.a
+        made[f"{layer}.lora_B.weight"] = each.b * each.b.dtype.type(each.scale)
+    return made
+
+
+def adapters_of(values: Values) -> dict[str, Adapter]:
+    """Adapters by layer, of the scale 1."""
+    layers = [name.removesuffix(".lora_A.weight") for name in values if name.endswith(".lora_A.weight")]
+    return {layer: Adapter(values[f"{layer}.lora_A.weight"], values[f"{layer}.lora_B.weight"], 1.0) for layer in layers}
+
+
+def with_values(net: FloatReading | IntegerNetwork, values: Values) -> None:
+    """Gives a reading of a network these weights, in its own type."""
+    net.values |= {name: np.asarray(x, net.values[name].dtype) for name, x in values.items()}
+
+
+def timesteps(net: UNet, steps: np.ndarray) -> np.ndarray:
+    """Sines and cosines of timesteps ``[images]``, ``[images, channels]``.
+
+    They are those of diffusers' ``Timesteps``, cosines first where the configuration says so.
     """
-    return (
-        Tensor("latents", net.size**2, net.inputs, net.size),
-        Tensor("timestep", 1, net.channels[0]),
-        Tensor(PROMPT, text, net.text),
-    )
+    half = net.channels[0] // 2
+    angles = steps[:, None] * np.exp(-np.log(10000.0) * np.arange(half) / (half - net.shift))
+    pair = (np.cos(angles), np.sin(angles)) if net.flip else (np.sin(angles), np.cos(angles))
+    return np.concatenate(pair, axis=1)
 
 
-def inputs_of(listed: Iterable[Operation]) -> list[Tensor]:
-    """The tensors that no operation makes, by their first reader."""
-    made, found = set(), dict[str, Tensor]()
+def network(listed: Sequence[Operation], values: Values) -> Network:
+    """The network of a list, with its weights.
+
+    Its inputs are ``latents``, ``timestep`` and ``prompt``, ``[images, rows, features]`` as its result.
+    """
+    made, inputs = set(), dict[str, Tensor]()
     for each in listed:
-        found |= {t.name: t for t in each.i if t.name not in made and t.name not in found}
+        inputs |= {t.name: t for t in each.i if t.name not in made}
         made.add(each.o.name)
-    return list(found.values())
+    whole = Network(tuple(listed), values, tuple(map(_port, inputs.values())), (_port(listed[-1].o),))
+    return whole.with_operations(listed)
+
+
+def _port(t: Tensor) -> Port:
+    return Port(t.name, (t.rows, t.features), t, t.shape, tuple(range(len(t.shape))))
 
 
 @dataclass
@@ -76,23 +133,32 @@ class _Builder:
         self.done.append(operation)
         return operation.o
 
-    def linear(self, x: Tensor, layer: str, features: int, bias: bool = True, pixels: bool = False) -> Tensor:
+    def linear(self, x: Tensor, layer: str, features: int, bias: bool = True) -> Tensor:
         rank = self.rank if layer.endswith(tuple(self.targets)) else 0
-        o = Tensor(layer, x.rows, features, x.side)
-        return self._made(Linear((x,), o, layer, bias=bias, rank=rank, pixels=pixels))
+        return self._made(Linear((x,), Tensor(layer, x.sides, features), layer, bias=bias, rank=rank))
 
-    def conv(self, x: Tensor, layer: str, features: int, stride: int = 1) -> Tensor:
-        side = x.side // stride
-        return self._made(Convolution((x,), Tensor(layer, side * side, features, side), layer, stride=stride))
+    def conv(self, x: Tensor, layer: str, features: int, *, kernel: int = 3, stride: int = 1) -> Tensor:
+        """Of an image; one of 3×3 is padded by 1."""
+        o, pad = Tensor(layer, tuple(side // stride for side in x.sides), features), kernel // 2
+        made = Convolution(
+            (x,),
+            o,
+            layer,
+            kernel=(kernel, kernel),
+            stride=(stride, stride),
+            pads=((pad, pad), (pad, pad)),
+            dilation=(1, 1),
+        )
+        return self._made(made)
 
     def like(self, x: Tensor, name: str) -> Tensor:
-        return Tensor(name, x.rows, x.features, x.side)
+        return Tensor(name, x.sides, x.features)
 
     def group(self, x: Tensor, layer: str, eps: float) -> Tensor:
-        return self._made(GroupNorm((x,), self.like(x, layer), layer, eps=eps, groups=self.net.groups))
+        return self._made(Norm((x,), self.like(x, layer), layer, eps=eps, over_rows=True, groups=self.net.groups))
 
     def row(self, x: Tensor, layer: str) -> Tensor:
-        return self._made(LayerNorm((x,), self.like(x, layer), layer))
+        return self._made(Norm((x,), self.like(x, layer), layer, eps=1e-5))
 
     def silu(self, x: Tensor) -> Tensor:
         return self._made(Activation((x,), self.like(x, f"{x.name}.silu"), "silu"))
@@ -100,27 +166,32 @@ class _Builder:
     def add(self, x: Tensor, y: Tensor, name: str) -> Tensor:
         return self._made(Add((x, y), self.like(x, name)))
 
+    def projected(self, x: Tensor, layer: str) -> Tensor:
+        if self.net.linear_projection:
+            return self.linear(x, layer, x.features)
+        return self.conv(x, layer, x.features, kernel=1)
+
     def resnet(self, x: Tensor, time: Tensor, name: str, features: int) -> Tensor:
         """Two convolutions beside a shortcut, the timestep's row between them."""
         h = self.conv(self.silu(self.group(x, f"{name}.norm1", self.net.eps)), f"{name}.conv1", features)
         row = self.linear(time, f"{name}.time_emb_proj", features)
-        h = self._made(Shift((h, row), self.like(h, f"{name}.shifted")))
+        h = self.add(h, row, f"{name}.shifted")
         h = self.conv(self.silu(self.group(h, f"{name}.norm2", self.net.eps)), f"{name}.conv2", features)
         if x.features != features:
-            x = self.linear(x, f"{name}.conv_shortcut", features, pixels=True)
+            x = self.conv(x, f"{name}.conv_shortcut", features, kernel=1)
         return self.add(x, h, name)
 
     def attention(self, x: Tensor, source: Tensor, name: str, heads: int) -> Tensor:
         q = self.linear(x, f"{name}.to_q", x.features, bias=False)
         k = self.linear(source, f"{name}.to_k", x.features, bias=False)
         v = self.linear(source, f"{name}.to_v", x.features, bias=False)
-        mixed = self._made(Attention((q, k, v), self.like(x, f"{name}.mixed"), heads))
+        scale = float((x.features // heads) ** -0.5)
+        mixed = self._made(Attention((q, k, v), self.like(x, f"{name}.mixed"), heads, scale))
         return self.linear(mixed, f"{name}.to_out.0", x.features)
 
     def transformer(self, x: Tensor, prompt: Tensor, name: str, heads: int, blocks: int) -> Tensor:
         """Attention to itself and to the prompt, then GEGLU, beside a residual."""
-        pixels = not self.net.linear_projection
-        h = self.linear(self.group(x, f"{name}.norm", 1e-6), f"{name}.proj_in", x.features, pixels=pixels)
+        h = self.projected(self.group(x, f"{name}.norm", 1e-6), f"{name}.proj_in")
         for number in range(blocks):
             at = f"{name}.transformer_blocks.{number}"
             for n in (1, 2):
@@ -129,9 +200,9 @@ class _Builder:
                     self.attention(normed, normed if n == 1 else prompt, f"{at}.attn{n}", heads), h, f"{at}.after{n}"
                 )
             gates = self.linear(self.row(h, f"{at}.norm3"), f"{at}.ff.net.0.proj", 8 * x.features)
-            glu = self._made(Activation((gates,), Tensor(f"{at}.glu", x.rows, 4 * x.features, x.side), "geglu"))
+            glu = self._made(Gated((gates,), Tensor(f"{at}.glu", x.sides, 4 * x.features), "gelu"))
             h = self.add(self.linear(glu, f"{at}.ff.net.2", x.features), h, f"{at}.after3")
-        return self.add(self.linear(h, f"{name}.proj_out", x.features, pixels=pixels), x, name)
+        return self.add(self.projected(h, f"{name}.proj_out"), x, name)
 
 
 def operations(
@@ -147,7 +218,9 @@ def operations(
     if rank and rank not in RANKS:
         raise ValueError(f"rank={rank}: must be 1, 2, 4, 8, 16 or 32")
     b = _Builder(net, text, rank, targets)
-    latents, steps, prompt = inputs(net, text)
+    latents = Tensor("latents", (net.size, net.size), net.inputs)
+    # A row that counts for all pixels.
+    steps, prompt = Tensor("timestep", (1, 1), net.channels[0]), Tensor(PROMPT, (text,), net.text)
     width = 4 * net.channels[0]
     time = b.linear(b.silu(b.linear(steps, "time_embedding.linear_1", width)), "time_embedding.linear_2", width)
     time = b.silu(time)
@@ -171,14 +244,13 @@ def operations(
         features, at = net.channels[level], f"up_blocks.{number}"
         for n in range(net.layers[level] + 1):
             skip = skips.pop()
-            x = b._made(
-                Concat((x, skip), Tensor(f"{at}.resnets.{n}.joined", x.rows, x.features + skip.features, x.side))
-            )
+            joined = Tensor(f"{at}.resnets.{n}.joined", x.sides, x.features + skip.features)
+            x = b._made(Concat((x, skip), joined, axis=2))
             x = b.resnet(x, time, f"{at}.resnets.{n}", features)
             if net.rises[number]:
                 x = b.transformer(x, prompt, f"{at}.attentions.{n}", net.heads[level], net.blocks[level])
         if number != last:
-            big = Tensor(f"{at}.upsampled", 4 * x.rows, x.features, 2 * x.side)
-            x = b.conv(b._made(Upsample((x,), big)), f"{at}.upsamplers.0.conv", features)
+            big = Tensor(f"{at}.upsampled", tuple(2 * side for side in x.sides), x.features)
+            x = b.conv(b._made(Upsample((x,), big, "nearest", "asymmetric")), f"{at}.upsamplers.0.conv", features)
     b.conv(b.silu(b.group(x, "conv_norm_out", net.eps)), RESULT, net.outputs)
     return b.done

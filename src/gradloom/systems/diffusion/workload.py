@@ -78,7 +78,7 @@ class DiffusionWorkload(Workload):
         "knows": "gradloom.systems.diffusion.known:known",
         "finetune": "gradloom.systems.diffusion.task:prepare",
         "infer": "gradloom.systems.diffusion.answer:infer",
-        "plan": "gradloom.systems.diffusion.estimate.plan:plan",
+        "plan": "gradloom.systems.diffusion.plan:plan",
         "energy": "gradloom.sim.activity.runs:diffusion_step",
         "measure": "gradloom.sweeping.points:of_diffusion",
     }

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
+from gradloom.graph.base import Operation
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet, find_unet
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
-from ..operations import Operation, adapted
-from ..requests import DiffusionPlan
-from ..unet import TARGETS, operations
-from .products import ShapedProduct, backward, forward, narrow_tensors, of_prompt, parameters
+from .requests import DiffusionPlan
+from .unet import PROMPT, TARGETS, adapted, learners_of, operations
 
 __all__ = ["ARRAY", "memory", "plan", "planned"]
 
@@ -24,9 +24,9 @@ ARRAY = (64, 32)
 def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]:
     """Products, memory and cycles of a LoRA step of a UNet.
 
-    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.systems.diffusion.estimate.step`.
+    ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`.
     """
-    from .step import step_bounds, summed
+    from gradloom.compiler.estimate.bounds import step_bounds, summed
 
     text = options.seq
     if options.model is None:
@@ -42,7 +42,12 @@ def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]
         net, only=options.only, rank=rank, targets=targets, text=text, batch=batch, array=size, known_prompt=known
     )
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
-    return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known_prompt=known))}
+    return result | {"step": summed(step_bounds(learnt, config, batch, array=size, known=_known(known)))}
+
+
+def _known(known_prompt: bool) -> tuple[str, ...]:
+    """Inputs whose products with frozen weights are there."""
+    return (PROMPT,) if known_prompt else ()
 
 
 def _array(text: str) -> tuple[int, int]:
@@ -84,7 +89,7 @@ def planned(
         raise ValueError("rank=0: must be 1, 2, 4, 8, 16 or 32")
     plain = operations(net, text=text)
     learnt = operations(net, text=text, rank=rank, targets=TARGETS[targets])
-    ways = {"forward": forward(learnt, batch, known=known_prompt), "backward": backward(learnt, batch)}
+    ways = {"forward": forward(learnt, batch, known=_known(known_prompt)), "backward": backward(learnt, batch)}
     products = [_row(way, each, array) for way, made in ways.items() for each in made if _wanted(each, only)]
     cycles = sum(row["cycles"] for row in products)
     macs = sum(row["macs"] for row in products)
@@ -144,8 +149,14 @@ def memory(
     ``float32``: the same values at 4 bytes each. ``known_prompt``: its products with frozen weights are there in place
     of these weights.
     """
-    known = [each for each in operations if known_prompt and of_prompt(each)]
-    matrices = sum(w.size for each in operations if each not in known for w in each.weights if len(w.shape) > 1)
+    known, learnt = [each for each in operations if is_known(each, _known(known_prompt))], set(learners_of(operations))
+    matrices = sum(
+        w.size
+        for each in operations
+        if each not in known
+        for w in each.weights
+        if len(w.shape) > 1 and w.name not in learnt
+    )
     vectors = sum(w.size for each in operations for w in each.weights if len(w.shape) == 1)
     narrow = narrow_tensors(operations)
     kept = sum(

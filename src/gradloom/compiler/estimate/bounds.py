@@ -1,4 +1,4 @@
-"""Bounds of a UNet's LoRA step on the diffusion machine, by shape.
+"""Bounds of a network's LoRA step on the tile machine, by shape.
 
 An operation's bound is the most that one of these needs: the array, the element engine, the norm engine, beats that are
 read, beats that are written. Within an operation nothing waits for anything else; operations count one after another.
@@ -7,37 +7,24 @@ So the sum of the bounds is an estimate of a program that goes through memory wi
 Sizes may be any, also where no program is written yet. A tensor that an engine has in its slots is not read again.
 Where neither operand of a product fits, the order counts that reads least: through columns of tiles, and the stream
 again for each; or through blocks of as many rows of tiles as the slots hold, and what is kept again for each. Sums over
-more tiles than slots count as if results had room for them.
+more tiles than slots count as if results had room for them. Adapters are those of linear layers. What is no product
+and no norm counts as one operation of elements.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradloom.program.operations import with_gradients
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.operations import Add, Attention, Concat, Convolution, Linear, Norm, Upsample
 from gradloom.rtl.engines.element.latencies import FINISH, START
 from gradloom.rtl.formats.norm import NormOpcode
 from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
 from gradloom.rtl.formats.tile_records import BEAT
 from gradloom.sim.time.norm import norm_cycles
 
-from ..operations import (
-    Activation,
-    Add,
-    Attention,
-    Concat,
-    Convolution,
-    GroupNorm,
-    LayerNorm,
-    Linear,
-    Operation,
-    Shift,
-    Tensor,
-    Upsample,
-    adapted,
-)
-from .products import backward, forward, of_prompt
+from .products import backward, forward, is_known, taps_of, with_gradients
 
 __all__ = ["UNITS", "Bound", "step_bounds", "summed"]
 
@@ -49,7 +36,7 @@ _CODES, _WORDS = 8, 4
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A tensor of all images: ``count`` matrices."""
+    """A tensor of all samples: ``count`` matrices."""
 
     name: str
     rows: int
@@ -113,7 +100,7 @@ class _Step:
     """Goes through a step as the program does, tensor by tensor."""
 
     def __init__(
-        self, operations: Sequence[Operation], batch: int, config: Any, array: tuple[int, int], known: bool
+        self, operations: Sequence[Operation], batch: int, config: Any, array: tuple[int, int], known: Collection[str]
     ) -> None:
         self.operations, self.batch, self.config, self.columns = operations, batch, config, array[1]
         self.known = known
@@ -124,7 +111,8 @@ class _Step:
                 key = (each.layer, way)
                 self.array[key] = self.array.get(key, 0) + each.cycles(*array)
         self.needed = with_gradients(operations)
-        self.risen = {each.o.name for each in operations if isinstance(each, Upsample)}
+        #: What upsampled tensors are addresses of.
+        self.risen = {each.o.name: each.i[0] for each in operations if isinstance(each, Upsample)}
         self.bounds: list[Bound] = []
         self.reads: dict[str, set[int]] = {}
         self.made: list[tuple[Bound, _Matrix]] = []
@@ -200,14 +188,14 @@ class _Step:
         bound.element += made.tiles * (START + FINISH)
         self.made.append((bound, made))
 
-    def _norm(self, bound: Bound, made: _Matrix, each: Operation, operands: Sequence[_Matrix]) -> None:
+    def _norm(self, bound: Bound, made: _Matrix, each: Norm, operands: Sequence[_Matrix]) -> None:
         """Statistics, then results; of a gradient both of them twice."""
         for x in operands:
             self._read(bound, "norm", x, WIDE)
         back = len(operands) > 1
         opcodes = (NormOpcode.SUMS, NormOpcode.BACK_SUMS) if back else (NormOpcode.SUMS,)
         result = NormOpcode.BACK if back else NormOpcode.NORM
-        features, by_row = min(EDGE, made.features), isinstance(each, LayerNorm)
+        features, by_row = min(EDGE, made.features), not each.over_rows
         size = made.rows // self.batch
         rows = min(EDGE, made.rows if by_row else size)
         wide, high = -(-made.features // EDGE), -(-size // EDGE)
@@ -232,8 +220,7 @@ class _Step:
         self.made.append((bound, made))
 
     def _weights(self, each: Linear | Convolution) -> _Matrix:
-        taps = 9 if isinstance(each, Convolution) else 1
-        return _Matrix(f"{each.layer}.weight", each.i[0].features, each.o.features, taps)
+        return _Matrix(f"{each.layer}.weight", each.i[0].features, each.o.features, taps_of(each))
 
     def _adapter(self, each: Linear) -> tuple[_Matrix, _Matrix]:
         a = _Matrix(f"{each.layer}.a", each.rank, each.i[0].features)
@@ -241,10 +228,11 @@ class _Step:
 
     def _share(self, each: Convolution, *, back: bool) -> float:
         """Reads of a tile of the stream for a column of tiles."""
-        side, other = (each.i[0], each.o) if back else (each.o, each.i[0])
-        if other.name in self.risen:
-            other = Tensor(other.name, other.rows // 4, other.features, other.side // 2)
-        return _reads(side.side, other.side)
+        if taps_of(each) == 1:
+            return 1.0
+        source = each.i[0] if back else self.risen.get(each.i[0].name, each.i[0])
+        sides = each.o.sides[-1], source.sides[-1]
+        return _reads(*(reversed(sides) if back else sides))
 
     def _bias(self, bound: Bound, each: Linear | Convolution) -> None:
         """Rows of a bias stream as those of a product."""
@@ -265,7 +253,7 @@ class _Step:
                     self._product(bound, h, given[0], a)
                     self._product(bound, made, h, b)
                     self.made.pop()
-                if self.known and of_prompt(each):
+                if is_known(each, self.known):
                     # What adapters are added to.
                     self._read(bound, "element", _Matrix(f"{made.name}.kept", made.rows, made.features), WIDE)
                     self.made.append((bound, made))
@@ -273,31 +261,21 @@ class _Step:
                     self._product(bound, made, given[0], self._weights(each))
                 self._bias(bound, each)
             case Convolution():
-                x = given[0]
-                if each.i[0].name in self.risen:
-                    x = _Matrix(self._source(each.i[0].name), x.rows // 4, x.features)
+                x = self._of(self.risen.get(each.i[0].name, each.i[0]))
                 self._product(bound, made, x, self._weights(each), self._share(each, back=False))
                 self._bias(bound, each)
-            case GroupNorm() | LayerNorm():
+            case Norm():
                 self._norm(bound, made, each, given)
             case Attention():
                 self._attention(bound, each, *given)
-            case Concat():
-                # A tile of the result at a time.
-                self._elements(bound, made, *given)
             case Upsample():
                 # Addresses of the convolution that reads it.
                 self.bounds.pop()
-            case Activation(kind="geglu"):
-                self._elements(bound, made, *given)
             case _:
                 self._elements(bound, made, *given)
 
-    def _source(self, name: str) -> str:
-        return next(each.i[0].name for each in self.operations if each.o.name == name)
-
     def _matrices(self, each: Attention, name: str) -> _Matrix:
-        q, k, _ = each.i
+        q, k = each.i[:2]
         return _Matrix(f"{each.o.name}.{name}", self.batch * q.rows, k.rows, each.heads)
 
     def _attention(self, bound: Bound, each: Attention, q: _Matrix, k: _Matrix, v: _Matrix) -> None:
@@ -331,8 +309,6 @@ class _Step:
         match each:
             case Add():
                 return [dy if want else None for want in wanted]
-            case Shift():
-                return [dy, None]
             case Attention():
                 return self._attention_back(bound, each, dy, wanted, parts)
             case Concat():
@@ -357,14 +333,12 @@ class _Step:
                     self._product(bound, made, dy, self._weights(each))
             case Convolution() if wanted[0]:
                 self._product(bound, made, dy, self._weights(each), self._share(each, back=True))
-            case GroupNorm() | LayerNorm():
+            case Norm():
                 self._norm(bound, made, each, (dy, x))
-            case Activation(kind="silu"):
-                self._elements(bound, made, dy, x)
-            case Activation():
-                self._elements(bound, made, dy, x)
             case Upsample():
                 self._elements(bound, made, dy, steps=4)
+            case _:
+                self._elements(bound, made, dy, x)
         return [made if wanted[0] else None, *(None for _ in given[1:])]
 
     def _attention_back(
@@ -386,7 +360,7 @@ class _Step:
 
     def _update(self) -> None:
         """Reads gradients, words and moments; writes words, moments, codes."""
-        for each in adapted(self.operations):
+        for each in [each for each in self.operations if isinstance(each, Linear) and each.rank]:
             bound = self._begin(each.layer, "update")
             for part in self._adapter(each):
                 words = part.rows * -(-part.features // _WORDS)
@@ -416,14 +390,14 @@ def step_bounds(
     batch: int = 1,
     *,
     array: tuple[int, int] | None = None,
-    known_prompt: bool = False,
+    known: Collection[str] = (),
 ) -> list[Bound]:
     """Bounds of all operations of a LoRA step, forward, backward, update.
 
-    ``config``: of the machine; ``array``: rows and columns in place of its own. ``known_prompt``: products of the
-    prompt with frozen weights are in memory.
+    ``config``: of the machine; ``array``: rows and columns in place of its own. ``known``: inputs whose products
+    with frozen weights are in memory.
     """
-    return _Step(operations, batch, config, array or (config.array_rows, config.array_columns), known_prompt).run()
+    return _Step(operations, batch, config, array or (config.array_rows, config.array_columns), known).run()
 
 
 def summed(bounds: Iterable[Bound]) -> dict[str, int]:

@@ -12,7 +12,7 @@ Memories answer at once, except that the last one counts bytes at its ports.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .products import BLOCK, ShapedProduct
+from gradloom.compiler.estimate.products import BLOCK, ShapedProduct
 
 __all__ = [
     "DATAFLOWS",

@@ -1,14 +1,24 @@
-"""Matrix products of a UNet's step of training, by shape."""
+"""Matrix products of a network's LoRA step, by shape."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from gradloom.program.operations import with_gradients
+from gradloom.graph.base import Operation
+from gradloom.graph.dependence import dependent
+from gradloom.graph.operations import Attention, Convolution, Linear
 
-from ..operations import Attention, Convolution, Linear, Operation
-from ..unet import PROMPT
-
-__all__ = ["BLOCK", "ShapedProduct", "backward", "forward", "narrow_tensors", "of_prompt", "parameters"]
+__all__ = [
+    "BLOCK",
+    "ShapedProduct",
+    "backward",
+    "forward",
+    "is_known",
+    "narrow_tensors",
+    "parameters",
+    "taps_of",
+    "with_gradients",
+]
 
 #: Rows of a command's stream, as of a tile.
 BLOCK = 64
@@ -67,18 +77,27 @@ def narrow_tensors(operations: Iterable[Operation]) -> Collection[str]:
     return {name for name, narrow in only.items() if narrow}
 
 
-def of_prompt(operation: Operation) -> bool:
-    """Whether it multiplies the prompt with weights."""
-    return isinstance(operation, Linear) and operation.i[0].name == PROMPT
+def with_gradients(operations: Sequence[Operation]) -> Collection[str]:
+    """Names of the tensors that depend on an adapter; the backward pass needs no others' gradient."""
+    return dependent(operations, {w.name for each in operations if isinstance(each, Linear) for w in each.adapter})
 
 
-def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = False) -> Iterator[ShapedProduct]:
-    """Products of the forward pass, adapters included, in order.
+def is_known(operation: Operation, known: Collection[str]) -> bool:
+    """Whether it multiplies a known input with weights."""
+    return isinstance(operation, Linear) and operation.i[0].name in known
 
-    A convolution is one product of nine times the channels. Attention counts each head of each image.
 
-    ``known``: the prompt is, and its products with frozen weights are in memory, at 16 bits. Adapters are added to
-    them.
+def taps_of(each: Linear | Convolution) -> int:
+    """Places of a kernel."""
+    return prod(each.kernel) if isinstance(each, Convolution) else 1
+
+
+def forward(operations: Sequence[Operation], batch: int = 1, *, known: Collection[str] = ()) -> Iterator[ShapedProduct]:
+    """Products of the forward pass, adapters of linear layers included, in order.
+
+    A convolution is one product of all places of its kernel. Attention counts each head of each sample.
+
+    ``known``: inputs whose products with frozen weights are in memory, at 16 bits. Adapters are added to them.
     """
     narrow = narrow_tensors(operations)
     for each in operations:
@@ -86,7 +105,7 @@ def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = Fa
         match each:
             case Linear():
                 inside = each.i[0].features
-                kept = known and of_prompt(each)
+                kept = is_known(each, known)
                 if not kept:
                     yield ShapedProduct(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
                 if each.rank:
@@ -95,11 +114,10 @@ def forward(operations: Sequence[Operation], batch: int = 1, *, known: bool = Fa
                     moved = 2 + stored if kept else 0
                     yield ShapedProduct(each.layer, "hB", rows, each.o.features, each.rank, stored=moved)
             case Convolution():
-                yield ShapedProduct(
-                    each.layer, "base", rows, each.o.features, 9 * each.i[0].features, frozen=True, stored=stored
-                )
+                inside = taps_of(each) * each.i[0].features
+                yield ShapedProduct(each.layer, "base", rows, each.o.features, inside, frozen=True, stored=stored)
             case Attention():
-                q, k, _ = each.i
+                q, k = each.i[:2]
                 deep, times = q.features // each.heads, batch * each.heads
                 yield ShapedProduct(each.o.name, "scores", q.rows, k.rows, deep, times)
                 yield ShapedProduct(each.o.name, "mix", q.rows, deep, k.rows, times, stored=stored)
@@ -126,13 +144,14 @@ def backward(operations: Sequence[Operation], batch: int = 1) -> Iterator[Shaped
                     yield ShapedProduct(each.layer, "dB", outside, each.rank, rows)
             case Convolution() if wanted:
                 # Of stride 2 too: zeros between the rows are addresses, and no products.
-                yield ShapedProduct(each.layer, "dX", rows, 9 * each.i[0].features, each.o.features, frozen=True)
+                inside = taps_of(each) * each.i[0].features
+                yield ShapedProduct(each.layer, "dX", rows, inside, each.o.features, frozen=True)
             case Attention():
                 yield from _attention(each, needed, batch * each.heads)
 
 
 def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[ShapedProduct]:
-    q, k, v = each.i
+    q, k, v = each.i[:3]
     deep, name = q.features // each.heads, each.o.name
     if v.name in needed:
         yield ShapedProduct(name, "dV", k.rows, deep, q.rows, times, stored=1)
@@ -146,4 +165,5 @@ def _attention(each: Attention, needed: Iterable[str], times: int) -> Iterator[S
 
 def parameters(operations: Iterable[Operation]) -> Mapping[str, int]:
     """Parameters of each frozen weight by name."""
-    return {weight.name: weight.size for each in operations for weight in each.weights}
+    learnt = {w.name for each in operations if isinstance(each, Linear) for w in each.adapter}
+    return {weight.name: weight.size for each in operations for weight in each.weights if weight.name not in learnt}
