@@ -153,6 +153,11 @@ BAD = {
     "a class beyond": (dict(y_train=np.array([0, 1, 10, 0])), {}, r"y_train\[2\] is 10: classes must be from 0 to 9"),
     "another shape": (dict(x_train=np.zeros((4, 3, 8, 8))), {}, r"samples of \[3, 8, 8\]: the network takes"),
     "not finite": (dict(x_train=np.full((4, 3, 32, 32), np.nan)), {}, "12288 values that are NaN"),
+    "labels beyond": (
+        dict(y_train=np.full((4, 10), 2.0), y_test=np.zeros((4, 10))),
+        {"loss": "labels"},
+        "values from 2 to 2: labels must be from 0 to 1",
+    ),
     "few targets": (dict(y_train=np.array([0])), {}, "y_train has 1 targets: there are 4 samples"),
     "no layer": ({}, {"targets": "nothing"}, "targets=nothing: no layer of this name; there are t0, t1"),
     "a rank above": ({}, {"targets": "t0", "rank": 30}, "rank=30: must be from 1 to 16 beside t0"),

@@ -80,6 +80,8 @@ def _targets(name: str, y: np.ndarray, count: int, loss: str, shape: tuple[int, 
         raise ValueError(f"{name} has values of {list(y.shape[1:])}: the network makes {list(shape)}")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"{name} has {int((~np.isfinite(y)).sum())} values that are NaN or infinite")
+    if loss == "labels" and (y.min() < 0 or y.max() > 1):
+        raise ValueError(f"{name} has values from {y.min():g} to {y.max():g}: labels must be from 0 to 1")
     return y.reshape(len(y), *shape)
 
 

@@ -50,5 +50,7 @@ class NetworkPlan(Options):
     )
     targets: str | None = option("Layers with an adapter.", usual="last:2", metavar="T")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
-    loss: str = option("What the data want: classes, or values.", "classes", choices=("classes", "values"))
+    loss: str = option(
+        "What the data want: classes, labels, or values.", "classes", choices=("classes", "labels", "values")
+    )
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))

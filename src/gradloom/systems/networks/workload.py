@@ -54,9 +54,10 @@ class NetworkOptions(HeldOutOptions):
         bounds=Bounds(0, 1 << 16, open_low=True),
     )
     loss: str | None = option(
-        "What the data want: classes, by cross-entropy, or values, by mean squared error.",
+        "What the data want: classes, by cross-entropy; labels from 0 to 1, by binary cross-entropy; values, by mean "
+        "squared error.",
         usual="classes of integers, values of real numbers",
-        choices=("classes", "values"),
+        choices=("classes", "labels", "values"),
     )
     decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))
