@@ -134,3 +134,11 @@ def test_no_loss():
         with pytest.raises(ValueError) as caught:
             lower(CONFIG, net, samples=3, loss=loss, rules=rules)
         assert str(caught.value) == message
+
+
+def test_all_operations_without_a_command_are_named_at_once():
+    x = tensor("x", 4, 4, 8)
+    first = Softmax((x,), tensor("first", 4, 4, 8), log=True)
+    second = Activation((first.o,), tensor("second", 4, 4, 8), "softplus")
+    with pytest.raises(ValueError, match=r"first: .*; second: softplus has no table"):
+        lower(CONFIG, network([first, second], [x]), samples=1)

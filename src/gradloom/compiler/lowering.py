@@ -40,6 +40,8 @@ TARGET = "target"
 _PRODUCTS = (Attention, Convolution, Linear)
 #: Losses that have a gradient in the machine.
 LOSSES = ("classes", "labels", "values")
+#: Operations that a message names, at most.
+_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,7 @@ class _Writer(Convolutions, Attentions, Updates):
         self.network = self.network.with_operations(self.operations)
         self.place()
         given = self._given(port.tensor, loss)
-        for each in self.operations:
-            self._call(each, "")
+        self._forward()
         result = self.found[port.tensor.name]
         shown, rules = {port.tensor.name: result}, dict[int, Rule]()
         if loss is not None:
@@ -207,6 +208,19 @@ class _Writer(Convolutions, Attentions, Updates):
             elif name not in wide:
                 self.tiler.read(self.found[name], NARROW)
         return list(given)
+
+    def _forward(self) -> None:
+        """The forward pass; all operations that have no command are refused at once."""
+        faults: list[str] = []
+        for each in self.operations:
+            try:
+                self._call(each, "")
+            except ValueError as error:
+                faults.append(str(error))
+                self.made(each)
+        if faults:
+            more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+            raise ValueError("; ".join(faults[:_NAMED]) + more)
 
     def _call(self, each: Operation, back: str, *more: Any) -> Any:
         rule = getattr(self, f"_{type(each).__name__.lower()}{back}", None)
