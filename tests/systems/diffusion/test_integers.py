@@ -238,7 +238,7 @@ def small():
 def test_each_layer_is_float_on_the_same_codes():
     """Linear layers and convolutions of 1×1 and 3×3, stride 1 and 2, upsampled too, forward and back, with adapters.
 
-    Without an adapter nothing is rounded; its hidden vector has codes of 8 bits.
+    Without an adapter nothing is rounded but parts of long sums; its hidden vector has codes of 8 bits.
     """
     made, learners, data, _ = small()
     codes = IntegerNetwork(made, learners)
@@ -265,7 +265,9 @@ def test_each_layer_is_float_on_the_same_codes():
             if each.rank:
                 assert 0 < far <= np.abs(other).max() / 50, each
             else:
-                assert far <= np.abs(other).max() * 2.0**-40, each
+                taps = int(np.prod(each.kernel)) if isinstance(each, Convolution) else 1
+                long = taps * -(-max(each.o.features, each.i[0].features) // EDGE) > 32
+                assert far <= np.abs(other).max() * 2.0 ** (-13 if long else -40), each
         size = (each.kernel, each.stride) if isinstance(each, Convolution) else None
         seen.add((size, bool(each.rank), t.name in rises))
     assert len(seen) == 6 and codes.take_counts().lost == 0

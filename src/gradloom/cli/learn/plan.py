@@ -39,7 +39,7 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
     if as_json:
         print_json(result)
     else:
-        if asked.why is not None:
+        if asked.why is not None and result.get("fits", True):
             print(asked.why, file=sys.stderr)
         _SAY[asked.preset.workload.label](result)
     if not result.get("fits", True):
