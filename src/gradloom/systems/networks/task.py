@@ -37,6 +37,8 @@ __all__ = ["NetworkTask", "answers", "prepare"]
 
 #: Samples that share tiles where they are judged.
 _JUDGED = 16
+#: What a loss is, beside the picture's axis.
+_UNITS = {"classes": "cross-entropy, nats", "labels": "binary cross-entropy, nats", "values": "mean squared error"}
 
 
 def _named(values: Mapping[str, np.ndarray]) -> dict[Any, "Learnt"]:
@@ -88,6 +90,7 @@ class NetworkTask(Task):
 
     def __init__(self, job: Job, options: NetworkOptions, prepared: Prepared, learn: Samples, held: Samples) -> None:
         self.prepared, self.learn, self.held = prepared, learn, held
+        self.loss_unit = _UNITS[prepared.loss]
         assert options.batch is not None and options.epochs is not None and options.lr is not None
         self.batch, epoch = options.batch, -(-len(learn) // options.batch)
         super().__init__(job, options, steps=options.epochs * epoch, epoch=epoch)
