@@ -124,6 +124,7 @@ def finetune(
     alpha: float | None = None,
     scale: float | None = None,
     loss: str | None = None,
+    smoothing: float | None = None,
 ) -> Tuned: ...
 
 def infer(

@@ -61,6 +61,29 @@ def test_integers_learn_as_floating_point_does(run, data, tmp_path):
     assert exact["cycles"] is None and exact["accuracy_after"] > 0.95
 
 
+def test_smoothed_targets_are_learnt_alike(data, tmp_path):
+    """In both arithmetics, whose losses stay above those of one class alone."""
+    made = [
+        gradloom.finetune(
+            RESNET,
+            board="kv260",
+            data=data,
+            scale=1,
+            smoothing=0.2,
+            epochs=1,
+            lr=0.03,
+            engine=engine,
+            output=tmp_path / engine,
+        )["loss"]
+        for engine in ("reference", "float")
+    ]
+    np.testing.assert_allclose(made[0], made[1], rtol=0.1)
+    plain = gradloom.finetune(
+        RESNET, board="kv260", data=data, scale=1, epochs=1, lr=0.03, engine="float", output=tmp_path / "plain"
+    )
+    assert abs(made[1][0] - plain["loss"][0]) > 0.1
+
+
 def test_the_exported_file_answers_as_the_network_does(run, data, tmp_path):
     folder, _ = run
     out, results = tmp_path / "tuned.onnx", tmp_path / "out.npz"
@@ -157,6 +180,11 @@ BAD = {
         dict(y_train=np.full((4, 10), 2.0), y_test=np.zeros((4, 10))),
         {"loss": "labels"},
         "values from 2 to 2: labels must be from 0 to 1",
+    ),
+    "smoothed values": (
+        dict(y_train=np.zeros((4, 10)), y_test=np.zeros((4, 10))),
+        {"smoothing": 0.1},
+        r"smoothing=0\.1: must be left out with loss=values",
     ),
     "few targets": (dict(y_train=np.array([0])), {}, "y_train has 1 targets: there are 4 samples"),
     "no layer": ({}, {"targets": "nothing"}, "targets=nothing: no layer of this name; there are t0, t1"),

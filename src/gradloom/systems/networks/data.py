@@ -24,10 +24,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def wanted(self, loss: str, features: int, rows: np.ndarray) -> np.ndarray:
-        """Targets of some samples, a row each."""
+    def wanted(self, loss: str, features: int, rows: np.ndarray, smoothing: float = 0.0) -> np.ndarray:
+        """Targets of some samples, a row each; all classes share ``smoothing``."""
         if loss == "classes":
-            return np.eye(features)[self.y[rows]]
+            return (1 - smoothing) * np.eye(features)[self.y[rows]] + smoothing / features
         return self.y[rows].reshape(-1, features).astype(np.float64)
 
 

@@ -67,6 +67,8 @@ def prepare(job: Job) -> "NetworkTask":
         {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
     )
     learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
+    if asked.smoothing and loss != "classes":
+        raise ValueError(f"smoothing={asked.smoothing:g}: must be left out with loss={loss}, it is of classes")
     options = replace(
         asked,
         loss=loss,
@@ -124,7 +126,7 @@ class NetworkTask(Task):
         return self.prepared.learning.network.outputs[0].tensor.features
 
     def _wanted(self, rows: np.ndarray) -> np.ndarray:
-        return self.learn.wanted(self.prepared.loss, self.features, rows)
+        return self.learn.wanted(self.prepared.loss, self.features, rows, self.options.smoothing)
 
     def state_there(self) -> list[tuple[int, int]]:
         """See :class:`~..task.Task`."""
@@ -176,7 +178,8 @@ class NetworkTask(Task):
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
         asked, learning = self.options, self.prepared.learning
-        training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay))
+        more = {"smoothing": asked.smoothing} if asked.smoothing else {}
+        training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay), options=more)
 
         def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], None]:
             loss = training.step(training.prepare(self.learn.x[rows]), self.learn.y[rows])

@@ -59,6 +59,9 @@ class NetworkOptions(HeldOutOptions):
         usual="classes of integers, values of real numbers",
         choices=("classes", "labels", "values"),
     )
+    smoothing: float = option(
+        "Share of the target that all classes have in equal parts.", 0.0, bounds=Bounds(0, 1, open_high=True)
+    )
     decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10_000))
@@ -111,6 +114,8 @@ class NetworkWorkload(Workload):
         "loss": "cross-entropy in nats, or mean squared error, mean of a step",
         "saturated": "codes clipped, of the whole fine-tune",
         "stored": "codes made, of the whole fine-tune",
+        "loss_before": "as the loss, of samples to judge by",
+        "loss_after": "as the loss, of samples to judge by",
         "zeroed": "values other than zero whose code is zero, of the whole fine-tune",
     }
 
