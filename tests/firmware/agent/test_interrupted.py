@@ -271,7 +271,7 @@ def test_a_job_that_is_not_understood_whole_is_refused(said):
 
 def test_losses_on_the_board_are_those_of_the_host(steps, direct):
     """The mean square of tiles, from bytes alone."""
-    tiles = steps.step.error
+    tiles = steps.step.shown["error"]
     rng = np.random.default_rng(5)
     given = coded(rng.standard_normal((tiles.rows, tiles.features)), tiles.bits)
     (found,) = losses_of(steps.step).of(tiles.pack(given))
