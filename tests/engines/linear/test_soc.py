@@ -394,7 +394,7 @@ def test_the_button_restarts_the_processor_alone(program):
     soc.set("stall", 100)
     host = PressedHost(soc)
     greetings = []
-    for after in (0, 700, 900, 2006, 20009):
+    for after in (0, 700, 820, 2006, 20009):
         host.after = after
         host.stored.clear()
         found = LinearMachine(SMALL, host=host).step(layer, e, RATE)
