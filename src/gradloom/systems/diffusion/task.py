@@ -17,7 +17,6 @@ from gradloom.graph.base import Operation
 from gradloom.graph.losses import squares
 from gradloom.graph.mathematics import FloatReading
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora, save_diffusion_lora
-from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import dataset_of, load_images, mnist_test
 from gradloom.models.digits_unet import ANY, check_sizes, latents, shipped_prompts, shipped_unet
 from gradloom.models.files.archive import read_labelled
@@ -27,7 +26,8 @@ from gradloom.program.memory import Kind
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.held_out import Score
 from gradloom.systems.job import Job
-from gradloom.systems.task import Judged, Outcome, Task
+from gradloom.systems.stepped import SteppedTask
+from gradloom.systems.task import Judged, Outcome
 
 from .noise import noisy, spread
 from .pictures import Judge, plot_grids
@@ -50,6 +50,7 @@ from .workload import DiffusionOptions, DiffusionWorkload
 
 if TYPE_CHECKING:
     from gradloom.firmware.job import Losses
+    from gradloom.models.adapters.lora import Learnt
 
 __all__ = [
     "DiffusionTask",
@@ -163,11 +164,11 @@ def held_out_loss(
     return total / len(noise)
 
 
-#: Makes a step of inputs, noise and adapters: loss before it, adapters after it, and counts of integers.
-_Take = Callable[[Values, np.ndarray, Values], tuple[float, dict[str, np.ndarray], Counts | None]]
+#: Inputs and noise of a step.
+Batch = tuple[dict[str, np.ndarray], np.ndarray]
 
 
-class DiffusionTask(Task):
+class DiffusionTask(SteppedTask):
     """A fine-tune of the shipped diffusion model, a step a batch."""
 
     loss_unit = "mean squared error"
@@ -243,16 +244,12 @@ class DiffusionTask(Task):
         """See :class:`~..task.Task`."""
         stepper = Stepper(self.step, machine, self.begun)
 
-        def take(data: Values, noise: np.ndarray, _: Values) -> tuple[float, Any, Counts]:
-            loss, after = stepper(data, noise)
+        def take(batch: Batch, _: Values) -> tuple[float, Values, Counts]:
+            loss, after = stepper(*batch)
             health = stepper.ran[-1].counters
             return loss, after, Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
 
-        made, ran = self._learnt(take, stepper.learnt()), stepper.ran
-        counters = [each.counters for each in ran]
-        phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
-        cycles = {"total": sum(each.cycles for each in counters)} | phases
-        return replace(made, figures={**made.figures, "cycles": cycles}, ran=ran)
+        return self.with_cycles(self.stepped(take, stepper.learnt(), self._batches()), stepper.ran)
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
@@ -260,7 +257,8 @@ class DiffusionTask(Task):
         with_values(net, learnt)
         net.take_counts()
 
-        def take(data: Values, noise: np.ndarray, held: Values) -> tuple[float, Any, Counts]:
+        def take(batch: Batch, held: Values) -> tuple[float, Values, Counts]:
+            data, noise = batch
             found = net.forward(data)
             loss, last = net.falling("values", found[RESULT], noise)
             after = rule(held, net.backward(found, last))
@@ -270,62 +268,29 @@ class DiffusionTask(Task):
             counts.clipped += rule.clipped
             return loss, after, counts
 
-        return self._learnt(take, learnt)
+        return self.stepped(take, learnt, self._batches())
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
         rule, net = descent.AdamW(self.lr), self.real
 
-        def take(data: Values, noise: np.ndarray, held: Values) -> tuple[float, Any, None]:
+        def take(batch: Batch, held: Values) -> tuple[float, Values, None]:
             with_values(net, held)
-            loss, gradients = loss_and_gradients(net, data, noise, set(held))
+            loss, gradients = loss_and_gradients(net, *batch, set(held))
             after = dict(held)
             rule(after, gradients)
             return loss, after, None
 
-        return self._learnt(take, self.begun)
+        return self.stepped(take, self.begun, self._batches())
 
-    def _learnt(self, take: _Take, adapters: Values) -> Outcome:
-        losses: list[float] = []
-        counts: list[Counts] = []
-        # A board is judged when its results are here.
-        judging = self.judging(self._score if self.job.host is None else None)
-        judging.start(adapters_of(adapters))
-        for number, (data, noise) in enumerate(
-            step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
-        ):
-            loss, after, counted = take(data, noise, adapters)
-            if not np.isfinite(loss) or not all(map(representable, after.values())):
-                break
-            adapters = after
-            losses.append(loss)
-            if counted is not None:
-                counts.append(counted)
-            self.job.tell(number + 1, self.steps, f"step {number + 1}: loss {loss:.4f}")
-            self.job.made(number + 1, self.steps, loss)
-            if judging.after(number + 1, adapters_of(adapters)):
-                break
-        learnt = judging.finish(len(losses), adapters_of(adapters))
-        made: dict[str, Any] = {
-            "losses": losses,
-            "learnt": learnt,
-            "steps": len(losses) if judging.ended else None,
-            "judged": judging.figures(),
-        }
-        if self.exact:
-            return Outcome(figures={"cycles": None}, **made)
-        clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
-        steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
-        return Outcome(
-            **made,
-            clipped=clipped,
-            words=stored,
-            figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
-            checked={"losses": {"loss of each step": steps}, "adapter_words": dict(adapters)},
-            health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
-        )
+    def judged_as(self, values: Values) -> "dict[Any, Learnt]":
+        """See :class:`~..stepped.SteppedTask`."""
+        return {**adapters_of(values)}
 
-    def _score(self, adapters: Any) -> Score:
+    def _batches(self) -> Iterator[Batch]:
+        return step_inputs(self.shapes, self.learn, batch=self.batch, steps=self.steps, seed=self.options.seed)
+
+    def score(self, adapters: Any) -> Score:
         """Of a network in floating point, by images that are not learnt."""
         return {"loss": held_out_loss(self.real, self.shapes, self.held, values_of(adapters), self._said("judging"))}
 
@@ -336,7 +301,7 @@ class DiffusionTask(Task):
         told = dict(outcome.judged)
         for when, adapters in learnt.items():
             found = told.get(f"held_out_{when}")
-            told[f"loss_{when}"] = self._score(adapters_of(adapters))["loss"] if found is None else found
+            told[f"loss_{when}"] = self.score(adapters_of(adapters))["loss"] if found is None else found
             if not self.exact:
                 said = self._said(f"own loss {when}")
                 told[f"own_loss_{when}"] = held_out_loss(self.integers, self.shapes, self.held, adapters, said)

@@ -1,6 +1,6 @@
 """Fine-tunes of networks from ONNX files, a step a batch."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,8 @@ from gradloom.program.memory import Kind
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.systems.held_out import Parts, Score
 from gradloom.systems.job import Job
-from gradloom.systems.task import Judged, Outcome, Task
+from gradloom.systems.stepped import SteppedTask, Values
+from gradloom.systems.task import Judged, Outcome
 
 from .adapter import save
 from .data import Samples, load_samples
@@ -39,10 +40,6 @@ __all__ = ["NetworkTask", "answers", "prepare"]
 _JUDGED = 16
 #: What a loss is, beside the picture's axis.
 _UNITS = {"classes": "cross-entropy, nats", "labels": "binary cross-entropy, nats", "values": "mean squared error"}
-
-
-def _named(values: Mapping[str, np.ndarray]) -> dict[Any, "Learnt"]:
-    return {name: Parts({"value": value}) for name, value in values.items()}
 
 
 def answers(exact: IntegerNetwork, prepared: Prepared, x: np.ndarray, batch: int) -> np.ndarray:
@@ -81,11 +78,7 @@ def prepare(job: Job) -> "NetworkTask":
     return NetworkTask(job, options, Prepared(learning, loss), learn, held)
 
 
-#: Makes a step of samples: loss before it, values after it, and counts of integers.
-_Take = Callable[[np.ndarray], tuple[float, dict[str, np.ndarray], Counts | None]]
-
-
-class NetworkTask(Task):
+class NetworkTask(SteppedTask):
     """A fine-tune of a network, a step a batch."""
 
     step: TileStep
@@ -145,7 +138,7 @@ class NetworkTask(Task):
         exact, _ = self._begun()
         steps = Steps(self.step, machine, exact, self.prepared.loss)
 
-        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], Counts]:
+        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, Counts]:
             loss = steps(self.prepared.inputs(self.learn.x[rows]), self._wanted(rows))
             for name, matrix in steps.matrices().items():
                 exact.renewed(name, matrix)
@@ -153,17 +146,13 @@ class NetworkTask(Task):
             counts = Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
             return loss, self.prepared.back(exact), counts
 
-        made, ran = self._learnt(take, self.prepared.back(exact)), steps.ran
-        counters = [each.counters for each in ran]
-        phases = {name: sum(each.phases[name] for each in counters) for name in counters[0].phases}
-        cycles = {"total": sum(each.cycles for each in counters)} | phases
-        return replace(made, figures={**made.figures, "cycles": cycles}, ran=ran)
+        return self.with_cycles(self.stepped(take, self.prepared.back(exact), self._batches()), steps.ran)
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
         exact, rule = self._begun()
 
-        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], Counts]:
+        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, Counts]:
             found = exact.forward(self.prepared.inputs(self.learn.x[rows]))
             loss, last = exact.falling(self.prepared.loss, found[exact.port.tensor.name], self._wanted(rows))
             gradients = exact.backward(found, last)
@@ -173,7 +162,7 @@ class NetworkTask(Task):
             counts.clipped += rule.clipped
             return loss, self.prepared.back(exact), counts
 
-        return self._learnt(take, self.prepared.back(exact))
+        return self.stepped(take, self.prepared.back(exact), self._batches())
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
@@ -181,50 +170,20 @@ class NetworkTask(Task):
         more = {"smoothing": asked.smoothing} if asked.smoothing else {}
         training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay), options=more)
 
-        def take(rows: np.ndarray) -> tuple[float, dict[str, np.ndarray], None]:
+        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, None]:
             loss = training.step(training.prepare(self.learn.x[rows]), self.learn.y[rows])
             return loss, {name: value.copy() for name, value in training.values.items()}, None
 
-        return self._learnt(take, {name: learning.network.values[name] for name in learning.learners})
+        begun = {name: learning.network.values[name] for name in learning.learners}
+        return self.stepped(take, begun, self._batches())
 
-    def _learnt(self, take: _Take, begun: Mapping[str, np.ndarray]) -> Outcome:
-        losses: list[float] = []
-        counts: list[Counts] = []
-        # A board is judged when its results are here.
-        judging = self.judging(self.score if self.job.host is None else None)
-        values = dict(begun)
-        judging.start(_named(values))
-        for number, rows in enumerate(self._batches(), 1):
-            loss, after, counted = take(rows)
-            if not np.isfinite(loss) or not all(np.isfinite(each).all() for each in after.values()):
-                break
-            values = after
-            losses.append(loss)
-            if counted is not None:
-                counts.append(counted)
-            self.job.tell(number, self.steps, f"step {number}: loss {loss:.4f}")
-            self.job.made(number, self.steps, loss)
-            if judging.after(number, _named(values)):
-                break
-        kept = {name: each.parts["value"] for name, each in judging.finish(len(losses), _named(values)).items()}
-        made: dict[str, Any] = {
-            "losses": losses,
-            "learnt": kept,
-            "steps": len(losses) if judging.ended else None,
-            "judged": judging.figures(),
-        }
-        if self.exact:
-            return Outcome(figures={"cycles": None}, **made)
-        clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
-        steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
-        return Outcome(
-            **made,
-            clipped=clipped,
-            words=stored,
-            figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
-            checked={"losses": {"loss of each step": steps}, "adapter_words": values},
-            health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
-        )
+    def judged_as(self, values: Values) -> "dict[Any, Learnt]":
+        """See :class:`~..stepped.SteppedTask`."""
+        return {name: Parts({"value": value}) for name, value in values.items()}
+
+    def kept_as(self, adapters: "Mapping[Any, Learnt]") -> dict[str, np.ndarray]:
+        """See :class:`~..stepped.SteppedTask`."""
+        return {name: each.parts["value"] for name, each in adapters.items()}
 
     def results(self, learnt: Mapping[Any, "Learnt"]) -> np.ndarray:
         """Results of the samples to judge by ``[n, rows, features]``, in the engine's arithmetic."""
@@ -251,8 +210,8 @@ class NetworkTask(Task):
         told = dict(outcome.judged)
         if "held_out_before" not in told:
             judging = self.judging(self.score)
-            judging.start(_named({n: self.prepared.learning.network.values[n] for n in outcome.learnt}))
-            judging.finish(self.steps, _named(outcome.learnt))
+            judging.start(self.judged_as({n: self.prepared.learning.network.values[n] for n in outcome.learnt}))
+            judging.finish(self.steps, self.judged_as(outcome.learnt))
             told = judging.figures()
         whens = ("before", "after")
         return Judged(figures=told | {f"loss_{when}": told[f"held_out_{when}"] for when in whens})
