@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.graph.onnx.reader import load_network
 from gradloom.models.adapters.lora import Adapter
-from gradloom.models.recurrent.stored import load_network
+from gradloom.models.onnx_import import shipped_networks
+from gradloom.models.recurrent.stored import load_network as load_recurrent
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.preset import PRESETS, Preset
 from gradloom.program.descent import AdamW
@@ -21,6 +23,7 @@ from gradloom.sim.run.designs import Design
 from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 from gradloom.systems.job import Job
+from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.sequences.program.image import CellImage
 from gradloom.systems.sequences.program.onchip import HIDDEN
 from gradloom.systems.sequences.program.program import CellProgram, CellSetup
@@ -51,7 +54,7 @@ def _finetune(preset: Preset) -> Iterator[Program]:
 
 def _answers(preset: Preset) -> Iterator[Program]:
     x, _ = spar_windows(FOLDS[0])
-    network = load_network(spar_model(0, 64 if preset.config.hidden >= 64 else HIDDEN))
+    network = load_recurrent(spar_model(0, 64 if preset.config.hidden >= 64 else HIDDEN))
     image = CellImage(network, preset.config)
     rows = image.windows(network.input.codes(x[:2]))
     for name, made in (
@@ -94,12 +97,21 @@ def _diffusion(preset: Preset) -> Iterator[Program]:
         yield f"step-{number}", step.code(number), step.program.contents()
 
 
+def _network(preset: Preset) -> Iterator[Program]:
+    network = load_network(str(shipped_networks()["digits"]))
+    for method in ("lora", "head"):
+        prepared = Prepared(learning_of(network, "classes", method), "classes")
+        step = prepared.step(preset.config, 2, prepared.rules(1e-3))
+        yield method, step.code(2), step.program.contents()
+
+
 PROGRAMS = {
     "images": (_finetune,),
     "sequences": (_finetune, _answers),
     "answers": (_answers,),
     "text": (_text,),
     "diffusion": (_diffusion,),
+    "networks": (_network,),
 }
 
 
