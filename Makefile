@@ -149,7 +149,7 @@ evidence-genesys2: $(READY)
 
 evidence-kv260: $(READY)
 	time $(BIN)/gradloom generate instantft-kv260 -o build/evidence/kv260
-	$(BIN)/python -m gradloom.sim.run.lint build/evidence/kv260
+	$(BIN)/python -m gradloom.sim.run.builds.lint build/evidence/kv260
 	time $(BIN)/gradloom report build/evidence/kv260 --max-levels 7
 	time $(BIN)/gradloom finetune instantft-kv260 --design build/evidence/kv260 -o build/evidence/finetune
 
@@ -196,7 +196,7 @@ evidence-large: $(READY)
 	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
-	    tests/firmware/agent/test_sequences.py
+	    tests/jobs/test_sequences.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

@@ -249,7 +249,7 @@ def formats() -> Iterator[str]:
 
     for title, name in (
         ("Image machine", "gradloom.rtl.formats.images"),
-        ("Linears", "gradloom.rtl.formats.linear"),
+        ("Linears", "gradloom.rtl.formats.weights.linear"),
         ("Vector engine", "gradloom.rtl.formats.vector"),
     ):
         module = importlib.import_module(name)

@@ -242,7 +242,7 @@ UNITS: dict[str, Unit] = {
                 _integer("max_width", 32, 4, 256, "widest feature map"),
                 _integer("max_height", 32, 4, 256, "highest feature map"),
             ),
-            make=lambda **given: _of("units.window", "WindowGenerator")(**given),
+            make=lambda **given: _of("units.window.window", "WindowGenerator")(**given),
         ),
         Unit(
             name="post-process",

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 
 __all__ = ["cases", "verdicts"]
 
@@ -33,7 +33,7 @@ def cases(module, *given):
 
 
 def verdicts(directory, **options):
-    """By law, why it failed, or None; ``options`` of :func:`~gradloom.sim.run.runner.run_cocotb`."""
+    """By law, why it failed, or None; ``options`` of :func:`~gradloom.sim.run.builds.runner.run_cocotb`."""
     why = None
     try:
         runner.run_cocotb(directory=directory, **options)

@@ -6,7 +6,7 @@ from ..board import Board
 from ..checkup import Check, Workplace, cable, chip, programs, speaks
 from ..links.jtag import Chip
 from ..links.monitor import BAUD
-from ..vivado_probe import vivado_checks
+from ..vivado.probe import vivado_checks
 from .facts import CABLES
 
 __all__ = ["CHIP", "checks"]

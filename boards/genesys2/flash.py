@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ..activity import activity_step, check_activity
 from ..board import Board
 from ..flow import FlowCommand, FlowError, FlowStep, run
 from ..links.jtag import require_chip
+from ..vivado.activity import activity_step, check_activity
 from .checks import CHIP
 
 

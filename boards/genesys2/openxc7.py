@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..vivado import TopPorts
+from ..vivado.project import TopPorts
 from .memory import PINS
 
 __all__ = ["CLOCK_HZ", "FOLDER", "TOP", "core_ports", "openxc7_files"]

@@ -16,7 +16,7 @@ from ..clocks import asked_mhz
 from ..firmware_files import soc_files
 from ..flow import NoProjectError
 from ..links.usb import RULES, udev_rules
-from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
+from ..vivado.project import TopPorts, design_name, shared_tcl, tcl_settings
 from .facts import CABLES
 from .memory import DATA_BITS, mig_project, pace_of
 from .openxc7 import CLOCK_HZ, openxc7_files

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 
-from ..vivado import TopPorts
+from ..vivado.project import TopPorts
 from .identity import LIBRARY, VENDOR, VERSION
 from .registers import Edition, add_memory_map
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..vivado import TopPorts
+from ..vivado.project import TopPorts
 from .component import EDITIONS, Part, component
 from .core import core
 

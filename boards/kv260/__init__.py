@@ -1,8 +1,8 @@
 """AMD Kria KV260: Vivado project, bundle, loading over ssh."""
 
+from .bundle.flash import build, flash
 from .checks import checks
 from .facts import KV260 as BOARD
-from .flash import build, flash
 from .measured import measured
 from .project import check, project_files
 from .reached import reached

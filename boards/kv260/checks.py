@@ -12,9 +12,9 @@ from ..board import Board
 from ..checkup import Check, Workplace, programs
 from ..links.ssh import ssh, valid_host
 from ..programs import find_program
-from ..vivado_probe import vivado_checks
+from ..vivado.probe import vivado_checks
+from .bundle.flash import bundle_files, design_name
 from .carriers import CARRIERS
-from .flash import bundle_files, design_name
 
 __all__ = ["checks"]
 

@@ -5,7 +5,7 @@ import subprocess
 from typing import Any
 
 from ..links.ssh import ssh, valid_host
-from .flash import FOLDER, silent
+from .bundle.flash import FOLDER, silent
 
 __all__ = ["REMEDIES", "measured"]
 

@@ -17,11 +17,11 @@ from ..board import Board
 from ..clocks import asked_mhz
 from ..firmware_files import firmware_files
 from ..links.usb import RULES, udev_rules
-from ..vivado import TopPorts, design_name, shared_tcl, tcl_settings
-from . import overlay
+from ..vivado.project import TopPorts, design_name, shared_tcl, tcl_settings
+from .bundle import overlay
+from .bundle.notebook import notebook
 from .carriers import CARRIERS
 from .facts import CABLES
-from .notebook import notebook
 from .ps_clock import clock_of, slower
 
 __all__ = ["check", "project_files"]

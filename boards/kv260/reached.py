@@ -2,7 +2,7 @@
 
 from ..links.reach import Reach, plain_fault
 from ..links.ssh import SILENCE, valid_host
-from .flash import FOLDER, silent
+from .bundle.flash import FOLDER, silent
 from .measured import REMEDIES
 
 __all__ = ["reached"]

@@ -16,8 +16,8 @@ from quality_text import MODEL, TEXTS, parts
 
 from gradloom.cli.output import progress_bar
 from gradloom.models.adapters.lora import fresh_lora
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.quantized import Quantized

@@ -18,7 +18,7 @@ from gradloom.compiler.estimate.products import backward, forward
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.preset import PRESETS
 from gradloom.program.assembler import Instruction
-from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.tiles.product import ProductOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.product import rows_of
 from gradloom.systems.diffusion.program.step import lowered

@@ -24,9 +24,9 @@ from gradloom.compiler.estimate.products import ShapedProduct
 from gradloom.program.placed import Place, PlacedProgram
 from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.spec import SPEC
-from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.formats.tile_codes import EDGE, WIDE
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 
 from gradloom.cli.output import progress_bar, table
-from gradloom.models.adapters.methods import LORA_XS, METHODS
+from gradloom.models.adapters.language.methods import LORA_XS, METHODS
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW

@@ -16,7 +16,7 @@ import numpy as np
 
 from gradloom.models.adapters.lora import load_lora, save_lora
 from gradloom.models.adapters.peft_files import key
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.text.program.packed import STORES
 from gradloom.systems.text.quantized import Quantized

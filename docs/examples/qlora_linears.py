@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import FloatLinears, Llama

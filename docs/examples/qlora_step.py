@@ -22,7 +22,7 @@ import numpy as np
 
 from gradloom.cli.output import progress_bar
 from gradloom.models.adapters.lora import fresh_lora, layer_of, load_lora
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW

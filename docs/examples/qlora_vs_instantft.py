@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.adapters.lora import fresh_lora
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.sim.time.forecast import forecast

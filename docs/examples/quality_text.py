@@ -20,11 +20,11 @@ import numpy as np
 
 from gradloom.choosing.candidates import METHODS, Candidate
 from gradloom.choosing.costs import Costs, beside_frozen
-from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.language.instant import fresh_instant
+from gradloom.models.adapters.language.methods import METHODS as KNOWN
 from gradloom.models.adapters.lora import Learnt
-from gradloom.models.adapters.methods import METHODS as KNOWN
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.models.language import BUILT_IN
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW, scaled

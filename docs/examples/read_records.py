@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.models.files.checkpoint import find_weights
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.models.texts.reader import read_records
 from gradloom.models.texts.template import open_texts
 

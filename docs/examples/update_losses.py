@@ -26,8 +26,8 @@ from gradloom.delivery.keys import make_keys, read_signer
 from gradloom.delivery.package import make_package
 from gradloom.models.adapters.lora import Adapter, fresh_lora, load_lora, save_lora
 from gradloom.models.adapters.peft_files import write_peft
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build_quickest, fine_tune
 from gradloom.systems.text.reference.optimizers import FloatAdamW

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.models.adapters.lora import load_lora
-from gradloom.models.files.checkpoint import open_checkpoint
-from gradloom.rtl.formats.linear import ACTIVATION
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.rtl.formats.vector import TERM
+from gradloom.rtl.formats.weights.linear import ACTIVATION
 from gradloom.sim.reference import vector
 from gradloom.systems.text.operations import vector as plan
 from gradloom.systems.text.reference import mathematics as llama

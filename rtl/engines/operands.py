@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.linear import MASTER
+from ..formats.weights.linear import MASTER
+from ..shell.engines import OPERAND_BEATS
 from ..stream.queue import LongQueue, ShortQueue
-from .queues import OPERAND_BEATS
 
 __all__ = ["OperandQueue"]
 

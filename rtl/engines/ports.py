@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from .queues import TAP_BEATS
+from ..shell.engines import TAP_BEATS
 
 __all__ = ["TapQueue", "give", "send", "take"]
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.tile_records import BEAT, TileArgument
+from ..formats.tiles.records import BEAT, TileArgument
 from ..shell.signature import ForwardBeat
 
 __all__ = ["TileForward"]
@@ -18,7 +18,8 @@ class TileForward(wiring.Component):
 
     Members
     -------
-    arg, to_arg : operands of the store port and of the load port, each a :data:`~...formats.tile_records.TileArgument`.
+    arg, to_arg : operands of the store port and of the load port, each a
+        :data:`~...formats.tiles.records.TileArgument`.
     record : the record as the load port judges it: the slot of ``to_arg``, the rest of ``arg``. In the same cycle.
     refuse : rows or features of both are not the same. In the same cycle.
     begin : the operands are of the record whose beats are next.

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..formats.tile_codes import EDGE, WIDE
-from ..formats.tile_records import BEAT, TileArgument
+from ..formats.tiles.codes import EDGE, WIDE
+from ..formats.tiles.records import BEAT, TileArgument
 from ..hierarchy import place
 from ..shell.signature import PortBeat
 from ..stream.delay import delay
@@ -62,7 +62,7 @@ def _with_forwards(m, intake, forward):
 class TileIntake(wiring.Component):
     """Takes records of tiles apart, a beat a cycle.
 
-    See :class:`~gradloom.rtl.formats.tile_records.TileRecord`. It never waits; ``write`` and ``exponent`` are a cycle
+    See :class:`~gradloom.rtl.formats.tiles.records.TileRecord`. It never waits; ``write`` and ``exponent`` are a cycle
     late. Consecutive records of one LOAD go to consecutive slots.
 
     Parameters
@@ -75,7 +75,7 @@ class TileIntake(wiring.Component):
 
     Members
     -------
-    beats : stream of beats of a load port, ``arg`` as :data:`~...formats.tile_records.TileArgument`.
+    beats : stream of beats of a load port, ``arg`` as :data:`~...formats.tiles.records.TileArgument`.
     refuse : with the beat: its slot is not there, it has a code that no quantiser makes, or more rows than one.
     write : ``{valid, slot, row, beat, data}``. exponent : ``{valid, slot, exponent}``.
     """

@@ -6,8 +6,8 @@ from amaranth.hdl import signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.tile_codes import EDGE, WORD
-from ..formats.tile_records import TileArgument
+from ..formats.tiles.codes import EDGE, WORD
+from ..formats.tiles.records import TileArgument
 from ..shell.engines import StorePort
 
 __all__ = ["EXPONENT", "PEAK", "WORDS", "ResultSignature", "TileRead", "TileStorePort"]

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.tile_codes import EDGE, WORD
+from ..formats.tiles.codes import EDGE, WORD
 from ..hierarchy import place
 from ..stream.delay import delay
 from .tile_port import EXPONENT, PEAK, TileRead

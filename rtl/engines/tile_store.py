@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ..formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, WORD, ZERO
-from ..formats.tile_records import BEAT, TileArgument
+from ..formats.tiles.codes import EDGE, LEAST, MOST, NARROW, WIDE, WORD, ZERO
+from ..formats.tiles.records import BEAT, TileArgument
 from ..hierarchy import place
 from ..shell.signature import StoreSignature
 from ..stream.delay import delay, registered
@@ -117,7 +117,7 @@ class TileStore(wiring.Component):
 
     The record's header leaves :attr:`latency` cycles after the request, then a beat a cycle as long as they are taken.
     The exponent is the least with which the largest word's leading bit is within a code,
-    :func:`~gradloom.rtl.formats.tile_codes.stored`.
+    :func:`~gradloom.rtl.formats.tiles.codes.stored`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class TileStore(wiring.Component):
 
     Members
     -------
-    port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tile_records.TileArgument`. A slot that is not there,
+    port : of the shell; ``arg`` as :data:`~gradloom.rtl.formats.tiles.records.TileArgument`. A slot that is not there,
         or another number of beats than the record has, is refused.
     source : with the request: whose slot it is.
     results_N : result slots of engine N.

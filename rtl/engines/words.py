@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.linear import ACTIVATION, MASTER, WEIGHT
 from ..formats.rounding import saturate_hdl
+from ..formats.weights.linear import ACTIVATION, MASTER, WEIGHT
 from ..shell.registers.errors import Error
 from ..systolic.pe import Precision
 

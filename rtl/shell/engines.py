@@ -24,7 +24,9 @@ __all__ = [
     "CONTROL",
     "COUNTED",
     "LOAD",
+    "OPERAND_BEATS",
     "STORE",
+    "TAP_BEATS",
     "Engine",
     "EngineSpec",
     "Engines",
@@ -35,6 +37,10 @@ __all__ = [
     "StorePort",
 ]
 
+#: Beats of a tap that wait for STORE while an encoder goes on.
+TAP_BEATS = 128
+#: Beats of operands of which a program may count on that they are taken before the engine has a command for them.
+OPERAND_BEATS = 512
 #: The engine field of a command has 4 bits.
 _MOST = 16
 #: The fields ``dest`` and ``source`` of LOAD and STORE have 8 bits.

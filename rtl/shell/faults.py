@@ -29,11 +29,11 @@ class Faults(wiring.Component):
     load_offset, store_offset : ``In(32)``
         Offset at fault, with the error of LOAD and STORE.
     stop : ``In(1)``, stop_code : ``In(8)``, stop_located : ``In(1)``, stop_offset : ``In(32)``, index : ``In(24)``
-        From :class:`~gradloom.rtl.shell.dispatch.Dispatch`.
+        From :class:`~gradloom.rtl.shell.sequencer.dispatch.Dispatch`.
     overflow : ``In(1)``, posting, waiting : ``In(n)``, indices : ``In(...)``
-        From :class:`~gradloom.rtl.shell.scheduler.Scheduler`.
+        From :class:`~gradloom.rtl.shell.sequencer.scheduler.Scheduler`.
     locked, expired : ``In(1)``
-        From :class:`~gradloom.rtl.shell.watch.Watch`.
+        From :class:`~gradloom.rtl.shell.sequencer.watch.Watch`.
     reset : ``In(1)``
         The host wants it to end.
     overflows : ``Out(1)``

@@ -10,7 +10,7 @@ from .bus.read_dma import ReadDMA
 from .bus.write_dma import WriteDMA
 from .counters import Counters
 from .registers.axilite import RegisterFile
-from .sequencer import Sequencer
+from .sequencer.sequencer import Sequencer
 from .signature import EngineSignature, Health, LoadBeat, Trace, store_request
 from .table import PROGRAM_FORMAT, TABLE_FORMAT, machine_table, table_words
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..formats.aligned import DROP, FRACTION, LOST, WIDTH
+from ..formats.tiles.aligned import DROP, FRACTION, LOST, WIDTH
 from ..hierarchy import place
 from ..stream.delay import delay
 from .slices import MultiplyAdd

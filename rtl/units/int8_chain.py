@@ -5,8 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ..formats.aligned import DROP, LOST, TILES, WIDTH
 from ..formats.pair import Pair
+from ..formats.tiles.aligned import DROP, LOST, TILES, WIDTH
 from ..hierarchy import place
 from ..stream.delay import delay
 from ..systolic.aligned import AlignedSums, aligned_tag

@@ -12,7 +12,7 @@ from gradloom.preset import Preset
 from gradloom.systems.job import Job
 from gradloom.workload import Progress
 
-from ..run.designs import Design, design_entry
+from ..run.builds.designs import Design, design_entry
 
 __all__ = ["board_request"]
 

@@ -21,8 +21,8 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE, Engines
 from gradloom.rtl.shell.registers.regtable import REGISTERS
 from gradloom.rtl.shell.signature import ControlOpcode
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.designs import design
 from gradloom.sim.run.device import SimulatedDevice, SimulationError, build_device
 from gradloom.sim.run.machine import Machine
 from gradloom.sim.units.adapters import ADAPTERS

@@ -10,7 +10,7 @@ from gradloom.preset import Preset
 from gradloom.rtl.emit.digest import design_digest
 from gradloom.workload import Progress, silent
 
-from ..run.designs import Design
+from ..run.builds.designs import Design
 from ..run.recording import recorded
 from .runs import ActivityRequest
 from .saif import read_activity, write_saif

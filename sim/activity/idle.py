@@ -18,7 +18,7 @@ from gradloom.firmware.host import Accelerator
 from gradloom.firmware.program import end, load, store
 from gradloom.preset import Preset, find_preset
 
-from ..run.designs import design
+from ..run.builds.designs import design
 from ..run.device import SimulatedDevice, build_device
 from ..run.recording import recorded
 from .saif import read_activity

@@ -15,9 +15,9 @@ from gradloom.systems.task import Task
 from gradloom.systems.text.small import SmallLanguage
 from gradloom.workload import Progress
 
-from ..reference.tile_program import TileMachine as Models
+from ..reference.tiles.program import TileMachine as Models
+from ..run.builds.designs import Design
 from ..run.counted import check_words
-from ..run.designs import Design
 from ..run.device import SimulatedDevice
 from ..run.machine import Machine
 

@@ -10,7 +10,7 @@ from gradloom.program.power_up import PowerUp
 from gradloom.rtl.emit.yosys import yosys_files
 from gradloom.rtl.shell.parameters import ShellParameters
 from gradloom.sim.reference import cell
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulationError, build_harness, random_start
 from gradloom.sim.run.silicon import RANDOM, as_silicon
 from gradloom.sim.run.uart import Talker
@@ -20,7 +20,7 @@ from gradloom.systems.sequences.program.onchip import ChipAnswers
 
 __all__ = ["SimulatedTuner", "build_netlist", "build_tuner", "expected_answers", "expected_lines"]
 
-_BENCH = Path(__file__).resolve().parents[1] / "bench"
+_BENCH = Path(__file__).resolve().parents[1] / "bench" / "harness"
 #: Bits are sent slower than the processor makes characters, so that they follow each other as on the board.
 _DIVISOR = 24
 _REPEAT = re.compile(r"repeat (\d+) of the lines since power-up:")

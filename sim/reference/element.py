@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.element import (
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE, ZERO
+from gradloom.rtl.formats.tiles.element import (
     ARGUMENT,
     BASE,
     EXPONENT_LIMIT,
@@ -24,12 +25,11 @@ from gradloom.rtl.formats.element import (
     ElementOpcode,
     ElementOperands,
 )
-from gradloom.rtl.formats.functions import FIXED, Curve, Mirror, Times
-from gradloom.rtl.formats.linear import half_up
-from gradloom.rtl.formats.tile_codes import EDGE, WIDE, ZERO
-from gradloom.rtl.formats.tile_records import BEAT
+from gradloom.rtl.formats.tiles.functions import FIXED, Curve, Mirror, Times
+from gradloom.rtl.formats.tiles.records import BEAT
+from gradloom.rtl.formats.weights.linear import half_up
 
-from .tile_ports import ResultSlots, TileSlots
+from .tiles.ports import ResultSlots, TileSlots
 
 __all__ = [
     "ElementModel",
@@ -204,7 +204,7 @@ class ElementModel:
         self.slots[port].load(port, arg, data)
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
-        """STORE of one record; see :meth:`~.tile_ports.ResultSlots.store`."""
+        """STORE of one record; see :meth:`~.tiles.ports.ResultSlots.store`."""
         return self.results.store(port, arg, beats)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:

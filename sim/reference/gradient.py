@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT, half_up
 from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT, half_up
 
-from .exact import matmul
+from .units.exact import matmul
 
 __all__ = ["gradient"]
 

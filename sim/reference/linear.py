@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradloom.rtl.formats.blocks import GROUP
 from gradloom.rtl.formats.codebook import NF4, Codebook
-from gradloom.rtl.formats.linear import (
+from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.weights.blocks import GROUP
+from gradloom.rtl.formats.weights.linear import (
     ACTIVATION,
     DOT_GUARD,
     LEVEL,
@@ -19,9 +20,8 @@ from gradloom.rtl.formats.linear import (
     level_table,
     map_table,
 )
-from gradloom.rtl.formats.rounding import saturate
 
-from .exact import matmul
+from .units.exact import matmul
 
 __all__ = ["LinearSums", "bias_of", "decoded", "dense_words", "table_words", "scales", "weights", "lanes", "product"]
 

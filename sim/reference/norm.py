@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.rtl.formats.linear import half_up
-from gradloom.rtl.formats.norm import (
+from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, WIDE
+from gradloom.rtl.formats.tiles.norm import (
     ALIGNED,
     BIAS_LIFT,
     DEEP,
@@ -30,11 +31,10 @@ from gradloom.rtl.formats.norm import (
     UNIT,
     NormOpcode,
 )
-from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, WIDE
 from gradloom.rtl.formats.vector import EXP2, EXPONENT_FRAC, LOG2, POWER_FRAC, ROOT_FRAC
+from gradloom.rtl.formats.weights.linear import half_up
 
-from .tile_ports import ResultSlots, TileSlots
+from .tiles.ports import ResultSlots, TileSlots
 from .vector import reciprocal_roots
 
 __all__ = [
@@ -218,11 +218,11 @@ class NormModel:
         return self.results.underflowed
 
     def load(self, port: str, arg: int, data: bytes) -> None:
-        """LOAD of whole records; see :meth:`~.tile_ports.TileSlots.load`."""
+        """LOAD of whole records; see :meth:`~.tiles.ports.TileSlots.load`."""
         self.operands[port].load(port, arg, data)
 
     def store(self, port: str, arg: int, beats: int) -> bytes:
-        """STORE of one record; see :meth:`~.tile_ports.ResultSlots.store`."""
+        """STORE of one record; see :meth:`~.tiles.ports.ResultSlots.store`."""
         return self.results.store(port, arg, beats)
 
     def run(self, opcode: int, operands: Mapping[str, int]) -> None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradloom.rtl.formats.aligned import FRACTION
-from gradloom.rtl.formats.product import BIAS_LIFT, SOURCE, ProductOpcode
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, ZERO
+from gradloom.rtl.formats.tiles.aligned import FRACTION
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, ZERO
+from gradloom.rtl.formats.tiles.product import BIAS_LIFT, SOURCE, ProductOpcode
 
-from .tile_ports import ResultSlots, TileSlots
+from .tiles.ports import ResultSlots, TileSlots
 
 __all__ = ["ProductModel", "gathered"]
 

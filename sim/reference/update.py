@@ -20,9 +20,9 @@ from gradloom.rtl.formats.adamw import (
     ROOT,
     SQRT,
 )
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER, half_up
 from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.tile_codes import WIDE, ZERO
+from gradloom.rtl.formats.tiles.codes import WIDE, ZERO
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, half_up
 
 __all__ = ["UpdateModel", "adamw", "update"]
 

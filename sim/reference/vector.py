@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradloom.rtl.formats.fixed import Fixed
 from gradloom.rtl.formats.interpolation import Interpolation
-from gradloom.rtl.formats.linear import ACTIVATION, half_up
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import (
     FACTOR_FRAC,
@@ -34,6 +33,7 @@ from gradloom.rtl.formats.vector import (
     SUM,
     TERM,
 )
+from gradloom.rtl.formats.weights.linear import ACTIVATION, half_up
 
 __all__ = [
     "Root",

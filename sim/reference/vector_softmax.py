@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gradloom.rtl.formats.linear import half_up
 from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import (
     EXP2,
@@ -26,6 +25,7 @@ from gradloom.rtl.formats.vector import (
     TERM,
     UNIT,
 )
+from gradloom.rtl.formats.weights.linear import half_up
 
 from .vector import VectorTensor, term_of, word_of
 

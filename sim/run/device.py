@@ -16,10 +16,10 @@ import numpy as np
 
 from gradloom.firmware.transport import Transport
 
+from .builds.objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
+from .builds.runner import cache_directory, verilator_environment, verilator_root, verilator_version
 from .checks import checked
-from .objects import drop_parts, gather, keep_objects, kept_objects, make_options, reuse_objects
 from .recording import ARGUMENTS, recording
-from .runner import cache_directory, verilator_environment, verilator_root, verilator_version
 
 __all__ = [
     "Harness",
@@ -31,7 +31,7 @@ __all__ = [
     "random_start",
 ]
 
-_BENCH = Path(__file__).resolve().parents[1] / "bench"
+_BENCH = Path(__file__).resolve().parents[1] / "bench" / "harness"
 _BASE = 0x1_0000
 MEMORY_BYTES = 1 << 26
 _CHUNK = 1 << 18
@@ -53,8 +53,8 @@ def build_harness(
 ) -> Path:
     """Builds a bench and ``sources``, and returns the program.
 
-    The bench is ``bench/NAME.sv``; ``bench/NAME.cpp`` drives it; ``sources`` are those with :func:`~.checks.checked`,
-    which takes ``tags``.
+    The bench is ``bench/harness/NAME.sv``; ``NAME.cpp`` there drives it; ``sources`` are those with
+    :func:`~.checks.checked`, which takes ``tags``.
 
     ``defines``: macros that are defined; ``arguments``: further ones of Verilator. What was built before from the same
     text is used again.

@@ -14,8 +14,8 @@ from gradloom.program.placed import Place, Program
 
 from ..time.forecast import forecast
 from ..time.timing import Comparison, Timing, compare
+from .builds.designs import design
 from .counted import Words, check_counters, check_forecast, check_words
-from .designs import design
 from .device import MEMORY_BYTES, SimulatedDevice, build_device
 
 __all__ = ["MachineHost", "Machine", "Ran", "check_runs"]

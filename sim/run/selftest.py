@@ -7,7 +7,7 @@ from gradloom.firmware.host import Accelerator
 from gradloom.firmware.selftest import run_selftest
 from gradloom.preset import Preset
 
-from .designs import Design
+from .builds.designs import Design
 from .device import SimulatedDevice, build_device
 
 __all__ = ["selftest"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .designs import design
+from .builds.designs import design
 from .device import build_device
 
 __all__ = ["MEMORY_BYTES", "RANDOM", "as_silicon", "silicon_device"]

@@ -9,16 +9,16 @@ from gradloom.firmware.soc_image import IMAGE
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.soc import soc_sources
 
-from .designs import design
+from .builds.designs import design
 from .device import SimulationError, build_harness
 from .uart import Talker
 
 __all__ = ["CARDS", "SimulatedSoC", "SoCHost", "build_soc"]
 
-_BENCH = Path(__file__).resolve().parents[1] / "bench"
+_BENCH = Path(__file__).resolve().parents[1] / "bench" / "harness"
 #: Where the large memory starts, for processor and accelerator.
 MEMORY_BASE = 0x8000_0000
-#: Cards that the slot may hold, by their number in ``bench/sd_card.h``.
+#: Cards that the slot may hold, by their number in ``bench/harness/sd_card.h``.
 CARDS = {"none": 0, "large": 1, "standard": 2, "old": 3, "multimedia": 4, "wrong voltage": 5, "stuck": 6}
 
 
@@ -69,7 +69,7 @@ class SimulatedSoC(Talker):
     def insert(self, content: bytes, **settings: int) -> None:
         """Puts a memory card that holds ``content`` into the slot.
 
-        ``settings`` are those of ``bench/sd_card.h``.
+        ``settings`` are those of ``bench/harness/sd_card.h``.
         """
         self._ask(f"c {len(content):x}", content)
         self._answer()

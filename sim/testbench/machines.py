@@ -121,7 +121,7 @@ class _Recorder:
 def language(config: LanguageConfig) -> list[BenchRun]:
     """A training step of one linear layer by gradient descent."""
     from gradloom.program.assembler import Assembler
-    from gradloom.rtl.formats.tiles import tile_rows
+    from gradloom.rtl.formats.weights.tiles import tile_rows
     from gradloom.rtl.shell.engines import CONTROL
     from gradloom.rtl.shell.signature import ControlOpcode
     from gradloom.systems.text.run.linear import Layer, LinearMachine, choose_exponents, mathematics, reference_step
@@ -194,7 +194,7 @@ def diffusion(config: DiffusionConfig) -> list[BenchRun]:
     from gradloom.systems.diffusion.program.step import Stepper, lowered
     from gradloom.systems.diffusion.unet import learners_of, network
 
-    from ..reference.tile_program import TileMachine
+    from ..reference.tiles.program import TileMachine
 
     sides, features = (4, 4), 16
     names = ("latents", "projected", "normed", "active", "conv_out")

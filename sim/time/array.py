@@ -17,11 +17,11 @@ from gradloom.rtl.systolic.latencies import PE
 from gradloom.rtl.units.latencies import POST, WINDOW, WINDOW_SETUP
 from gradloom.rtl.units.window_run import WindowRun
 
-from .bus import TransferTime
 from .encode import BLOCK, LEVELS, Encoder
-from .queues import FifoQueue
-from .scheduler import Times
-from .shell import FIFO, Queue, TimedMachine
+from .shell.bus import TransferTime
+from .shell.queues import FifoQueue
+from .shell.scheduler import Times
+from .shell.shell import FIFO, Queue, TimedMachine
 
 __all__ = ["ArrayTime"]
 

@@ -7,9 +7,9 @@ from gradloom.rtl.engines.cell.parameters import APART, FEED_BEATS, RESULT_BEATS
 from gradloom.rtl.engines.cell.stages import stages_of, tap_cycles
 from gradloom.rtl.formats.cell import CODES_A_BEAT
 
-from .bus import Sink, TransferTime
-from .queues import MemoryWords, Operands
-from .shell import FIFO, Queue, TimedMachine, Waking
+from .shell.bus import Sink, TransferTime
+from .shell.queues import MemoryWords, Operands
+from .shell.shell import FIFO, Queue, TimedMachine, Waking
 
 __all__ = ["CellTime"]
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from gradloom.rtl.engines.element.engine import ElementEngine
-from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.tiles.element import ElementOpcode
 
-from .bus import Sink, TransferTime
-from .queues import Operands
-from .shell import OneAtATime, Queue, TimedMachine
+from .shell.bus import Sink, TransferTime
+from .shell.queues import Operands
+from .shell.shell import OneAtATime, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["ElementTime"]

@@ -6,10 +6,10 @@ from gradloom.rtl.engines.encode.commands import EncodeOpcode
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.images import ENCODE
 
-from .bus import Sink
-from .queues import FifoQueue
-from .scheduler import Times
-from .shell import FIFO, OneAtATime, Queue, TimedMachine
+from .shell.bus import Sink
+from .shell.queues import FifoQueue
+from .shell.scheduler import Times
+from .shell.shell import FIFO, OneAtATime, Queue, TimedMachine
 
 __all__ = ["BLOCK", "LEVELS", "EncodeTime", "Encoder"]
 

@@ -15,7 +15,7 @@ from gradloom.program.placed import Program
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.parameters import ShellParameters
 
-from .shell import TimedMachine
+from .shell.shell import TimedMachine
 from .timing import Timing
 
 __all__ = ["MODELS", "forecast", "without_collections"]

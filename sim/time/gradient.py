@@ -6,9 +6,9 @@ from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.language import GRADIENT
 
-from .bus import Sink, TransferTime
-from .queues import Operands, Output, Taken
-from .shell import OneAtATime, TimedMachine
+from .shell.bus import Sink, TransferTime
+from .shell.queues import Operands, Output, Taken
+from .shell.shell import OneAtATime, TimedMachine
 
 __all__ = ["GradientTime"]
 

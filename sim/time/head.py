@@ -4,9 +4,9 @@ from collections import deque
 
 from gradloom.rtl.machines.images import HEAD
 
-from .bus import Sink
-from .queues import FifoQueue
-from .shell import FIFO, Queue, TimedMachine
+from .shell.bus import Sink
+from .shell.queues import FifoQueue
+from .shell.shell import FIFO, Queue, TimedMachine
 
 __all__ = ["HeadTime"]
 

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from gradloom.rtl.engines.linear.commands import OPERAND_ARG, TILE_ARG, TileKind
 from gradloom.rtl.engines.linear.core import LinearArray
-from gradloom.rtl.engines.linear.dequantize import Dequantizer
 from gradloom.rtl.engines.linear.feet import HiddenFoot
 from gradloom.rtl.engines.linear.parts import PartSequencer
-from gradloom.rtl.engines.linear.tile_buffer import TileBuffer
+from gradloom.rtl.engines.linear.weights.dequantize import Dequantizer
+from gradloom.rtl.engines.linear.weights.tile_buffer import TileBuffer
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import LINEAR
 
-from .bus import Sink, TransferTime
-from .queues import Output, Taken
-from .shell import FIFO, TimedMachine, Waking
+from .shell.bus import Sink, TransferTime
+from .shell.queues import Output, Taken
+from .shell.shell import FIFO, TimedMachine, Waking
 
 __all__ = ["LinearTime"]
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from gradloom.rtl.engines.norm.engine import NormEngine
-from gradloom.rtl.formats.norm import NormOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
 
-from .bus import Sink
-from .shell import OneAtATime, Queue, TimedMachine
+from .shell.bus import Sink
+from .shell.shell import OneAtATime, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["NormTime", "norm_cycles"]

@@ -11,12 +11,12 @@ from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.sums import sums_latency
 from gradloom.rtl.engines.product.turning import TurningMemory
 from gradloom.rtl.engines.tile_results import TilePeak
-from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.formats.tile_codes import EDGE
+from gradloom.rtl.formats.tiles.codes import EDGE
+from gradloom.rtl.formats.tiles.product import ProductOpcode
 from gradloom.rtl.systolic.aligned import AlignedSums
 
-from .bus import Sink
-from .shell import FIFO, Queue, TimedMachine
+from .shell.bus import Sink
+from .shell.shell import FIFO, Queue, TimedMachine
 from .tiles import TileRecords
 
 __all__ = ["ProductTime", "rows_of"]

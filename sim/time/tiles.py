@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from .shell import FIFO, Queue, TimedMachine
+from .shell.shell import FIFO, Queue, TimedMachine
 
 __all__ = ["TileRecords"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from gradloom.program.assembler import Instruction
 from gradloom.rtl.shell.engines import Engines
 
-from .scheduler import Times
+from .shell.scheduler import Times
 
 __all__ = ["Comparison", "Timing", "compare", "observed"]
 

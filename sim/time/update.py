@@ -12,9 +12,9 @@ from gradloom.rtl.engines.update.pack import PackUnit
 from gradloom.rtl.engines.words import Requantize
 from gradloom.rtl.formats.adamw import GradientArgument
 
-from .bus import Sink, TransferTime
-from .queues import Output
-from .shell import TimedMachine, Waking
+from .shell.bus import Sink, TransferTime
+from .shell.queues import Output
+from .shell.shell import TimedMachine, Waking
 
 __all__ = ["UpdateTime"]
 

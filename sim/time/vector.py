@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.lane import Lane
-from gradloom.rtl.engines.vector.roots import RowSums
+from gradloom.rtl.engines.vector.rows.roots import RowSums
 from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import VECTOR
 
-from .bus import Sink, TransferTime
-from .queues import Operands, Output
-from .shell import FIFO, TimedMachine, Waking
+from .shell.bus import Sink, TransferTime
+from .shell.queues import Operands, Output
+from .shell.shell import FIFO, TimedMachine, Waking
 
 __all__ = ["VectorTime"]
 

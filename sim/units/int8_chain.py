@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.rtl.formats.aligned import DROP, FRACTION, LOST, TILES
+from gradloom.rtl.formats.tiles.aligned import DROP, FRACTION, LOST, TILES
 
-from ..reference.int8_chain import drops, int8_chain
+from ..reference.units.int8_chain import drops, int8_chain
 from .adapter import Arrays, UnitAdapter, UnitArray, UnitFeed, pack
 
 __all__ = ["ADAPTER"]

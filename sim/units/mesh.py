@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..reference.systolic import weight_stationary
+from ..reference.units.systolic import weight_stationary
 from .adapter import Arrays, UnitAdapter, UnitFeed, pack, payload_shape, signed_array
 
 __all__ = ["ADAPTER"]

@@ -114,7 +114,7 @@ def _cocotb(
 ) -> tuple[dict[str, list[int]], int]:
     from gradloom.rtl.emit.verilog import convert
 
-    from ..run import runner
+    from ..run.builds import runner
 
     emission = convert(component, name="unit")
     clocked = {port.name for port in emission.ports} & {"clk", "rst"}

@@ -6,7 +6,7 @@ import pytest
 
 import gradloom
 from gradloom import boards
-from gradloom.boards.activity import ACTIVITY_PATH
+from gradloom.boards.vivado.activity import ACTIVITY_PATH
 from gradloom.rtl.emit.digest import design_digest
 from gradloom.sim.activity.saif import Instance, Net, write_saif
 

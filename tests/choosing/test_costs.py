@@ -6,7 +6,7 @@ import pytest
 
 from gradloom.choosing.candidates import Candidate, candidates, first_layers
 from gradloom.choosing.costs import Cost, Costs
-from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.language import LanguageModel
 from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig

@@ -14,8 +14,8 @@ from gradloom.choosing.quality import Slopes, learns
 from gradloom.choosing.state import ChoiceState
 from gradloom.choosing.texts import Split
 from gradloom.choosing.trunk import Trunk
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.adapters.lora import fresh_lora
-from gradloom.models.adapters.methods import IA3, LAYERNORM
 from gradloom.sim.run.threads import Stopped, threads
 from gradloom.systems.text.costs.request import TARGETS
 from gradloom.systems.text.reference.llama import Llama

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.merged import Merged, write_folder
+from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file

@@ -3,14 +3,14 @@
 import numpy as np
 
 from gradloom.compiler.base import Rule
-from gradloom.compiler.descent import IntegerDescent, fraction_of
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.descent import IntegerDescent, fraction_of
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower
 from gradloom.program.descent import AdamW
 from gradloom.program.progress import check_progress
-from gradloom.rtl.formats.tile_codes import coded
+from gradloom.rtl.formats.tiles.codes import coded
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import TileMachine
+from gradloom.sim.reference.tiles.program import TileMachine
 
 CONFIG = DiffusionConfig()
 #: LOAD far ahead and STORE far behind, and the other way.

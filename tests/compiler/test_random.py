@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradloom.compiler.arranging import arranged
-from gradloom.compiler.folding import folded
+from gradloom.compiler.passes.arranging import arranged
+from gradloom.compiler.passes.folding import folded
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.operations import (
     Activation,

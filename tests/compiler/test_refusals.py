@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower
 from gradloom.graph.operations import (
     Activation,

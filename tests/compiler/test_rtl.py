@@ -8,7 +8,7 @@ from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
 from gradloom.graph.operations import Activation, Add, Convolution, Linear, Reduce
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import TileMachine as Models
+from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.steps import Steps

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 import gradloom
 from gradloom.models.adapters.config import rank_of
-from gradloom.models.adapters.instant import load_instant, save_instant
+from gradloom.models.adapters.language.instant import load_instant, save_instant
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.adapters.peft import read_peft
 from gradloom.models.adapters.peft_files import write_peft

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.delivery.codes import BITS, BLOCK, decode, encode, encoded_bytes
-from gradloom.rtl.formats.blocks import dequantize_blocks, quantize_blocks
 from gradloom.rtl.formats.codebook import NF2, NF3, NF4
+from gradloom.rtl.formats.weights.blocks import dequantize_blocks, quantize_blocks
 
 BOOKS = {4: NF4, 3: NF3, 2: NF2}
 

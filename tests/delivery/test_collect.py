@@ -54,7 +54,7 @@ def put(path, copies):
 
 def words_of(made, trainer, result):
     """The kept words after a step."""
-    from gradloom.rtl.formats.tiles import tile_rows
+    from gradloom.rtl.formats.weights.tiles import tile_rows
     from gradloom.systems.text.operations.learnt.rechosen import FRACS
 
     words = bytearray(made.job.kept.bytes)

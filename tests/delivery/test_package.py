@@ -16,8 +16,8 @@ from gradloom.delivery.content import Content
 from gradloom.delivery.keys import read_public, read_signer
 from gradloom.delivery.manifest import FULL
 from gradloom.delivery.package import base_hash, open_package, signed_package
+from gradloom.models.adapters.language.lora_xs import fresh_cores, save_cores
 from gradloom.models.adapters.lora import fresh_lora, save_lora
-from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
 from gradloom.models.adapters.peft import read_peft
 from gradloom.models.adapters.peft_files import write_peft
 

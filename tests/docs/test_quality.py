@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.language.instant import fresh_instant
+from gradloom.models.adapters.language.methods import METHODS
+from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import fresh_lora
-from gradloom.models.adapters.methods import METHODS
-from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import quantize_linear
 from gradloom.systems.text.reference.descent import fine_tune

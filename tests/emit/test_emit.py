@@ -16,7 +16,7 @@ from gradloom.rtl.catalog import UNITS, find_unit
 from gradloom.rtl.emit.verilog import EmitError, convert, emit
 from gradloom.rtl.emit.yosys import run_yosys
 from gradloom.rtl.hierarchy import place
-from gradloom.sim.run.runner import lint
+from gradloom.sim.run.builds.runner import lint
 
 
 class PE(wiring.Component):

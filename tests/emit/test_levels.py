@@ -16,7 +16,7 @@ from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
-from gradloom.rtl.shell.scheduler import Scheduler
+from gradloom.rtl.shell.sequencer.scheduler import Scheduler
 
 from ..deep import deep
 

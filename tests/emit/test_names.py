@@ -13,7 +13,7 @@ from gradloom.cli.design.designs import _budget
 from gradloom.preset import find_preset
 from gradloom.rtl.emit.names import module_name
 from gradloom.rtl.emit.yosys import YosysError, run_yosys
-from gradloom.sim.run.designs import Design
+from gradloom.sim.run.builds.designs import Design
 
 #: Name and preset of two designs for one board.
 PAIR = {"left": "instantft-kv260", "right": "lstm-kv260"}

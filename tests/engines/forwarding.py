@@ -12,11 +12,11 @@ from gradloom.rtl.engines.norm.parameters import NormParameters
 from gradloom.rtl.engines.norm.spec import SPEC as NORM
 from gradloom.rtl.engines.product.parameters import ProductParameters
 from gradloom.rtl.engines.product.spec import SPEC as PRODUCT
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.machines.fabric import Machine
 from gradloom.rtl.shell.engines import CONTROL, Engines
 from gradloom.rtl.shell.parameters import ShellParameters, parameter

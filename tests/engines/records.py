@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE
-from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
+from gradloom.rtl.formats.tiles.records import BEAT, TileRecord, tile_argument
 from gradloom.sim.bench.engine import FENCE, BenchLoad, BenchStore
 
 __all__ = ["RecordScript", "beats_of"]

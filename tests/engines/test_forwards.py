@@ -5,9 +5,9 @@ import pytest
 
 from gradloom.firmware.host import Accelerator, ProgramError
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.formats.tile_records import TileArgument, tile_argument
+from gradloom.rtl.formats.tiles.records import TileArgument, tile_argument
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.sim.run.machine import Machine
 

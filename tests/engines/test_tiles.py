@@ -11,8 +11,8 @@ from gradloom.rtl.engines.tile_load import TileIntake
 from gradloom.rtl.engines.tile_port import ResultSignature
 from gradloom.rtl.engines.tile_results import TilePeak, TileResults
 from gradloom.rtl.engines.tile_store import CodeLane, TileStore
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO, stored
-from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, ZERO, stored
+from gradloom.rtl.formats.tiles.records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.signature import LoadSignature
 from gradloom.sim.bench.engine import FENCE, BenchLoad, BenchStore, EngineBench, simulate
 from gradloom.sim.bench.mutants import mutant

@@ -6,14 +6,14 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.blocks import (
+from gradloom.rtl.formats.codebook import CODEBOOKS, FP4, INT4, NF2, NF3, NF4, Codebook, pack_nibbles, unpack_nibbles
+from gradloom.rtl.formats.weights.blocks import (
     dequantize_blocks,
     dequantize_scales,
     dynamic_map,
     quantize_blocks,
     quantize_scales,
 )
-from gradloom.rtl.formats.codebook import CODEBOOKS, FP4, INT4, NF2, NF3, NF4, Codebook, pack_nibbles, unpack_nibbles
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NPZ = np.load(GOLDEN / "nf4.npz")

@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.rtl.formats.blocks import quantize_blocks, quantize_scales
 from gradloom.rtl.formats.codebook import NF4, pack_nibbles, unpack_nibbles
-from gradloom.rtl.formats.weight_stream import BOOKS, StreamShape, pack_codes, pack_stream, unpack_codes, unpack_stream
+from gradloom.rtl.formats.weights.blocks import quantize_blocks, quantize_scales
+from gradloom.rtl.formats.weights.weight_stream import (
+    BOOKS,
+    StreamShape,
+    pack_codes,
+    pack_stream,
+    unpack_codes,
+    unpack_stream,
+)
 
 NPZ = np.load(Path(__file__).parents[1] / "golden" / "nf4.npz")
 CASES = sorted(

@@ -15,10 +15,10 @@ from gradloom.rtl.machines.images import ARRAY
 from gradloom.rtl.machines.language import LINEAR as PRODUCTS
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
-from gradloom.systems.text.program.linear import codebook_table, codebook_words
-from gradloom.systems.text.program.side import append
+from gradloom.systems.text.program.engines.linear import codebook_table, codebook_words
+from gradloom.systems.text.program.engines.side import append
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ..engines.linear.conftest import SMALL as LINEAR

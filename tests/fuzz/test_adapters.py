@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gradloom.delivery.installed import read_content
 from gradloom.models.adapters.diffusion_lora import FILE, adapted_layers, load_diffusion_lora
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.vectors import load_vectors, peft_method
 from gradloom.models.adapters.lora import load_lora
-from gradloom.models.adapters.methods import IA3, LAYERNORM
-from gradloom.models.adapters.vectors import load_vectors, peft_method
 from gradloom.models.language import LanguageModel
 
 from .adapters import SHAPE, WRONG_KEYS, drawn, drawn_unet, drawn_vectors, meaning, write

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradloom.models.files.checkpoint import open_checkpoint
-from gradloom.models.files.gguf import GgufFile
+from gradloom.models.files.language.checkpoint import open_checkpoint
+from gradloom.models.files.language.gguf import GgufFile
 from gradloom.models.files.unet import SD_V1_5, find_unet
 from gradloom.systems.text.reference.llama import Llama
 

@@ -9,7 +9,7 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import lora
 from gradloom.graph.onnx.reader import load_network, network_of
 from gradloom.graph.operations import Linear
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
 
 from .corpus import CORPUS
 

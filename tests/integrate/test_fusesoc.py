@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.sim.run.runner import verilator_environment
+from gradloom.sim.run.builds.runner import verilator_environment
 
 DEEP = pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="half a minute of C++: GRADLOOM_DEEP=1")
 

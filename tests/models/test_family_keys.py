@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.models.files import gguf as gguf_reader
-from gradloom.models.files import huggingface, tokenizer, unet
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files import unet
+from gradloom.models.files.language import gguf as gguf_reader
+from gradloom.models.files.language import huggingface, tokenizer
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.unet import find_unet
 from gradloom.systems.text.reference.llama import Llama
 

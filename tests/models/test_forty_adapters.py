@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
-from gradloom.models.adapters.gguf_lora import load_linears
+from gradloom.models.adapters.language.gguf_lora import load_linears
 
 from .conftest import TINY
 

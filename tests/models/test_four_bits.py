@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.quantized import quantize_tensor
 from gradloom.models.files.tensors import CODES, write_safetensors
 from gradloom.models.pack import PackedModel, write_pack

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.models.files.checkpoint import open_checkpoint
-from gradloom.models.files.gguf_blocks import BLOCK_KINDS, kind_named
+from gradloom.models.files.language.checkpoint import open_checkpoint
+from gradloom.models.files.language.gguf_blocks import BLOCK_KINDS, kind_named
 
 from .conftest import TINY
 from .test_language import write_gguf

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.gguf_lora import load_gguf_lora, write_gguf_lora
+from gradloom.models.adapters.language.gguf_lora import load_gguf_lora, write_gguf_lora
 from gradloom.models.adapters.lora import fresh_lora
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.reference.llama import KeyValueCache, Llama
 

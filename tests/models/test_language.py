@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gradloom.models.files.checkpoint import find_model, open_checkpoint
-from gradloom.models.files.gguf import GgufFile
+from gradloom.models.files.language.checkpoint import find_model, open_checkpoint
+from gradloom.models.files.language.gguf import GgufFile
 from gradloom.models.language import BUILT_IN, LanguageModel
 
 from .conftest import TINY

@@ -8,7 +8,7 @@ import pytest
 from gradloom.delivery.installed import read_content
 from gradloom.delivery.keys import make_keys, read_signer
 from gradloom.delivery.package import make_package
-from gradloom.models.adapters.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
+from gradloom.models.adapters.language.lora_xs import CoreAdapter, fresh_cores, load_cores, save_cores
 from gradloom.models.language import BUILT_IN
 
 from ..systems.text.conftest import MODEL

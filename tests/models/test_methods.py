@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM, LORA, METHODS, find_method
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, METHODS, find_method
 from gradloom.models.language import BUILT_IN
 from gradloom.systems.text import workload as text
 

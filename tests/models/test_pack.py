@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.quantized import quantize_file
 from gradloom.models.pack import PackedModel, quantize_linear, raw_parts, write_pack
 from gradloom.rtl.formats.codebook import pack_nibbles
-from gradloom.rtl.formats.weight_stream import BOOKS
+from gradloom.rtl.formats.weights.weight_stream import BOOKS
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.models.texts.example import Example, foretold, targets_of
 from gradloom.models.texts.reader import ExampleCounts, read_records
 from gradloom.models.texts.template import ModelTexts, open_texts

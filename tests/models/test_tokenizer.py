@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.tokenizer import open_tokenizer
 
 from ..fuzz.looks import looks
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM
-from gradloom.models.adapters.vectors import Vector, fresh_vectors, load_vectors, peft_method, save_vectors
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.vectors import Vector, fresh_vectors, load_vectors, peft_method, save_vectors
 from gradloom.models.language import BUILT_IN
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "peft_methods"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.program.placed import Place, PlacedProgram
-from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.formats.tiles.records import tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.diffusion import NORM

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Array, Cat, Mux, Signal
 
-from gradloom.rtl.shell.scheduler import Scheduler
+from gradloom.rtl.shell.sequencer.scheduler import Scheduler
 from gradloom.rtl.shell.signature import TOKENS
 from gradloom.sim.proofs.claim import Claim
 

@@ -3,7 +3,7 @@
 from amaranth.hdl import Mux, Signal
 
 from gradloom.rtl.shell.counters import Counters
-from gradloom.rtl.shell.watch import Watch
+from gradloom.rtl.shell.sequencer.watch import Watch
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["phase_counters", "watchdog"]

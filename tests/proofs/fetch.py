@@ -5,7 +5,7 @@ from amaranth.utils import exact_log2
 
 from gradloom.rtl.shell.bus.axi import BURST_BEATS
 from gradloom.rtl.shell.bus.window import burst_beats
-from gradloom.rtl.shell.fetch import Fetch
+from gradloom.rtl.shell.sequencer.fetch import Fetch
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 from gradloom.sim.proofs.claim import Claim
 

@@ -6,7 +6,7 @@ from amaranth.lib import data
 from gradloom.rtl.shell.bus.axi import BURST_BEATS
 from gradloom.rtl.shell.bus.window import absolute
 from gradloom.rtl.shell.engines import LOAD, STORE
-from gradloom.rtl.shell.sequencer import Sequencer
+from gradloom.rtl.shell.sequencer.sequencer import Sequencer
 from gradloom.rtl.shell.signature import COMMAND_BYTES, Command
 from gradloom.sim.proofs.claim import Claim
 

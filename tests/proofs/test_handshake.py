@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.preset import PRESETS
 from gradloom.rtl.emit.verilog import convert
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds.designs import design
 
 from ..deep import deep
 from .handshake import Handshakes

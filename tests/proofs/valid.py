@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Array, Const, Mux, Signal
 
-from gradloom.rtl.shell.valid import ValidBits
+from gradloom.rtl.shell.sequencer.valid import ValidBits
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["valid_bits"]

@@ -13,7 +13,7 @@ from gradloom.rtl.machines.images import IMAGES
 from gradloom.rtl.shell.bus.axi import AXI4Signature, AXILiteSignature
 from gradloom.rtl.shell.shell import Shell
 from gradloom.rtl.shell.signature import LoadBeat, StoreRequest, Trace
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 
 from .timer import Timer
 
@@ -209,7 +209,7 @@ def built(data_bits=128, simulator="verilator", engines=IMAGES, machine=None):
 
     bench = Bench(engines, machine=machine, data_bits=data_bits)
     emission = emit.convert(bench, name="bench")
-    memory = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
+    memory = Path(runner.__file__).parents[2] / "bench" / "harness" / "axi_memory.sv"
     sources = {f"{name}.v": text for name, text in emission.files.items()}
     sources["axi_memory.sv"] = memory.read_text()
     sources["shell_bench.sv"] = wrapper(bench.m_axi.signature, data_bits)

@@ -6,12 +6,12 @@ from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.bus.read_dma import ReadDMA
 from gradloom.rtl.shell.bus.write_dma import WriteDMA
 from gradloom.rtl.shell.counters import Counters
-from gradloom.rtl.shell.fetch import Fetch
 from gradloom.rtl.shell.registers.axilite import RegisterFile
-from gradloom.rtl.shell.scheduler import Scheduler
-from gradloom.rtl.shell.sequencer import Sequencer
-from gradloom.rtl.shell.valid import ValidBits
-from gradloom.rtl.shell.watch import Watch
+from gradloom.rtl.shell.sequencer.fetch import Fetch
+from gradloom.rtl.shell.sequencer.scheduler import Scheduler
+from gradloom.rtl.shell.sequencer.sequencer import Sequencer
+from gradloom.rtl.shell.sequencer.valid import ValidBits
+from gradloom.rtl.shell.sequencer.watch import Watch
 from gradloom.sim.proofs.proof import Proof
 
 from ..proofs import axi, control, counters, fetch, sequencer, valid

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.rtl.shell.watch import Watch
+from gradloom.rtl.shell.sequencer.watch import Watch
 from gradloom.sim.bench.engine import simulate
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 
 
 @pytest.mark.skipif(runner.find_icarus() is None, reason="Icarus Verilog is not installed")
 @pytest.mark.parametrize("data_bits", [32, 128, 256])
 def test_icarus_reads_the_memory_model(data_bits):
-    model = Path(runner.__file__).parents[1] / "bench" / "axi_memory.sv"
+    model = Path(runner.__file__).parents[2] / "bench" / "harness" / "axi_memory.sv"
     done = subprocess.run(
         [runner.find_icarus(), "-g2012", "-tnull", "-s", "axi_memory", f"-Paxi_memory.DATA_BITS={data_bits}", model],
         capture_output=True,

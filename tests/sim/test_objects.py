@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
+from gradloom.sim.run.builds.objects import drop_parts, gather, kept_objects
+from gradloom.sim.run.builds.runner import verilator_version
 from gradloom.sim.run.device import SimulationError, build_device
-from gradloom.sim.run.objects import drop_parts, gather, kept_objects
-from gradloom.sim.run.runner import verilator_version
 
 from .test_checks import QUIET
 

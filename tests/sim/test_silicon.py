@@ -7,7 +7,7 @@ import pytest
 
 from gradloom.firmware.host import Accelerator
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
-from gradloom.sim.run.designs import _digest
+from gradloom.sim.run.builds.designs import _digest
 from gradloom.sim.run.device import SimulatedDevice
 from gradloom.sim.run.silicon import MEMORY_BYTES, as_silicon, silicon_device
 from gradloom.sim.testbench.machines import programs

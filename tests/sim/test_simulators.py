@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.catalog import UNITS
-from gradloom.sim.run.runner import find_icarus
+from gradloom.sim.run.builds.runner import find_icarus
 from gradloom.sim.units.adapters import ADAPTERS
 from gradloom.sim.units.run import run_unit
 

@@ -6,8 +6,8 @@ from gradloom.compiler.estimate.bounds import UNITS, step_bounds, summed
 from gradloom.models.digits_unet import shipped_unet
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.preset import PRESETS
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.product import ProductOpcode
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.norm import norm_cycles

@@ -13,7 +13,7 @@ MEMORY = 1 << 20
 
 @pytest.fixture(scope="session")
 def program():
-    bench = Path(gradloom.sim.__file__).parent / "bench"
+    bench = Path(gradloom.sim.__file__).parent / "bench/harness"
     quiet = Path(__file__).with_name("quiet_accelerator.sv")
     return build_harness(
         "soc",

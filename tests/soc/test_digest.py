@@ -7,7 +7,7 @@ import pytest
 
 import gradloom.rtl.soc
 from gradloom.rtl.soc.__main__ import digest_verilog
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 
 from ..laws import cases
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gradloom.rtl.soc
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 
 from ..laws import cases
 

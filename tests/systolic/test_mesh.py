@@ -7,7 +7,7 @@ import pytest
 from gradloom.rtl.emit.verilog import convert
 from gradloom.rtl.systolic.mesh import Mesh
 from gradloom.rtl.systolic.pe import Precision
-from gradloom.sim.reference.systolic import mesh_utilisation, weight_stationary
+from gradloom.sim.reference.units.systolic import mesh_utilisation, weight_stationary
 
 
 def play(bench, dut, lengths, *, seed, **options):

@@ -144,7 +144,7 @@ def test_no_primitive_is_made_up_for_other_chips():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 def test_the_slice_does_what_the_pe_does(tmp_path):
-    from gradloom.sim.run import runner
+    from gradloom.sim.run.builds import runner
 
     cells = (yosys_files() / "share" / "xilinx" / "cells_sim.v").read_text()
     slice_model = re.search(r"^module DSP48E1 \(.*?^endmodule", cells, re.MULTILINE | re.DOTALL)[0]

@@ -47,7 +47,7 @@ def modelled(cell, path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 @pytest.mark.parametrize("family", ["xc7", "xcup"])
 def test_the_slice_does_what_the_unit_does(tmp_path, family):
-    from gradloom.sim.run import runner
+    from gradloom.sim.run.builds import runner
 
     bench = (HERE / "slices_bench.v").read_text()
     if family == "xc7":
@@ -66,9 +66,10 @@ def test_the_slice_does_what_the_unit_does(tmp_path, family):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Verilator needs g++")
 def test_the_ecp5s_multiplier_does_what_the_unit_does(tmp_path):
-    from gradloom.sim.run import device, runner
+    from gradloom.sim.run import device
+    from gradloom.sim.run.builds import runner
 
-    blocks = Path(device.__file__).parents[1] / "bench" / "ecp5_blocks.sv"
+    blocks = Path(device.__file__).parents[1] / "bench/harness/ecp5_blocks.sv"
     models = yosys_files() / "share" / "lattice"
     cells = [
         modelled(name, models / file)

@@ -5,7 +5,7 @@ import pytest
 from gradloom.rtl.systolic.pe import ACCUMULATE, HOLD, RESTART, WSUM, Precision
 from gradloom.rtl.systolic.systolic import SystolicArray
 from gradloom.sim.bench.engine import simulate
-from gradloom.sim.reference.systolic import output_stationary, weight_stationary
+from gradloom.sim.reference.units.systolic import output_stationary, weight_stationary
 
 
 class Schedule:

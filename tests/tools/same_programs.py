@@ -19,7 +19,7 @@ from gradloom.models.recurrent.stored import load_network as load_recurrent
 from gradloom.models.sequences import FOLDS, spar_model, spar_windows
 from gradloom.preset import PRESETS, Preset
 from gradloom.program.descent import AdamW
-from gradloom.sim.run.designs import Design
+from gradloom.sim.run.builds.designs import Design
 from gradloom.systems.diffusion.program.step import lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 from gradloom.systems.job import Job

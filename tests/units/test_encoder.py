@@ -5,9 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.blocks import quantize_blocks
 from gradloom.rtl.formats.codebook import CODEBOOKS, NF2, NF3, NF4, pack_nibbles
 from gradloom.rtl.formats.fixed import Fixed
+from gradloom.rtl.formats.weights.blocks import quantize_blocks
 from gradloom.rtl.units.encoder import NF4Encoder
 from gradloom.sim.reference.encode import ACTIVATION, encode_fixed, encode_int8
 

@@ -4,12 +4,12 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.aligned import FRACTION, LOST, TILES
+from gradloom.rtl.formats.tiles.aligned import FRACTION, LOST, TILES
 from gradloom.rtl.systolic.aligned import AlignedSums
 from gradloom.rtl.systolic.paired import ChainFeet, PairedArray
 from gradloom.rtl.units.int8_chain import Int8Chain
 from gradloom.sim.bench.mutants import mutant
-from gradloom.sim.reference.int8_chain import drops, int8_chain
+from gradloom.sim.reference.units.int8_chain import drops, int8_chain
 
 
 def extremes(rng, shape, *, least=-128):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from amaranth.hdl import signed
 
-from gradloom.rtl.units.window import WindowGenerator, WindowRun
+from gradloom.rtl.units.window.window import WindowGenerator, WindowRun
 from gradloom.sim.reference import array
 
 SAME = dict(kernel_h=5, kernel_w=5, pad_top=2, pad_left=2, pad_bottom=2, pad_right=2)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.compiler.arranging import arranged
-from gradloom.compiler.folding import folded
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import lower
+from gradloom.compiler.passes.arranging import arranged
+from gradloom.compiler.passes.folding import folded
 from gradloom.graph.onnx.reader import load_network
 from gradloom.sim.time.forecast import forecast
 

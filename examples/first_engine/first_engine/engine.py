@@ -5,8 +5,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 
 from gradloom.rtl.engines.ports import give, send
 from gradloom.rtl.engines.words import Requantize, accept, sign_extended
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
 from gradloom.rtl.formats.rounding import saturate_hdl
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.hierarchy import place
 from gradloom.rtl.stream.delay import delay
 

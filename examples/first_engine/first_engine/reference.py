@@ -1,8 +1,8 @@
 """Reference of the Scale engine, word for word."""
 import numpy as np
 
-from gradloom.rtl.formats.linear import ACTIVATION, half_up
 from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.weights.linear import ACTIVATION, half_up
 
 from .commands import FACTOR
 

@@ -1,6 +1,6 @@
 """The Scale engine in time."""
-from gradloom.sim.time.queues import MemoryWords
-from gradloom.sim.time.streaming import Streaming
+from gradloom.sim.time.shell.queues import MemoryWords
+from gradloom.sim.time.shell.streaming import Streaming
 
 from .commands import ScaleOpcode
 from .engine import ScaleEngine

@@ -9,14 +9,14 @@ from ...formats.images import PARAMETER
 from ...shell.signature import EngineSignature
 from ...units.encoder import NF4_THRESHOLDS
 from ...units.optimizer import NORM
-from .columns import feed_columns
-from .dispatch import dispatch
+from .control.dispatch import dispatch
+from .control.parts import place_parts
 from .drain import drain_sums
 from .feet import HiddenWords
 from .latencies import EDGE
-from .parts import place_parts
-from .pixels import feed_convolution
-from .rows import feed_rows, peek
+from .operands.columns import feed_columns
+from .operands.pixels import feed_convolution
+from .operands.rows import feed_rows, peek
 from .writes import writes
 
 __all__ = ["ArrayEngine", "EDGE"]

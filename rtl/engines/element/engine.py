@@ -3,7 +3,8 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 
-from ...formats.element import (
+from ...formats.tiles.codes import EDGE, WIDE, ZERO
+from ...formats.tiles.element import (
     ARGUMENT,
     BASE,
     FACTOR_FRAC,
@@ -15,8 +16,7 @@ from ...formats.element import (
     ElementOpcode,
     ElementOperands,
 )
-from ...formats.functions import FIXED, Times, packed_pieces
-from ...formats.tile_codes import EDGE, WIDE, ZERO
+from ...formats.tiles.functions import FIXED, Times, packed_pieces
 from ...hierarchy import place
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue

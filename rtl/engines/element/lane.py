@@ -7,9 +7,9 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.element import ARGUMENT, BASE, CONSTANT, FACTOR_FRAC, INDEX, LIFT, SLOPE
-from ...formats.functions import Mirror
-from ...formats.tile_codes import WIDE, WORD
+from ...formats.tiles.codes import WIDE, WORD
+from ...formats.tiles.element import ARGUMENT, BASE, CONSTANT, FACTOR_FRAC, INDEX, LIFT, SLOPE
+from ...formats.tiles.functions import Mirror
 from ...stream.delay import delay, registered
 from .latencies import LANE
 

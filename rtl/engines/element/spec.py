@@ -2,8 +2,8 @@
 
 from gradloom.plugins import Named
 
-from ...formats.element import ElementOpcode, ElementOperands
-from ...formats.tile_records import TileArgument
+from ...formats.tiles.element import ElementOpcode, ElementOperands
+from ...formats.tiles.records import TileArgument
 from ...shell.engines import EngineSpec, LoadPort
 from ..tile_port import TileStorePort
 from .parameters import ElementParameters

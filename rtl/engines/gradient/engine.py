@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
 from ...formats.fixed import product_sum_width
-from ...formats.linear import ACTIVATION, MASTER, WEIGHT
+from ...formats.weights.linear import ACTIVATION, MASTER, WEIGHT
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay

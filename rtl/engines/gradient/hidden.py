@@ -5,8 +5,8 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...formats.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
 from ...formats.rounding import saturate_hdl
+from ...formats.weights.linear import ACTIVATION, MASTER, WEIGHT, half_up_hdl
 from ...hierarchy import place
 from ...stream.delay import delay
 from ..beats import BeatQueue

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, connect, flipped
 from amaranth.utils import bits_for, exact_log2
 
-from ...formats.linear import ACTIVATION
+from ...formats.weights.linear import ACTIVATION
 from ...hierarchy import place
 from ...stream.product import narrow_product
 from ..linear.feet import HiddenWord

@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...formats.linear import ACTIVATION, WEIGHT
+from ...formats.weights.linear import ACTIVATION, WEIGHT
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...systolic.pe import PE

@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2, exact_log2
 
-from ...formats.linear import ACTIVATION, DOT_GUARD, MASTER, SUM, WEIGHT
+from ...formats.weights.linear import ACTIVATION, DOT_GUARD, MASTER, SUM, WEIGHT
 from ...hierarchy import place
 from ...stream.delay import delay
 from ..beats import BeatQueue

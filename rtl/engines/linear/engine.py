@@ -6,19 +6,19 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from ...formats.linear import SUM
+from ...formats.weights.linear import SUM
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay
 from .core import LaneWrite, LinearArray, OperandWrite
-from .dequantize import Dequantizer, TileBeat
 from .drain import Drain, DrainJob
 from .feet import Foot, HiddenFoot, HiddenWord
 from .parameters import LinearParameters
 from .parts import PartSequencer
 from .stager import Stager, StagerJob
-from .tables import TableBeat, TableLoader
-from .tile_buffer import TileBuffer
+from .weights.dequantize import Dequantizer, TileBeat
+from .weights.tables import TableBeat, TableLoader
+from .weights.tile_buffer import TileBuffer
 
 __all__ = ["LinearEngine"]
 

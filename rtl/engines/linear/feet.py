@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from ...formats.linear import ACTIVATION, SUM
+from ...formats.weights.linear import ACTIVATION, SUM
 from ...hierarchy import place
 from ...stream.delay import delay
 from ..words import PRECISION, Requantize

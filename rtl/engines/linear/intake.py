@@ -5,13 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ...formats.linear import LEVEL, MASTER, WEIGHT, half_up_hdl
 from ...formats.rounding import saturate_hdl
+from ...formats.weights.linear import LEVEL, MASTER, WEIGHT, half_up_hdl
 from ...shell.signature import LoadSignature
 from .commands import OPERAND_ARG, TABLE_ARG, TILE_ARG
 from .core import LaneWrite, OperandWrite
-from .dequantize import TileBeat
-from .tables import TableBeat
+from .weights.dequantize import TileBeat
+from .weights.tables import TableBeat
 
 __all__ = ["LinearIntake"]
 

@@ -67,7 +67,7 @@ class LinearParameters(TileParameters):
 
         The adapter's part counts for each output.
         """
-        from ...formats import linear
+        from ...formats.weights import linear
 
         return Resources(
             dsp={

@@ -11,9 +11,9 @@ from ...stream.delay import delay
 from ...stream.product import narrow_product
 from .commands import LinearOperands
 from .core import RowCommand
-from .dequantize import Dequantizer
 from .feet import SumTag
-from .tile_buffer import TileBuffer
+from .weights.dequantize import Dequantizer
+from .weights.tile_buffer import TileBuffer
 
 __all__ = ["OutputTile", "Sums", "PartSequencer"]
 

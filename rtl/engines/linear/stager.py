@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.linear import WEIGHT
+from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay
 from .core import LinearArray
 from .drain import RowWord

@@ -5,7 +5,8 @@ from functools import partial
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 
-from ...formats.norm import (
+from ...formats.tiles.codes import EDGE, LEAST, WIDE
+from ...formats.tiles.norm import (
     BIAS_LIFT,
     EPS,
     EPS_SPAN,
@@ -19,7 +20,6 @@ from ...formats.norm import (
     NormOpcode,
     NormOperands,
 )
-from ...formats.tile_codes import EDGE, LEAST, WIDE
 from ...formats.vector import POWER_FRAC, ROOT_FRAC
 from ...hierarchy import place
 from ...shell.registers.errors import Error

@@ -8,9 +8,21 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ...formats.norm import ALIGNED, BIAS_LIFT, DEEP, FACTOR, LEAST_ARGUMENT, LIFT, POWER, PULL, REST, SPREAD, UNIT
 from ...formats.rounding import saturate_hdl
-from ...formats.tile_codes import WIDE, WORD
+from ...formats.tiles.codes import WIDE, WORD
+from ...formats.tiles.norm import (
+    ALIGNED,
+    BIAS_LIFT,
+    DEEP,
+    FACTOR,
+    LEAST_ARGUMENT,
+    LIFT,
+    POWER,
+    PULL,
+    REST,
+    SPREAD,
+    UNIT,
+)
 from ...formats.vector import EXP2, EXPONENT_FRAC, POWER_FRAC, ROOT_FRAC
 from ...hierarchy import place
 from ...stream.delay import delay, registered

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tile_codes import EDGE
-from ...formats.tile_records import BEAT
+from ...formats.tiles.codes import EDGE
+from ...formats.tiles.records import BEAT
 from ..tile_load import tile_exponent, tile_write
 from .lane import GradientWord, GroupWord
 

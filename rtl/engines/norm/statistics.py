@@ -6,12 +6,12 @@ from amaranth.hdl import Module, Mux, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.norm import EPS, PULL, UNIT
-from ...formats.tile_codes import EDGE
+from ...formats.tiles.codes import EDGE
+from ...formats.tiles.norm import EPS, PULL, UNIT
 from ...formats.vector import SUM
 from ...hierarchy import place
 from ...stream.delay import delay, registered
-from ..vector.roots import Roots, RootWord
+from ..vector.rows.roots import Roots, RootWord
 from ..words import Requantize
 from .lane import GradientWord, GroupWord, Kind
 from .sums import SECOND, TOTAL, total_layout

@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tile_codes import EDGE, WIDE, WORD
+from ...formats.tiles.codes import EDGE, WIDE, WORD
 from ...stream.delay import delay
 from .lane import PRODUCT
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tile_codes import EDGE
+from ...formats.tiles.codes import EDGE
 
 __all__ = ["NormWalk"]
 

@@ -5,7 +5,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import connect
 
-from ...formats.tile_codes import EDGE, NARROW, WIDE, WORD
+from ...formats.tiles.codes import EDGE, NARROW, WIDE, WORD
 from ...hierarchy import place
 from ...shell.registers.errors import Error
 from ...stream.delay import delay

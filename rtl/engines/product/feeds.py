@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from ...formats.aligned import DROP, FRACTION
-from ...formats.product import BIAS_LIFT, EXPOSED, REACH, ProductOperands
-from ...formats.tile_codes import EDGE, ZERO
+from ...formats.tiles.aligned import DROP, FRACTION
+from ...formats.tiles.codes import EDGE, ZERO
+from ...formats.tiles.product import BIAS_LIFT, EXPOSED, REACH, ProductOperands
 from ...stream.delay import delay, registered
 from ...stream.queue import ShortQueue, count_up_down
 from .places import ADDRESSED, Places, place_layout

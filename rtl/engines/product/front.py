@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.product import BIAS_LIFT, ProductOpcode, ProductOperands, ScanOperands
-from ...formats.tile_codes import EDGE, ZERO
+from ...formats.tiles.codes import EDGE, ZERO
+from ...formats.tiles.product import BIAS_LIFT, ProductOpcode, ProductOperands, ScanOperands
 from ...shell.signature import EngineSignature
 from ..words import accept
 from .feeds import TOP, row_job_layout

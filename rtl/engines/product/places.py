@@ -7,8 +7,8 @@ and place with them by adders, so sides and strides are of any size.
 from amaranth.hdl import Const, Mux, Signal, signed
 from amaranth.lib import data
 
-from ...formats.product import SIDE, SOURCE
-from ...formats.tile_codes import EDGE
+from ...formats.tiles.codes import EDGE
+from ...formats.tiles.product import SIDE, SOURCE
 from ...stream.delay import delay, registered
 
 __all__ = ["ADDRESSED", "Places", "ShapeOfImages", "place_layout"]

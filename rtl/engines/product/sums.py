@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.aligned import WIDTH
-from ...formats.product import BIAS_LIFT, EXPOSED
-from ...formats.tile_codes import EDGE, WIDE
+from ...formats.tiles.aligned import WIDTH
+from ...formats.tiles.codes import EDGE, WIDE
+from ...formats.tiles.product import BIAS_LIFT, EXPOSED
 from ...stream.delay import delay
 from ...systolic.aligned import AlignedSums, aligned_tag
 from ...systolic.paired import PairedArray

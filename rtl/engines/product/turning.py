@@ -4,8 +4,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.tile_codes import EDGE
-from ...formats.tile_records import BEAT
+from ...formats.tiles.codes import EDGE
+from ...formats.tiles.records import BEAT
 from ...stream.delay import delay, registered
 from ..tile_load import tile_write
 

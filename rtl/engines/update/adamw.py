@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.adamw import BETA, BIAS, EPS, EXPONENTS, FRACTION, GUARD, INVERSE, LARGEST, NOTHING, ROOT, SQRT
-from ...formats.linear import ACTIVATION, MASTER
+from ...formats.weights.linear import ACTIVATION, MASTER
 from ...hierarchy import place
 from ...stream.delay import delay
 from ...stream.interpolator import Interpolator

@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...formats.adamw import GradientArgument
-from ...formats.linear import ACTIVATION, MASTER
-from ...formats.tile_codes import WIDE, ZERO
+from ...formats.tiles.codes import WIDE, ZERO
+from ...formats.weights.linear import ACTIVATION, MASTER
 from ...shell.signature import PortBeat
 
 __all__ = ["GradientCodes"]

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import ceil_log2
 
-from ...formats.linear import ACTIVATION, MASTER, WEIGHT
-from ...formats.packed import BLOCKS
 from ...formats.rounding import saturate_hdl
+from ...formats.weights.linear import ACTIVATION, MASTER, WEIGHT
+from ...formats.weights.packed import BLOCKS
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from ...stream.delay import delay, registered

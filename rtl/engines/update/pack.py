@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from ...formats.packed import BLOCKS, RECORD
+from ...formats.weights.packed import BLOCKS, RECORD
 from .commands import PackOperands
 from .pack_beats import leave
 from .pack_codes import decode, encode, read_code
@@ -22,11 +22,11 @@ class PackUnit(wiring.Component):
 
     A group of blocks, ``edge`` elements each; an element a cycle.
 
-    Bit for bit ``pack`` and ``unpack`` of the reference; ``gradloom.rtl.formats.packed`` has the layout of bytes. PACK
-    reads two blocks, chooses their scales, then writes their codes: ``4 * edge + 13`` cycles for both. It takes beats
-    of words, or of half m and half v, from the first stream and lets go those of the second one. UNPACK takes the
-    record from the first stream, then codes: the second stream has the same beats one earlier, so that of every other
-    pair both beats count and the next one is let go.
+    Bit for bit ``pack`` and ``unpack`` of the reference; ``gradloom.rtl.formats.weights.packed`` has the layout of
+    bytes. PACK reads two blocks, chooses their scales, then writes their codes: ``4 * edge + 13`` cycles for both. It
+    takes beats of words, or of half m and half v, from the first stream and lets go those of the second one. UNPACK
+    takes the record from the first stream, then codes: the second stream has the same beats one earlier, so that of
+    every other pair both beats count and the next one is let go.
 
     Its numbers are floats, words on their way in and out too: one normaliser, one shifter and one multiplier serve both
     directions.

@@ -10,7 +10,7 @@
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.utils import exact_log2
 
-from ...formats.packed import BLOCKS
+from ...formats.weights.packed import BLOCKS
 from ...stream.delay import delay, registered
 from .pack_walk import DECODED, ENCODED
 

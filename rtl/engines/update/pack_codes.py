@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
 
 from ...formats.adamw import FRACTION, LARGEST
-from ...formats.linear import LEVEL
-from ...formats.packed import FINE, GAPS, LEVELS, LONG, NOISE, TOP
+from ...formats.weights.linear import LEVEL
+from ...formats.weights.packed import FINE, GAPS, LEVELS, LONG, NOISE, TOP
 from ...stream.delay import delay, registered
 from .pack_walk import ENCODED, EXPONENT, HIGHEST, SIZE
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
 
 from ...formats.adamw import FRACTION
-from ...formats.linear import LEVEL
-from ...formats.packed import FINE, INVERSES
+from ...formats.weights.linear import LEVEL
+from ...formats.weights.packed import FINE, INVERSES
 from ...stream.delay import delay, registered
 from .pack_walk import EXPONENT, HIGHEST, MANTISSA, SIZE
 

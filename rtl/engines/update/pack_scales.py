@@ -16,8 +16,8 @@ from amaranth.lib.memory import Memory
 from amaranth.utils import exact_log2
 
 from ...formats.adamw import FRACTION
-from ...formats.linear import MASTER
-from ...formats.packed import BLOCKS, FINE, LONG, RECORD, TOP
+from ...formats.weights.linear import MASTER
+from ...formats.weights.packed import BLOCKS, FINE, LONG, RECORD, TOP
 from ...stream.delay import delay, registered
 from .pack_walk import FLOATED, SIZE
 

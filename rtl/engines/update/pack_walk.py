@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Array, Cat, Mux, Signal
 
 from ...formats.adamw import FRACTION
-from ...formats.linear import MASTER
+from ...formats.weights.linear import MASTER
 
 __all__ = [
     "DECODED",

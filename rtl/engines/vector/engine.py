@@ -4,19 +4,19 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.linear import MASTER
 from ...formats.vector import VectorOpcode
+from ...formats.weights.linear import MASTER
 from ...hierarchy import place
 from ...shell.signature import EngineSignature
 from .actions import Stage
-from .beats import place_walks, register_kinds, start_walks, tag_beat, take_beat, turn_rows
 from .command import take_command
 from .finish import finish_command
-from .known import add_rows, find_maxima, recall, shift_terms
 from .lane import PRODUCT, Lane
 from .lanes import place_lanes
 from .results import queue_results
-from .roots import Roots, RowSums
+from .rows.beats import place_walks, register_kinds, start_walks, tag_beat, take_beat, turn_rows
+from .rows.known import add_rows, find_maxima, recall, shift_terms
+from .rows.roots import Roots, RowSums
 from .targets import add_losses, mask_elements
 
 __all__ = ["VectorEngine"]

@@ -13,7 +13,7 @@ from amaranth.lib import data
 from ...formats.vector import VectorOpcode
 from ...stream.delay import delay
 from .actions import NORMS, SUMS, one_of
-from .roots import Roots
+from .rows.roots import Roots
 
 __all__ = ["finish_command"]
 

@@ -7,7 +7,6 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...formats.linear import WEIGHT
 from ...formats.rounding import saturate_hdl
 from ...formats.vector import (
     EXP2,
@@ -25,6 +24,7 @@ from ...formats.vector import (
     SILU_SLOPE,
     TERM,
 )
+from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay, registered
 from ...stream.product import NarrowProduct
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib.memory import Memory
 
-from ...formats.linear import MASTER, WEIGHT
 from ...formats.vector import TERM
+from ...formats.weights.linear import MASTER, WEIGHT
 from ...hierarchy import place
 from ...stream.delay import delay
 from .actions import Stage

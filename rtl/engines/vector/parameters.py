@@ -39,8 +39,8 @@ class VectorParameters(TileParameters):
 
     def resources(self) -> Resources:
         """Three slices a lane, one for the roots."""
-        from ...formats import linear
         from ...formats.vector import TERM
+        from ...formats.weights import linear
 
         return Resources(
             dsp={"vector engine": 3 * self.beat_words + 1},

@@ -11,8 +11,8 @@
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered
 
-from ...formats.linear import MASTER
 from ...formats.vector import TERM
+from ...formats.weights.linear import MASTER
 from ...stream.delay import delay
 from .actions import Stage
 from .lane import PRODUCT

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Mux, Signal
 
-from ...formats.linear import WEIGHT
 from ...formats.vector import ELEMENTS, EXPONENT_FRAC, LossWord, VectorOpcode
+from ...formats.weights.linear import WEIGHT
 from ...stream.delay import delay
 from .actions import Stage
 from .results import either

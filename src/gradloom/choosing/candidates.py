@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.models.adapters.language.lora_xs import fresh_cores
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, LORA_XS, Method
+from gradloom.models.adapters.language.methods import METHODS as KNOWN
+from gradloom.models.adapters.language.vectors import fresh_vectors
 from gradloom.models.adapters.lora import Learnt, fresh_lora
-from gradloom.models.adapters.lora_xs import fresh_cores
-from gradloom.models.adapters.methods import IA3, LAYERNORM, LORA, LORA_XS, Method
-from gradloom.models.adapters.methods import METHODS as KNOWN
-from gradloom.models.adapters.vectors import fresh_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.card.layout import Shape

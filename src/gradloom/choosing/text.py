@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from gradloom.firmware.steps import MAX_STEPS
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.tokenizer import open_tokenizer
 from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
 from gradloom.sweeping.run import cores

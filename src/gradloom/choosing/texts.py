@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradloom.models.files.language.tokenizer import Tokenizer
 from gradloom.models.files.texts import read_text
-from gradloom.models.files.tokenizer import Tokenizer
 from gradloom.words import some
 
 __all__ = ["Split", "split"]

@@ -72,7 +72,7 @@ def board_of(asked: Asked, host: str, design: object = None) -> Any:
     It has the design that ``flash`` put there.
     """
     from gradloom import boards
-    from gradloom.boards.kv260.flash import design_name
+    from gradloom.boards.kv260.bundle.flash import design_name
 
     name = "gradloom" if design is None else design_name(Path(str(design)))
     return boards.reached(boards.find(asked.preset.board), host=host, name=name)
@@ -109,14 +109,14 @@ def tuned_on(
     else:
         check_request("with --port, which has the board", needless={"host": host, "job": job})
         check_engine(options)
-        from gradloom.systems.by_port import finetune_on_port
+        from gradloom.jobs.by_port import finetune_on_port
 
         made = options_of("finetune", asked, None, options)
         return finetune_on_port(asked.preset, made, port, output=output, baud=baud, compare=compare, progress=progress)
     if host is None and job is None:
         check_request("without --host, --job or --port: RTL is always compared", needless={"compare": compare})
         return None
-    from gradloom.systems import on_board
+    from gradloom.jobs import on_board
 
     check_request("with --job, which a board runs by itself", needless={"host": host} if job else {})
     if job is not None and ((job / "result.json").is_file() or ((job / "job.json").is_file() and not given(options))):

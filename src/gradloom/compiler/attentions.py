@@ -7,7 +7,7 @@ from gradloom.graph.base import Operation
 from gradloom.graph.operations import Attention, MatMul, Rearrange
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
 from .norms import Norms
 

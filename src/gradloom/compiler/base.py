@@ -13,8 +13,8 @@ from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
-from gradloom.rtl.formats.functions import Curve
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
+from gradloom.rtl.formats.tiles.functions import Curve
 
 from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 

@@ -9,9 +9,9 @@ import numpy as np
 from gradloom.graph.operations import Convolution
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.pixels import Pixels, taps
-from gradloom.rtl.formats.product import REACH
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.pixels import Pixels, taps
+from gradloom.rtl.formats.tiles.product import REACH
 
 from .base import Beside
 from .matrices import HALF, portions

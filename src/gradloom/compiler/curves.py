@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 from gradloom.graph.operations import Activation
-from gradloom.rtl.formats.functions import (
+from gradloom.rtl.formats.tiles.functions import (
     GELU,
     GELU_TANH,
     HARD_SIGMOID,

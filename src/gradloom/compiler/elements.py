@@ -6,10 +6,10 @@ from gradloom.graph.base import Operation
 from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.element import FIXED_TABLES, TABLES, ElementOpcode
-from gradloom.rtl.formats.functions import GELU, Curve, Times, packed_pieces
-from gradloom.rtl.formats.norm import constant
-from gradloom.rtl.formats.tile_codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.element import FIXED_TABLES, TABLES, ElementOpcode
+from gradloom.rtl.formats.tiles.functions import GELU, Curve, Times, packed_pieces
+from gradloom.rtl.formats.tiles.norm import constant
 
 from .base import Base
 from .curves import function_of

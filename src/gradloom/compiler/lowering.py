@@ -18,10 +18,10 @@ from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.functions import LOGISTIC
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
-from gradloom.rtl.formats.tile_records import TileArgument
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.functions import LOGISTIC
+from gradloom.rtl.formats.tiles.records import TileArgument
 from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 

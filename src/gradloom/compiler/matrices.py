@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
-from gradloom.rtl.formats.tile_codes import EDGE
+from gradloom.rtl.formats.tiles.codes import EDGE
 
 __all__ = ["HALF", "blocks", "matrices", "pitch", "portions", "stacked", "tiles_of_taps", "weights_of"]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from gradloom.graph.operations import Norm, Softmax
 from gradloom.program.tiles.drafts import Block, DraftValue
-from gradloom.rtl.formats.norm import EPS, NormOpcode, constant
-from gradloom.rtl.formats.tile_codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.norm import EPS, NormOpcode, constant
 
 from .base import Base
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
 from .base import Kept
 from .elements import Elements

@@ -6,9 +6,9 @@ from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.adamw import gradient_argument
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.tile_codes import WIDE
-from gradloom.rtl.formats.tile_records import BEAT, tile_argument
+from gradloom.rtl.formats.tiles.codes import WIDE
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.records import BEAT, tile_argument
 
 from .base import Base, Learner, Rule
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE, coded
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
 
 from .base import Operation, Tensor
 from .mathematics import FloatReading

@@ -1,6 +1,6 @@
 """Frozen weights in the board's layout, with a manifest.
 
-The linears are streams (:mod:`gradloom.rtl.formats.weight_stream`); everything else is raw. The same model
+The linears are streams (:mod:`gradloom.rtl.formats.weights.weight_stream`); everything else is raw. The same model
 gives the same bytes.
 """
 
@@ -14,17 +14,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gradloom.json_file import read_json
-from gradloom.rtl.formats.blocks import (
+from gradloom.rtl.formats.weights.blocks import (
     dequantize_blocks,
     dequantize_scales,
     dynamic_map,
     quantize_blocks,
     quantize_scales,
 )
-from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape, pack_stream, unpack_stream
+from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE, StreamShape, pack_stream, unpack_stream
 
-from .files.checkpoint import open_checkpoint
-from .files.huggingface import HuggingFaceCheckpoint
+from .files.language.checkpoint import open_checkpoint
+from .files.language.huggingface import HuggingFaceCheckpoint
 from .language import EMBEDDING, HEAD, Checkpoint, LanguageModel, small_parts
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from gradloom import boards
 from gradloom.compiler.estimate.bounds import step_bounds, summed
-from gradloom.models.files.checkpoint import find_model
+from gradloom.models.files.language.checkpoint import find_model
 from gradloom.models.files.unet import SD_V1_5
 from gradloom.preset import Preset
 from gradloom.rtl.machines.configs.language import LanguageConfig
@@ -25,7 +25,7 @@ from gradloom.systems.text.card.layout import planner
 from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
 from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
 from gradloom.systems.text.operations.tensors import EDGE
-from gradloom.systems.text.program.linear import Exponents, LayerMap, LayerPlan, LayerShape
+from gradloom.systems.text.program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape
 from gradloom.systems.text.run.instant_forecast import later_step_cycles
 from gradloom.systems.text.run.products import forecast_products
 

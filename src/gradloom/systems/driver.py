@@ -59,7 +59,7 @@ def prepared(
     options.check()
     design = None
     if options.design is not None:
-        from gradloom.sim.run.designs import Design
+        from gradloom.sim.run.builds.designs import Design
 
         design = Design(preset, options.design)
         preset = design.preset

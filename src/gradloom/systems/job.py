@@ -13,7 +13,7 @@ from gradloom.workload import Progress
 if TYPE_CHECKING:
     from gradloom.firmware.host import Counters
     from gradloom.firmware.job import Losses
-    from gradloom.sim.run.designs import Design
+    from gradloom.sim.run.builds.designs import Design
     from gradloom.sim.run.machine import Machine
 
 __all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest"]
@@ -106,7 +106,7 @@ class Job:
         state : sequence, optional
             Offset and length of what a program needs of those before it, beside what is written; None: more than that.
         """
-        from gradloom.sim.run.designs import Design
+        from gradloom.sim.run.builds.designs import Design
         from gradloom.sim.run.machine import Machine
 
         if self.host is not None:

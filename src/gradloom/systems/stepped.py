@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gradloom.compiler.held import Counts
+from gradloom.compiler.integers.held import Counts
 from gradloom.models.adapters.peft_files import representable
 from gradloom.systems.held_out import Score
 from gradloom.systems.task import Outcome, Task

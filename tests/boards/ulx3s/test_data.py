@@ -10,12 +10,12 @@ import pytest
 from gradloom import boards
 from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
+from gradloom.jobs.by_port import finetune_by
 from gradloom.models.datasets import digits_split
 from gradloom.preset import PRESETS
 from gradloom.program.memory import BLOCK
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner
 from gradloom.sim.run.counted import MismatchError
-from gradloom.systems.by_port import finetune_by
 from gradloom.systems.driver import finetune, prepared
 from gradloom.systems.images import alone
 from gradloom.systems.images.program.digits import digits_plan

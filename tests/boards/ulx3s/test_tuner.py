@@ -18,12 +18,12 @@ from gradloom.program.power_up import PAUSE_SECONDS
 from gradloom.rtl.emit.yosys import run_yosys, yosys_files
 from gradloom.rtl.soc import tuner_sources
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner, expected_lines
-from gradloom.sim.run import runner
+from gradloom.sim.run.builds import runner
 from gradloom.systems.images.program.digits import digits_data, digits_plan
 from gradloom.systems.images.program.onchip import OnChip
 
 HERE = Path(__file__).parent
-BLOCKS = Path(runner.__file__).parents[1] / "bench" / "ecp5_blocks.sv"
+BLOCKS = Path(runner.__file__).parents[2] / "bench" / "harness" / "ecp5_blocks.sv"
 BOARD = boards.find("ulx3s")
 CONFIG = PRESETS["digits-ulx3s"].config
 #: So many blocks to learn from and to judge by.

@@ -11,8 +11,8 @@ from gradloom.choosing import finalists, points, quality, runs
 from gradloom.choosing import text as driver
 from gradloom.choosing.candidates import Candidate
 from gradloom.choosing.texts import split
-from gradloom.models.adapters.methods import METHODS
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+from gradloom.models.adapters.language.methods import METHODS
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.descent import build
 

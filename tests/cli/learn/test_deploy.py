@@ -6,7 +6,7 @@ import pytest
 from gradloom.delivery import codes
 from gradloom.models.adapters.lora import load_lora
 from gradloom.models.adapters.peft import read_peft
-from gradloom.models.files.gguf_blocks import q8_0_blocks, q8_0_values
+from gradloom.models.files.language.gguf_blocks import q8_0_blocks, q8_0_values
 from gradloom.systems.text.card.deployed import MergedLinears, rounded
 from gradloom.systems.text.reference.llama import FloatLinears
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
-from gradloom.models.adapters.instant import load_instant, save_instant
+from gradloom.models.adapters.language.instant import load_instant, save_instant
 from gradloom.models.adapters.lora import load_lora
 from gradloom.systems.text.operations.instant import InstantStep
 
@@ -151,7 +151,7 @@ def test_adapters_of_another_kind_are_refused(run, here):  # noqa: F811
     ],
 )
 def test_a_damaged_adapter_is_refused(tmp_path, change, named):
-    from gradloom.models.adapters.instant import fresh_instant
+    from gradloom.models.adapters.language.instant import fresh_instant
 
     save_instant(tmp_path, MODEL, fresh_instant(MODEL, rank=8))
     config = json.loads((tmp_path / "adapter_config.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom import boards
-from gradloom.models.files.checkpoint import find_weights
+from gradloom.models.files.language.checkpoint import find_weights
 from gradloom.models.language import BUILT_IN
 from gradloom.systems.text import task as language
 from gradloom.systems.text.reference.llama import Llama
@@ -181,7 +181,7 @@ def test_weights_are_found_by_a_models_name(tmp_path, monkeypatch):
     assert find_weights(tmp_path / "x") == tmp_path / "x"
     with pytest.raises(ValueError, match="tinyllama-1.1b: is known by its shapes only"):
         find_weights("tinyllama-1.1b")
-    monkeypatch.setattr("gradloom.models.files.checkpoint._PACKAGES", {"smollm2-135m": "no_such_package"})
+    monkeypatch.setattr("gradloom.models.files.language.checkpoint._PACKAGES", {"smollm2-135m": "no_such_package"})
     with pytest.raises(ValueError, match="smollm2-135m: its weights are not installed; make llm"):
         find_weights("smollm2-135m")
     assert "smollm2-135m" in BUILT_IN

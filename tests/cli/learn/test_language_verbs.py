@@ -8,11 +8,11 @@ import pytest
 
 import gradloom
 from gradloom.firmware.card import read_card
+from gradloom.models.adapters.language.methods import METHODS
+from gradloom.models.adapters.language.vectors import load_vectors
 from gradloom.models.adapters.lora import fresh_lora, load_lora
-from gradloom.models.adapters.methods import METHODS
-from gradloom.models.adapters.vectors import load_vectors
 from gradloom.models.language import BUILT_IN
-from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.systems.text.reference.llama import Llama
 
 from ..small import MODEL, PRESET, SAY, TEXT, TUNE, Letters, tuned

@@ -8,7 +8,7 @@ import pytest
 from gradloom.models.adapters.lora import load_lora
 from gradloom.models.adapters.peft import read_peft
 from gradloom.models.adapters.peft_files import write_peft
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.systems.text.quantized import Quantized
 
 from ..small import MODEL

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.models.adapters.gguf_lora import load_gguf_lora, write_gguf_lora
+from gradloom.models.adapters.language.gguf_lora import load_gguf_lora, write_gguf_lora
+from gradloom.models.adapters.language.lora_xs import fresh_cores, save_cores
+from gradloom.models.adapters.language.methods import IA3
+from gradloom.models.adapters.language.vectors import fresh_vectors, save_vectors
 from gradloom.models.adapters.lora import fresh_lora, load_lora, save_lora
-from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
-from gradloom.models.adapters.methods import IA3
-from gradloom.models.adapters.vectors import fresh_vectors, save_vectors
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.language import PROJECTIONS
 from gradloom.systems.text.answer import learnt_of
 from gradloom.systems.text.quantized import Quantized

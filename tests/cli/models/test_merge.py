@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gradloom.models.adapters.language.lora_xs import fresh_cores, save_cores
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.vectors import fresh_vectors, save_vectors
 from gradloom.models.adapters.lora import fresh_lora, save_lora
-from gradloom.models.adapters.lora_xs import fresh_cores, save_cores
-from gradloom.models.adapters.methods import IA3, LAYERNORM
-from gradloom.models.adapters.vectors import fresh_vectors, save_vectors
-from gradloom.models.files.checkpoint import open_checkpoint
+from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.systems.text.answer import learnt_of
 from gradloom.systems.text.quantized import Quantized
 from gradloom.systems.text.reference.llama import Llama

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradloom.rtl.engines.array.convolve import ConvolveControl
+from gradloom.rtl.engines.array.control.convolve import ConvolveControl
 from gradloom.rtl.engines.array.feet import Finish
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.bench.engine import simulate

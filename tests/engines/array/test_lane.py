@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.array.lane import AdapterLanes
+from gradloom.rtl.engines.array.operands.lane import AdapterLanes
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.bench.engine import simulate
 from gradloom.sim.reference.optimizer import optimize

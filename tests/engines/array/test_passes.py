@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gradloom.rtl.engines.array.passes import BEATS, LEVELS, PassControl
+from gradloom.rtl.engines.array.control.passes import BEATS, LEVELS, PassControl
 from gradloom.sim.bench.engine import simulate
 
 from .small import CONFIG

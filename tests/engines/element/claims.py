@@ -3,8 +3,8 @@
 from amaranth.hdl import Mux, Signal, signed
 
 from gradloom.rtl.engines.element.lane import ElementLane
-from gradloom.rtl.formats.element import ARGUMENT, LIFT
-from gradloom.rtl.formats.tile_codes import WIDE
+from gradloom.rtl.formats.tiles.codes import WIDE
+from gradloom.rtl.formats.tiles.element import ARGUMENT, LIFT
 from gradloom.sim.proofs.claim import Claim
 
 __all__ = ["DEEP", "sums"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradloom.rtl.engines.element.parameters import ElementParameters
-from gradloom.rtl.formats.element import ElementOpcode
+from gradloom.rtl.formats.tiles.element import ElementOpcode
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad
 from gradloom.sim.reference.element import ElementModel
 

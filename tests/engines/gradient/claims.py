@@ -7,7 +7,7 @@ from gradloom.rtl.engines.gradient.commands import GradientOperands
 from gradloom.rtl.engines.gradient.engine import GradientEngine
 from gradloom.rtl.engines.words import PRECISION
 from gradloom.rtl.formats.fixed import product_sum_width
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 from gradloom.sim.proofs.claim import Claim
 
 from ...proofs.exact import chain, kept_sum, within_bits

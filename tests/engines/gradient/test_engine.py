@@ -6,7 +6,7 @@ import pytest
 from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.gradient.hidden import SLOTS
 from gradloom.rtl.engines.gradient.spec import SPEC
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const
 
 from gradloom.rtl.engines.linear.feet import Foot
 from gradloom.rtl.engines.words import PRECISION
-from gradloom.rtl.formats.linear import SUM
+from gradloom.rtl.formats.weights.linear import SUM
 from gradloom.sim.proofs.claim import Claim
 
 from ...proofs.exact import chain, kept_sum, within_bits

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
-from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
+from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.sim.reference import vector as reference
-from gradloom.systems.text.program.side import SideTensor, store, vector
+from gradloom.systems.text.program.engines.side import SideTensor, store, vector
 
 
 @dataclass

@@ -7,10 +7,10 @@ import pytest
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.linear.commands import TileKind
-from gradloom.rtl.formats.tiles import tile_rows, untile_rows
+from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
 from gradloom.sim.reference import linear as reference
+from gradloom.systems.text.program.engines.linear import LayerMap, LayerPlan, chain, dense_tile
 from gradloom.systems.text.program.jobs import ProductJob, Transfer
-from gradloom.systems.text.program.linear import LayerMap, LayerPlan, chain, dense_tile
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer

@@ -12,8 +12,8 @@ from gradloom.rtl.engines.linear.commands import OPERAND_ARG
 from gradloom.rtl.machines.language import LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.systems.text.program.inputs import Inputs
-from gradloom.systems.text.program.side import append, load, store
+from gradloom.systems.text.program.engines.inputs import Inputs
+from gradloom.systems.text.program.engines.side import append, load, store
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer

@@ -9,10 +9,10 @@ import pytest
 from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import Reason, newest
 from gradloom.firmware.soc import STOPPED, JobKept, JobProgram, Limits, SocJob
-from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
-from gradloom.systems.text.program.linear import LayerMap
+from gradloom.systems.text.program.engines.linear import LayerMap
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from ...deep import deep

@@ -12,7 +12,7 @@ from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import CONTROL, LOAD
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.systems.text.program.side import append
+from gradloom.systems.text.program.engines.side import append
 from gradloom.systems.text.run.linear import choose_exponents, errors, mathematics, reference_step, values
 
 from .conftest import SMALL, make_layer

@@ -21,8 +21,8 @@ from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import compare
-from gradloom.systems.text.program.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
-from gradloom.systems.text.program.side import SideTensor, append, vector
+from gradloom.systems.text.program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
+from gradloom.systems.text.program.engines.side import SideTensor, append, vector
 from gradloom.systems.text.run.products import forecast_products
 
 from .conftest import SMALL

@@ -6,8 +6,8 @@ import pytest
 
 from gradloom.program.assembler import Assembler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
+from gradloom.systems.text.program.engines.side import append, pack, unpack, update
 from gradloom.systems.text.program.packed import PackedStore
-from gradloom.systems.text.program.side import append, pack, unpack, update
 
 from .conftest import SMALL
 from .test_linear_perf import LATENCIES, agree

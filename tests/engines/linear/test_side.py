@@ -12,8 +12,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import VECTOR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
-from gradloom.systems.text.program.linear import chain
-from gradloom.systems.text.program.side import PIECE, SideTensor, append, vector
+from gradloom.systems.text.program.engines.linear import chain
+from gradloom.systems.text.program.engines.side import PIECE, SideTensor, append, vector
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer

@@ -13,8 +13,8 @@ from gradloom.firmware.host import Accelerator
 from gradloom.rtl.emit.verilog import WAIVERS, emit
 from gradloom.rtl.machines.accelerator import Accelerator as Design
 from gradloom.rtl.soc.slot import Slot, firmware_header, slot_files, wrapper
-from gradloom.sim.run import runner
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds import runner
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 

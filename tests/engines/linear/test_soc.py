@@ -20,7 +20,7 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.rtl.soc import soc_sources
 from gradloom.sim.run.device import SimulationError
 from gradloom.sim.run.soc import SimulatedSoC, SoCHost, build_soc
-from gradloom.systems.text.program.linear import LayerMap
+from gradloom.systems.text.program.engines.linear import LayerMap
 from gradloom.systems.text.run.linear import LinearMachine, choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer

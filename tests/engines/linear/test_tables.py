@@ -9,12 +9,12 @@ from gradloom.rtl.engines.gradient.commands import HIDDEN_ARG
 from gradloom.rtl.engines.gradient.hidden import SLOTS
 from gradloom.rtl.engines.linear.commands import TABLE_ARG, TILE_ARG, TileKind
 from gradloom.rtl.formats.codebook import FP4, NF2, NF3, NF4
-from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.rtl.machines.language import GRADIENT, LANGUAGE, LINEAR
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference import linear as reference
-from gradloom.systems.text.program.linear import LayerMap, LayerPlan, codebook_table, codebook_words
+from gradloom.systems.text.program.engines.linear import LayerMap, LayerPlan, codebook_table, codebook_words
 from gradloom.systems.text.run.linear import choose_exponents, mathematics, reference_step
 
 from .conftest import SMALL, make_layer

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.rtl.formats.norm import NormOpcode as Op
+from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
 from gradloom.sim.bench.engine import BenchCommand
 
 from .script import EPS_OPERANDS, Script, factor_operands, sizes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gradloom.rtl.engines.norm.parameters import NormParameters
-from gradloom.rtl.formats.norm import EPS, NormOpcode, constant
+from gradloom.rtl.formats.tiles.norm import EPS, NormOpcode, constant
 from gradloom.sim.bench.engine import BenchCommand
 from gradloom.sim.reference.norm import NormModel
 

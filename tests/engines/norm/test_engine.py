@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.norm.engine import NormEngine
-from gradloom.rtl.formats.norm import NormOpcode as Op
-from gradloom.rtl.formats.tile_codes import ZERO
+from gradloom.rtl.formats.tiles.codes import ZERO
+from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
 from gradloom.sim.bench.engine import pressures
 
 from ...deep import deep

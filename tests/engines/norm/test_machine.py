@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.formats.norm import NormOpcode as Op
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
+from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.reference.norm import NormModel

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.norm import NormOpcode as Op
-from gradloom.rtl.formats.norm import constant
-from gradloom.rtl.formats.tile_codes import EDGE, WIDE, coded
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
-from gradloom.sim.reference import tile_norm
+from gradloom.rtl.formats.tiles.codes import EDGE, WIDE, coded
+from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
+from gradloom.rtl.formats.tiles.norm import constant
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.sim.reference.norm import NormModel
+from gradloom.sim.reference.tiles import norm as tile_norm
 
 from .script import CONFIG, EPS_OPERANDS, factor_operands, sizes
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.norm import NormOpcode as Op
-from gradloom.rtl.formats.tile_codes import WIDE
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import WIDE
+from gradloom.rtl.formats.tiles.norm import NormOpcode as Op
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore
 

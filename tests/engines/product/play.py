@@ -3,10 +3,10 @@
 import numpy as np
 
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.formats.pixels import taps
-from gradloom.rtl.formats.product import ProductOpcode, ProductOperands, ScanOperands
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE
+from gradloom.rtl.formats.tiles.pixels import taps
+from gradloom.rtl.formats.tiles.product import ProductOpcode, ProductOperands, ScanOperands
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import CONTROL, LOAD, STORE
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gradloom.rtl.engines.product.spec import SPEC
-from gradloom.rtl.formats.pixels import Pixels, taps
-from gradloom.rtl.formats.product import SIDE, SOURCE, ProductOpcode
+from gradloom.rtl.formats.tiles.pixels import Pixels, taps
+from gradloom.rtl.formats.tiles.product import SIDE, SOURCE, ProductOpcode
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant

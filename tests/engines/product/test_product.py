@@ -5,10 +5,10 @@ import pytest
 
 from gradloom.compiler.estimate.products import ShapedProduct as Of
 from gradloom.rtl.engines.product.spec import SPEC
-from gradloom.rtl.formats.pixels import Pixels
-from gradloom.rtl.formats.product import ProductOpcode
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, ZERO
-from gradloom.rtl.formats.tile_records import BEAT, TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, ZERO
+from gradloom.rtl.formats.tiles.pixels import Pixels
+from gradloom.rtl.formats.tiles.product import ProductOpcode
+from gradloom.rtl.formats.tiles.records import BEAT, TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant

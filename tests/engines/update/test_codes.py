@@ -13,9 +13,9 @@ from gradloom.rtl.engines.update.parameters import UpdateParameters
 from gradloom.rtl.engines.update.spec import SPEC
 from gradloom.rtl.engines.update.unit import UpdateUnit
 from gradloom.rtl.formats.adamw import gradient_argument
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
-from gradloom.rtl.formats.tile_codes import WIDE, ZERO
-from gradloom.rtl.formats.tile_records import BEAT, TileRecord
+from gradloom.rtl.formats.tiles.codes import WIDE, ZERO
+from gradloom.rtl.formats.tiles.records import BEAT, TileRecord
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
 from gradloom.sim.bench.mutants import mutant

@@ -10,7 +10,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.spec import SPEC
 from gradloom.rtl.formats.adamw import INVERSE, LARGEST, SQRT
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore, EngineBench

@@ -5,11 +5,11 @@ import pytest
 
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.formats.adamw import LARGEST
-from gradloom.rtl.formats.packed import GAPS, PackedShape
+from gradloom.rtl.formats.weights.packed import GAPS, PackedShape
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import BenchCommand, BenchLoad, BenchStore
-from gradloom.sim.reference.packed import noise, pack, unpack
+from gradloom.sim.reference.units.packed import noise, pack, unpack
 
 from .test_engine import bench
 

@@ -2,8 +2,8 @@
 
 from gradloom.rtl.engines.operands import OperandQueue
 from gradloom.rtl.engines.vector.engine import VectorEngine
-from gradloom.rtl.engines.vector.maxima import Maxima
-from gradloom.rtl.engines.vector.roots import RowSums
+from gradloom.rtl.engines.vector.rows.maxima import Maxima
+from gradloom.rtl.engines.vector.rows.roots import RowSums
 from gradloom.sim.proofs.proof import Proof
 
 from ...proofs.entries import CONFIGS, FREE, GENESYS2, pair

@@ -9,8 +9,8 @@ from amaranth.lib import data
 from gradloom.rtl.engines.vector.actions import NORMS, POWERS, PULLS, SUMS, TAG, TWO
 from gradloom.rtl.engines.vector.engine import VectorEngine
 from gradloom.rtl.engines.vector.lane import Lane
-from gradloom.rtl.engines.vector.maxima import Maxima
-from gradloom.rtl.engines.vector.roots import RowSums
+from gradloom.rtl.engines.vector.rows.maxima import Maxima
+from gradloom.rtl.engines.vector.rows.roots import RowSums
 from gradloom.rtl.formats.vector import (
     ELEMENTS,
     EXP2,

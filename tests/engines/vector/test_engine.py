@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from gradloom.rtl.engines.vector.engine import VectorEngine
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import TERM, VectorOpcode
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import LEAD
 from gradloom.sim.reference import vector as reference

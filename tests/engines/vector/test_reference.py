@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import EPS_SHIFT, GATE_FRAC, ROOTS, SIGMOID, SILU_SLOPE
 from gradloom.rtl.formats.vector import TERM as TERM_WORD
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 from gradloom.sim.reference import vector as reference
 from gradloom.systems.text.operations import vector as plan
 from gradloom.systems.text.reference import mathematics as llama

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from gradloom.rtl.formats import functions
-from gradloom.rtl.formats.element import INDEX
-from gradloom.rtl.formats.functions import Chords, Curve, Mirror, Times
-from gradloom.rtl.formats.tile_codes import WIDE, coded
-from gradloom.sim.reference import tile_vector as vector
+from gradloom.rtl.formats.tiles import functions
+from gradloom.rtl.formats.tiles.codes import WIDE, coded
+from gradloom.rtl.formats.tiles.element import INDEX
+from gradloom.rtl.formats.tiles.functions import Chords, Curve, Mirror, Times
+from gradloom.sim.reference.tiles import vector
 
 _ERF = np.vectorize(math.erf)
 

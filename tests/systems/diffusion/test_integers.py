@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gradloom.compiler.descent import IntegerDescent, rules_of
-from gradloom.compiler.held import Held
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.descent import IntegerDescent, rules_of
+from gradloom.compiler.integers.held import Held
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.matrices import weights_of
 from gradloom.graph.descent import AdamW
 from gradloom.graph.mathematics import FloatReading
@@ -18,9 +18,9 @@ from gradloom.models.adapters.diffusion_lora import load_diffusion_lora
 from gradloom.models.datasets import DATA
 from gradloom.models.files.unet import find_unet, parsed
 from gradloom.program import descent
-from gradloom.rtl.formats.pixels import Pixels
-from gradloom.rtl.formats.tile_codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
-from gradloom.sim.reference.tiles import BIAS, DROP, block_sums, sums, transposed
+from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO, TileCoded, coded, spread
+from gradloom.rtl.formats.tiles.pixels import Pixels
+from gradloom.sim.reference.tiles.products import BIAS, DROP, block_sums, sums, transposed
 from gradloom.systems.diffusion.task import loss_and_gradients, loss_of
 from gradloom.systems.diffusion.unet import TARGETS, layers_of, learners_of, network, operations, timesteps, values_of
 

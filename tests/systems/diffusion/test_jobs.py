@@ -11,13 +11,13 @@ from gradloom.program.tiles.drafts import Block, Term
 from gradloom.program.tiles.jobs import LoadJob, StoreJob, TileJob, Token, write
 from gradloom.program.tiles.slots import Full, Slots
 from gradloom.program.tiles.tiling import Tiler
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.functions import SILU
-from gradloom.rtl.formats.norm import NormOpcode, constant
-from gradloom.rtl.formats.tile_codes import NARROW, WIDE, coded
-from gradloom.rtl.formats.tile_records import tile_argument
+from gradloom.rtl.formats.tiles.codes import NARROW, WIDE, coded
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.functions import SILU
+from gradloom.rtl.formats.tiles.norm import NormOpcode, constant
+from gradloom.rtl.formats.tiles.records import tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import TileMachine
+from gradloom.sim.reference.tiles.program import TileMachine
 
 from .test_program import ORDERS as ENDS
 

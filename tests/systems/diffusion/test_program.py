@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from gradloom.compiler.descent import IntegerDescent
-from gradloom.compiler.held import joined
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.descent import IntegerDescent
+from gradloom.compiler.integers.held import joined
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.program.progress import check_progress
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.tile_codes import WIDE, coded
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.codes import WIDE, coded
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.element import ElementModel
-from gradloom.sim.reference.tile_program import TileMachine
+from gradloom.sim.reference.tiles.program import TileMachine
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import numpy as np
 
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
-from gradloom.sim.reference.tile_program import TileMachine as Models
+from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.diffusion.program.step import Stepper, lowered
 from gradloom.systems.diffusion.small import SmallDiffusion, small_unet

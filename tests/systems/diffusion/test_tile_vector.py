@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gradloom.graph.functions import FUNCTIONS
-from gradloom.rtl.formats import functions
-from gradloom.rtl.formats.element import LIFT
-from gradloom.rtl.formats.tile_codes import WIDE, coded
-from gradloom.sim.reference import tile_vector as vector
+from gradloom.rtl.formats.tiles import functions
+from gradloom.rtl.formats.tiles.codes import WIDE, coded
+from gradloom.rtl.formats.tiles.element import LIFT
+from gradloom.sim.reference.tiles import vector
 
 RNG = np.random.default_rng(0)
 

@@ -14,9 +14,9 @@ from gradloom.models.adapters.diffusion_lora import FILE
 from gradloom.models.datasets import mnist_test
 from gradloom.models.digits_unet import STYLES, latents, pictures, plain, shipped_prompts, shipped_unet
 from gradloom.preset import PRESETS
-from gradloom.sim.reference.tile_program import TileMachine
+from gradloom.sim.reference.tiles.program import TileMachine
+from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.counted import MismatchError
-from gradloom.sim.run.designs import Design
 from gradloom.systems.diffusion import pictures as digits_pictures
 from gradloom.systems.diffusion import task as digits_diffusion
 from gradloom.systems.diffusion.noise import kept, noisy, sample, spread

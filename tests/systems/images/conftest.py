@@ -7,7 +7,7 @@ from gradloom.models.network import Conv, Dense, Network
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.sim.run import machine as simulation
-from gradloom.sim.run.designs import design
+from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulatedDevice, build_device
 from gradloom.systems.images.integers import fill_cache, fine_tune
 from gradloom.systems.images.program.lowering import lower

@@ -1,6 +1,6 @@
 """What simulators, synthesis and readers would stumble over in a whole machine."""
 
-from gradloom.sim.run.runner import lint
+from gradloom.sim.run.builds.runner import lint
 
 
 def test_verilator_finds_nothing_beyond_the_waivers(machine):

@@ -161,7 +161,7 @@ def test_the_forecast_of_a_plan_is_that_of_the_program():
     prepared = Prepared(learning_of(load_network(KEYWORDS), "classes", "head"), "classes")
     config = gradloom.preset.PRESETS["tile-kv260"].config
     step = prepared.step(config, 2, prepared.rules(1e-3))
-    from gradloom.sim.reference.tile_program import TileMachine
+    from gradloom.sim.reference.tiles.program import TileMachine
 
     steps = Steps(step, TileMachine(config, step.program.length), prepared.integers(), "classes")
     x = np.load(Path(KEYWORDS).with_suffix(".npz"))["x"][:2]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.vectors import Vector
+from gradloom.models.adapters.language.vectors import Vector
 from gradloom.systems.held_out import Judging, drawn_parts
 from gradloom.systems.text.data import Turns
 

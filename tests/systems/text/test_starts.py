@@ -108,7 +108,7 @@ def test_a_start_learns_alike_in_integers_and_goes_on_from_its_folder(small, ini
 
 
 def test_pissa_lacks_its_part_and_loftq_nears_the_weight(small):
-    from gradloom.models.files.checkpoint import open_checkpoint
+    from gradloom.models.files.language.checkpoint import open_checkpoint
     from gradloom.systems.text.quantized import Quantized
 
     source = open_checkpoint(small / "small" / "model.safetensors")

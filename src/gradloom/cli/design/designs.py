@@ -109,8 +109,8 @@ def selftest(
     (``USER@BOARD``) the board itself is checked, over ssh, which has the design.
     """
     if host is not None:
+        from gradloom.jobs.on_board import selftest_on
         from gradloom.systems.asked import asked_for
-        from gradloom.systems.on_board import selftest_on
 
         from ..on_board import board_of
 

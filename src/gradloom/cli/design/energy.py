@@ -66,7 +66,7 @@ def energy(
         ``gross_joules`` and ``net_joules`` (without idle power), both also ``_a_run``; ``idle_watts``, ``mean_watts``,
         ``idle_drift_watts``; least and most ``cycles``, and ``forecast_cycles``.
     """
-    from gradloom.boards.activity import ACTIVITY_PATH
+    from gradloom.boards.vivado.activity import ACTIVITY_PATH
     from gradloom.sim.activity.driver import SAMPLES, record
 
     found = find_preset(preset)
@@ -99,7 +99,7 @@ def _measured(
     progress: Callable[[int, int, str], None] | None,
 ) -> dict[str, Any]:
     from gradloom import boards
-    from gradloom.boards.kv260.flash import design_name
+    from gradloom.boards.kv260.bundle.flash import design_name
     from gradloom.boards.links.ssh import valid_host
     from gradloom.sim.activity.board import board_request
 

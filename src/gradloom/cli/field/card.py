@@ -39,7 +39,7 @@ def load(
     """
     from gradloom import boards
     from gradloom.firmware import card
-    from gradloom.models.adapters.gguf_lora import load_linears
+    from gradloom.models.adapters.language.gguf_lora import load_linears
     from gradloom.models.adapters.words import pack_adapters
     from gradloom.models.pack import PackedModel
     from gradloom.output import check_file, staged_file

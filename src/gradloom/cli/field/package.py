@@ -128,7 +128,7 @@ def _make(
     from gradloom.delivery.installed import read_content
     from gradloom.delivery.keys import read_signer
     from gradloom.delivery.package import base_hash, make_package
-    from gradloom.models.adapters.learnt import check_learnt
+    from gradloom.models.adapters.language.learnt import check_learnt
     from gradloom.models.pack import model_of
     from gradloom.output import check_file
 

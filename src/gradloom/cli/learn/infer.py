@@ -36,7 +36,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
         if host is None:
             result = answered("infer", asked, progress=progress, **options)
         else:
-            from gradloom.systems.on_board import infer_on
+            from gradloom.jobs.on_board import infer_on
 
             check_engine(options)
             made = options_of("infer", asked, None, options)

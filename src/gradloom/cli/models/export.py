@@ -106,7 +106,7 @@ def _held(source: Path) -> str:
     """What is in a file or a folder, of the keys of ``_FORMATS``."""
     from gradloom.models.adapters.config import TOPOLOGY_KEY
     from gradloom.models.adapters.diffusion_lora import FILE
-    from gradloom.models.adapters.gguf_lora import is_gguf_adapter
+    from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter
     from gradloom.models.adapters.peft import read_config
     from gradloom.models.adapters.peft_files import CONFIG
     from gradloom.systems.networks.adapter import is_of_network
@@ -165,9 +165,9 @@ def _pictures(source: Path, output: Path, wanted: str) -> dict[str, Any]:
 
 
 def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> dict[str, Any]:
-    from gradloom.models.adapters.gguf_lora import write_gguf_lora
+    from gradloom.models.adapters.language.gguf_lora import write_gguf_lora
+    from gradloom.models.adapters.language.mlx_lora import write_mlx_lora
     from gradloom.models.adapters.lora import save_lora
-    from gradloom.models.adapters.mlx_lora import write_mlx_lora
     from gradloom.output import size_of, staged, staged_file
     from gradloom.systems.text.answer import plain_lora
 

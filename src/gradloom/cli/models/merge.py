@@ -29,9 +29,9 @@ def merge(
     is one, else a folder of Hugging Face's. ``weights`` of linears: ``f32``, which loses nothing of the fine-tuned
     model, or in a GGUF file ``q8_0``; ``error`` is the root mean square of what rounding then changes, as a share.
     """
-    from gradloom.models.adapters.merged import WEIGHTS, Merged, write_folder, write_gguf
-    from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-    from gradloom.models.files.gguf import GGUF_SUFFIX, GgufCheckpoint
+    from gradloom.models.adapters.language.merged import WEIGHTS, Merged, write_folder, write_gguf
+    from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+    from gradloom.models.files.language.gguf import GGUF_SUFFIX, GgufCheckpoint
     from gradloom.output import check_file, check_folder, size_of, staged, staged_file
     from gradloom.systems.text.answer import learnt_of
     from gradloom.systems.text.quantized import Quantized

@@ -25,7 +25,7 @@ def pack(
 
     Returns their sizes.
     """
-    from gradloom.models.files.checkpoint import find_weights, open_checkpoint
+    from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
     from gradloom.models.pack import write_pack
     from gradloom.output import check_folder, staged
 

@@ -19,9 +19,9 @@ from typing import Any
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Add, Attention, Concat, Convolution, Linear, Norm, Upsample
 from gradloom.rtl.engines.element.latencies import FINISH, START
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.tile_codes import EDGE, NARROW, WIDE
-from gradloom.rtl.formats.tile_records import BEAT
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.records import BEAT
 from gradloom.sim.time.norm import norm_cycles
 
 from .products import backward, forward, is_known, taps_of, with_gradients

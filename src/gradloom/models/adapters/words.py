@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradloom.rtl.formats.linear import MASTER
-from gradloom.rtl.formats.tiles import fraction_bits, tile_rows, untile_rows
+from gradloom.rtl.formats.weights.linear import MASTER
+from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_rows, untile_rows
 
 from ..language import LanguageModel
 from .lora import Adapter

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.output import check_file
-from gradloom.rtl.formats.blocks import (
+from gradloom.rtl.formats.codebook import NF4, pack_nibbles
+from gradloom.rtl.formats.weights.blocks import (
     BLOCK_SIZES,
     GROUP,
     dequantize_blocks,
@@ -16,7 +17,6 @@ from gradloom.rtl.formats.blocks import (
     quantize_blocks,
     quantize_scales,
 )
-from gradloom.rtl.formats.codebook import NF4, pack_nibbles
 
 from .archive import read_npz
 from .tensors import FLOATS, as_float32, open_safetensors, write_safetensors

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ..files.kinds import what_is
+from ..files.language.tokenizer import Tokenizer
 from ..files.texts import read_text
-from ..files.tokenizer import Tokenizer
 from .records import RECORDS, Rendered, lines_of, rendered
 from .template import ModelTexts
 from .tokens import TokenStore, Windows

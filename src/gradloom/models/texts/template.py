@@ -8,8 +8,8 @@ from typing import Any
 
 from gradloom.json_file import read_json
 
-from ..files.gguf import GGUF_SUFFIX, GgufFile
-from ..files.huggingface import CONFIG
+from ..files.language.gguf import GGUF_SUFFIX, GgufFile
+from ..files.language.huggingface import CONFIG
 
 __all__ = ["ChatTemplate", "ModelTexts", "open_texts"]
 

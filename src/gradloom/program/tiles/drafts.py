@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gradloom.rtl.formats.tile_records import BEAT, TileRecord
+from gradloom.rtl.formats.tiles.records import BEAT, TileRecord
 
 from .jobs import TileJob
 from .layout import Tiled, Tiles

@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Any
 
 from gradloom.program.placed import Place, PlacedProgram
-from gradloom.rtl.formats.tile_records import BEAT, TileArgument
+from gradloom.rtl.formats.tiles.records import BEAT, TileArgument
 
 from .pace import PacedCommand, cycles, paced
 

@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from gradloom.rtl.formats.tile_codes import EDGE, TileCoded
-from gradloom.rtl.formats.tile_records import TileRecord
+from gradloom.rtl.formats.tiles.codes import EDGE, TileCoded
+from gradloom.rtl.formats.tiles.records import TileRecord
 
 __all__ = ["Tiled", "Tiles", "LayoutWords"]
 

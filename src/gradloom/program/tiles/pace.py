@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.product import ProductOpcode
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.product import ProductOpcode
 
 __all__ = ["PacedCommand", "cycles", "paced"]
 

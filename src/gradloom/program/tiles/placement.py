@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gradloom.rtl.formats.tile_records import TileRecord, tile_argument
+from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.engines import LoadPort
 
 from .drafts import RESULTS, Block, Sketch

@@ -10,11 +10,11 @@ from typing import Any
 
 from gradloom.program.memory import Kind
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.formats.element import ElementOpcode
-from gradloom.rtl.formats.norm import NormOpcode
-from gradloom.rtl.formats.product import ProductOpcode, ScanOperands
-from gradloom.rtl.formats.tile_codes import WIDE
-from gradloom.rtl.formats.tile_records import BEAT, tile_argument
+from gradloom.rtl.formats.tiles.codes import WIDE
+from gradloom.rtl.formats.tiles.element import ElementOpcode
+from gradloom.rtl.formats.tiles.norm import NormOpcode
+from gradloom.rtl.formats.tiles.product import ProductOpcode, ScanOperands
+from gradloom.rtl.formats.tiles.records import BEAT, tile_argument
 
 from .drafts import RESULTS, Block, Build, Draft, DraftValue, Hold, Sketch, Term
 from .jobs import LoadJob, StoreJob, TileJob, write

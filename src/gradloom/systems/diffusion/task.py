@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradloom.compiler.descent import IntegerDescent, rules_of
-from gradloom.compiler.held import Counts
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.descent import IntegerDescent, rules_of
+from gradloom.compiler.integers.held import Counts
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph import descent
 from gradloom.graph.base import Operation

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.network import Network, Port

@@ -13,7 +13,7 @@ from gradloom.models.pictures import load_judged
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
-from gradloom.sim.run.designs import Design
+from gradloom.sim.run.builds.designs import Design
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 

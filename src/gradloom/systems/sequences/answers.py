@@ -12,8 +12,8 @@ from gradloom.models.recurrent.network import RecurrentNetwork
 from gradloom.options import check_request
 from gradloom.rtl.machines.fit import check_fit
 from gradloom.sim.reference import cell as reference
+from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.counted import check_words
-from gradloom.sim.run.designs import Design
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.json_file import read_json
-from gradloom.models.adapters.gguf_lora import is_gguf_adapter, load_linears
-from gradloom.models.adapters.instant import holds_instant, load_instant
-from gradloom.models.adapters.learnt import load_learnt
+from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_linears
+from gradloom.models.adapters.language.instant import holds_instant, load_instant
+from gradloom.models.adapters.language.learnt import load_learnt
+from gradloom.models.adapters.language.lora_xs import load_cores
+from gradloom.models.adapters.language.methods import LORA, LORA_XS
+from gradloom.models.adapters.language.vectors import peft_method
 from gradloom.models.adapters.lora import Adapter, Learnt
-from gradloom.models.adapters.lora_xs import load_cores
-from gradloom.models.adapters.methods import LORA, LORA_XS
 from gradloom.models.adapters.peft import read_config
-from gradloom.models.adapters.vectors import peft_method
-from gradloom.models.files.checkpoint import find_model, find_weights, open_checkpoint
 from gradloom.models.files.keys import shown
+from gradloom.models.files.language.checkpoint import find_model, find_weights, open_checkpoint
 from gradloom.models.language import LanguageModel
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked

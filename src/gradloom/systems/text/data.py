@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gradloom.models.files.language.tokenizer import Tokenizer
 from gradloom.models.files.texts import read_text
-from gradloom.models.files.tokenizer import Tokenizer
 from gradloom.models.texts.reader import ExampleCounts, Texts, has_records, read_records
 from gradloom.models.texts.template import open_texts
 from gradloom.systems.held_out import held_count, share_of

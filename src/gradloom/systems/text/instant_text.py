@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradloom.models.adapters.instant import fresh_instant, load_instant, save_instant
+from gradloom.models.adapters.language.instant import fresh_instant, load_instant, save_instant
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.language import LanguageModel
 from gradloom.systems.job import Job

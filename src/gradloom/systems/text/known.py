@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gradloom.models.files.huggingface import CONFIG
+from gradloom.models.files.language.huggingface import CONFIG
 from gradloom.models.files.unet import is_unet
 from gradloom.models.language import BUILT_IN
 

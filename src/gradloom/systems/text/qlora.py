@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.models.adapters.gguf_lora import load_linears
+from gradloom.models.adapters.language.gguf_lora import load_linears
+from gradloom.models.adapters.language.lora_xs import (
+    CORE,
+    CoreAdapter,
+    fresh_cores,
+    load_cores,
+    plain_adapters,
+    save_cores,
+)
+from gradloom.models.adapters.language.methods import LORA, LORA_XS, METHODS, Method
+from gradloom.models.adapters.language.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.adapters.lora import (
     Adapter,
     Learnt,
@@ -23,11 +33,8 @@ from gradloom.models.adapters.lora import (
     save_lora,
     single,
 )
-from gradloom.models.adapters.lora_xs import CORE, CoreAdapter, fresh_cores, load_cores, plain_adapters, save_cores
-from gradloom.models.adapters.methods import LORA, LORA_XS, METHODS, Method
 from gradloom.models.adapters.peft import about
 from gradloom.models.adapters.starts import largest_part, relative
-from gradloom.models.adapters.vectors import check_alike, fresh_vectors, load_vectors, save_vectors
 from gradloom.models.language import LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.held_out import Score

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from gradloom.sim.reference import packed
+from gradloom.sim.reference.units import packed
 
 from .program.packed import PackedStore
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from gradloom import __version__, boards
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
+from gradloom.models.adapters.language.methods import LORA, LORA_XS, Method
 from gradloom.models.adapters.lora import Adapter, Learnt, single
-from gradloom.models.adapters.lora_xs import CoreAdapter
-from gradloom.models.adapters.methods import LORA, LORA_XS, Method
-from gradloom.models.files.checkpoint import find_weights, open_checkpoint
-from gradloom.models.files.tokenizer import Tokenizer, open_tokenizer
+from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
+from gradloom.models.files.language.tokenizer import Tokenizer, open_tokenizer
 from gradloom.models.texts.example import targets_of
 from gradloom.program.descent import AdamW as MachineAdamW
 from gradloom.systems.driver import repeatable

@@ -9,7 +9,7 @@ import numpy as np
 import gradloom.firmware
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.firmware.steps import STATE_BYTES, StepError, Steps
-from gradloom.rtl.formats.tiles import tile_rows
+from gradloom.rtl.formats.weights.tiles import tile_rows
 from gradloom.systems.text.card.job import STATE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
 

@@ -16,7 +16,7 @@ import gradloom.sim
 from gradloom.firmware.card import KEPT, read_header, write_card
 from gradloom.firmware.kept import newest
 from gradloom.firmware.monocypher_source import monocypher
-from gradloom.rtl.formats.tiles import tile_moments, tile_rows
+from gradloom.rtl.formats.weights.tiles import tile_moments, tile_rows
 from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.operations.transformer import LOSS, TARGETS

@@ -12,7 +12,7 @@ from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import read_header
 from gradloom.firmware.kept import newest
 from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.linear import MASTER
+from gradloom.rtl.formats.weights.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.answers import RESIDENT, Answers
 from gradloom.systems.text.card.course import qlora_course

@@ -12,7 +12,7 @@ from gradloom.firmware.card import KEPT, Section, read_header, write_card
 from gradloom.firmware.kept import newest
 from gradloom.firmware.soc import parse_losses, parse_run
 from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.linear import MASTER
+from gradloom.rtl.formats.weights.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.answers import RESIDENT, Answers
 from gradloom.systems.text.card.course import qlora_course

@@ -12,9 +12,9 @@ import gradloom
 from gradloom.firmware.card import KEPT, read_header, section_of
 from gradloom.firmware.kept import newest
 from gradloom.firmware.soc import Limits, parse_losses, parse_run
-from gradloom.models.adapters.instant import load_instant, save_instant
+from gradloom.models.adapters.language.instant import load_instant, save_instant
 from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.linear import ACTIVATION
+from gradloom.rtl.formats.weights.linear import ACTIVATION
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.text.card.course import instant_course
 from gradloom.systems.text.card.job import board_job, write_card_image

@@ -12,7 +12,7 @@ from gradloom.delivery.board import make_board_package
 from gradloom.delivery.keys import Signer
 from gradloom.firmware.delivered import Area, DeliveryRequest
 from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.tiles import untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_rows
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import STATE, board_job
 from gradloom.systems.text.card.trial import HELD, evaluated

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
 from gradloom.models.language import BUILT_IN, PROJECTIONS
 from gradloom.program.operations import needed
 from gradloom.systems.text.operations.elements import Loss

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradloom.sim.reference.exact import matmul
+from gradloom.sim.reference.units.exact import matmul
 
 ROOT = Path(__file__).parents[4]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM
-from gradloom.models.adapters.vectors import Vector, load_vectors
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.vectors import Vector, load_vectors
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.llama import KeyValueCache, Llama
 from gradloom.systems.text.reference.optimizers import FloatAdamW

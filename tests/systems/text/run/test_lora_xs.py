@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.lora_xs import fresh_cores
+from gradloom.models.adapters.language.lora_xs import fresh_cores
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.run.training import Training, largest

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM
-from gradloom.models.adapters.vectors import Vector
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM
+from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.pack import quantize_linear
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW

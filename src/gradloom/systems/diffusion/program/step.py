@@ -5,16 +5,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.compiler.descent import rules_of
+from gradloom.compiler.integers.descent import rules_of
 from gradloom.compiler.lowering import TARGET, TileStep, lower
 from gradloom.firmware.job import Losses
 from gradloom.graph.network import Network
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import Program
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tile_codes import TileCoded, coded
-from gradloom.rtl.formats.tile_records import BEAT
-from gradloom.sim.reference.tile_program import TileHealth
+from gradloom.rtl.formats.tiles.codes import TileCoded, coded
+from gradloom.rtl.formats.tiles.records import BEAT
+from gradloom.sim.reference.tiles.program import TileHealth
 from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import Ran
 

@@ -4,11 +4,10 @@ from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.progress import Flow, Streams, check_progress
 from gradloom.rtl.engines.array.commands import ArrayOpcode
 from gradloom.rtl.engines.encode.commands import EncodeOpcode
-from gradloom.rtl.engines.queues import TAP_BEATS
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import ARRAY, ENCODE, HEAD
-from gradloom.rtl.shell.engines import STORE
+from gradloom.rtl.shell.engines import STORE, TAP_BEATS
 
 __all__ = ["IMAGE_STREAMS", "ProgramToken", "check_program"]
 

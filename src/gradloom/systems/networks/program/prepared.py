@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.compiler.arranging import Arranged, arranged
 from gradloom.compiler.base import Rule
-from gradloom.compiler.descent import fraction_of
-from gradloom.compiler.folding import folded
-from gradloom.compiler.integers import IntegerNetwork
+from gradloom.compiler.integers.descent import fraction_of
+from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep, lower
+from gradloom.compiler.passes.arranging import Arranged, arranged
+from gradloom.compiler.passes.folding import folded
 from gradloom.graph.methods import METHODS, Learning, lora
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear

@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gradloom.compiler.integers import IntegerNetwork, cross_entropy
+from gradloom.compiler.integers.reading import IntegerNetwork, cross_entropy
 from gradloom.compiler.lowering import TARGET, TileStep
 from gradloom.graph.losses import logistic
 from gradloom.program.placed import Program
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tile_codes import TileCoded, coded
+from gradloom.rtl.formats.tiles.codes import TileCoded, coded
 
 __all__ = ["Steps"]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
-from gradloom.rtl.formats.linear import WEIGHT
-from gradloom.rtl.formats.tiles import fraction_bits, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.formats.weights.linear import WEIGHT
+from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.decode import Decode

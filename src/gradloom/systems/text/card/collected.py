@@ -16,13 +16,13 @@ from gradloom.firmware.card import BLOCK, DELIVERY, KEPT, NOTE, CardError, read_
 from gradloom.firmware.delivered import Area
 from gradloom.firmware.kept import Copy, newest
 from gradloom.json_file import json_text
-from gradloom.models.adapters.instant import key as instant_key
-from gradloom.models.adapters.instant import save_instant
+from gradloom.models.adapters.language.instant import key as instant_key
+from gradloom.models.adapters.language.instant import save_instant
 from gradloom.models.adapters.lora import Adapter, save_lora
 from gradloom.models.adapters.peft_files import key
 from gradloom.models.files.tensors import write_safetensors
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.formats.tiles import untile_moments, untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 
 from ..operations.instant import A, B, InstantStep
 

@@ -12,7 +12,7 @@ from gradloom.firmware.steps import MAX_STEPS
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.texts.example import foretold
 from gradloom.program.descent import AdamW
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 
 from ..operations.exponents import of_any_text
 from ..operations.instant import A, B, InstantStep

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradloom.delivery import codes
 from gradloom.models.adapters.lora import Adapter, Learnt
-from gradloom.models.files.gguf_blocks import q8_0_values
+from gradloom.models.files.language.gguf_blocks import q8_0_values
 
 from ..reference.llama import FloatLinears
 from ..reference.mathematics import linear_backward

@@ -78,7 +78,7 @@ def _about(card: SerialCard) -> dict[str, Any]:
 
 
 def _tokenizer(model: Path | str) -> Any:
-    from gradloom.models.files.checkpoint import find_model, find_weights
-    from gradloom.models.files.tokenizer import open_tokenizer
+    from gradloom.models.files.language.checkpoint import find_model, find_weights
+    from gradloom.models.files.language.tokenizer import open_tokenizer
 
     return open_tokenizer(find_weights(model), model_size=find_model(str(model)).vocab)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradloom.rtl.formats.linear import WEIGHT, half_up
 from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.weights.linear import WEIGHT, half_up
 
 from ..operations.base import DROP
 from ..operations.learnt.rechosen import Rechosen

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gradloom.firmware.card import BLOCK, NOTE, PLAIN, CardError, read_header, read_section, section_of
-from gradloom.models.adapters.gguf_lora import load_linears
-from gradloom.models.adapters.instant import load_instant
+from gradloom.models.adapters.language.gguf_lora import load_linears
+from gradloom.models.adapters.language.instant import load_instant
 from gradloom.models.adapters.lora import Adapter
 from gradloom.models.language import LanguageModel
-from gradloom.rtl.formats.tiles import tile_rows
+from gradloom.rtl.formats.weights.tiles import tile_rows
 
 from ..operations.instant import InstantStep
 

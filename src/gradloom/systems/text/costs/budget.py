@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gradloom.models.adapters.methods import LORA
+from gradloom.models.adapters.language.methods import LORA
 from gradloom.models.language import EMBEDDING, HEAD, PROJECTIONS
 from gradloom.models.pack import raw_parts
-from gradloom.rtl.formats.weight_stream import BOOKS, TILE, StreamShape
+from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE, StreamShape
 
 from ..program import packed
 from ..program.packed import STORES

@@ -15,7 +15,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.tensors import EDGE
 from ..operations.transformer import Step, odd_shapes
-from ..program.linear import LayerShape
+from ..program.engines.linear import LayerShape
 from .budget import Target, checked_port, memory, nearest, plan
 from .instant_budget import instant_memory, instant_plan
 from .request import BudgetRequest

@@ -5,8 +5,8 @@ from typing import Any
 
 from gradloom import boards
 from gradloom.firmware.steps import MAX_STEPS
-from gradloom.models.adapters.methods import LORA, find_method
-from gradloom.models.files.checkpoint import find_model
+from gradloom.models.adapters.language.methods import LORA, find_method
+from gradloom.models.files.language.checkpoint import find_model
 from gradloom.options import check_request
 from gradloom.preset import find_workload
 from gradloom.systems.asked import Asked

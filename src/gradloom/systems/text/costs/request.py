@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from gradloom.models.adapters.methods import IA3, LAYERNORM, LORA, LORA_XS, METHODS, Method
+from gradloom.models.adapters.language.methods import IA3, LAYERNORM, LORA, LORA_XS, METHODS, Method
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.models.pack import HEADS
-from gradloom.rtl.formats.weight_stream import BOOKS
+from gradloom.rtl.formats.weights.weight_stream import BOOKS
 
 from ..program.packed import STORES
 
@@ -49,7 +49,7 @@ class BudgetRequest:
     from_layer : int
         The lowest layer with adapters, from 0. What enters it is kept of each text.
     method : str
-        One of :data:`~gradloom.models.adapters.methods.METHODS`.
+        One of :data:`~gradloom.models.adapters.language.methods.METHODS`.
     """
 
     model: LanguageModel

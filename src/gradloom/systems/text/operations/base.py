@@ -9,7 +9,7 @@ bits, and :meth:`shifts` of an operation turns it into the operands of commands.
 from collections.abc import Mapping
 
 from gradloom.program import operations
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, WEIGHT
 
 from .tensors import Slice
 

@@ -6,7 +6,7 @@ They follow from the largest values that the tensors reached.
 import re
 from collections.abc import Iterable, Mapping
 
-from gradloom.rtl.formats.linear import ACTIVATION
+from gradloom.rtl.formats.weights.linear import ACTIVATION
 
 from .base import Fracs, Operation
 from .vector import frac_of

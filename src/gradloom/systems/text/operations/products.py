@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from gradloom.rtl.formats.linear import DOT_GUARD
+from gradloom.rtl.formats.weights.linear import DOT_GUARD
 
 from .base import DROP, Fracs, Operation, checked_shifts
 from .tensors import EDGE, Adapter, Codes, Halves, Slice, Tensor, Words

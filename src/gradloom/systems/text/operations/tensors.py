@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from gradloom.program import operations
 from gradloom.rtl.formats.fixed import Fixed
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import TERM
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 
 from . import vector
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gradloom.rtl.formats.fixed import Fixed
-from gradloom.rtl.formats.linear import ACTIVATION, WEIGHT
 from gradloom.rtl.formats.vector import EPS_SHIFT, FACTOR_FRAC, LEAST_GATE, PROBABILITY_FRAC
+from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 
 __all__ = [
     "UNIT",

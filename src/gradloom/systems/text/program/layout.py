@@ -1,7 +1,7 @@
 """The memory map of a training step."""
 
 from gradloom.program.memory import Kind, MemoryMap
-from gradloom.rtl.formats.weight_stream import StreamShape
+from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
 from ..operations.tensors import EDGE, Adapter, Codes, Slice, Tensor
 

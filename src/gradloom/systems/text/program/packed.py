@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from zlib import crc32
 
-from gradloom.rtl.formats.packed import PackedShape
+from gradloom.rtl.formats.weights.packed import PackedShape
 
 __all__ = ["STORES", "PackedStore", "tensors"]
 

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from gradloom.rtl.engines.linear.commands import TileKind
-from gradloom.rtl.formats.weight_stream import StreamShape
+from gradloom.rtl.formats.weights.weight_stream import StreamShape
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Words
+from .engines.linear import codes, dense_tile, hidden
 from .jobs import ProductJob, Transfer
 from .layout import Layout, check_whole
-from .linear import codes, dense_tile, hidden
 from .weaving.work import Main
 
 __all__ = ["Products"]

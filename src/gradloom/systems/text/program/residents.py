@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from gradloom.models.language import LanguageModel
 from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
-from gradloom.rtl.formats.weight_stream import StreamShape
+from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
 from ..operations.base import Operation
 from ..operations.cores import FACTORS

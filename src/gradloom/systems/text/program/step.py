@@ -18,12 +18,12 @@ from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Scale, ScaleBackward, TokenSum
 from ..operations.tensors import EDGE, Halves, Slice
-from .gradients import Gradients
+from .engines.gradients import Gradients
+from .engines.updates import Updates, place_packed
+from .engines.vectors import Vectors
 from .layout import Layout
 from .products import Products
 from .sections import by_rows, rows_of
-from .updates import Updates, place_packed
-from .vectors import Vectors
 from .weaving.weave import weave
 from .weaving.work import Main, Side, gap
 

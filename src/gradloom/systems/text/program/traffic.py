@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gradloom.rtl.formats.weight_stream import StreamShape
+from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
 from ..operations.base import Operation
 from ..operations.learnt.updates import Pack, Unpack, Update

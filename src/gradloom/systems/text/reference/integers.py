@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gradloom.program.descent import AdamW
 from gradloom.program.operations import Reading
-from gradloom.rtl.formats.linear import WEIGHT, half_up
+from gradloom.rtl.formats.weights.linear import WEIGHT, half_up
 from gradloom.sim.reference import linear, vector, vector_softmax
 from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update

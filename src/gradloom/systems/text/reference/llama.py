@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
+from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.adapters.lora_xs import CoreAdapter
-from gradloom.models.adapters.vectors import Vector
 from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 
 from .mathematics import (

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.models.texts.example import targets_of
 

@@ -9,8 +9,8 @@ import numpy as np
 from gradloom.firmware.host import Served
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
-from gradloom.rtl.formats.tiles import tile_rows, untile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
 
 from ..operations.decode import Decode
 from ..operations.elements import Rope

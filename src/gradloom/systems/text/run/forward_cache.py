@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from gradloom.rtl.formats.tiles import tile_rows
+from gradloom.rtl.formats.weights.tiles import tile_rows
 
 from ..operations.tensors import EDGE, Tensor
 from ..program.layout import Layout

@@ -8,10 +8,10 @@ import numpy as np
 
 from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
 from gradloom.models.pack import QuantizedLinear
-from gradloom.rtl.formats.blocks import dequantize_scales
-from gradloom.rtl.formats.linear import WEIGHT
-from gradloom.rtl.formats.tiles import fraction_bits
-from gradloom.rtl.formats.weight_stream import BOOKS, pack_stream
+from gradloom.rtl.formats.weights.blocks import dequantize_scales
+from gradloom.rtl.formats.weights.linear import WEIGHT
+from gradloom.rtl.formats.weights.tiles import fraction_bits
+from gradloom.rtl.formats.weights.weight_stream import BOOKS, pack_stream
 from gradloom.sim.reference import linear as reference
 
 from ..operations.base import Operation

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gradloom.models.adapters.instant import fresh_instant
+from gradloom.models.adapters.language.instant import fresh_instant
 from gradloom.models.language import LanguageModel
 from gradloom.models.pack import QuantizedLinear
 from gradloom.program.descent import AdamW

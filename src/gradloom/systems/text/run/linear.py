@@ -15,11 +15,11 @@ from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW, learning_rate
 from gradloom.program.placed import Written
 from gradloom.program.progress import check_progress
-from gradloom.rtl.formats.blocks import dequantize_scales
 from gradloom.rtl.formats.codebook import NF4
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER, WEIGHT
-from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
-from gradloom.rtl.formats.weight_stream import pack_stream
+from gradloom.rtl.formats.weights.blocks import dequantize_scales
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, WEIGHT
+from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows, untile_moments, untile_rows
+from gradloom.rtl.formats.weights.weight_stream import pack_stream
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import CONTROL
@@ -29,7 +29,7 @@ from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
 from gradloom.sim.run.machine import Machine
 
-from ..program.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
+from ..program.engines.linear import Exponents, LayerMap, LayerPlan, LayerShape, chain
 
 __all__ = [
     "Chain",

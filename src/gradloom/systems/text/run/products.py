@@ -9,8 +9,8 @@ from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.sim.time.timing import Timing
 
+from ..program.engines.linear import chain
 from ..program.jobs import ProductJob
-from ..program.linear import chain
 
 __all__ = ["forecast_products"]
 

@@ -13,7 +13,7 @@ from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.program.placed import Written
-from gradloom.rtl.formats.tiles import untile_moments, untile_rows
+from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError, check_words
 from gradloom.sim.run.device import SimulatedDevice

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.adapters.lora_xs import CoreAdapter
 from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
+from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, Learnt
-from gradloom.models.adapters.lora_xs import CoreAdapter
-from gradloom.models.adapters.vectors import Vector
 from gradloom.models.language import NORM
 from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
-from gradloom.rtl.formats.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.tiles import fraction_bits, tile_moments, tile_rows
 from gradloom.rtl.formats.vector import FACTOR_FRAC
+from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
+from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows
 
 from ..operations.base import SPARE, Operation
 from ..operations.cores import FACTORS

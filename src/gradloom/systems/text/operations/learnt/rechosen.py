@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradloom.rtl.formats.linear import ACTIVATION, DOT_GUARD, WEIGHT
+from gradloom.rtl.formats.weights.linear import ACTIVATION, DOT_GUARD, WEIGHT
 
 from ..base import DROP, SPARE, Fracs, Operation
 from ..products import Gradient, Product

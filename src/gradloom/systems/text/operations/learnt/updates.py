@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradloom.program.descent import AdamW, command
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.rtl.formats.linear import ACTIVATION, MASTER
+from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 
 from ...program import packed
 from ..base import DROP, SPARE, Fracs, Operation

@@ -26,9 +26,9 @@ from gradloom.rtl.machines.language import LANGUAGE
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
-from ..linear import hidden
+from ..engines.linear import hidden
+from ..engines.side import append
 from ..sections import apart, cut
-from ..side import append
 from .weaver import Weaver
 from .work import Main, Side
 from .writes import with_stored

@@ -11,10 +11,10 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, LINEAR, UPDATE, VECTOR
 from gradloom.rtl.shell.engines import LOAD, STORE, Engine, PortNumber
 
-from ..inputs import FREE, READY, Input, Inputs, with_tokens
+from ..engines.inputs import FREE, READY, Input, Inputs, with_tokens
+from ..engines.side import Piece, load, store
 from ..jobs import Transfer
 from ..sections import PAUSE
-from ..side import Piece, load, store
 from .work import Main, Side, gap
 from .writes import KEPT, Writes
 

@@ -7,8 +7,8 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.rtl.machines.language import GRADIENT, UPDATE
 from gradloom.rtl.shell.engines import LOAD, Engine
 
+from ..engines.side import Piece
 from ..jobs import ProductJob, Transfer
-from ..side import Piece
 
 __all__ = ["Main", "Side", "gap"]
 

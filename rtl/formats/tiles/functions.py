@@ -1,0 +1,279 @@
+"""Functions of one variable that the element engine looks up, and their slopes.
+
+A function is ``g(x)``, or ``x g(x)`` where that keeps small results exact. ``g`` is a table of pieces for arguments
+from 0 to a power of two; beyond, it stays what it is at the end. Below 0 a symmetry says it, or a table of its own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..interpolation import Interpolation
+from ..vector import SIGMOID, SILU_SLOPE
+from .element import BASE, FACTOR_FRAC, INDEX, RANGE, SLOPE
+
+__all__ = [
+    "FIXED",
+    "GELU",
+    "GELU_TANH",
+    "HARD_SIGMOID",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "SILU",
+    "TANH",
+    "Chords",
+    "Curve",
+    "Function",
+    "Mirror",
+    "Times",
+    "clip",
+    "elu",
+    "leaky",
+    "packed_pieces",
+]
+
+Values = NDArray[Any]
+#: Points of a piece at which a chord is compared with its curve.
+_POINTS = 33
+
+
+class Mirror(IntEnum):
+    """What g is for arguments below 0."""
+
+    SAME = 0  #: g(-x) = g(x)
+    REST = 1  #: 1 - g(x)
+    OPPOSITE = 2  #: -g(x)
+    OWN = 3  #: the table with the next odd number
+
+
+class Times(IntEnum):
+    """What g is multiplied with, besides a where b is the argument."""
+
+    NOTHING = 0
+    ARGUMENT = 1
+    THIRD = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Chords:
+    """A table of a function of ``x`` from 0 to ``2**range``, of which it has ``2**-exponent``.
+
+    Each piece is a chord moved so that its largest distances from the curve on both sides are equal. A piece ends with
+    the value before its end: a function may jump where a piece begins.
+    """
+
+    function: Callable[[Values], Values]
+    range: int
+    exponent: int = 0
+
+    @cached_property
+    def _chords(self) -> tuple[Values, Values, float]:
+        """Values where pieces begin, rises, and the largest distance."""
+        step = 2.0 ** (self.range - INDEX)
+        inside = np.clip(np.linspace(0, 1, _POINTS), 1e-9, 1 - 1e-9)
+        y = self.function((np.arange(1 << INDEX)[:, None] + inside) * step) * 2.0**-self.exponent
+        left, rise = y[:, :1], y[:, -1:] - y[:, :1]
+        off = y - left - rise * inside
+        middle = (off.max(1) + off.min(1)) / 2
+        return left[:, 0] + middle, rise[:, 0], float(np.abs(off - middle[:, None]).max())
+
+    @property
+    def table(self) -> tuple[Values, Values]:
+        """``(base, slope)`` integers of each piece; a slope is the rise over the whole piece."""
+        left, rise, _ = self._chords
+        base, slope = (np.round(each * 2.0**FACTOR_FRAC).astype(np.int64) for each in (left, rise))
+        for name, values, bits in (("value", base, BASE.width), ("rise of a piece", slope, SLOPE.width)):
+            if np.abs(values).max() >= 1 << bits - 1:
+                least = np.abs(values).max() / (1 << bits - 1)
+                raise ValueError(f"exponent={self.exponent}: a {name} is {least:.3g} times as large as a table's")
+        return base, slope
+
+    @property
+    def error(self) -> float:
+        """Bound of the table's absolute error, roundings included."""
+        return self._chords[2] * 1.02 + 1.5 * 2.0**-FACTOR_FRAC
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """``g`` as FUNCTION's operands say it.
+
+    Parameters
+    ----------
+    tables : tuple
+        For arguments from 0 on; with ``Mirror.OWN`` a second one for the magnitude of those below.
+    range : int
+        Arguments are below ``2**range``; those beyond are as its end.
+    times : Times
+        What it is multiplied with.
+    exponent : int
+        Of the result, whose table is ``2**-exponent`` as large.
+    """
+
+    tables: tuple[Interpolation | Chords, ...]
+    mirror: Mirror
+    range: int
+    times: Times = Times.NOTHING
+    exponent: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.range < 1 << RANGE:
+            raise ValueError(f"range={self.range}: must be from 0 to {(1 << RANGE) - 1}")
+        if len(self.tables) != 1 + (self.mirror == Mirror.OWN):
+            raise ValueError(f"mirror={self.mirror.name}: has {len(self.tables)} tables")
+
+    @cached_property
+    def pieces(self) -> NDArray[np.int64]:
+        """Base and slope of each piece, ``[sign, 2, pieces]``."""
+        made = np.array([each.table for each in self.tables])
+        return np.concatenate([made, made]) if len(made) == 1 else made
+
+    @property
+    def error(self) -> float:
+        """Bound of g's absolute error for arguments in range.
+
+        An argument is cut to its bits, which moves g by less than a unit.
+        """
+        return (max(each.error for each in self.tables) + 2.0**-FACTOR_FRAC) * 2.0**self.exponent
+
+    @property
+    def fixed(self) -> int | None:
+        """Number of its table, if the engine has it at all times."""
+        return FIXED.index(self.tables[0]) if self.tables[0] in FIXED else None
+
+    def operands(self, table: int | None = None) -> dict[str, int]:
+        """Operands of FUNCTION but ``gate``; ``table`` is the first, even of two."""
+        number = self.fixed if table is None else table
+        if number is None or (self.mirror == Mirror.OWN and number % 2):
+            raise ValueError(f"table={table}: must be the number of a table, even of two")
+        return {
+            "table": number,
+            "range": self.range,
+            "mirror": int(self.mirror),
+            "times": int(self.times),
+            "exponent": self.exponent,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Function:
+    """A function and the slope with which its gradient is multiplied.
+
+    ``larger``: it is the larger of x and of ``value``.
+    """
+
+    value: Curve
+    slope: Curve
+    larger: bool = False
+
+
+def packed_pieces(table: Interpolation | Chords) -> NDArray[np.uint32]:
+    """Words of a TABLE command, ``[64, 8]``: its rows."""
+    base, slope = table.table
+    words = (base & ((1 << BASE.width) - 1)) | (slope & ((1 << SLOPE.width) - 1)) << BASE.width
+    return words.astype(np.uint32).reshape(-1, 8)
+
+
+_NORMAL = Interpolation(function="normal", index=INDEX, frac_in=20, frac_out=FACTOR_FRAC)
+_GELU_SLOPE = Interpolation(function="gelu_slope", index=INDEX, frac_in=20, frac_out=FACTOR_FRAC)
+#: Tables that the engine has at all times.
+FIXED = (SIGMOID, SILU_SLOPE, _NORMAL, _GELU_SLOPE)
+
+
+def _sigmoid(x: Values) -> Values:
+    return 1 / (1 + np.exp(-x))
+
+
+def _hard_sigmoid(x: Values) -> Values:
+    return np.minimum(x / 6 + 0.5, 1)
+
+
+_ROOT, _CUBE = math.sqrt(2 / math.pi), 0.044715
+
+
+def _tanh_factor(x: Values) -> Values:
+    return _sigmoid(2 * _ROOT * (x + _CUBE * x**3))
+
+
+def _tanh_slope(x: Values) -> Values:
+    factor = _tanh_factor(x)
+    return factor + x * factor * (1 - factor) * 2 * _ROOT * (1 + 3 * _CUBE * x**2)
+
+
+def _pair(
+    value: Interpolation | Chords,
+    slope: Interpolation | Chords,
+    range: int,  # noqa: A002
+    mirrors: tuple[Mirror, Mirror] = (Mirror.REST, Mirror.REST),
+    times: Times = Times.ARGUMENT,
+) -> Function:
+    """A function by one table of each."""
+    return Function(
+        value=Curve(tables=(value,), range=range, mirror=mirrors[0], times=times),
+        slope=Curve(tables=(slope,), range=range, mirror=mirrors[1]),
+    )
+
+
+SILU = _pair(SIGMOID, SILU_SLOPE, 4)
+GELU = _pair(_NORMAL, _GELU_SLOPE, 3)
+GELU_TANH = _pair(Chords(_tanh_factor, 3), Chords(_tanh_slope, 3), 3)
+LOGISTIC = _pair(SIGMOID, Chords(lambda x: _sigmoid(x) * _sigmoid(-x), 4), 4, (Mirror.REST, Mirror.SAME), Times.NOTHING)
+TANH = _pair(
+    Chords(np.tanh, 3), Chords(lambda x: np.cosh(x) ** -2.0, 3), 3, (Mirror.OPPOSITE, Mirror.SAME), Times.NOTHING
+)
+_HARD = Chords(_hard_sigmoid, 3)
+HARD_SIGMOID = _pair(
+    _HARD, Chords(lambda x: np.where(x < 3, 1 / 6, 0), 3), 3, (Mirror.REST, Mirror.SAME), Times.NOTHING
+)
+HARD_SWISH = _pair(_HARD, Chords(lambda x: np.where(x < 3, x / 3 + 0.5, 1), 3), 3)
+
+
+def _sided(
+    above: Callable[[Values], Values],
+    below: Callable[[Values], Values],
+    range: int,  # noqa: A002
+    exponent: int = 0,
+    times: Times = Times.NOTHING,
+) -> Curve:
+    """A curve with a table for each sign; ``below`` is of the magnitude."""
+    tables = Chords(above, range, exponent), Chords(below, range, exponent)
+    return Curve(tables=tables, mirror=Mirror.OWN, range=range, exponent=exponent, times=times)
+
+
+def clip(least: float, most: float) -> Function:
+    """x, limited. Limits that are no multiples of a 512th of the range are within half a piece."""
+    if not least < most:
+        raise ValueError(f"least={least}: must be below most={most}")
+    # Both limits are inside of the range, behind whose end is what stands before it.
+    size = math.frexp(max(abs(least), abs(most), 0.5))[1]
+
+    def within(x: Values) -> Values:
+        return ((x > least) & (x < most)).astype(float)
+
+    return Function(
+        value=_sided(lambda x: np.clip(x, least, most), lambda x: np.clip(-x, least, most), size, size),
+        slope=_sided(within, lambda x: within(-x), size),
+    )
+
+
+def leaky(slope: float) -> Function:
+    """x above 0, ``slope`` times x below."""
+    one, other = np.ones_like, lambda x: np.full_like(x, slope)
+    return Function(value=_sided(one, other, 0, times=Times.ARGUMENT), slope=_sided(one, other, 0))
+
+
+def elu(alpha: float) -> Function:
+    """x above 0, ``alpha (exp(x) - 1)`` below; ``alpha`` at most 1."""
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha={alpha}: must be above 0, at most 1")
+    return Function(
+        value=_sided(np.zeros_like, lambda x: alpha * np.expm1(-x), 4),
+        slope=_sided(np.ones_like, lambda x: alpha * np.exp(-x), 4),
+        larger=True,
+    )

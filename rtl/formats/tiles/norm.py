@@ -1,0 +1,103 @@
+"""Commands and words of the norm engine."""
+
+import math
+from enum import IntEnum
+
+from amaranth.hdl import signed
+from amaranth.lib import data
+
+from ..vector import ROOT_FRAC
+
+__all__ = [
+    "ALIGNED",
+    "BIAS_LIFT",
+    "DEEP",
+    "EPS",
+    "EPS_SPAN",
+    "FACTOR",
+    "LEAST_ARGUMENT",
+    "LIFT",
+    "NARROWED",
+    "NormOpcode",
+    "NormOperands",
+    "POWER",
+    "PULL",
+    "REST",
+    "SIZE",
+    "SPREAD",
+    "UNIT",
+    "constant",
+]
+
+
+class NormOpcode(IntEnum):
+    """Operations of the norm engine, on tiles in its slots.
+
+    Statistics stay in the engine until the next SUMS, SOFTMAX or SOFTMAX_BACK; those of BACK_SUMS until the next of
+    these or BACK_SUMS.
+    """
+
+    SUMS = 0  #: statistics of groups of x; a: x
+    NORM = 1  #: a tile normalised, times gain, plus bias; a: x
+    BACK_SUMS = 2  #: the sums of the gradient, after SUMS of x; a: x, b: dy
+    BACK = 3  #: gradient of a tile of x; a: x, b: dy
+    SOFTMAX = 4  #: softmax of rows of a tile; a: scores
+    SOFTMAX_BACK = 5  #: gradient of the scores; a: probabilities, b: their gradient
+
+
+#: A row is one of a tile; SUMS and BACK_SUMS have the same rows of ``tiles`` consecutive slots.
+NormOperands = data.StructLayout(
+    {
+        "a": 8,  #: slot of the first operand
+        "b": 8,  #: slot of the second operand
+        "o": 4,  #: slot of results
+        "gain": 5,  #: slot of the gain; BACK_SUMS of rows: of the first tile's
+        "bias": 5,  #: NORM: slot of the bias
+        "tiles": 4,  #: tiles less 1 of SUMS and BACK_SUMS, from ``a`` and ``b`` on
+        "rows": 6,  #: rows less 1
+        "features": 6,  #: features of a tile less 1; of a softmax: keys less 1
+        "a_row": 6,  #: first row of the operands
+        "o_row": 6,  #: first row of the results
+        "fresh": 1,  #: the result's slot is emptied first
+        "by_row": 1,  #: SUMS: a group is a row over all tiles, else ``2**group`` features over all rows and tiles
+        "group": 3,  #: SUMS: see ``by_row``
+        "mantissa": 17,  #: SUMS: of eps, 16 bits; softmax: of the factor, to base 2 in SOFTMAX
+        "exponent": signed(11),  #: eps or factor is ``mantissa * 2**exponent``
+        "_reserved": 65,
+    }
+)
+
+#: A group has up to ``2**SIZE`` values.
+SIZE = 15
+#: Fraction bits of a normalised value, and of a constant's mantissa; bits of the mantissa of eps.
+UNIT, FACTOR, EPS = 16, 17, 16
+#: A value less its mean is aligned so that a reciprocal root's mantissa times it has these fraction bits and
+#: :data:`ROOT_FRAC` more. It has ``ALIGNED`` bits: 181 is the most that one of ``2**15`` values differs from the mean.
+DEEP, ALIGNED = 17, 27
+#: Largest shift to the left of eps, whose bits then end at 60.
+EPS_SPAN = 60 - EPS
+#: A bias counts up to ``2**BIAS_LIFT`` of the gain's unit before the gain loses bits.
+BIAS_LIFT = 8
+#: Bits that a gradient times a gain loses under the group's largest exponent: 18 remain, the sign included.
+NARROWED, PULL = 13, 18
+#: Bits of a gradient less its mean and its part along x; bits that their product with the root gains, so that groups of
+#: other roots in the same tile lose fewer.
+REST, SPREAD = 26, 4
+#: Fraction bits of a power of two of a softmax; the least argument, whole powers of two.
+POWER, LEAST_ARGUMENT = 27, -(1 << 12)
+#: Bits that a gradient of a softmax gains.
+LIFT = 8
+
+assert DEEP + ROOT_FRAC - UNIT == 18 and ALIGNED == DEEP + 10
+
+
+def constant(value: float, bits: int = FACTOR) -> tuple[int, int]:
+    """Mantissa of ``bits`` bits and exponent of a positive constant.
+
+    ``mantissa * 2**exponent`` is the nearest there is.
+    """
+    fraction, exponent = math.frexp(value)
+    mantissa = round(fraction * (1 << bits))
+    if mantissa >> bits:
+        mantissa, exponent = mantissa >> 1, exponent + 1
+    return mantissa, exponent - bits

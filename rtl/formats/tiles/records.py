@@ -1,0 +1,92 @@
+"""Tiles of codes as they lie in memory: a header, then rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from amaranth.lib import data
+
+from .codes import EDGE, LEAST, MOST, NARROW, WIDE, ZERO
+
+__all__ = ["BEAT", "TileArgument", "TileRecord", "tile_argument"]
+
+#: Bytes of a beat.
+BEAT = 16
+
+#: ``arg`` of a LOAD or STORE of records. A LOAD may have several, which go to slots one after another; a STORE has one.
+TileArgument = data.StructLayout(
+    {
+        "slot": 8,  #: of the first record
+        "rows": 6,  #: rows of a record, less 1
+        "features": 6,  #: features of a record, less 1
+        "wide": 1,  #: STORE: codes of 16 bits, else of 8
+        "_pad": 11,
+    }
+)
+
+
+def tile_argument(slot: int, rows: int, features: int, *, wide: bool = False) -> int:
+    """``arg`` of a LOAD or STORE."""
+    return int(
+        TileArgument.const(
+            {"slot": slot, "rows": rows - 1, "features": features - 1, "wide": int(wide), "_pad": 0}
+        ).as_bits()
+    )
+
+
+@dataclass(frozen=True)
+class TileRecord:
+    """A tile of ``rows`` by ``features`` codes of 8 or 16 ``bits``.
+
+    The first beat is the header, whose byte 0 is the exponent, a signed byte; -128 is that of a tile of zeros. Rows
+    follow, each of whole beats. A row's codes lie in order, little-endian; those beyond the features are 0.
+    """
+
+    rows: int
+    features: int
+    bits: int = NARROW
+
+    def __post_init__(self) -> None:
+        for field, value in (("rows", self.rows), ("features", self.features)):
+            if not 1 <= value <= EDGE:
+                raise ValueError(f"{field}={value}: a tile has 1 to {EDGE}")
+        if self.bits not in (NARROW, WIDE):
+            raise ValueError(f"bits={self.bits}: must be {NARROW} or {WIDE}")
+
+    @property
+    def row_beats(self) -> int:
+        """Beats of a row."""
+        return -(-self.features * self.bits // (8 * BEAT))
+
+    @property
+    def beats(self) -> int:
+        """Beats of the record, its header included."""
+        return 1 + self.rows * self.row_beats
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+        return BEAT * self.beats
+
+    def pack(self, codes: np.ndarray, exponent: int) -> bytes:
+        """The record of integer codes ``[rows, features]``.
+
+        Where there are fewer, zeros follow.
+        """
+        whole = np.zeros((self.rows, self.row_beats * 8 * BEAT // self.bits), f"<i{self.bits // 8}")
+        whole[: codes.shape[0], : codes.shape[1]] = codes
+        return bytes([exponent & 0xFF]) + bytes(BEAT - 1) + whole.tobytes()
+
+    def unpack(self, content: bytes) -> tuple[np.ndarray, int]:
+        """Codes ``[rows, features]``, int64, and the exponent.
+
+        :class:`ValueError` where the record has another length, or a code that no quantiser makes.
+        """
+        if len(content) != self.size:
+            raise ValueError(f"record: has {len(content)} bytes, must have {self.size}")
+        exponent = int.from_bytes(content[:1], "little", signed=True)
+        assert ZERO <= exponent <= MOST and LEAST > ZERO
+        whole = np.frombuffer(content[BEAT:], f"<i{self.bits // 8}").reshape(self.rows, -1).astype(np.int64)
+        if (whole == -(1 << self.bits - 1)).any():
+            row, at = (int(n) for n in np.argwhere(whole == -(1 << self.bits - 1))[0])
+            raise ValueError(f"record[{row}, {at}] is {whole[row, at]}: codes must be at least {1 + whole[row, at]}")
+        return whole[:, : self.features], exponent

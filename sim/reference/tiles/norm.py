@@ -1,0 +1,115 @@
+"""Norms and softmaxes on tensors, as the norm engine computes them.
+
+Operands are arrays of values that codes of 16 bits hold. A result is an integer times a power of two, in float64, which
+holds it exactly; :func:`~gradloom.rtl.formats.tiles.codes.coded` then makes codes of it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradloom.rtl.formats.tiles.codes import EDGE, LEAST, WIDE, coded, spread
+from gradloom.rtl.formats.tiles.norm import EPS, NARROWED, SIZE, SPREAD, constant
+from gradloom.rtl.formats.vector import ROOT_FRAC
+from gradloom.rtl.formats.weights.linear import half_up
+
+from .. import norm
+
+__all__ = ["TileNorm", "parts", "softmax", "softmax_back", "values"]
+
+Words = NDArray[np.int64]
+
+
+def parts(x: np.ndarray) -> tuple[Words, Words]:
+    """Codes, and the exponent of each."""
+    made = coded(x, WIDE)
+    return made.codes.astype(np.int64), spread(made.exponents, x.shape)
+
+
+def values(words: Words, exponents: Words | int) -> np.ndarray:
+    """``word * 2**exponent``."""
+    made: np.ndarray = np.ldexp(words.astype(np.float64), exponents)
+    return made
+
+
+def _rows(x: np.ndarray) -> tuple[Words, Words]:
+    """Rows of codes under the largest exponent of each."""
+    codes, at = (each.reshape(-1, x.shape[-1]) for each in parts(x))
+    top = at.max(1, keepdims=True)
+    return half_up(codes, np.minimum(top - at, 31)), top
+
+
+def softmax(scores: np.ndarray, factor: float) -> np.ndarray:
+    """Softmax of ``factor · scores`` over the last axis."""
+    words, exponent = norm.softmax(*_rows(scores), constant(factor * np.log2(np.e)))
+    return values(words.reshape(scores.shape), exponent)
+
+
+def softmax_back(p: np.ndarray, dp: np.ndarray, factor: float) -> np.ndarray:
+    """Gradient of the scores: ``factor · p · (dp - sum of p dp)``."""
+    words, exponents, _ = norm.softmax_back(*_rows(p), *_rows(dp), constant(factor))
+    return values(words, exponents).reshape(p.shape)
+
+
+class TileNorm:
+    """GroupNorm, or LayerNorm of rows as groups.
+
+    Groups have a power of two values in the engine, within a tile's features; here any number.
+
+    Parameters
+    ----------
+    gain, bias : array ``[features]``
+        Rounded to 16 bits.
+    rows, groups : int
+        Rows of a group, groups of a row. One row and one group: LayerNorm.
+    eps : float
+    """
+
+    def __init__(self, gain: np.ndarray, bias: np.ndarray, *, rows: int, groups: int, eps: float) -> None:
+        self.gain, self.gain_at = parts(gain[None])
+        self.bias, self.bias_at = parts(bias[None])
+        self.rows, self.groups, self.size = rows, groups, rows * len(gain) // groups
+        if self.size > 1 << SIZE:
+            raise ValueError(f"groups={groups}: a group has {self.size} values, must have at most {1 << SIZE}")
+        self.eps = constant(eps * self.size**2, EPS)
+
+    def _grouped(self, x: Words) -> Words:
+        return x.reshape(-1, self.rows, self.groups, x.shape[1] // self.groups)
+
+    def _unit(self, x: np.ndarray) -> tuple[Words, norm.Statistics, Words]:
+        """Normalised values, what is known of their groups, exponents."""
+        codes, at = (self._grouped(each) for each in parts(x))
+        top = np.maximum(at.max((1, 3), keepdims=True), LEAST)
+        words = half_up(codes, np.minimum(top - at, 31))
+        found = norm.statistics(words, self.size, top, self.eps)
+        return norm.normalised(words, self.size, found)[0], found, top
+
+    def _least(self, exponents: Words, features: int) -> Words:
+        """The least exponent of groups of the same tiles."""
+        if self.rows == self.groups == 1:
+            firsts = np.arange(0, len(exponents), EDGE)
+            return np.minimum.reduceat(exponents, firsts, axis=0).repeat(EDGE, axis=0)[: len(exponents)]
+        tiles = np.arange(self.groups) * (features // self.groups) // EDGE
+        made = exponents.copy()
+        for tile in np.unique(tiles):
+            at = np.s_[:, :, tiles == tile]
+            made[at] = exponents[at].min(2, keepdims=True)
+        return made
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Normalised values times gain, plus bias."""
+        unit = self._unit(x)[0].reshape(x.shape)
+        return values(*norm.scaled_unit(unit, self.gain, self.gain_at, self.bias, self.bias_at))
+
+    def backward(self, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Gradient of x."""
+        unit, found, x_top = self._unit(x)
+        codes, at = parts(dy)
+        at = self._grouped(at + self.gain_at)
+        top = at.max((1, 3), keepdims=True)
+        gain = self._grouped(np.broadcast_to(self.gain, dy.shape))
+        words = norm.narrowed(self._grouped(codes), gain, at, top)
+        mean, along, _ = norm.gradient_sums(words, unit, self.size)
+        least = self._least(found.exponent, x.shape[1])
+        made, _ = norm.gradient(words, unit, self.size, (mean, along), found, least)
+        unit_of = top + NARROWED + self.size.bit_length() - 1 - ROOT_FRAC - SPREAD
+        return values(made, unit_of - least - found.half - x_top).reshape(x.shape)

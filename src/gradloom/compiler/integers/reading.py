@@ -1,0 +1,514 @@
+"""A network's passes on codes of tiles, in integers.
+
+All products are those of :mod:`gradloom.sim.reference.tiles.products`, all operations between them those of
+:mod:`gradloom.sim.reference.tiles.vector`. A result is words; codes of 8 bits for products and of 16
+bits for all others are rounded from them, each where something reads it. Masters have 32 bits, and AdamW is that of the
+update engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.dependence import dependent
+from gradloom.graph.losses import logistic
+from gradloom.graph.network import Network
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Concat,
+    Convolution,
+    Gated,
+    Larger,
+    Linear,
+    Multiply,
+    Norm,
+    Parameter,
+    Reduce,
+    Upsample,
+)
+from gradloom.program.operations import needed
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
+from gradloom.rtl.formats.tiles.functions import LOGISTIC
+from gradloom.sim.reference import element
+from gradloom.sim.reference.tiles import vector
+from gradloom.sim.reference.tiles.norm import parts, values
+from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
+
+from ..base import is_plain
+from ..convolutions import addresses
+from ..curves import function_of
+from ..matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
+from .held import Counts, Held, joined
+from .within import Within
+
+__all__ = ["IntegerNetwork"]
+
+_Back = Sequence[Held | None]
+
+
+class IntegerNetwork(Within):
+    """Forward and backward passes of samples.
+
+    Parameters
+    ----------
+    network : Network
+        As :func:`~.lowering.lower` takes it.
+    learners : collection of str
+        Weights that learn.
+
+    Attributes
+    ----------
+    values : dict
+        Weights by name; what learns is changed here.
+    counts : Counts
+        Of the codes that are stored.
+    """
+
+    def __init__(self, network: Network, learners: Sequence[str] = ()) -> None:
+        self.port = network.outputs[0]
+        self.operations = needed(network.operations, [self.port.tensor.name])
+        self.inputs = {port.tensor.name: port.tensor for port in network.inputs}
+        self.values = {name: np.asarray(value, np.float64) for name, value in network.values.items()}
+        self.learners = tuple(learners)
+        self.owner = {weight.name: each for each in self.operations for weight in each.weights}
+        self.moving = dependent(self.operations, self.learners)
+        self.counts, self.samples = Counts(), 0
+        self.risen: dict[str, Tensor] = {}
+        self.tables = {each.o.name for each in self.operations if isinstance(each, Parameter)}
+        self._kept: dict[str, tuple[np.ndarray, TileCoded]] = {}
+        self._norms: dict[str, vector.TileNorm] = {}
+        self._rows: dict[tuple[str, bool, int], np.ndarray] = {}
+
+    # -- codes ---------------------------------------------------------------------------------------------------
+
+    def take_counts(self) -> Counts:
+        """Counts since the last call."""
+        taken, self.counts = self.counts, Counts()
+        return taken
+
+    def held(self, exact: np.ndarray, *, positive: bool = False) -> Held:
+        """A tensor that the machine makes."""
+        return Held(np.maximum(exact, 0) if positive else exact, self.counts)
+
+    def summed(self, found: TileSums) -> Held:
+        """The same of a product."""
+        self.counts.lost += found.lost
+        return self.held(found.values)
+
+    def weight(self, each: Operation, name: str) -> TileCoded:
+        """Codes of matrices ``[taps, inputs, outputs]``, or of a bias ``[1, outputs]``."""
+        value = self.values[name]
+        kept = self._kept.get(name)
+        if kept is None or kept[0] is not value:
+            if value.ndim == 1:
+                made = coded(value[None], WIDE)
+            elif name in self.learners:
+                made = self._taps_of(coded(self.matrix(name), NARROW), each, name)
+            else:
+                made = coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
+            kept = self._kept[name] = value, made
+        return kept[1]
+
+    def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
+        """Matrices of taps among codes of matrices that lie behind one another."""
+        shape = matrices(each, name, self.values[name]).shape
+        if len(shape) == 2:
+            return transposed(codes)
+        taps, outputs, _ = shape
+        wide, first = pitch(taps, outputs), np.arange(taps)[:, None]
+        tiles = (first * wide + EDGE * np.arange(-(-outputs // EDGE))) // EDGE
+        rows = first * wide + np.arange(outputs)
+        return transposed(TileCoded(codes.codes[rows], codes.exponents[tiles]))
+
+    def _counts(self, each: Operation, name: str, back: bool) -> list[int]:
+        """Tiles of each tap of a kernel that a tile of the result takes at most."""
+        weight = self.weight(each, name)
+        taps, deep, _ = weight.exponents.shape if weight.exponents.ndim > 2 else (1, *weight.exponents.shape)
+        if name in self.learners:
+            return [weight.exponents.shape[-1] if back else deep] * taps
+        return tiles_of_taps(blocks(weight.codes.reshape(taps, *weight.codes.shape[-2:])), back)
+
+    def renewed(self, name: str, matrix: np.ndarray) -> None:
+        """A weight after an update, as a matrix; the machine stores its codes."""
+        each, shape = self.owner[name], self.values[name].shape
+        self.counts.coded(matrix, WIDE if len(shape) == 1 else NARROW)
+        self.values[name] = weights_of(each, name, matrix, shape)
+
+    def matrix(self, name: str) -> np.ndarray:
+        """A weight as the machine learns it."""
+        value = self.values[name]
+        return value[None] if value.ndim == 1 else stacked(matrices(self.owner[name], name, value))
+
+    # -- passes --------------------------------------------------------------------------------------------------
+
+    def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+        """Every tensor by name, of inputs ``[samples, *sides, features]``."""
+        found = self.taken(inputs)
+        for each in self.operations:
+            self._call(each, "", found)
+        return found
+
+    def taken(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+        """Tensors of the inputs, whose codes the host makes: nobody counts them."""
+        self.samples = len(next(iter(inputs.values())))
+        return {
+            name: Held(np.asarray(inputs[name], np.float64).reshape(-1, t.features), Counts())
+            for name, t in self.inputs.items()
+        }
+
+    def result(self, inputs: Mapping[str, np.ndarray]) -> Held:
+        """The result alone: a tensor is forgotten behind its last reader."""
+        found, last = self.taken(inputs), {t.name: each for each in self.operations for t in each.i}
+        for each in self.operations:
+            before = set(found)
+            self._call(each, "", found)
+            for name in {t.name for t in each.i if last[t.name] is each} | (set(found) - before - {each.o.name}):
+                found.pop(name, None)
+        return found[self.port.tensor.name]
+
+    def backward(self, found: Mapping[str, Held], last: Held) -> dict[str, np.ndarray]:
+        """Gradients of what learns as matrices, from that of the result."""
+        gradients, learnt = {self.port.tensor.name: last}, dict[str, Held]()
+        for each in reversed(self.operations):
+            dy = gradients.pop(each.o.name, None)
+            if dy is None:
+                continue
+            if each.positive:
+                dy = self.held(vector.mask(dy.values, found[each.o.name].values))
+            wanted = [t.name in self.moving for t in each.i]
+            for t, dx in zip(each.i, self._call(each, "_back", found, dy, wanted, learnt)):
+                if dx is not None:
+                    if t.name in gradients:
+                        dx = self.held(vector.add(gradients[t.name].values, dx.values))
+                    gradients[t.name] = dx
+        return {name: held.values for name, held in learnt.items()}
+
+    def falling(self, loss: str, result: Held, target: np.ndarray) -> tuple[float, Held]:
+        """The loss, and its gradient of the result."""
+        wanted = coded(np.asarray(target, np.float64).reshape(result.exact.shape), WIDE).values
+        if loss == "values":
+            error = self.held(vector.add(result.values, wanted, subtract=True))
+            return float(np.mean(np.square(error.values))), self.held(vector.scaled(error.values, 2 / wanted.size))
+        if loss == "labels":
+            value, count = logistic(result.values, target)[0], wanted.size
+            shares = self.held(vector.function(result.values, LOGISTIC.value))
+        else:
+            value, count = cross_entropy(result.values, wanted), len(wanted)
+            shares = self.held(vector.softmax(result.values, 1.0))
+        error = self.held(vector.add(shares.values, wanted, subtract=True))
+        return value, self.held(vector.scaled(error.values, 1 / count))
+
+    def _call(self, each: Operation, back: str, *more: Any) -> Any:
+        return getattr(self, f"_{type(each).__name__.lower()}{back}")(each, *more)
+
+    # -- products ------------------------------------------------------------------------------------------------
+
+    def _linear(self, each: Linear, found: dict[str, Held]) -> None:
+        self._layer(each, found)
+
+    def _added(self, parts: Sequence[Held], positive: bool = False) -> Held:
+        """A tensor that is a sum of parts."""
+        total = parts[0]
+        for number, part in enumerate(parts[1:], 2):
+            made = vector.add(total.values, part.values)
+            total = self.held(made, positive=positive and number == len(parts))
+        return total
+
+    def _product(
+        self, *pairs: tuple[TileCoded, TileCoded], bias: TileCoded | None = None, positive: bool = False
+    ) -> Held:
+        """A sum of products, in parts where it is long."""
+        places = [(n, k) for n, (x, _) in enumerate(pairs) for k in range(x.exponents.shape[1])]
+        parts = portions([1] * len(places))
+        made = []
+        for part in parts:
+            some = []
+            for n, (x, w) in enumerate(pairs):
+                ks = [k for of, k in places[part] if of == n]
+                if ks:
+                    deep = slice(ks[0], ks[-1] + 1)
+                    some.append((_columns(x, deep), transposed(_columns(transposed(w), deep))))
+            own = None if part.start else bias
+            made.append(self.summed(sums(*some, bias=own, positive=positive and len(parts) == 1)))
+        return self._added(made, positive)
+
+    def _over_rows(self, one: Held, other: Held) -> Held:
+        return self._product((transposed(one.narrow), other.narrow))
+
+    def _layer(self, each: Linear | Convolution, found: dict[str, Held]) -> None:
+        x = found[each.i[0].name].narrow
+        pairs = [(x, self.weight(each, f"{each.layer}.weight"))]
+        if each.rank:
+            a, b = (self.weight(each, weight.name) for weight in each.adapter)
+            h = found[f"{each.o.name}.hidden"] = self._product((x, a))
+            pairs.append((h.narrow, b))
+        found[each.o.name] = self._product(*pairs, bias=self._bias(each), positive=each.positive)
+
+    def _bias(self, each: Linear | Convolution) -> TileCoded | None:
+        return self.weight(each, f"{each.layer}.bias") if each.bias else None
+
+    def _linear_back(self, each: Linear, *given: Any) -> _Back:
+        return self._layer_back(each, *given)
+
+    def _layer_back(
+        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
+    ) -> _Back:
+        x, weight = found[each.i[0].name], f"{each.layer}.weight"
+        self._bias_back(each, dy, learnt)
+        if weight in self.learners:
+            learnt[weight] = self._over_rows(dy, x)
+        through = self._adapter_back(each, found, dy, learnt)
+        if through is not None and each.adapter[0].name in self.learners:
+            learnt[each.adapter[0].name] = self._over_rows(through, x)
+        if not wanted[0]:
+            return [None]
+        pairs = [(dy.narrow, transposed(self.weight(each, weight)))]
+        if through is not None:
+            pairs.append((through.narrow, transposed(self.weight(each, each.adapter[0].name))))
+        return [self._product(*pairs)]
+
+    def _bias_back(self, each: Linear | Convolution, dy: Held, learnt: dict[str, Held]) -> None:
+        if f"{each.layer}.bias" in self.learners:
+            row = coded(np.ones((1, len(dy.exact))), NARROW)
+            learnt[f"{each.layer}.bias"] = self._product((row, dy.narrow))
+
+    def _adapter_back(
+        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, learnt: dict[str, Held]
+    ) -> Held | None:
+        if not each.rank:
+            return None
+        name = each.adapter[1].name
+        back = self._product((dy.narrow, transposed(self.weight(each, name))))
+        if name in self.learners:
+            learnt[name] = self._over_rows(dy, found[f"{each.o.name}.hidden"])
+        return back
+
+    def _is_plain(self, each: Convolution) -> bool:
+        return is_plain(each) and each.i[0].name not in self.risen
+
+    def _addresses(self, each: Convolution, back: bool) -> np.ndarray:
+        """Rows ``[taps, rows]`` that a convolution reads; -1 is a row of zeros."""
+        key = (each.o.name, back, self.samples)
+        if key not in self._rows:
+            t = each.i[0]
+            source = t.sides if back else self.risen.get(t.name, t).sides
+            pixels, places = addresses(each, self.samples, source, back=back)
+            self._rows[key] = np.stack([pixels.rows(*place) for place in places])
+        return self._rows[key]
+
+    def _taps(self, x: TileCoded) -> TileCoded:
+        return x if x.codes.ndim == 3 else TileCoded(x.codes[None], x.exponents[None])
+
+    def _convolution(self, each: Convolution, found: dict[str, Held]) -> None:
+        if self._is_plain(each):
+            self._layer(each, found)
+            return
+        x, rows, weight = found[each.i[0].name], self._addresses(each, False), f"{each.layer}.weight"
+        more: list[tuple[TileCoded, TileCoded]] = []
+        if each.rank:
+            a, b = (weight.name for weight in each.adapter)
+            h = found[f"{each.o.name}.hidden"] = self._gathered(each, rows, [(x, a)])
+            more = [(h.narrow, self.weight(each, b))]
+        bias = self._bias(each)
+        found[each.o.name] = self._gathered(each, rows, [(x, weight)], more, bias=bias, positive=each.positive)
+
+    def _gathered(
+        self,
+        each: Convolution,
+        rows: np.ndarray,
+        pairs: Sequence[tuple[Held, str]],
+        more: Sequence[tuple[TileCoded, TileCoded]] = (),
+        *,
+        back: bool = False,
+        bias: TileCoded | None = None,
+        positive: bool = False,
+    ) -> Held:
+        """Products by address of tensors with kernels, and of own rows in ``more``, in parts where they are many."""
+        counts = [sum(many) for many in zip(*(self._counts(each, name, back) for _, name in pairs))]
+        counts[0] += sum(x.exponents.shape[1] for x, _ in more)
+        kernels = [(x.narrow, self._taps(self.weight(each, name))) for x, name in pairs]
+        if back:
+            kernels = [(x, transposed(kernel)) for x, kernel in kernels]
+        parts, made = portions(counts), []
+        for part in parts:
+            some = [(x, rows[part], TileCoded(w.codes[part], w.exponents[part])) for x, w in kernels]
+            first = part.start == 0
+            own, cut = bias if first else None, positive and len(parts) == 1
+            made.append(self.summed(sums(*some, *(more if first else ()), bias=own, positive=cut)))
+        return self._added(made, positive)
+
+    def _convolution_back(
+        self, each: Convolution, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
+    ) -> _Back:
+        if self._is_plain(each):
+            return self._layer_back(each, found, dy, wanted, learnt)
+        x, weight = found[each.i[0].name], f"{each.layer}.weight"
+        self._bias_back(each, dy, learnt)
+        through = self._adapter_back(each, found, dy, learnt)
+        pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
+        if through is not None:
+            a = each.adapter[0].name
+            if a in self.learners:
+                came = self._taps_back(each, a, through, x, learnt)
+                more.append((came.narrow, coded(self.matrix(a), NARROW)))
+            else:
+                pairs.append((through, a))
+        if weight in self.learners:
+            self._taps_back(each, weight, dy, x, learnt)
+        if not wanted[0]:
+            return [None]
+        return [self._gathered(each, self._addresses(each, True), pairs, more, back=True)]
+
+    def _taps_back(self, each: Convolution, name: str, dy: Held, x: Held, learnt: dict[str, Held]) -> Held:
+        """Gradient of a kernel by what comes to a row of the input by each tap, side by side."""
+        t, rows, features = each.i[0], self._addresses(each, True), dy.exact.shape[1]
+        wide = pitch(len(rows), features)
+        made, lost = np.zeros((rows.shape[1], len(rows) * wide)), 0
+        for start in range(0, made.shape[1], EDGE):
+            # Taps and features that a tile of columns has.
+            taps = range(start // wide, -(-min(start + EDGE, made.shape[1]) // wide))
+            deep = slice(start % wide // EDGE, start % wide // EDGE + 1) if wide > EDGE else slice(0, 1)
+            some = _columns(dy.narrow, deep)
+            count, width = some.codes.shape[1], min(EDGE, made.shape[1] - start)
+            same = np.stack([np.eye(count, width, max(tap * wide - start, 0)) for tap in taps])
+            tile = sums((some, rows[taps.start : taps.stop], coded(same, NARROW)))
+            made[:, start : start + width], lost = tile.values, lost + tile.lost
+        self.counts.lost += lost
+        came = self.held(made)
+        small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
+        learnt[name] = self._over_rows(small, x)
+        return came
+
+    # -- between products ----------------------------------------------------------------------------------------
+
+    def _parameter(self, each: Parameter, found: dict[str, Held]) -> None:
+        found[each.o.name] = Held(self.values[each.name].reshape(each.o.rows, -1), Counts())
+
+    def _spread(self, each: Add | Multiply, other: Held) -> np.ndarray:
+        """Which row of the second tensor each row of the result has."""
+        count, rows = self.samples * each.o.rows, np.arange(self.samples * each.o.rows)
+        if each.i[1].name in self.tables:
+            return rows % len(other.exact)
+        found: np.ndarray = rows * len(other.exact) // count
+        return found
+
+    def _add(self, each: Add, found: dict[str, Held]) -> None:
+        a, b = (found[t.name] for t in each.i)
+        other = (part[self._spread(each, b)] for part in parts(b.values))
+        made = values(*element.add(*parts(a.values), *other, subtract=each.subtract))
+        found[each.o.name] = self.held(made, positive=each.positive)
+
+    def _add_back(self, each: Add, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [dy if want else None for want in wanted]
+
+    def _multiply(self, each: Multiply, found: dict[str, Held]) -> None:
+        a, b = (found[t.name] for t in each.i)
+        found[each.o.name] = self.held(a.values * b.values[self._spread(each, b)], positive=each.positive)
+
+    def _multiply_back(self, each: Multiply, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        a, b = (found[t.name] for t in each.i)
+        rows = self._spread(each, b)
+        return [
+            self.held(dy.values * other) if want else None for want, other in zip(wanted, (b.values[rows], a.values))
+        ]
+
+    def _larger(self, each: Larger, found: dict[str, Held]) -> None:
+        a, b = (found[t.name].values for t in each.i)
+        found[each.o.name] = self.held(vector.larger(a, b), positive=each.positive)
+
+    def _larger_back(self, each: Larger, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        first = self.held(vector.equal(dy.values, found[each.i[0].name].values, found[each.o.name].values))
+        second = self.held(vector.add(dy.values, first.values, subtract=True)) if wanted[1] else None
+        return [first if wanted[0] else None, second]
+
+    def _activation(self, each: Activation, found: dict[str, Held]) -> None:
+        x = found[each.i[0].name].values
+        if each.kind == "relu":
+            made = vector.scaled(x, 1.0, positive=True)
+        elif each.kind == "affine":
+            made = vector.scaled(x, each.parameters[0])
+        else:
+            function = function_of(each)
+            made = vector.function(x, function.value)
+            if function.larger:
+                made = vector.larger(x, self.held(made).values)
+        found[each.o.name] = self.held(made, positive=each.positive)
+
+    def _activation_back(self, each: Activation, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        if each.kind == "relu":
+            return [self.held(vector.mask(dy.values, found[each.o.name].values))]
+        if each.kind == "affine":
+            return [self.held(vector.scaled(dy.values, each.parameters[0]))]
+        return [self.held(vector.function_back(dy.values, found[each.i[0].name].values, function_of(each).slope))]
+
+    def _gated(self, each: Gated, found: dict[str, Held]) -> None:
+        found[each.o.name] = self.held(vector.geglu(found[each.i[0].name].values))
+
+    def _gated_back(self, each: Gated, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [self.held(vector.geglu_back(dy.values, found[each.i[0].name].values))]
+
+    def _norm_of(self, each: Norm) -> vector.TileNorm:
+        if each.layer not in self._norms:
+            gain, bias = (self.values[f"{each.layer}.{name}"] for name in ("weight", "bias"))
+            rows = each.o.rows if each.over_rows else 1
+            self._norms[each.layer] = vector.TileNorm(gain, bias, rows=rows, groups=each.groups, eps=each.eps)
+        return self._norms[each.layer]
+
+    def _norm(self, each: Norm, found: dict[str, Held]) -> None:
+        found[each.o.name] = self.held(self._norm_of(each).forward(found[each.i[0].name].values))
+
+    def _norm_back(self, each: Norm, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [self.held(self._norm_of(each).backward(dy.values, found[each.i[0].name].values))]
+
+    def _reduce(self, each: Reduce, found: dict[str, Held]) -> None:
+        x, rows = found[each.i[0].name].narrow, each.i[0].rows
+        chosen = np.kron(np.eye(self.samples), np.ones((1, rows)))
+        total = self.summed(sums((coded(chosen, NARROW), x)))
+        if each.kind == "mean":
+            total = self.held(vector.scaled(total.values, 1 / rows), positive=each.positive)
+        found[each.o.name] = total
+
+    def _reduce_back(self, each: Reduce, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        rows = each.i[0].rows
+        if each.kind == "mean":
+            dy = self.held(vector.scaled(dy.values, 1 / rows))
+        return [self.held(dy.values.repeat(rows, axis=0))]
+
+    def _upsample(self, each: Upsample, found: dict[str, Held]) -> None:
+        found[each.o.name] = found[each.i[0].name]
+        self.risen[each.o.name] = each.i[0]
+
+    def _upsample_back(self, each: Upsample, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [self._shrunk(dy, each.i[0])]
+
+    def _shrunk(self, x: Held, t: Tensor) -> Held:
+        """Sums of 2 x 2 pixels."""
+        (height, width), features = t.sides, x.exact.shape[1]
+        made = vector.total(x.values, (2, 4), (-1, height, 2, width, 2, features))
+        return self.held(made.reshape(-1, features))
+
+    def _concat(self, each: Concat, found: dict[str, Held]) -> None:
+        parts = [(found[t.name].wide, slice(0, t.features)) for t in each.i]
+        found[each.o.name] = self.held(joined(*parts))
+
+    def _concat_back(self, each: Concat, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        ends = np.cumsum([t.features for t in each.i])
+        return [
+            self.held(joined((dy.wide, slice(end - t.features, end)))) if want else None
+            for t, end, want in zip(each.i, ends, wanted)
+        ]
+
+
+def cross_entropy(logits: np.ndarray, wanted: np.ndarray) -> float:
+    """Mean cross-entropy of rows, in nats."""
+    shifted = logits - logits.max(1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return float(-(wanted * logs).sum() / len(logits))
+
+
+def _columns(x: TileCoded, tiles: slice) -> TileCoded:
+    """Some tiles of columns."""
+    return TileCoded(x.codes[:, EDGE * tiles.start : EDGE * tiles.stop], x.exponents[:, tiles])

@@ -1,0 +1,177 @@
+"""Values that only move, as products with zeros and ones.
+
+The machine moves rows by address and columns by matrices; so a slice, a pad or an upsampling is a convolution, and
+rows behind one another are a sum.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gradloom.graph.base import Operation, Tensor
+from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Slice, Upsample
+from gradloom.graph.rewriting.editor import Editor
+from gradloom.rtl.formats.tiles.codes import EDGE
+
+__all__ = ["SELECTING"]
+
+
+#: Features of a beat.
+_BEAT = 8
+
+
+def _channels(
+    made: Editor, each: Operation, taps: np.ndarray, *, bias: np.ndarray | None = None, **shape: Any
+) -> Convolution:
+    """A convolution of every channel with the same ``taps``, in place of an operation."""
+    channels, sides = each.o.features, len(each.o.sides)
+    name = made.free(f"{each.o.name}~moved")
+    made.values[f"{name}.weight"] = np.broadcast_to(taps, (channels, 1, *taps.shape)).copy()
+    if bias is not None:
+        made.values[f"{name}.bias"] = bias
+    usual: dict[str, Any] = {
+        "kernel": taps.shape,
+        "stride": (1,) * sides,
+        "pads": ((0, 0),) * sides,
+        "dilation": (1,) * sides,
+        "positive": each.positive,
+    }
+    return Convolution(each.i, each.o, name, bias=bias is not None, groups=channels, **{**usual, **shape})
+
+
+def _sliced(made: Editor, each: Operation) -> bool:
+    """Some features, by a matrix; some places of a side, by address."""
+    if not isinstance(each, Slice):
+        return False
+    (x,), sides = each.i, len(each.o.sides)
+    if each.axis == sides:
+        name = made.free(f"{each.o.name}~chosen")
+        chosen = each.start + each.step * np.arange(each.o.features)
+        made.values[f"{name}.weight"] = np.eye(x.features)[chosen]
+        made.change(each, [Linear(each.i, each.o, name, bias=False, positive=each.positive)])
+        return True
+    if not _shaped(each) or each.start < 0 or each.step < 1:
+        return False
+    kernel = [1] * sides
+    kernel[each.axis] = each.start + 1
+    taps = np.zeros(kernel)
+    taps[(-1,) * sides] = 1
+    stride = tuple(each.step if axis == each.axis else 1 for axis in range(sides))
+    made.change(each, [_channels(made, each, taps, stride=stride)])
+    return True
+
+
+def _padded(made: Editor, each: Operation) -> bool:
+    """Zeros around a tensor."""
+    if not isinstance(each, Pad) or each.mode != "constant" or each.value or not _shaped(each):
+        return False
+    if any(n < 0 for pair in each.pads for n in pair):
+        return False
+    made.change(each, [_channels(made, each, np.ones((1,) * len(each.pads)), pads=each.pads)])
+    return True
+
+
+def _joined(made: Editor, each: Operation) -> bool:
+    """Rows behind one another: tensors with zeros where the others are, added up."""
+    if not isinstance(each, Concat) or each.axis == len(each.o.sides) or not _shaped(each):
+        return False
+    listed: list[Operation] = []
+    total: Tensor | None = None
+    before, whole = 0, each.o.sides[each.axis]
+    for number, t in enumerate(each.i):
+        behind = whole - before - t.sides[each.axis]
+        pads = tuple((before, behind) if axis == each.axis else (0, 0) for axis in range(len(each.o.sides)))
+        part = Tensor(made.free(f"{each.o.name}~part{number}"), each.o.sides, each.o.features)
+        listed.append(Pad((t,), part, pads))
+        before += t.sides[each.axis]
+        if total is None:
+            total = part
+            continue
+        met = each.o if number == len(each.i) - 1 else replace(part, name=f"{part.name}~sum")
+        listed.append(Add((total, part), met))
+        total = met
+    made.change(each, listed)
+    return True
+
+
+def _beside(made: Editor, each: Operation) -> bool:
+    """Features side by side that are no whole beats: tensors with zeros where the others are, added up."""
+    if not isinstance(each, Concat) or each.axis != len(each.o.sides):
+        return False
+    ends = np.cumsum([t.features for t in each.i])
+    tiles = [
+        len({n for n, end in enumerate(ends) if end - each.i[n].features < at + EDGE and end > at})
+        for at in range(0, each.o.features, EDGE)
+    ]
+    if not any(end % _BEAT for end in ends) and max(tiles) <= 2:
+        return False
+    listed: list[Operation] = []
+    for number, (t, end) in enumerate(zip(each.i, ends)):
+        name = made.free(f"{each.o.name}~part{number}")
+        made.values[f"{name}.weight"] = np.eye(each.o.features, t.features, t.features - end)
+        listed.append(Linear((t,), replace(each.o, name=name), name, bias=False))
+        if number:
+            met = each.o if number == len(ends) - 1 else replace(each.o, name=f"{name}~sum")
+            positive = each.positive and met is each.o
+            listed.append(Add((listed[-2].o, listed[-1].o), met, positive=positive))
+    made.change(each, listed)
+    return True
+
+
+def _risen(made: Editor, each: Operation) -> bool:
+    """Every pixel several times, where twice is not all."""
+    if not isinstance(each, Upsample) or each.mode != "nearest" or not _shaped(each):
+        return False
+    sides = list(zip(each.i[0].sides, each.o.sides))
+    rise = tuple(large // small for small, large in sides)
+    twice = len(sides) == 2 and set(rise) == {2}
+    read = made.readers(each.o)
+    if any(large % small or large // small > 4 for small, large in sides) or (
+        twice and not made.is_result(each.o) and all(_reads(reader) for reader in read)
+    ):
+        return False
+    made.change(each, [_channels(made, each, np.ones(rise), stride=rise, transposed=True)])
+    return True
+
+
+def _reads(each: Operation) -> bool:
+    """Whether an operation reads by address and steps by one place."""
+    return isinstance(each, Convolution) and not each.transposed and set(each.stride) == {1}
+
+
+def _affine(made: Editor, each: Operation) -> bool:
+    """Values times a factor below 0, or plus a constant."""
+    if not isinstance(each, Activation) or each.kind != "affine" or not each.o.sides:
+        return False
+    gain, shift = each.parameters
+    if (gain > 0 and not shift) or not _shaped(each):
+        return False
+    taps = np.full((1,) * len(each.o.sides), gain)
+    bias = np.full(each.o.features, shift) if shift else None
+    made.change(each, [_channels(made, each, taps, bias=bias)])
+    return True
+
+
+def _widened(made: Editor, each: Operation) -> bool:
+    """One feature that counts for all of another tensor's."""
+    if not isinstance(each, Add | Multiply) or len({t.features for t in each.i}) == 1:
+        return False
+    few = next((t for t in each.i if t.features == 1), None)
+    if few is None:
+        return False
+    name = made.free(f"{each.o.name}~all")
+    made.values[f"{name}.weight"] = np.ones((each.o.features, 1))
+    wide = Tensor(made.free(f"{few.name}~wide"), few.sides, each.o.features)
+    spread = Linear((few,), wide, name, bias=False)
+    made.change(each, [spread, replace(each, i=tuple(wide if t is few else t for t in each.i))])
+    return True
+
+
+def _shaped(each: Operation) -> bool:
+    """Whether an operation is on one or two sides."""
+    return all(len(t.sides) in (1, 2) for t in (*each.i, each.o))
+
+
+#: Rules of an editor.
+SELECTING = (_sliced, _joined, _beside, _padded, _risen, _affine, _widened)

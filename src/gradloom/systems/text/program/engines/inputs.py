@@ -1,0 +1,131 @@
+"""Places operands and adapter words of products on chip."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gradloom.program.assembler import Instruction, pack
+from gradloom.rtl.engines.linear.commands import OPERAND_ARG
+from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.rtl.machines.language import LINEAR
+from gradloom.rtl.shell.engines import PortNumber
+
+from ..jobs import ProductJob
+from .side import load
+
+__all__ = ["FREE", "Input", "Inputs", "READY", "with_tokens"]
+
+#: Tokens: the adapter of a product is on chip; a product is done that a load waits for.
+READY, FREE = 0, 1
+
+
+@dataclass(frozen=True)
+class Input:
+    """A load of a product's operands.
+
+    ``freed``: number of products that must be done before it begins. ``words``: words of the product's operands that
+    are on chip behind it.
+    """
+
+    step: Instruction
+    freed: int
+    words: int
+
+    @property
+    def size(self) -> int:
+        """Words that it brings."""
+        return self.step.operands["beats"] // 8
+
+
+def with_tokens(loads: Iterable[Iterable[Input]]) -> tuple[list[deque[Input]], set[int]]:
+    """The loads of all products, and the products that post FREE.
+
+    The loads follow each other in this order. A product posts FREE if a load waits for it.
+
+    A load whose products are done when one before it begins need not wait. So each token is for one load, and only
+    loads wait for it.
+    """
+    made: list[deque[Input]] = []
+    ended: set[int] = set()
+    freed = 0
+    for of_one in loads:
+        made.append(deque())
+        for each in of_one:
+            if each.freed > freed:
+                freed = each.freed
+                ended.add(freed - 1)
+                each = replace(each, step=replace(each.step, wait=(FREE,)))
+            made[-1].append(each)
+    return made, ended
+
+
+class Inputs:
+    """Inputs of products that run one behind the other.
+
+    Each product is an early command: it begins when its adapter is on chip.
+
+    Both memories are rings: a product's words are behind those of the product before, so that they can be loaded as far
+    as there is room while products before are under way. An adapter does not wrap around to the start.
+    """
+
+    def __init__(self, jobs: Sequence[ProductJob], config: LanguageConfig) -> None:
+        self.jobs, self.config = jobs, config
+        self.starts: list[int] = []
+        self.lanes: list[int] = []
+        start = lane = 0
+        for job in jobs:
+            size = (job.inner + job.outer) * job.rank
+            if lane % config.lane_depth + size > config.lane_depth:
+                lane += -lane % config.lane_depth
+            self.starts.append(start)
+            self.lanes.append(lane)
+            start += job.inner * job.tokens
+            lane += size
+
+    def bases(self, index: int) -> tuple[int, int]:
+        """First words of a product's operands and of its adapter."""
+        return self.starts[index] % self.config.depth, self.lanes[index] % self.config.lane_depth
+
+    def loads(self, index: int, most: int) -> list[Input]:
+        """Adapter words, then operands in their order.
+
+        The last adapter words post READY. Each load has ``most`` beats at most, or the 8 of a word.
+        """
+        job, config = self.jobs[index], self.config
+        made, step = [], max(most // 8, 1)
+        for transfer in job.lanes:
+            start = self.lanes[index] + transfer.argument
+            for word, words in _pieces(start, start + transfer.beats // 8, step, config.lane_depth):
+                each = self._load(transfer.offset, word - start, words, LINEAR.load("lanes"), word % config.lane_depth)
+                made.append(Input(each, bisect_left(self.lanes, word + words - config.lane_depth, hi=index), 0))
+        start = self.starts[index]
+        if made:
+            made[-1] = replace(made[-1], step=replace(made[-1].step, post=(READY,)))
+        for word, words in _pieces(start, start + job.operands.beats // 8, step, config.depth):
+            argument = pack(OPERAND_ARG, {"word": word % config.depth, "early": 1})
+            behind = word + words - start
+            made.append(
+                Input(
+                    self._load(job.operands.offset, word - start, words, LINEAR.load("operands"), argument),
+                    bisect_left(self.starts, word + words - config.depth, hi=index),
+                    behind,
+                )
+            )
+        return made
+
+    def _load(self, offset: int, word: int, words: int, destination: PortNumber, argument: int) -> Instruction:
+        return load(offset + word * self.config.data_bits, 8 * words, destination, argument)
+
+
+def _pieces(start: int, end: int, step: int, ring: int) -> list[tuple[int, int]]:
+    """``start`` to ``end`` in pieces of at most ``step``: first and size.
+
+    No piece goes beyond a ring's end.
+    """
+    made = []
+    while start < end:
+        size = min(step, end - start, ring - start % ring)
+        made.append((start, size))
+        start += size
+    return made

@@ -1,0 +1,216 @@
+"""Work of the vector engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradloom.program.operations import Reading
+from gradloom.rtl.formats.vector import VectorOpcode
+from gradloom.rtl.machines.configs.language import LanguageConfig
+
+from ...operations.base import Fracs
+from ...operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
+from ...operations.tensors import EDGE, Angles, Gain, Slice
+from ...operations.vector import UNIT
+from ..layout import Layout, check_whole
+from . import side
+from .side import Piece
+
+__all__ = ["Vectors"]
+
+
+@dataclass(frozen=True)
+class Vectors(Reading):
+    """Makes the pieces of one operation of the vector engine, by :meth:`do`.
+
+    Parameters
+    ----------
+    frac : mapping
+        Fraction bits by name.
+    layout : Layout
+        It receives the places of tables.
+    config : LanguageConfig
+    limit : int
+        Beats of a piece, about.
+    """
+
+    frac: Fracs
+    layout: Layout
+    config: LanguageConfig
+    limit: int
+
+    def _vector(self, opcode: VectorOpcode, part: Slice, operands: Mapping[str, int], **options: Any) -> list[Piece]:
+        return side.vector(
+            opcode,
+            {"row": self.config.row_beats, "tiles": part.count, "tokens": part.rows, **operands},
+            self.config,
+            **{"limit": self.limit, **options},
+        )
+
+    def _at(self, part: Slice) -> side.SideTensor:
+        check_whole(part)
+        return side.SideTensor(offset=self.layout.part(part))
+
+    def _strided(self, part: Slice) -> side.SideTensor:
+        """Rows of tiles: those of a tile lie behind each other."""
+        return side.SideTensor(
+            offset=self.layout.part(part), stride=None if part.whole else 4 * part.tensor.rows * EDGE
+        )
+
+    def _weights(self, name: str, tiles: int) -> list[Piece]:
+        return self._loaded(side.SideTensor(offset=self.layout.place(name, 4 * tiles * EDGE)), tiles)
+
+    def _loaded(self, weights: side.SideTensor, tiles: int) -> list[Piece]:
+        return side.vector(
+            VectorOpcode.WEIGHTS,
+            {"row": self.config.row_beats, "tiles": tiles},
+            self.config,
+            limit=self.limit,
+            a=weights,
+        )
+
+    def _gain(self, gain: Gain, tiles: int) -> list[Piece]:
+        """The constant as a weight of each feature."""
+        return self._loaded(side.SideTensor(offset=self.layout.place(gain.name, 4 * EDGE), repeated=True), tiles)
+
+    def _norm(self, operation: Norm) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return (
+            self._weights(operation.weight, x.count)
+            + self._vector(VectorOpcode.NORM_SUMS, x, {"left": UNIT, **operation.epsilon(self.frac)}, a=self._at(x))
+            + self._vector(VectorOpcode.NORM, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y))
+        )
+
+    def _normbackward(self, operation: NormBackward) -> list[Piece]:
+        x, dy = operation.x, operation.dy
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(x), "b": self._at(dy)}
+        made = {"o": self._at(operation.dx)} | ({} if operation.u is None else {"q": self._at(operation.u)})
+        opcode = VectorOpcode.NORM_BACKWARD if operation.u is None else VectorOpcode.NORM_BACKWARD_GAIN
+        return (
+            self._weights(operation.weight, x.count)
+            + self._vector(
+                VectorOpcode.NORM_BACKWARD_SUMS, x, {**shifts["sums"], **operation.epsilon(self.frac)}, **both
+            )
+            + self._vector(opcode, x, shifts["result"], **both, **made)
+        )
+
+    def _narrow(self, operation: Narrow) -> list[Piece]:
+        words, y = operation.words, operation.y
+        return self._gain(operation.gain, words.count) + self._vector(
+            VectorOpcode.SCALE, words, operation.shifts(self.frac), a=self._at(words), o=self._at(y)
+        )
+
+    def _scale(self, operation: Scale) -> list[Piece]:
+        x, y = operation.x, operation.y
+        return self._loaded(self._at(operation.factors), x.count) + self._vector(
+            VectorOpcode.SCALE, x, operation.shifts(self.frac), a=self._at(x), o=self._at(y)
+        )
+
+    def _scalebackward(self, operation: ScaleBackward) -> list[Piece]:
+        x = operation.x
+        return self._loaded(self._at(operation.factors), x.count) + self._vector(
+            VectorOpcode.SCALE_BACKWARD,
+            x,
+            operation.shifts(self.frac),
+            a=self._at(x),
+            b=self._at(operation.dy),
+            o=self._at(operation.dx),
+            q=self._at(operation.u),
+        )
+
+    def _add(self, operation: Add) -> list[Piece]:
+        operands = {**operation.shifts(self.frac), "wide": operation.y.tensor.wide}
+        if not operation.lazy:
+            return self._added(operation.a, operation.b, operation.y, operands)
+        # Other commands of the engine pass lazy work: a command a piece.
+        both = 2 * operation.y.rows * self.config.row_beats
+        count, pieces = max(self.limit // both, 1), []
+        for first in range(0, operation.y.count, count):
+            a, b, y = (
+                each.tensor.part(each.first + first, min(count, each.count - first))
+                for each in (operation.a, operation.b, operation.y)
+            )
+            pieces += self._added(a, b, y, operands, limit=max(self.limit, both))
+        return pieces
+
+    def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
+        return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
+
+    def _angles(self, angles: Angles) -> side.SideTensor:
+        return side.SideTensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
+
+    def _rope(self, operation: Rope) -> list[Piece]:
+        return self._vector(
+            VectorOpcode.ROPE,
+            operation.x,
+            {**operation.shifts(self.frac), "turn": operation.turn},
+            a=self._at(operation.x),
+            b=self._angles(operation.angles),
+            o=self._at(operation.y),
+        )
+
+    def _swiglu(self, operation: Swiglu) -> list[Piece]:
+        return self._vector(
+            VectorOpcode.SWIGLU,
+            operation.y,
+            _gate(operation.shifts(self.frac)),
+            a=self._at(operation.gate),
+            b=self._at(operation.up),
+            o=self._at(operation.y),
+        )
+
+    def _swiglubackward(self, operation: SwigluBackward) -> list[Piece]:
+        return self._vector(
+            VectorOpcode.SWIGLU_BACKWARD,
+            operation.dy,
+            _gate(operation.shifts(self.frac)),
+            a=self._at(operation.gate),
+            b=self._at(operation.up),
+            c=self._at(operation.dy),
+            o=self._at(operation.dgate),
+            q=self._at(operation.dup),
+        )
+
+    def _softmax(self, operation: Softmax) -> list[Piece]:
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.limit, "causal": 1}
+        return self._vector(VectorOpcode.SOFTMAX_SUMS, operation.s, operands, a=self._at(operation.s)) + self._vector(
+            VectorOpcode.SOFTMAX, operation.s, operands, a=self._at(operation.s), o=self._at(operation.p)
+        )
+
+    def _softmaxbackward(self, operation: SoftmaxBackward) -> list[Piece]:
+        shifts = operation.shifts(self.frac)
+        both = {"a": self._at(operation.p), "b": self._at(operation.dp)}
+        return self._vector(VectorOpcode.SOFTMAX_BACKWARD_SUMS, operation.p, shifts["sums"], **both) + self._vector(
+            VectorOpcode.SOFTMAX_BACKWARD, operation.p, shifts["result"], **both, o=self._at(operation.ds)
+        )
+
+    def _loss(self, operation: Loss) -> list[Piece]:
+        rows = operation.logits.rows
+        targets = self.layout.place(operation.targets, 4 * rows)
+        loss = self.layout.place(operation.loss, self.config.data_bits // 8)
+        operands = {**_gate(operation.shifts(self.frac)), "limit": operation.vocab - 1}
+        return (
+            side.vector(
+                VectorOpcode.TARGETS,
+                {"row": -(-rows // self.config.beat_words), "tiles": 1, "tokens": 1},
+                self.config,
+                limit=self.limit,
+                a=side.SideTensor(offset=targets),
+            )
+            + self._vector(VectorOpcode.SOFTMAX_SUMS, operation.logits, operands, a=self._strided(operation.logits))
+            + self._vector(
+                VectorOpcode.SOFTMAX,
+                operation.logits,
+                {**operands, "targets": 1},
+                a=self._strided(operation.logits),
+                o=self._strided(operation.d),
+                q=side.SideTensor(offset=loss, beats=1),
+            )
+        )
+
+
+def _gate(shifts: Mapping[str, int]) -> dict[str, int]:
+    """The reference's names as the command's."""
+    return {"gate" if name == "gate_shift" else name: value for name, value in shifts.items()}
