@@ -172,7 +172,7 @@ evidence-power: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/engines/norm tests/engines/product
 
 evidence-fuzz: $(READY)
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz tests/models/test_tokenizer.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/fuzz tests/models/files/test_tokenizer.py
 
 # Others' tools on what is emitted; with WITNESS=DIR, others' files in that folder too, which are no part of this project.
 evidence-witness: $(READY)
@@ -195,7 +195,7 @@ evidence-large: $(READY)
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/examples/test_first_engine.py \
 	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
-	    tests/engines tests/shell tests/sim/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
+	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
 	    tests/jobs/test_sequences.py
 
 evidence-toggles: $(READY)

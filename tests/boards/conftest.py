@@ -12,7 +12,7 @@ import pytest
 
 from gradloom import boards
 
-STUB = Path(__file__).with_name("vivado_stub.tcl")
+STUB = Path(__file__).with_name("vivado") / "stub.tcl"
 
 # Every command of Vivado that a build may use: a misspelt one is not in the list.
 VIVADO = set(

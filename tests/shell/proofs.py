@@ -14,8 +14,8 @@ from gradloom.rtl.shell.sequencer.valid import ValidBits
 from gradloom.rtl.shell.sequencer.watch import Watch
 from gradloom.sim.proofs.proof import Proof
 
-from ..proofs import axi, control, counters, fetch, sequencer, valid
 from ..proofs.entries import ANY, CONFIGS, GENESYS2, KV260, ULX3S, pair
+from ..proofs.shell import axi, control, counters, fetch, sequencer, valid
 
 __all__ = ["PROOFS"]
 

@@ -36,12 +36,12 @@ def _built(count):
 @pytest.mark.parametrize(
     "count, law",
     #: The ends without GRADLOOM_DEEP=1.
-    [case for count in FAMILIES[:: 1 if DEEP else 3] for case in cases("tests.shell.family_laws", count)],
+    [case for count in FAMILIES[:: 1 if DEEP else 3] for case in cases("tests.shell.laws.family_laws", count)],
 )
 def test_the_shell_runs_any_number_of_engines(count, law, law_holds):
     law_holds(
         law,
-        module="tests.shell.family_laws",
+        module="tests.shell.laws.family_laws",
         where=_built(count),
         top="shell_bench",
         ENGINES=str(count),

@@ -24,7 +24,7 @@ from gradloom.sim.testbench.machines import machine_content, programs
 from gradloom.sim.testbench.units import PLANS, plan_unit
 
 from ..deep import deep
-from ..witness import icarus
+from ..witness.verilog import icarus
 
 #: Changes of ``nf4-decode``'s Verilog: what is there, and what comes in its place.
 CHANGES = {

@@ -12,7 +12,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from . import axilite, graphs, memories, overlay, pins, slices
+from . import axilite, graphs, overlay, pins
+from .verilog import memories, slices
 
 __all__ = ["KEPT", "WITNESSES", "digest"]
 

@@ -21,7 +21,7 @@ from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 
 from ...cli.small import MODEL as SMALL
 from ...language import config_of
-from ...models.test_tokenizer import CONTROL, own_file
+from ...models.files.test_tokenizer import CONTROL, own_file
 from .conftest import CONFIG, TOKENS
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: make llm installs it")

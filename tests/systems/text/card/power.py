@@ -24,7 +24,7 @@ from gradloom.systems.text.program.step import lower
 
 from ..conftest import CONFIG
 
-FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench"
+FIRMWARE, BENCH = Path(gradloom.firmware.__file__).parent, Path(gradloom.sim.__file__).parent / "bench/harness"
 SOURCES = (
     "soc_main soc_card soc_deliver soc_device soc_infer soc_job soc_keep soc_line soc_package soc_part soc_result"
     " soc_root soc_sd soc_serve soc_sha soc_text soc_trial gradloom gradloom_steps gradloom_store gradloom_sum"
@@ -83,7 +83,7 @@ def compiled(folder, memory_bytes, root=bytes(32)):
     for source in (*(FIRMWARE / f"{name}.c" for name in SOURCES), place / "monocypher.c"):
         objects.append(str(folder / f"{source.stem}.o"))
         subprocess.run(["gcc", "-std=c99", *strict, *more, "-c", str(source), "-o", objects[-1]], check=True)
-    bench = str(Path(__file__).parents[3] / "firmware" / "power_host.cpp")
+    bench = str(Path(__file__).parents[3] / "firmware" / "soc" / "power_host.cpp")
     target = folder / "power_host"
     subprocess.run(["g++", "-std=c++17", *strict, f"-I{BENCH}", bench, *objects, "-o", str(target)], check=True)
     return target
