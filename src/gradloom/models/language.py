@@ -11,7 +11,16 @@ import numpy as np
 
 from .files.keys import shown
 
-__all__ = ["BUILT_IN", "Checkpoint", "LanguageModel", "LanguageLinear", "PROJECTIONS", "check_shapes"]
+__all__ = [
+    "BIASED",
+    "BUILT_IN",
+    "Checkpoint",
+    "LanguageModel",
+    "LanguageLinear",
+    "PROJECTIONS",
+    "Scaling",
+    "check_shapes",
+]
 
 #: The linears of a layer in the order in which a forward pass meets them, with the module that holds each.
 PROJECTIONS = {
@@ -23,6 +32,8 @@ PROJECTIONS = {
     "up_proj": "mlp",
     "down_proj": "mlp",
 }
+#: Those that may have biases.
+BIASED = ("q_proj", "k_proj", "v_proj")
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 _MOST = {
@@ -80,6 +91,39 @@ class LanguageLinear:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Rotary positions for texts longer than those of a model's first training.
+
+    Angles of wavelengths above ``original / low`` tokens are divided by ``factor``, those below ``original / high``
+    stay, and those between are blended linearly in ``original / wavelength``: ``llama3`` of transformers. Where
+    ``low`` and ``high`` are None, all angles are divided: ``linear``.
+    """
+
+    factor: float
+    low: float | None = None
+    high: float | None = None
+    original: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("factor", "low", "high", "original"):
+            value = getattr(self, field)
+            if value is None and field != "factor":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+                raise ValueError(f"{field}={shown(value)}: must be a number above 0 and below 1e12")
+        if self.low is not None and (self.high is None or self.original is None or self.low >= self.high):
+            raise ValueError(f"low={self.low}: must be below high={self.high}")
+
+    def scaled(self, frequencies: np.ndarray) -> np.ndarray:
+        """Radians a token."""
+        if self.low is None or self.high is None or self.original is None:
+            return frequencies / self.factor
+        turns = self.original * frequencies / (2 * np.pi)
+        share = np.clip((turns - self.low) / (self.high - self.low), 0, 1)
+        return frequencies * (share + (1 - share) / self.factor)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageModel:
     """Shapes and constants of a decoder.
 
@@ -99,6 +143,14 @@ class LanguageModel:
         Base of the rotary angles; what RMSNorm adds to the mean square.
     tied : bool
         Whether the head is the embedding.
+    scaling : Scaling, optional
+        Of the rotary angles.
+    unturned : tuple of int
+        Layers without positions.
+    score : float, optional
+        Factor of the attention's scores; ``1 / sqrt(head_dim)`` unless given.
+    biases : bool
+        Whether the linears of :data:`BIASED` have biases.
     """
 
     name: str
@@ -113,9 +165,32 @@ class LanguageModel:
     rope_theta: float
     norm_eps: float
     tied: bool
+    scaling: Scaling | None = None
+    unturned: tuple[int, ...] = ()
+    score: float | None = None
+    biases: bool = False
 
     def __post_init__(self) -> None:
         check_shapes(vars(self))
+        # Files of JSON have an object and a list.
+        if isinstance(self.scaling, Mapping):
+            object.__setattr__(self, "scaling", Scaling(**self.scaling))
+        object.__setattr__(self, "unturned", tuple(self.unturned))
+
+    @property
+    def score_factor(self) -> float:
+        """Factor of the attention's scores."""
+        return self.head_dim**-0.5 if self.score is None else self.score
+
+    def angles(self, count: int, start: int = 0) -> np.ndarray:
+        """Rotary angles of ``count`` positions from ``start`` on, radians: ``[count, head_dim / 2]``.
+
+        Element i of a head turns with element i + head_dim / 2. Layers of ``unturned`` have none.
+        """
+        frequencies = self.rope_theta ** (-np.arange(0, self.head_dim, 2, dtype=np.float64) / self.head_dim)
+        if self.scaling is not None:
+            frequencies = self.scaling.scaled(frequencies)
+        return np.outer(np.arange(start, start + count), frequencies)
 
     @property
     def attention(self) -> int:
@@ -126,6 +201,11 @@ class LanguageModel:
     def kv(self) -> int:
         """Elements of all key heads, and of all value heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def bias_elements(self) -> int:
+        """Elements of a layer's biases."""
+        return sum(self.shape(name)[0] for name in BIASED) if self.biases else 0
 
     def shape(self, projection: str) -> tuple[int, int]:
         """``(outputs, inputs)`` of a projection."""
@@ -165,6 +245,8 @@ class LanguageModel:
             for name, module in PROJECTIONS.items():
                 linear = linears[f"{layer}.{module}.{name}"]
                 shapes[f"{linear.name}.weight"] = (linear.outputs, linear.inputs)
+                if self.biases and name in BIASED:
+                    shapes[f"{linear.name}.bias"] = (linear.outputs,)
             shapes[f"{layer}.post_attention_layernorm.weight"] = (self.hidden,)
         shapes[NORM] = (self.hidden,)
         if not self.tied:

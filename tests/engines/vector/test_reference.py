@@ -144,7 +144,8 @@ def test_add(scales):
 @pytest.mark.parametrize("turn", [False, True])
 def test_rope(turn):
     (x,) = tensors(5, (64, 9, 64), 3.0)
-    cos, sin = llama.rope_angles(64, 64, 1e5, np.float64)
+    angles = np.outer(np.arange(64), 1e5 ** (-np.arange(0, 64, 2) / 64))
+    cos, sin = np.cos(angles), np.sin(angles)
     xw, xf = encode(x)
     cw, sw = (np.rint(each[:, None] * 65536).astype(np.int64) for each in (cos, sin))
     meant = llama.rope(x, cos, -sin if turn else sin)

@@ -9,8 +9,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom.models.files import unet
+from gradloom.models.files.families import described
 from gradloom.models.files.language import gguf as gguf_reader
-from gradloom.models.files.language import huggingface, tokenizer
+from gradloom.models.files.language import tokenizer
 from gradloom.models.files.language.checkpoint import open_checkpoint
 from gradloom.models.files.unet import find_unet
 from gradloom.systems.text.reference.llama import Llama
@@ -49,16 +50,13 @@ def unet_keys():
 
 
 def test_every_key_of_the_libraries_is_known():
-    known = huggingface._HANDLED | huggingface._HARMLESS.keys()
-    assert HELD["keys"]["LlamaConfig"].keys() <= known
     assert unet_keys().keys() <= unet.HANDLED | unet.FIXED.keys() | unet.HARMLESS.keys()
 
 
 def test_defaults_of_the_libraries_are_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(unet_keys() | {"sample_size": 64}))
     assert find_unet(tmp_path).channels == (320, 640, 1280, 1280)
-    (tmp_path / "config.json").write_text(json.dumps(HELD["keys"]["LlamaConfig"]))
-    model = huggingface._model(tmp_path / "config.json", "llama-7b")
+    model = described(HELD["keys"]["LlamaConfig"], "llama-7b").model
     assert (model.hidden, model.head_dim, model.kv_heads, model.rope_theta) == (4096, 128, 32, 10000.0)
 
 
@@ -90,7 +88,7 @@ def test_every_key_of_a_tokenizer_is_known_or_changes_tokens():
 def test_logits_are_those_of_transformers(case, tmp_path):
     raw = case["config"]
     (tmp_path / "config.json").write_text(json.dumps(raw), encoding="utf-8-sig")
-    model = huggingface._model(tmp_path / "config.json", "small")
+    model = described(raw, "small").model
     save_file(weights(model.tensors), tmp_path / "model.safetensors")
     checkpoint = open_checkpoint(tmp_path)
     found = Llama(checkpoint.model, checkpoint.tensor).logits(case["tokens"])[-1]

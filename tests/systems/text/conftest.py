@@ -1,9 +1,12 @@
 """A small transformer, and a machine with every engine that is just wide enough for it, built once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gradloom.models.adapters.lora import Adapter, fresh_lora
+from gradloom.models.language import Scaling
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.systems.text.reference.llama import Llama
 from gradloom.systems.text.run.step import StepMachine
@@ -11,6 +14,15 @@ from gradloom.systems.text.run.training import Training
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
 MODEL = SMALL
+#: With Qwen2's biases, SmolLM3's layer without positions, Granite's factor of the scores and Llama 3's long positions.
+FAMILIES = replace(
+    SMALL,
+    kv_heads=2,
+    biases=True,
+    unturned=(1,),
+    score=0.2,
+    scaling=Scaling(factor=8.0, low=1.0, high=4.0, original=16),
+)
 TOKENS = (3, 14, 15, 9, 2, 6, 5, 3, 49)
 CONFIG = LanguageConfig(columns=4, rank=2, tokens=16, depth=256, lane_depth=128, features=256, packing=1)
 TARGETS = ("q_proj", "v_proj", "down_proj")
@@ -28,8 +40,9 @@ def frozen(tensors):
 
 def exact_llama(frozen):
     """The model in float64, with the weights that are frozen."""
-    weights = {f"{linear.name}.weight": frozen.held[linear.name].weight() for linear in MODEL.linears}
-    return Llama(MODEL, lambda key: weights[key] if key in weights else frozen.tensor(key), dtype=np.float64)
+    model = frozen.model
+    weights = {f"{linear.name}.weight": frozen.held[linear.name].weight() for linear in model.linears}
+    return Llama(model, lambda key: weights[key] if key in weights else frozen.tensor(key), dtype=np.float64)
 
 
 @pytest.fixture

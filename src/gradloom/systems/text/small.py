@@ -37,18 +37,18 @@ SMALL = LanguageModel(
 )
 
 
-def random_tensors(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Tensors of :data:`SMALL`: norms about 1, matrices about 0."""
+def random_tensors(rng: np.random.Generator, model: LanguageModel = SMALL) -> dict[str, np.ndarray]:
+    """Tensors of a model: norms about 1, matrices and biases about 0."""
     return {
-        name: rng.normal(1, 0.2, shape) if len(shape) == 1 else rng.normal(0, 0.1, shape)
-        for name, shape in SMALL.tensors.items()
+        name: rng.normal(1, 0.2, shape) if name.endswith("norm.weight") else rng.normal(0, 0.1, shape)
+        for name, shape in model.tensors.items()
     }
 
 
-def frozen_of(tensors: Mapping[str, np.ndarray]) -> Frozen:
-    """:data:`SMALL` with these tensors, its linears quantised."""
+def frozen_of(tensors: Mapping[str, np.ndarray], model: LanguageModel = SMALL) -> Frozen:
+    """A model with these tensors, its linears quantised."""
     return Frozen(
-        SMALL, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
+        model, tensors.__getitem__, lambda name: quantize_linear(tensors[f"{name}.weight"].astype(np.float32))
     )
 
 

@@ -11,6 +11,7 @@ from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import read_header
 from gradloom.firmware.kept import newest
+from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import MASTER
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
@@ -21,9 +22,10 @@ from gradloom.systems.text.card.trainer import JobTrainer
 from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.learnt.rechosen import FRACS
 from gradloom.systems.text.run.training import Training, as_bytes, encoded
+from gradloom.systems.text.small import frozen_of, random_tensors
 
 from ....soc.test_serve import Line
-from ..conftest import CONFIG, MODEL, TOKENS
+from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS
 from .test_board_job import EMPTY
 
 MEMORY, STEPS = 1 << 24, 2
@@ -42,8 +44,15 @@ def words_of(made, trainer):
     return found, frac
 
 
-def test_prompts_are_answered_beside_a_fine_tune(frozen, adapters):
+@pytest.mark.parametrize("model", [MODEL, FAMILIES], ids=["llama", "families"])
+def test_prompts_are_answered_beside_a_fine_tune(model):
     """Each by the adapter that it names, as the reference does; what the job learns is what it learns alone."""
+    rng = np.random.default_rng(3)
+    frozen = frozen_of(random_tensors(rng, model), model)
+    adapters = {
+        name: Adapter(rng.normal(0, 0.1, each.a.shape), rng.normal(0, 0.1, each.b.shape), each.scale)
+        for name, each in fresh_lora(model, rank=2, targets=TARGETS).items()
+    }
     used = {name: each for name, each in adapters.items() if ".layers.1." in name}
     made = board_job(qlora_course(frozen, (TOKENS,), used, [1], RULE, STEPS), CONFIG, answer=True)
     trainer = JobTrainer(frozen, dict(used), [1], RULE, frac=made.frac, exponents=deepcopy(made.exponents))

@@ -171,7 +171,7 @@ def test_fewer_layers_are_the_first_ones(adapters):
 
 def test_attention_and_norms_keep_their_laws():
     random = np.random.default_rng(0).normal
-    context, weights = attention(random(size=(5, 4, 8)), random(size=(5, 2, 8)), np.ones((5, 2, 8)))
+    context, weights = attention(random(size=(5, 4, 8)), random(size=(5, 2, 8)), np.ones((5, 2, 8)), 8**-0.5)
     np.testing.assert_allclose(context, 1)
     assert (weights[..., ~np.tri(5, dtype=bool)] == 0).all()
     x = random(size=(3, 7))

@@ -10,16 +10,18 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
+from ...files.families import config_of
 from ...files.language.gguf import MAGIC, GgufCheckpoint, turned_pairs
 from ...files.language.gguf_blocks import q8_0_blocks, q8_0_values
 from ...files.tensors import write_safetensors
 from ...language import HEAD, LanguageModel
 from ..lora import Adapter, Learnt
 from .lora_xs import CoreAdapter
+from .vectors import Vector
 
 __all__ = ["WEIGHTS", "Merged", "write_folder", "write_gguf"]
 
@@ -60,8 +62,11 @@ class Merged:
 
     def values(self, name: str) -> np.ndarray:
         """A tensor, float32."""
-        base, module = self.tensor(name), name.removesuffix(".weight")
+        base, (module, _, kind) = self.tensor(name), name.rpartition(".")
         each = self.learnt.get(module)
+        if kind == "bias":
+            # Factors of a linear's outputs stand behind its bias.
+            return base * each.parts["w"] if isinstance(each, Vector) else base
         if isinstance(each, CoreAdapter):
             each = each.plain
         if each is None:
@@ -145,23 +150,5 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
         tell(count, len(names), "writing")
         tensors[name] = np.ascontiguousarray(merged.values(name), np.float32), "float32"
     write_safetensors(folder / "model.safetensors", tensors)
-    config: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": model.hidden,
-        "intermediate_size": model.inter,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "vocab_size": model.vocab,
-        "max_position_embeddings": model.context,
-        "rope_theta": model.rope_theta,
-        "rms_norm_eps": model.norm_eps,
-        "tie_word_embeddings": model.tied,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-        "torch_dtype": "float32",
-    }
+    config = config_of(model) | {"torch_dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")

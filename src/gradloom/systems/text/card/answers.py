@@ -12,19 +12,17 @@ import numpy as np
 
 from gradloom.firmware.registers import COMMAND_BYTES
 from gradloom.program.patches import Varying
-from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weights.linear import WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_rows
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.decode import Decode
-from ..operations.elements import Rope, Softmax
+from ..operations.elements import Softmax
 from ..operations.learnt.rechosen import FRACS
 from ..operations.tensors import EDGE
 from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower
 from ..reference.integers import IntegerStep
-from ..reference.mathematics import rope_angles
 from ..run.frozen import Frozen
 from ..run.training import Training
 from .layout import STATE, JobLayout
@@ -91,16 +89,6 @@ class Answers:
         """
         return decode.fracs(self.frac) | {decode.input.name: self.embedding[1] + self.shift}
 
-    def angles(self, decode: Decode, position: int) -> dict[str, np.ndarray]:
-        """Words of the angles of a position, by tensor."""
-        cos, sin = rope_angles(position + 1, EDGE, self.frozen.model.rope_theta, np.float64)
-        angles = np.concatenate([cos[-1:], sin[-1:]], axis=1)
-        return {
-            each.angles.name: np.rint(angles * each.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
-            for each in decode.operations
-            if isinstance(each, Rope)
-        }
-
     def reply(
         self, prompt: Sequence[int], tokens: int, adapters: Mapping[str, np.ndarray], frac: Mapping[str, int]
     ) -> list[int]:
@@ -121,7 +109,7 @@ class Answers:
             row = self.embedding[0][[made[position]]].astype(np.int64) << self.shift
             step = IntegerStep(
                 cache | {decode.input.name: row},
-                tables | self.angles(decode, position),
+                tables | self.frozen.added(decode.operations) | self.frozen.angles(decode.operations, 1, position),
                 self.frozen.matrix,
                 frac=held.fracs(decode),
             )
@@ -161,7 +149,9 @@ def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageCon
             variables[key] = frac[key]
             frac[key] = Varying(frac[key], key)
     part = BoardPart(own)
-    tables = [answers.angles(decode, position) for position in range(CONTEXT)]
+    for name, bias in answers.frozen.added(decode.operations).items():
+        own.offsets[name] = part.bring(name, tile_rows(bias, EDGE))
+    tables = [answers.frozen.angles(decode.operations, 1, position) for position in range(CONTEXT)]
     stride = 4 * EDGE * len(tables[0])
     angles = part.bring("angles", b"".join(tile_rows(words, EDGE) for each in tables for words in each.values()))
     for number, name in enumerate(tables[0]):

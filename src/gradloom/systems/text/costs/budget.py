@@ -85,7 +85,10 @@ def memory(request: BudgetRequest) -> dict[str, int]:
         "embedding": embedding,
         "head": head,
         "norms": sum(raw.values()),
-        "tables": 4 * (1 << request.bits) + 4 * 256 + 4 * seq * model.head_dim + WORD * request.frozen_parameters,
+        "tables": 4 * (1 << request.bits)
+        + 4 * 256
+        + WORD * seq * (model.head_dim + model.layers * model.bias_elements)
+        + WORD * request.frozen_parameters,
         "adapters": ADAPTER_COPIES * _stored(request, moments=False),
         "working": _working(request),
         "gradients": adapters,

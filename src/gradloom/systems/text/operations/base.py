@@ -13,7 +13,7 @@ from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER, WEIGHT
 
 from .tensors import Slice
 
-__all__ = ["Fracs", "Operation", "checked_shifts", "within"]
+__all__ = ["Fracs", "Operation", "checked_shifts", "sums", "within"]
 
 #: Fraction bits by the name of a tensor, of a matrix, of an adapter's ``.a`` and ``.b``.
 Fracs = Mapping[str, int]
@@ -39,6 +39,11 @@ class Operation(operations.Operation):
 def within(top: int) -> tuple[int, int]:
     """Fraction bits of a result whose sum has ``top`` of them."""
     return top - 63, top
+
+
+def sums(a: int, b: int) -> tuple[int, int]:
+    """Fraction bits of a sum, from those of its terms."""
+    return max(a, b) - 56, min(a, b) + 7
 
 
 def checked_shifts(name: str, **shifts: int) -> dict[str, int]:

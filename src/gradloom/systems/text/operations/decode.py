@@ -9,7 +9,7 @@ row that a step over all tokens would have made.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .base import Fracs, Operation
@@ -17,7 +17,7 @@ from .elements import Add, Rope, Softmax, Swiglu
 from .products import Product
 from .scaling import Norm
 from .tensors import EDGE, Angles, Slice, Tensor, Words
-from .transformer import Step
+from .transformer import MADE, Step
 
 __all__ = ["NEXT", "Decode"]
 
@@ -78,10 +78,10 @@ class Decode:
         """The row of a step's tensor."""
         return Tensor(NEXT + held.name, 1, held.features, held.wide)
 
-    def angles(self, which: str) -> Angles:
+    def angles(self, which: str, layer: int) -> Angles:
         """``q`` and ``k``, of the position."""
-        held = self.step.angles(which)
-        return Angles(NEXT + held.name, 1, held.gain)
+        held = self.step.angles(which, layer)
+        return replace(held, name=NEXT + held.name, rows=1)
 
     def cache(self, layer: int, which: str) -> list[Tensor]:
         """Keys or values of a layer, ``k`` or ``v``."""
@@ -147,9 +147,18 @@ class Decode:
         }
         after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=True))
 
-        def through(projection: str, x: Tensor, y: Slice) -> Product:
+        def through(projection: str, x: Tensor, y: Slice) -> list[Operation]:
             weight, adapter = step.linear(layer, projection)
-            return Product(x.all(), weight, y, adapter=adapter)
+            if not step.has_bias(projection):
+                return [Product(x.all(), weight, y, adapter=adapter)]
+            made = self.tensor(step.tensor(layer, f"{MADE[projection]}.linear", EDGE * y.count))
+            # A row of a cache does not lie in one piece.
+            parts = [replace(y, first=y.first + n, count=1) for n in range(y.count)] if not y.whole else [y]
+            return [Product(x.all(), weight, made.all(), adapter=adapter)] + [
+                each
+                for part in parts
+                for each in step.biased(layer, projection, made.part(part.first - y.first, part.count), part, NEXT)
+            ]
 
         def rows(cache: list[Tensor], group: int) -> Words:
             """A head's rows up to the token's own."""
@@ -158,19 +167,19 @@ class Decode:
 
         made: list[Operation] = [
             Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
-            through("k_proj", t["attended"], t["raw_k"].all()),
+            *through("k_proj", t["attended"], t["raw_k"].all()),
             *(
-                Rope(t["raw_k"].part(group), self.angles("k"), self.own(keys[-1]).some(row, 1, group))
+                Rope(t["raw_k"].part(group), self.angles("k", layer), self.own(keys[-1]).some(row, 1, group))
                 for group in range(model.kv_heads)
             ),
-            through("q_proj", t["attended"], t["raw_q"].all()),
-            Rope(t["raw_q"].all(), self.angles("q"), t["q"].all()),
+            *through("q_proj", t["attended"], t["raw_q"].all()),
+            Rope(t["raw_q"].all(), self.angles("q", layer), t["q"].all()),
         ]
         for head in range(model.heads):
             scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
             made.append(Product(t["q"].part(head), rows(keys, step.group(head)), scores, lift=step.lift))
             made.append(Softmax(scores, p, limit=self.position))
-        made.append(through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, model.kv_heads)))
+        made += through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, model.kv_heads))
         for head in range(model.heads):
             made.append(
                 Product(
@@ -181,12 +190,12 @@ class Decode:
                 )
             )
         return made + [
-            through("o_proj", t["context"], t["o"].all()),
+            *through("o_proj", t["context"], t["o"].all()),
             Add(t["x"].all(), t["o"].all(), t["middle"].all()),
             Norm(t["middle"].all(), f"{layer}.norm2", t["fed"].all(), model.norm_eps),
-            through("gate_proj", t["fed"], t["gate"].all()),
-            through("up_proj", t["fed"], t["up"].all()),
+            *through("gate_proj", t["fed"], t["gate"].all()),
+            *through("up_proj", t["fed"], t["up"].all()),
             Swiglu(t["gate"].all(), t["up"].all(), t["act"].all()),
-            through("down_proj", t["act"], t["down"].all()),
+            *through("down_proj", t["act"], t["down"].all()),
             Add(t["middle"].all(), t["down"].all(), after.all()),
         ]

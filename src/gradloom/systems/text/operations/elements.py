@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from gradloom.rtl.formats.vector import FACTOR_FRAC, PROBABILITY_FRAC
 
 from ..operations import vector
-from .base import Fracs, Operation, within
+from .base import Fracs, Operation, sums, within
 from .tensors import Angles, Slice
 
-__all__ = ["Add", "Loss", "Rope", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward"]
+__all__ = ["Add", "Biased", "Loss", "Rope", "Softmax", "SoftmaxBackward", "Swiglu", "SwigluBackward"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,31 @@ class Add(Operation):
     lazy: bool = False
 
     def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
-        a, b = frac[self.a.name], frac[self.b.name]
-        return {self.y.name: (max(a, b) - 56, min(a, b) + 7)}
+        return {self.y.name: sums(frac[self.a.name], frac[self.b.name])}
 
     def shifts(self, frac: Fracs) -> dict[str, int]:
         return vector.add(frac[self.a.name], frac[self.b.name], frac[self.y.name])
+
+
+@dataclass(frozen=True)
+class Biased(Operation):
+    """``x + b``, a frozen vector in each row.
+
+    ``bias``: the model's tensor. ``b``: where its words are in memory, a row a token.
+    """
+
+    takes, gives = ("x",), ("y",)
+
+    x: Slice
+    bias: str
+    b: Slice
+    y: Slice
+
+    def limits(self, frac: Fracs) -> dict[str, tuple[int, int]]:
+        return {self.y.name: sums(frac[self.x.name], frac[self.bias])}
+
+    def shifts(self, frac: Fracs) -> dict[str, int]:
+        return vector.add(frac[self.x.name], frac[self.bias], frac[self.y.name])
 
 
 @dataclass(frozen=True)

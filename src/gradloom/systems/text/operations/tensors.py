@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from gradloom.program import operations
 from gradloom.rtl.formats.fixed import Fixed
-from gradloom.rtl.formats.vector import TERM
+from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.vector import FACTOR_FRAC, TERM
 from gradloom.rtl.formats.weights.linear import ACTIVATION, WEIGHT
 
 from . import vector
@@ -168,9 +171,20 @@ class Adapter:
 class Angles:
     """Half a row of cosines, then of sines, a row a token.
 
-    Each is multiplied by ``gain``; 16 fraction bits.
+    Each is multiplied by ``gain``. ``flat``: all angles are 0.
     """
 
     name: str
     rows: int
     gain: float
+    flat: bool = False
+
+    def turns(self, radians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines of angles ``[rows, 32]``, multiplied."""
+        radians = np.zeros_like(radians) if self.flat else radians
+        return self.gain * np.cos(radians), self.gain * np.sin(radians)
+
+    def words(self, radians: np.ndarray) -> np.ndarray:
+        """What lies in memory: ``[rows, 64]``, 16 fraction bits."""
+        words = np.rint(np.concatenate(self.turns(radians), axis=1) * 2.0**FACTOR_FRAC).astype(np.int64)
+        return saturate(words, WEIGHT.lo, WEIGHT.hi)[0]

@@ -2,9 +2,9 @@
 
 Two scales are folded into tables, so that no engine multiplies by them. Softmax is to base 2: the angles of the queries
 have the factor ``log2(e)``, and the angles with which the gradient of the keys is turned back ``ln 2``, since it is
-made with those queries. ``1 / sqrt(head)`` is a power of two, which the exponent of the scores takes, times at most
-``sqrt(2)``, which the queries' angles take too. The last norm's weights have ``log2(e)`` on the way to the logits, and
-the mean over the foretold tokens on the way back.
+made with those queries. The factor of the scores is a power of two, which their exponent takes, times what the
+queries' angles take too: with their ``log2(e)``, 1 to 2. The last norm's weights have ``log2(e)`` on the way to the
+logits, and the mean over the foretold tokens on the way back.
 """
 
 import math
@@ -12,23 +12,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gradloom.models.language import PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
 from .cores import Cores
-from .elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from .elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
 from .products import Gradient, Product
 from .scaling import Norm, NormBackward
 from .tensors import EDGE, Adapter, Angles, Codes, Halves, Slice, Tensor, Words
 from .vectors import LAST_NORM, Vectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "MADE", "TARGETS", "Step", "odd_shapes"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
 TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
+#: Tensors of a layer that linears with biases make.
+MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 #: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
 _CHUNK = 16
 #: Logits of a token: 10 bits count their tiles.
@@ -149,23 +151,36 @@ class Step:
         """A tensor of a layer."""
         return Tensor(f"{layer}.{name}", self.tokens, features, wide)
 
-    def angles(self, which: str) -> Angles:
+    def angles(self, which: str, layer: int) -> Angles:
         """``q``, ``k``, and those with which their gradients turn back."""
-        root = math.log2(self.model.head_dim) / 2
-        rest = 2.0 ** (math.ceil(root) - root)
+        rest = self.model.score_factor * 2.0**-self.lift
         gain = {"q": math.log2(math.e) * rest, "k": 1.0, "dq": rest, "dk": math.log(2)}[which]
-        return Angles(f"angles.{which}", self.tokens, gain)
+        flat = layer in self.model.unturned
+        return Angles(f"angles.{which}{'.flat' * flat}", self.tokens, gain, flat)
 
     @property
     def lift(self) -> int:
-        """The power of two in ``1 / sqrt(head)``."""
-        return -math.ceil(math.log2(self.model.head_dim) / 2)
+        """The power of two in the factor of the scores."""
+        # What is left fits the angles, whose factors are below 2.
+        return math.floor(math.log2(self.model.score_factor * math.log2(math.e)))
 
     def linear(self, layer: int, projection: str) -> tuple[Codes, Adapter | None]:
         """The frozen matrix and its adapter."""
         name = f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
         rank = self.ranks.get(name, 0)
         return self.codes(name), Adapter(name, rank, name in self.made, self.held) if rank else None
+
+    def biased(self, layer: int, projection: str, x: Slice, y: Slice, prefix: str = "") -> list[Operation]:
+        """``x`` with the bias of the linear that made it.
+
+        ``y`` is some tiles of rows, and x those tiles. ``prefix``: before the name of the bias in memory.
+        """
+        bias = f"{self.linear(layer, projection)[0].name}.bias"
+        return [Biased(x, bias, Tensor(f"{prefix}{bias}", x.rows, x.tensor.features).part(x.first, x.count), y)]
+
+    def has_bias(self, projection: str) -> bool:
+        """Whether a linear has a bias."""
+        return self.model.biases and projection in BIASED
 
     def codes(self, name: str) -> Codes:
         """A frozen matrix by the linear's name."""
@@ -212,16 +227,20 @@ class Step:
         def t(name: str, size: str, *, wide: bool = False) -> Tensor:
             return self.tensor(layer, name, width[size], wide=wide)
 
-        def through(projection: str, x: Tensor, y: Tensor) -> Product:
+        def through(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
             weight, adapter = self.linear(layer, projection)
-            return Product(x.all(), weight, y.all(), adapter=adapter)
+            if not self.has_bias(projection):
+                return [Product(x.all(), weight, y.all(), adapter=adapter)]
+            made = t(f"{MADE[projection]}.linear", "q" if projection == "q_proj" else "kv").all()
+            product = Product(x.all(), weight, made, adapter=adapter)
+            return [product, *self.biased(layer, projection, made, y.all())]
 
         def scaled(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
             module = learnt.linear(layer, projection)
             if module not in self.vectors:
-                return [through(projection, x, y)]
+                return through(projection, x, y)
             plain = learnt.plain(y)
-            return [through(projection, x, plain), *learnt.scaled(module, plain, y)]
+            return [*through(projection, x, plain), *learnt.scaled(module, plain, y)]
 
         x, attended = self._residual(layer), t("attended", "hidden")
         raw_q, raw_k, q, k, v = t("raw_q", "q"), t("raw_k", "kv"), t("q", "q"), t("k", "kv"), t("v", "kv")
@@ -236,9 +255,9 @@ class Step:
             Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
             *learnt.made_ready(layer, later[0] if later else None),
             *scaled("k_proj", attended, raw_k),
-            Rope(raw_k.all(), self.angles("k"), k.all()),
-            through("q_proj", attended, raw_q),
-            Rope(raw_q.all(), self.angles("q"), q.all()),
+            Rope(raw_k.all(), self.angles("k", layer), k.all()),
+            *through("q_proj", attended, raw_q),
+            Rope(raw_q.all(), self.angles("q", layer), q.all()),
         ]
         for head in range(model.heads):
             made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
@@ -248,12 +267,12 @@ class Step:
         for head in range(model.heads):
             made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
         made += [
-            through("o_proj", context, o),
+            *through("o_proj", context, o),
             Add(x.all(), o.all(), middle.all()),
             Norm(middle.all(), f"{layer}.norm2", fed.all(), eps),
             *(self._prepared(later[0]) if later else []),
-            through("gate_proj", fed, gate),
-            through("up_proj", fed, up),
+            *through("gate_proj", fed, gate),
+            *through("up_proj", fed, up),
         ]
         module = learnt.linear(layer, "down_proj")
         if module in self.vectors:
@@ -261,7 +280,7 @@ class Step:
             made += [Swiglu(gate.all(), up.all(), plain.all()), *learnt.scaled(module, plain, act)]
         else:
             made.append(Swiglu(gate.all(), up.all(), act.all()))
-        return made + [through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all())]
+        return made + [*through("down_proj", act, down), Add(middle.all(), down.all(), self._residual(layer + 1).all())]
 
     def backward(self, layer: int) -> list[Operation]:
         """A layer backward, with the gradients of what learns in it."""
@@ -346,12 +365,12 @@ class Step:
         back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
         turned(ds, turned_ds)
         gathered(turned_ds, q, dk, self.lift)
-        made.append(Rope(dk.all(), self.angles("dk"), raw_dk.all(), turn=True))
+        made.append(Rope(dk.all(), self.angles("dk", layer), raw_dk.all(), turn=True))
         for head in range(model.heads):
             made.append(
                 Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True, lift=self.lift)
             )
-        made.append(Rope(dq.all(), self.angles("dq"), raw_dq.all(), turn=True))
+        made.append(Rope(dq.all(), self.angles("dq", layer), raw_dq.all(), turn=True))
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())

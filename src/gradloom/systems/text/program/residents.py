@@ -13,7 +13,7 @@ from gradloom.rtl.formats.weights.weight_stream import StreamShape
 
 from ..operations.base import Operation
 from ..operations.cores import FACTORS
-from ..operations.elements import Add, Loss, Rope
+from ..operations.elements import Add, Biased, Loss, Rope
 from ..operations.instant import A
 from ..operations.learnt.updates import Descent, Unpack, Widen
 from ..operations.products import Product
@@ -78,6 +78,8 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
                 made[each.words.name] = _bytes(each.words.tensor)
             case Rope():
                 made[each.angles.name] = 4 * each.angles.rows * EDGE
+            case Biased():
+                made[each.b.name] = _bytes(each.b.tensor)
             case Loss():
                 made |= {each.targets: 4 * rows, each.loss: beat}
             case Add() if each.lazy:

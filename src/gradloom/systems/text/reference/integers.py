@@ -20,7 +20,7 @@ from gradloom.sim.reference.gradient import gradient
 from gradloom.sim.reference.update import adamw, update
 
 from ..operations.base import DROP, Fracs
-from ..operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ..operations.elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
 from ..operations.learnt.updates import Descent, Pack, Unpack, Update, Widen
 from ..operations.products import Gradient, Product
 from ..operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward, TokenSum
@@ -94,11 +94,11 @@ class Execution(Reading):
 class FloatStep(Execution):
     """A step in float64.
 
-    Angles are given without their gain, norms' weights without ``sqrt(features)``.
+    Norms' weights are given without ``sqrt(features)``.
     """
 
-    #: ``(cos, sin)``, ``[tokens, 32]`` each.
-    angles: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros(0)))
+    #: Of the positions, radians: ``[tokens, 32]``.
+    angles: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def _product(self, operation: Product) -> None:
         x = self[operation.x]
@@ -161,9 +161,12 @@ class FloatStep(Execution):
     def _add(self, operation: Add) -> None:
         self[operation.y] = self[operation.a] + self[operation.b]
 
+    def _biased(self, operation: Biased) -> None:
+        self[operation.y] = self[operation.x] + self.tables[operation.bias][_where(operation.b)[1]]
+
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
-        cos, sin = (each * operation.angles.gain for each in self.angles)
+        cos, sin = operation.angles.turns(self.angles)
         turned = llama.rope(x.reshape(len(x), -1, EDGE), cos, -sin if operation.turn else sin)
         self[operation.y] = turned.reshape(x.shape)
 
@@ -337,6 +340,10 @@ class IntegerStep(Execution):
                 self[operation.a], self[operation.b], wide=operation.y.tensor.wide, **operation.shifts(self.frac)
             ),
         )
+
+    def _biased(self, operation: Biased) -> None:
+        bias = self.tables[operation.b.name][_where(operation.b)]
+        self._kept(operation.y, vector.add(self[operation.x], bias, wide=False, **operation.shifts(self.frac)))
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 
 from .mathematics import (
     Array,
@@ -26,7 +26,6 @@ from .mathematics import (
     rms_norm_backward,
     rms_norm_gain,
     rope,
-    rope_angles,
     swiglu,
     swiglu_backward,
 )
@@ -161,6 +160,7 @@ class Llama:
         } | {_LAST: self.norm}
         #: Names of the linears in use.
         self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
+        self.biases = {name: read(f"{name}.bias") for name in self.names if model.biases and name.endswith(BIASED)}
         self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
 
     @staticmethod
@@ -261,9 +261,9 @@ class Llama:
     def _heads(self, x: Array) -> Array:
         return x.reshape(len(x), -1, self.model.head_dim)
 
-    def _angles(self, count: int, start: int = 0) -> tuple[Array, Array]:
-        cos, sin = rope_angles(start + count, self.model.head_dim, self.model.rope_theta, self.dtype)
-        return cos[start:], sin[start:]
+    def _angles(self, layer: int, count: int, start: int = 0) -> tuple[Array, Array]:
+        radians = self.model.angles(count, start) * (layer not in self.model.unturned)
+        return np.cos(radians).astype(self.dtype), np.sin(radians).astype(self.dtype)
 
     def _forward(
         self, ids: Array, adapters: Mapping[str, Learnt], first: int = 0, entry: Array | None = None
@@ -300,13 +300,13 @@ class Llama:
             name = self.name(i, projection)
             return self._forward_linear(name, value, adapters.get(name))
 
-        angles = self._angles(len(x), cache.count if cache else 0)
+        angles = self._angles(i, len(x), cache.count if cache else 0)
         attended = self._norm(f"model.layers.{i}.input_layernorm", x, adapters)
         q, k = (rope(self._heads(through(name, attended)), *angles) for name in ("q_proj", "k_proj"))
         v = self._heads(through("v_proj", attended))
         if cache is not None:
             k, v = cache.extend(i, k, v)
-        context, weights = attention(q, k, v)
+        context, weights = attention(q, k, v, self.model.score_factor)
         context = context.reshape(len(x), -1)
         middle = x + through("o_proj", context)
         fed = self._norm(f"model.layers.{i}.post_attention_layernorm", middle, adapters)
@@ -324,10 +324,15 @@ class Llama:
             learnt = learnt.plain
         if not isinstance(learnt, Vector):
             assert learnt is None or isinstance(learnt, Adapter)
-            return self.linears.forward(name, x, learnt)
+            return self._frozen(name, x, learnt)
         if name.endswith(_BEFORE):
-            return self.linears.forward(name, x * learnt.values, None)
-        return self.linears.forward(name, x, None) * learnt.values
+            return self._frozen(name, x * learnt.values)
+        return self._frozen(name, x) * learnt.values
+
+    def _frozen(self, name: str, x: Array, adapter: Adapter | None = None) -> Array:
+        """A linear with its bias, if it has one."""
+        y = self.linears.forward(name, x, adapter)
+        return y + self.biases[name] if name in self.biases else y
 
     def _backward_linear(
         self, name: str, dy: Array, x: Array, learnt: Learnt | None
@@ -342,7 +347,7 @@ class Llama:
         if name.endswith(_BEFORE):
             dx, _ = self.linears.backward(name, dy, x * learnt.values, None)
             return dx * learnt.values, ((dx * x).sum(axis=0),)
-        gradient = (dy * self.linears.forward(name, x, None)).sum(axis=0)
+        gradient = (dy * self._frozen(name, x)).sum(axis=0)
         return self.linears.backward(name, dy * learnt.values, x, None)[0], (gradient,)
 
     def _layer_backward(
@@ -355,14 +360,14 @@ class Llama:
                 gradients[name] = found
             return dx
 
-        cos, sin = self._angles(len(dy))
+        cos, sin = self._angles(i, len(dy))
         dproduct = back("down_proj", dy, kept.product)
         dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
         dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
         norm = f"model.layers.{i}.post_attention_layernorm"
         dmiddle = dy + self._norm_backward(norm, dfed, kept.middle, adapters, gradients)
         dcontext = self._heads(back("o_proj", dmiddle, kept.context))
-        dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights)
+        dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights, self.model.score_factor)
         dattended = sum(
             (
                 back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)

@@ -5,7 +5,6 @@ Each operation has its backward beside it, written out, so that an integer versi
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ __all__ = [
     "rms_norm_backward",
     "rms_norm_gain",
     "rope",
-    "rope_angles",
     "swiglu",
     "swiglu_backward",
 ]
@@ -55,16 +53,6 @@ def _inverse_rms(x: Array, eps: float) -> Array:
     return 1 / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + x.dtype.type(eps))
 
 
-def rope_angles(count: int, head_dim: int, theta: float, dtype: Any = np.float32) -> tuple[Array, Array]:
-    """``(cos, sin)`` of the rotary angles, each ``[count, head_dim / 2]``.
-
-    An angle is position times ``theta ** (-2i / head_dim)``.
-    """
-    frequency = theta ** (-np.arange(0, head_dim, 2) / head_dim)
-    angle = np.outer(np.arange(count), frequency)
-    return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
-
-
 def rope(x: Array, cos: Array, sin: Array) -> Array:
     """Rotates element i of each head with element i + head_dim / 2.
 
@@ -77,7 +65,7 @@ def rope(x: Array, cos: Array, sin: Array) -> Array:
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+def attention(q: Array, k: Array, v: Array, factor: float) -> tuple[Array, Array]:
     """Causal attention; the queries are the last T of S tokens.
 
     ``q [T, heads, d]``, ``k`` and ``v [S, kv_heads, d]``; each of these serves ``heads / kv_heads`` neighbouring query
@@ -87,7 +75,7 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     """
     count, heads, d = q.shape
     grouped = q.reshape(count, k.shape[1], -1, d).transpose(1, 2, 0, 3)
-    scores = grouped @ k.transpose(1, 2, 0)[:, None] * q.dtype.type(d**-0.5)
+    scores = grouped @ k.transpose(1, 2, 0)[:, None] * q.dtype.type(factor)
     scores = np.where(np.tri(count, len(k), len(k) - count, dtype=bool), scores, q.dtype.type(-np.inf))
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -95,7 +83,9 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return context.transpose(2, 0, 1, 3).reshape(count, heads, d), weights
 
 
-def attention_backward(dy: Array, q: Array, k: Array, v: Array, weights: Array) -> tuple[Array, Array, Array]:
+def attention_backward(
+    dy: Array, q: Array, k: Array, v: Array, weights: Array, factor: float
+) -> tuple[Array, Array, Array]:
     """``(dq, dk, dv)`` of attention.
 
     They follow from the gradient of the context and the probabilities.
@@ -105,7 +95,7 @@ def attention_backward(dy: Array, q: Array, k: Array, v: Array, weights: Array) 
     grouped, dgrouped = (x.reshape(count, kv, -1, d).transpose(1, 2, 0, 3) for x in (q, dy))
     dweights = dgrouped @ v.transpose(1, 2, 0)[:, None]
     dv = (weights.swapaxes(-1, -2) @ dgrouped).sum(axis=1)
-    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True)) * q.dtype.type(d**-0.5)
+    dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True)) * q.dtype.type(factor)
     dq = dscores @ k.transpose(1, 0, 2)[:, None]
     dk = (dscores.swapaxes(-1, -2) @ grouped).sum(axis=1)
     return dq.transpose(2, 0, 1, 3).reshape(count, heads, d), dk.transpose(1, 0, 2), dv.transpose(1, 0, 2)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.models.texts.example import targets_of
 
 __all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
@@ -45,6 +45,7 @@ class TorchLlama:
             f"model.layers.{i}.{each}_layernorm" for i in range(model.layers) for each in ("input", "post_attention")
         ]
         held = [*(f"{name}.weight" for name in (*names, *norms, _LAST)), EMBEDDING]
+        held += [f"{name}.bias" for name in names if model.biases and name.endswith(BIASED)]
         self.held = {name: torch.from_numpy(np.array(tensor(name), np.float32)) for name in held}
         self.head = self.held[EMBEDDING] if model.tied else torch.from_numpy(np.array(tensor(HEAD), np.float32))
 
@@ -114,23 +115,23 @@ class TorchLlama:
         return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.model.norm_eps))
 
     def _linear(self, name: str, x: torch.Tensor, learnt: Mapping[str, Learnt]) -> torch.Tensor:
-        weight, each = self.held[f"{name}.weight"], learnt.get(name)
+        weight, bias, each = self.held[f"{name}.weight"], self.held.get(f"{name}.bias"), learnt.get(name)
         if each is None:
-            return x @ weight.T
+            return functional.linear(x, weight, bias)
         if isinstance(each, Adapter):
-            return x @ weight.T + each.scale * ((x @ each.a.T) @ each.b.T)
+            return functional.linear(x, weight, bias) + each.scale * ((x @ each.a.T) @ each.b.T)
         if isinstance(each, CoreAdapter):
             a, b = torch.from_numpy(each.a), torch.from_numpy(each.b)
             core: Any = each.r
-            return x @ weight.T + each.scale * ((x @ a.T) @ core.T @ b.T)
+            return functional.linear(x, weight, bias) + each.scale * ((x @ a.T) @ core.T @ b.T)
         factors: Any = each.parts["w"]
-        return (x * factors) @ weight.T if name.endswith(".down_proj") else (x @ weight.T) * factors
+        if name.endswith(".down_proj"):
+            return functional.linear(x * factors, weight)
+        return functional.linear(x, weight, bias) * factors
 
     def _turned(self, x: torch.Tensor) -> torch.Tensor:
         """Rotary positions of ``[n, heads, T, head_dim]``."""
-        size = self.model.head_dim
-        frequency = self.model.rope_theta ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-        angle = torch.outer(torch.arange(x.shape[-2], dtype=torch.float64), frequency)
+        angle = torch.from_numpy(self.model.angles(x.shape[-2]))
         cos, sin = angle.cos().float(), angle.sin().float()
         one, two = x.chunk(2, dim=-1)
         return torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
@@ -149,8 +150,10 @@ class TorchLlama:
                 .transpose(1, 2)
                 for name in ("q_proj", "k_proj", "v_proj")
             )
+            if i not in self.model.unturned:
+                q, k = self._turned(q), self._turned(k)
             context = functional.scaled_dot_product_attention(
-                self._turned(q), self._turned(k), v, is_causal=True, enable_gqa=True
+                q, k, v, is_causal=True, enable_gqa=True, scale=self.model.score_factor
             )
             joined = context.transpose(1, 2).reshape(count, rows, -1)
             x = x + self._linear(self.linear(i, "o_proj"), joined, learnt)

@@ -9,16 +9,13 @@ import numpy as np
 from gradloom.firmware.host import Served
 from gradloom.program.assembler import Assembler
 from gradloom.program.memory import PAGE, rounded
-from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weights.tiles import tile_rows, untile_rows
 
 from ..operations.decode import Decode
-from ..operations.elements import Rope
 from ..operations.tensors import EDGE, Tensor
 from ..program.layout import Layout
 from ..program.step import lower
 from ..reference.integers import Execution, FloatStep, IntegerStep
-from ..reference.mathematics import rope_angles
 from .section_cycles import kept_spacing
 from .step import StepMachine, StepRun, place_frozen
 from .training import Training, as_bytes, encoded
@@ -73,10 +70,6 @@ class Decoding:
     def _x(self) -> np.ndarray:
         return self.prompt.frozen.embedding[[self.token]].astype(np.float64)
 
-    def _angles(self) -> tuple[np.ndarray, np.ndarray]:
-        cos, sin = rope_angles(self.position + 1, EDGE, self.prompt.frozen.model.rope_theta, np.float64)
-        return cos[-1:], sin[-1:]
-
     def _kept(self, before: Execution) -> dict[str, np.ndarray]:
         """The cache as it was before; rows that nobody wrote are 0."""
         made: dict[str, np.ndarray] = {}
@@ -89,7 +82,10 @@ class Decoding:
     def exact(self, before: FloatStep) -> FloatStep:
         """In float64, behind the prompt or the token before."""
         made = FloatStep(
-            self._kept(before) | {self.decode.input.name: self._x}, before.tables, before.matrix, angles=self._angles()
+            self._kept(before) | {self.decode.input.name: self._x},
+            before.tables,
+            before.matrix,
+            angles=self.prompt.frozen.model.angles(1, self.position),
         )
         made.run(self.decode.operations)
         return made
@@ -97,11 +93,8 @@ class Decoding:
     def tables(self) -> dict[str, np.ndarray]:
         """Words that the request does not make."""
         made = self.prompt.tables(self.frac)
-        angles = np.concatenate(self._angles(), axis=1)
-        for each in self.decode.operations:
-            if isinstance(each, Rope):
-                made[each.angles.name] = np.rint(angles * each.angles.gain * 2.0**FACTOR_FRAC).astype(np.int64)
-        return made
+        frozen, operations = self.prompt.frozen, self.decode.operations
+        return made | frozen.angles(operations, 1, self.position) | frozen.added(operations)
 
     def integers(self, before: IntegerStep) -> IntegerStep:
         """By the bit-exact reference, behind the prompt or the token before."""

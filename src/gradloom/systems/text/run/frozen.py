@@ -1,6 +1,6 @@
 """The parts of a model that a training step never changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from gradloom.models.language import EMBEDDING, HEAD, LanguageModel
 from gradloom.models.pack import QuantizedLinear
+from gradloom.rtl.formats.rounding import saturate
+from gradloom.rtl.formats.vector import TERM
 from gradloom.rtl.formats.weights.blocks import dequantize_scales
 from gradloom.rtl.formats.weights.linear import WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits
@@ -15,9 +17,11 @@ from gradloom.rtl.formats.weights.weight_stream import BOOKS, pack_stream
 from gradloom.sim.reference import linear as reference
 
 from ..operations.base import Operation
+from ..operations.elements import Biased, Rope
 from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Halves
 from ..operations.transformer import HEAD_MATRIX
+from ..operations.vector import frac_of
 
 __all__ = ["Frozen"]
 
@@ -43,6 +47,7 @@ class Frozen:
     linear: Callable[[str], QuantizedLinear]
     held: dict[str, QuantizedLinear] = field(default_factory=dict)
     words: dict[str, np.ndarray] = field(default_factory=dict)
+    biases: dict[str, np.ndarray] = field(default_factory=dict)
     frac: dict[str, int] = field(default_factory=dict)
     saturated: dict[str, int] = field(default_factory=dict)
 
@@ -53,6 +58,9 @@ class Frozen:
                 self._codes(operation.weight.name)
             elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
                 self._head()
+            elif isinstance(operation, Biased) and operation.bias not in self.biases:
+                self.biases[operation.bias] = self.tensor(operation.bias).astype(np.float64)
+                self.frac[operation.bias] = frac_of(float(np.abs(self.biases[operation.bias]).max()) or 1.0, TERM)
 
     def _codes(self, name: str) -> None:
         if name in self.words:
@@ -89,6 +97,20 @@ class Frozen:
         """The head's matrix, its rows padded to whole tiles."""
         head = self.embedding if self.model.tied else self.tensor(HEAD)
         return np.pad(head, ((0, -len(head) % EDGE), (0, 0)))
+
+    def angles(self, operations: Iterable[Operation], count: int, start: int = 0) -> dict[str, np.ndarray]:
+        """Words of the angles of ``count`` positions from ``start`` on, by their name."""
+        radians = self.model.angles(count, start)
+        return {each.angles.name: each.angles.words(radians) for each in operations if isinstance(each, Rope)}
+
+    def added(self, operations: Iterable[Operation]) -> dict[str, np.ndarray]:
+        """Words of the biases, a row a token, by the name of their rows."""
+        made = {}
+        for each in operations:
+            if isinstance(each, Biased):
+                words = np.rint(self.biases[each.bias] * 2.0 ** self.frac[each.bias]).astype(np.int64)
+                made[each.b.name] = np.tile(saturate(words, TERM.lo, TERM.hi)[0], (each.b.tensor.rows, 1))
+        return made
 
     def matrix(self, weight: Codes | Halves) -> np.ndarray:
         """Words of a matrix, or of some of its rows."""

@@ -15,13 +15,12 @@ from gradloom.models.texts.example import foretold, targets_of
 from gradloom.program.descent import AdamW
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.rounding import saturate
-from gradloom.rtl.formats.vector import FACTOR_FRAC
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
 from gradloom.rtl.formats.weights.tiles import fraction_bits, tile_moments, tile_rows
 
 from ..operations.base import SPARE, Operation
 from ..operations.cores import FACTORS
-from ..operations.elements import Add, Rope
+from ..operations.elements import Add
 from ..operations.exponents import choose
 from ..operations.learnt.accumulate import spare_bits
 from ..operations.learnt.training import training_operations
@@ -35,7 +34,6 @@ from ..operations.vectors import LAST_NORM, NORMS, last_gains
 from ..program.layout import ZEROS, Layout
 from ..program.sections import rows_of
 from ..reference.integers import FloatStep, IntegerStep
-from ..reference.mathematics import rope_angles
 from ..stored import packed_words, rebased
 from .frozen import Frozen
 
@@ -208,15 +206,14 @@ class Training:
         tables: dict[str, np.ndarray] = {name: self._norm(name) for name in self._norms()}
         for name, each in self.loras.items():
             tables |= {f"{name}.a": each.a.astype(np.float64), f"{name}.b": each.b * np.float64(each.scale)}
-        tables |= {f"{name}.a": core.a.astype(np.float64) for name, core in self.cores.items()}
-        model = self.frozen.model
+        tables |= {f"{name}.a": core.a.astype(np.float64) for name, core in self.cores.items()} | self.frozen.biases
         # Some are changed in place.
         starts = {name: values.copy() for name, (_, values) in self.starts.items()}
         made = FloatStep(
             starts,
             tables | {TARGETS: self.targets},
             self.frozen.exact,
-            angles=rope_angles(len(self.tokens), EDGE, model.rope_theta, np.float64),
+            angles=self.frozen.model.angles(len(self.tokens)),
         )
         ends = (n for n, each in enumerate(self.operations, start=1) if until is not None and isinstance(each, until))
         made.run(self.operations[: next(ends, None)])
@@ -271,12 +268,7 @@ class Training:
     def tables(self, frac: Mapping[str, int]) -> dict[str, np.ndarray]:
         """Words that the step does not make: norms, angles, targets, adapters."""
         made = {name: norm_weight(self._norm(name))[0] for name in self._norms()}
-        angles = np.concatenate(rope_angles(len(self.tokens), EDGE, self.frozen.model.rope_theta, np.float64), axis=1)
-        for operation in self.operations:
-            if isinstance(operation, Rope):
-                made[operation.angles.name] = np.rint(angles * operation.angles.gain * 2.0**FACTOR_FRAC).astype(
-                    np.int64
-                )
+        made |= self.frozen.angles(self.operations, len(self.tokens)) | self.frozen.added(self.operations)
         made[TARGETS] = self.targets
         for operation in self.operations:
             if isinstance(operation, Narrow):

@@ -9,7 +9,7 @@ from gradloom.rtl.formats.vector import VectorOpcode
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ...operations.base import Fracs
-from ...operations.elements import Add, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
+from ...operations.elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
 from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
 from ...operations.tensors import EDGE, Angles, Gain, Slice
 from ...operations.vector import UNIT
@@ -137,6 +137,9 @@ class Vectors(Reading):
 
     def _added(self, a: Slice, b: Slice, y: Slice, operands: Mapping[str, int], **options: int) -> list[Piece]:
         return self._vector(VectorOpcode.ADD, y, operands, a=self._at(a), b=self._at(b), o=self._at(y), **options)
+
+    def _biased(self, operation: Biased) -> list[Piece]:
+        return self._added(operation.x, operation.b, operation.y, {**operation.shifts(self.frac), "wide": 0})
 
     def _angles(self, angles: Angles) -> side.SideTensor:
         return side.SideTensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)

@@ -1,0 +1,157 @@
+"""Families of language models are read as transformers reads them, and learn as PEFT has them learn."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from gradloom.models.adapters.language.merged import Merged, write_folder
+from gradloom.models.adapters.language.vectors import Vector
+from gradloom.models.adapters.lora import Adapter
+from gradloom.models.files.families import _HANDLED, _HARMLESS, FAMILIES, config_of, described
+from gradloom.models.files.language.checkpoint import open_checkpoint
+from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
+from gradloom.systems.text.reference.llama import Llama
+
+from ..golden.language.weights import weights
+
+GOLDEN = Path(__file__).parents[1] / "golden/language/families.json"
+HELD = json.loads(GOLDEN.read_text(encoding="utf-8"))
+CASES = [(kind, number) for kind, models in HELD["models"].items() for number in range(len(models))]
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 47, 0]
+
+
+def written(folder, held, change=()):
+    """A folder with a model of the golden file."""
+    (folder / "config.json").write_text(json.dumps(held["config"] | dict(change)))
+    save_file(weights({name: tuple(shape) for name, shape in held["shapes"].items()}), folder / "model.safetensors")
+    return folder
+
+
+def learnt(held):
+    """Its adapters, by the names of their linears."""
+    model = held["config"]
+    sizes = {"hidden": model["hidden_size"], "inter": model["intermediate_size"]}
+    sizes |= {"kv": sizes["hidden"] * model["num_key_value_heads"] // 4 if "num_key_value_heads" in model else 64}
+    ends = {
+        "q_proj": ("hidden", "hidden"),
+        "v_proj": ("hidden", "kv"),
+        "o_proj": ("hidden", "hidden"),
+        "down_proj": ("inter", "hidden"),
+    }
+    shapes = {}
+    for name in held["gradients"]:
+        inputs, outputs = ends[name.split(".")[-4]]
+        shapes[name] = (2, sizes[inputs]) if "lora_A" in name else (sizes[outputs], 2)
+    values = weights(shapes, seed=11)
+    own = {name.split(".lora_")[0] for name in values}
+    return {
+        name.removeprefix("base_model.model."): Adapter(
+            *(values[f"{name}.lora_{which}.default.weight"].astype(np.float64) for which in "AB"), 1.5
+        )
+        for name in sorted(own)
+    }
+
+
+@pytest.mark.parametrize(("kind", "number"), CASES)
+def test_logits_loss_and_gradients_are_those_of_transformers_and_peft(kind, number, tmp_path):
+    held = HELD["models"][kind][number]
+    checkpoint = open_checkpoint(written(tmp_path, held))
+    llama = Llama(checkpoint.model, checkpoint.tensor, dtype=np.float64)
+    np.testing.assert_allclose(llama.logits(TOKENS)[-1], held["last"], atol=2e-5)
+    adapters = learnt(held)
+    loss, gradients = llama.gradients(TOKENS, adapters)
+    assert loss == pytest.approx(held["loss"], rel=1e-5)
+    for name, pair in gradients.items():
+        for which, found in zip("AB", pair):
+            wanted = held["gradients"][f"base_model.model.{name}.lora_{which}.default.weight"]
+            assert np.linalg.norm(found) == pytest.approx(wanted, rel=1e-4), (name, which)
+
+
+@pytest.mark.parametrize("kind", HELD["keys"])
+def test_every_key_of_a_family_is_known(kind):
+    family = FAMILIES[kind]
+    known = _HANDLED | _HARMLESS.keys() | {*family.handled} | family.harmless.keys()
+    assert HELD["keys"][kind].keys() <= known
+
+
+@pytest.mark.parametrize("kind", HELD["keys"])
+def test_keys_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
+    held = {key: value for key, value in HELD["keys"][kind].items() if key != "architectures"}
+    whole = described(held, "whole")
+    # Without them transformers takes other sizes, which a file has.
+    needed = {
+        "model_type",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+    }
+    for key in held.keys() - needed:
+        assert described({each: value for each, value in held.items() if each != key}, "whole") == whole, key
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "told"),
+    [
+        ("llama", {"model_type": "gemma3_text"}, r"model_type=\"gemma3_text\": must be one of llama, mistral, qwen2"),
+        ("llama", {"architectures": ["Qwen2ForCausalLM"]}, r"architectures=.*must be \[\"LlamaForCausalLM\"\]"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn"}}, r"rope_scaling=.*must be one of default, linear, llama3"),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, r"low_freq_factor: is missing"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 0}}, r"factor=0: must be a number above 0"),
+        ("llama", {"residual_multiplier": 0.22}, r"residual_multiplier=0.22: must be 1.0"),
+        ("llama", {"sliding_window": 8}, r"sliding_window=8: "),
+        ("mistral", {"sliding_window": 0}, r"sliding_window=0: must be an integer above 0"),
+        ("qwen2", {"use_sliding_window": True}, r"use_sliding_window=true: must be false"),
+        ("granite", {"logits_scaling": 0.0}, r"logits_scaling=0.0: must be a number above 0"),
+        ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\]: must be 0 or 1 for each of the 2 layers"),
+    ],
+)
+def test_a_part_that_is_not_built_is_refused_by_its_key(kind, change, told, tmp_path):
+    with pytest.raises(ValueError, match=rf"config\.json: (rope_parameters\.)?{told}"):
+        HuggingFaceCheckpoint(written(tmp_path, HELD["models"][kind][0], change))
+
+
+def test_a_text_is_no_longer_than_the_window(tmp_path):
+    held = HELD["models"]["mistral"][0]
+    checkpoint = open_checkpoint(written(tmp_path, held))
+    assert checkpoint.model.context == held["config"]["sliding_window"] == 12
+    with pytest.raises(ValueError, match="a text has 1 to 12"):
+        Llama(checkpoint.model, checkpoint.tensor).logits(range(13))
+
+
+@pytest.mark.parametrize(("kind", "number"), CASES)
+def test_a_model_is_written_as_its_family(kind, number, tmp_path):
+    """Factors are in the tensors then; the model is the same."""
+    source = open_checkpoint(written(tmp_path, HELD["models"][kind][number]))
+    folder = tmp_path / "merged"
+    folder.mkdir()
+    write_folder(folder, Merged(source.model, source.tensor, {}), lambda *_: None)
+    assert json.loads((folder / "config.json").read_text())["model_type"] in (kind, "llama")
+    found = open_checkpoint(folder)
+    assert replace(found.model, name=source.model.name) == source.model
+    for name in source.model.tensors:
+        np.testing.assert_array_equal(found.tensor(name), source.tensor(name))
+
+
+def test_parts_of_two_families_are_none(tmp_path):
+    model = open_checkpoint(written(tmp_path, HELD["models"]["qwen2"][0])).model
+    with pytest.raises(ValueError, match="no model_type has the parts of qwen2 and granite together"):
+        config_of(replace(model, score=0.5))
+
+
+def test_a_factor_behind_a_linear_multiplies_its_bias(tmp_path):
+    source = open_checkpoint(written(tmp_path, HELD["models"]["qwen2"][0]))
+    name = "model.layers.0.self_attn.k_proj"
+    factors = np.linspace(1, 2, source.model.kv).astype(np.float32)
+    merged = Merged(source.model, source.tensor, {name: Vector(factors)})
+    plain = Merged(source.model, source.tensor, {})
+    # Any input: rows of the weight and the bias are multiplied alike.
+    for end in ("weight", "bias"):
+        wanted = (plain.values(f"{name}.{end}").T * factors).T
+        np.testing.assert_array_equal(merged.values(f"{name}.{end}"), wanted)
+    assert plain.values(f"{name}.bias").any()
