@@ -12,12 +12,14 @@ __all__ = [
     "VectorOpcode",
     "VectorOperands",
     "TERM",
+    "TILES",
     "GUARD",
     "LIFT",
     "GATE_INT",
     "GATE_FRAC",
     "GATE_LIFT",
     "FACTOR_FRAC",
+    "FALL",
     "SIGMOID",
     "SILU_SLOPE",
     "SUM",
@@ -69,12 +71,14 @@ class VectorOpcode(IntEnum):
     NORM_BACKWARD_GAIN = 16  #: NORM_BACKWARD, and what the weights' gradient is a sum of: q: dy · x · root
 
 
+#: Bits that count a tensor's tiles: 262,080 elements of tiles of 64.
+TILES = 12
 #: A tensor is ``tiles`` x ``tokens`` x ``row`` beats, in this order. Shifts follow from the tensors' fraction bits:
 #: ``systems/text/operations/vector.py``.
 VectorOperands = data.StructLayout(
     {
         "row": 9,  #: beats of a token in a tile
-        "tiles": 10,  #: tiles of the tensor
+        "tiles": TILES,  #: tiles of the tensor
         "tokens": 13,  #: tokens of the tensor
         "left": 6,  #: shift of the product a1 · b1: it is multiplied by 2**(7 - ``left``)
         "right": 6,  #: shift of the product a0 · b0: it is multiplied by 2**(7 - ``right``)
@@ -85,10 +89,10 @@ VectorOperands = data.StructLayout(
         "eps_shift": 6,  #: NORM: 0 to 44
         "turn": 1,  #: ROPE: backward, by the negative angles
         "wide": 1,  #: ADD: results have 25 bits, else 24
-        "limit": 17,  #: SOFTMAX: index of the last element of a row that counts
+        "limit": 18,  #: SOFTMAX: index of the last element of a row that counts
         "causal": 1,  #: SOFTMAX: the token's index is added to ``limit``
         "targets": 1,  #: SOFTMAX: subtracts 1 at each token's target, and gives the loss
-        "_reserved": 53,
+        "_reserved": 50,
     }
 )
 
@@ -128,16 +132,18 @@ PROBABILITY_FRAC = 22
 EXP2 = Interpolation(function="exp2", index=9, frac_in=EXPONENT_FRAC, frac_out=POWER_FRAC)
 LOG2 = Interpolation(function="log2", index=8, frac_in=20, frac_out=EXPONENT_FRAC)
 #: Bits of an element's index in a row of a softmax, and of a row whose gradient is taken (its sum is of 25-bit words).
-ELEMENTS = 17
+ELEMENTS = 18
 PULLED = 12
 #: Where a row is summed, powers that are shifted by :data:`FINE_FROM` or more, guard bits included, keep this many bits
 #: more than a probability has: a vocabulary's tail is long. The unit of the sum follows the largest power in steps of
-#: 2**4, which leaves a shift of few choices in the loop that adds up. Bits of the sum of 2**17 powers; the table does
+#: 2**4, which leaves a shift of few choices in the loop that adds up. Bits of the sum of 2**18 powers; the table does
 #: give 2, which is one more than as many bits below it hold.
 FINE, FINE_FROM = 8, 12
 UNIT = 4
+#: A fall of so many steps or more leaves nothing of a sum, whose topmost bit alone it would leave.
+FALL = 12
 ROW_SUM = PROBABILITY_FRAC + FINE + ELEMENTS + 2
-#: A token's target; any bit of ``none`` tells that it has none.
+#: A token's target; any bit of ``none`` tells that it has none, and so does the last index, which no row reaches.
 TargetWord = data.StructLayout({"index": ELEMENTS, "none": 32 - ELEMENTS})
 #: Base-2 cross entropy, 16 fraction bits, over tokens that had their target in their row, and how many had.
 LossWord = data.StructLayout({"loss": 64, "tokens": 32, "_reserved": 32})

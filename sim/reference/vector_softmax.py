@@ -14,6 +14,7 @@ from gradloom.rtl.formats.rounding import saturate
 from gradloom.rtl.formats.vector import (
     EXP2,
     EXPONENT_FRAC,
+    FALL,
     FINE,
     FINE_FROM,
     GATE_LIFT,
@@ -98,7 +99,9 @@ def levels(s: ArrayLike, *, gate_shift: int, lanes: int, limit: int, causal: boo
         shift = _shifts(t[beat], largest[:, None], counts[beat])
         near = shift < FINE_FROM
         term, _ = term_of(1, _powers(t[beat]), np.where(near, shift, shift - FINE))
-        total = (total >> np.minimum(largest - before, 15 * UNIT)) + np.where(near, term << FINE, term).sum(axis=1)
+        fall = largest - before
+        kept = np.where(fall < FALL * UNIT, total >> np.minimum(fall, FALL * UNIT), 0)
+        total = kept + np.where(near, term << FINE, term).sum(axis=1)
     bit = np.frexp(total.astype(np.float64))[1].astype(np.int64) - 1
     fraction = (total >> (bit - EXPONENT_FRAC)) - _ONE
     return (largest + bit - PROBABILITY_FRAC - FINE) * _ONE + LOG2(fraction)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import data
 
-from ...formats.vector import ELEMENTS, EPS_SHIFT, LEAST_GATE, PULLED, VectorOpcode, VectorOperands
+from ...formats.vector import ELEMENTS, EPS_SHIFT, LEAST_GATE, PULLED, TILES, VectorOpcode, VectorOperands
 from ...shell.registers.errors import Error
 from ...stream.product import narrow_product
 from .actions import NORMS, PLAIN, POWERS, PULLS, SCALES, one_of
@@ -35,8 +35,8 @@ def take_command(m, engine, finished):
     opcode, args = Signal(8), Signal(VectorOperands)
     idle = Signal(init=1)
     measuring, judging, begin, running = (Signal(name=name) for name in ("measuring", "judging", "begin", "running"))
-    beats = Signal(19)
-    most, bad, known = Signal(19), Signal(), Signal()
+    beats = Signal(TILES + 9)
+    most, bad, known = Signal(len(beats)), Signal(), Signal()
     rows, rope, plain, powers = Signal(), Signal(), Signal(), Signal()
     m.d.comb += port.command.ready.eq(idle & ~port.error.valid)
     with m.If(port.command.valid & port.command.ready):

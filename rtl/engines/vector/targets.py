@@ -41,13 +41,13 @@ def mask_elements(m, engine, op, args, walk, targets, line):
         target.eq(targets.word_select(token[:side], WEIGHT.width)),
     ]
     beat = delay(m, walk.weight, Stage.AIM)
-    none = target[ELEMENTS]
+    none = target.all()
     beyond, ends, meets, empty = (Signal(name=name, reset_less=True) for name in ("beyond", "ends", "meets", "empty"))
     m.d.sync += [
         beyond.eq(beat > last[side:]),
         ends.eq(beat == last[side:]),
         empty.eq(active & none),
-        meets.eq(active & ~none & line[Stage.AIM].valid & (beat == target[side:ELEMENTS])),
+        meets.eq(active & line[Stage.AIM].valid & (beat == target[side:])),
     ]
     end, at = delay(m, last[:side], 1), delay(m, target[:side], 1)
     masked, hit = (Signal(engine.lanes, name=name, reset_less=True) for name in ("masked", "hit"))

@@ -16,6 +16,7 @@ from gradloom.rtl.formats.vector import (
     EXP2,
     EXPONENT,
     EXPONENT_FRAC,
+    FALL,
     FINE,
     POWER_FRAC,
     PROBABILITY_FRAC,
@@ -157,7 +158,9 @@ def row_sums(unit=RowSums, *, lanes, tokens):
         m.d.sync += [
             exact.eq(Mux(now.fresh, 0, exact) + term),
             stored.eq(0),
-            exact_powers.eq(Mux(now.fresh, 0, exact_powers >> (sums.fall << 2)) + term[: ROW_SUM + 2]),
+            exact_powers.eq(
+                Mux(now.fresh | (sums.fall >= FALL), 0, exact_powers >> (sums.fall << 2)) + term[: ROW_SUM + 2]
+            ),
         ]
     with m.Elif(ended):
         m.d.sync += stored.eq(1)

@@ -34,7 +34,7 @@ def targets_of(rng, tokens, elements, lanes):
     index[rng.random(tokens) < 0.25] = -1
     if tokens > 2:
         index[1] = elements + 1
-    words = np.where(index < 0, rng.choice([-1, -1 << 31, 1 << ELEMENTS], tokens), index)
+    words = np.where(index < 0, rng.choice([-1, -1 << 31, 1 << ELEMENTS, (1 << ELEMENTS) - 1], tokens), index)
     return np.concatenate([words, np.zeros(-tokens % lanes, np.int64)])[None], index
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Mux, Signal
 
-from gradloom.rtl.formats.vector import ELEMENTS, TERM, VectorOpcode
+from gradloom.rtl.formats.vector import ELEMENTS, TERM, TILES, VectorOpcode
 from gradloom.rtl.formats.weights.linear import MASTER, WEIGHT
 
 from ..actions import ACTIONS, PLAIN, POWERS, TAG, TWO, USES_B, Stage, one_of
@@ -80,13 +80,13 @@ def place_walks(m, engine):
     For ROPE, also the halves of rows and the walk of the arriving operands.
     """
     side = (engine.lanes - 1).bit_length()
-    walk = Walk(row=9, tokens=13, tiles=10, weights=ELEMENTS - side)
+    walk = Walk(row=9, tokens=13, tiles=TILES, weights=ELEMENTS - side)
     m.submodules.walk = walk
     halves = Halves(
         depth=engine.head // engine.lanes, turned=engine.lanes * TERM.width, angle=engine.lanes * WEIGHT.width
     )
     m.submodules.halves = halves
-    m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=10, weights=1)
+    m.submodules.arrivals = arrivals = Walk(row=9, tokens=13, tiles=TILES, weights=1)
     return Walks(operands=walk, halves=halves, arrivals=arrivals)
 
 

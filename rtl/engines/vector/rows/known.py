@@ -83,7 +83,7 @@ def recall(m, engine, op, kinds, walk, beat):
         write.data.eq(
             Cat(
                 *(
-                    Cat(word[:ELEMENTS], word[ELEMENTS] | (aims & word[ELEMENTS:].any()))
+                    word[:ELEMENTS] | (aims & word[ELEMENTS:].any()).replicate(ELEMENTS)
                     for word in words_of(engine, engine.a.p)
                 )
             )

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from gradloom.rtl.formats.rounding import saturate_hdl
 from gradloom.rtl.formats.vector import (
     EXPONENT_FRAC,
+    FALL,
     FINE,
     LEVEL,
     LOG2,
@@ -35,8 +36,8 @@ __all__ = ["RootWord", "RowSums", "Roots"]
 RootWord = data.StructLayout({"mantissa": ROOT_FRAC, "exponent": 5, "pull": signed(WEIGHT.width), "pull_shift": 6})
 
 
-# The greatest shift leaves nothing: only a sum of as many powers as there may be has the topmost bit.
-assert 3 * 4 * UNIT >= ROW_SUM - 1
+# Two choices of four make the shift, and the last of the second is nothing.
+assert FALL == 3 * 4 and FALL * UNIT >= ROW_SUM - 2
 
 
 class RowSums(wiring.Component):

@@ -185,11 +185,11 @@ def test_what_to_change_is_enough(run, options, line, monkeypatch):
 
 
 def test_rows_and_lanes_of_the_machine_are_bounds():
-    wide = dataclasses.replace(TINYLLAMA, hidden=4096, vocab=100_000)
+    wide = dataclasses.replace(TINYLLAMA, hidden=4096, vocab=300_000)
     found = machine_misfits(LanguageConfig(), wide, seq=8, rank=8, targets=("up_proj",))
     assert list(map(str, found)) == [
         "hidden=4096: the machine normalises rows of at most 2048; use another model",
-        "vocab=100000: the machine's softmax takes at most 65472; use another model",
+        "vocab=300000: the machine's softmax takes at most 262080; use another model",
         "outputs=5632: with inputs=4096 there are 1408 second-level scales, the machine holds 1024 (gate_proj on the "
         "preset's machine); use another model",
         "rank=8: adapters of 152 tiles need 1216 words of adapter memory, there are 1024 (up_proj on the preset's "

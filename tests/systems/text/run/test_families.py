@@ -1,5 +1,7 @@
 """What families of models have beside LLaMA's parts, in float, in integers, in RTL, and as a request."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,12 @@ from gradloom.models.adapters.lora import Adapter, fresh_lora
 from gradloom.program.descent import AdamW
 from gradloom.systems.text.operations.elements import Biased
 from gradloom.systems.text.run.decode import Decoding
+from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.training import Training, largest
-from gradloom.systems.text.small import frozen_of, random_tensors
+from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
+from ..conftest import CONFIG, TARGETS, TOKENS, exact_llama
 from ..conftest import FAMILIES as MODEL
-from ..conftest import TARGETS, TOKENS, exact_llama
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +106,22 @@ def test_vectors_multiply_biases_too(frozen):
     assert made.mean_loss == pytest.approx(loss, rel=1e-12)
     for name, (gradient,) in gradients.items():
         np.testing.assert_allclose(made.values[f"{name}.gw"][0], gradient, rtol=0, atol=1e-11)
+
+
+def test_a_step_of_a_large_vocabulary_in_rtl():
+    """Targets lie where an index of 17 bits would be another's, as those of Llama 3 and Qwen do."""
+    model = replace(SMALL, hidden=64, inter=64, layers=1, heads=1, kv_heads=1, vocab=(1 << 17) + 100, tied=True)
+    frozen = frozen_of(random_tensors(np.random.default_rng(7), model), model)
+    tokens = 5, (1 << 17) + 99
+    learnt = fresh_lora(model, rank=2, targets=("q_proj",))
+    step = Training(frozen, tokens, learnt, range(1), rule=0.05)
+    frac = step.fracs(largest(step.exact()), headroom=1)
+    reference = step.integers(frac)
+    machine = StepMachine(CONFIG, memory_bytes=1 << 27)
+    try:
+        run = machine.run(step, frac)
+        assert run.check(reference)["commands"] == len(run.instructions)
+    finally:
+        machine.close()
+    gradient = run.values["1.dlogits"]
+    np.testing.assert_array_equal(gradient[:1].argmin(axis=1), tokens[1:])

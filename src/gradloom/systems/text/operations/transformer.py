@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
+from gradloom.rtl.formats.vector import TILES
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
@@ -33,8 +34,8 @@ HEAD_MATRIX = "head"
 MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 #: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
 _CHUNK = 16
-#: Logits of a token: 10 bits count their tiles.
-_VOCAB = 1023 * EDGE
+#: Logits of a token: so many bits count their tiles.
+_VOCAB = ((1 << TILES) - 1) * EDGE
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
 
