@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from gradloom.models.files import unet
-from gradloom.models.files.families import described
 from gradloom.models.files.language import gguf as gguf_reader
 from gradloom.models.files.language import tokenizer
 from gradloom.models.files.language.checkpoint import open_checkpoint
+from gradloom.models.files.language.families import described
 from gradloom.models.files.unet import find_unet
 from gradloom.systems.text.reference.llama import Llama
 

@@ -213,11 +213,11 @@ def test_another_architecture_is_refused(tmp_path, tensors):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"model_type": "gpt2"}, 'model_type="gpt2": must be "llama"'),
+        ({"model_type": "gpt2"}, 'model_type="gpt2": must be one of llama, mistral'),
         ({"hidden_act": "gelu"}, 'hidden_act="gelu"'),
         ({"attention_bias": True}, "attention_bias=true"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling="),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be default"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling.factor: is missing"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type must be one of default, linear, llama3"),
         ({"quantization_config": {"load_in_8bit": True}}, "quantization_config.quant_method=null"),
         ({"hidden_size": "64"}, 'hidden_size="64"'),
         ({"num_hidden_layers": None}, "num_hidden_layers=null: must be an integer from 1 to 1024"),

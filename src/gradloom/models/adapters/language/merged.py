@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...files.families import config_of
+from ...files.language.families import config_of
 from ...files.language.gguf import MAGIC, GgufCheckpoint, turned_pairs
 from ...files.language.gguf_blocks import q8_0_blocks, q8_0_values
 from ...files.tensors import write_safetensors

@@ -13,10 +13,10 @@ import numpy as np
 from gradloom.json_file import read_json
 
 from ...language import EMBEDDING, HEAD, check_tensors, finite, of_vocabulary
-from ..families import described
 from ..keys import shown
 from ..kinds import what_is
 from ..tensors import StoredTensor, as_float32, open_safetensors
+from .families import described
 from .four_bits import CodedLinear, Nf4Codes, check_quantization, gathered, nf4_of
 
 __all__ = ["CONFIG", "HuggingFaceCheckpoint"]

@@ -11,14 +11,14 @@ from safetensors.numpy import save_file
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter
-from gradloom.models.files.families import _HANDLED, _HARMLESS, FAMILIES, config_of, described
 from gradloom.models.files.language.checkpoint import open_checkpoint
+from gradloom.models.files.language.families import _HANDLED, _HARMLESS, FAMILIES, config_of, described
 from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
 from gradloom.systems.text.reference.llama import Llama
 
-from ..golden.language.weights import weights
+from ...golden.language.weights import weights
 
-GOLDEN = Path(__file__).parents[1] / "golden/language/families.json"
+GOLDEN = Path(__file__).parents[2] / "golden/language/families.json"
 HELD = json.loads(GOLDEN.read_text(encoding="utf-8"))
 CASES = [(kind, number) for kind, models in HELD["models"].items() for number in range(len(models))]
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 47, 0]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..language import LanguageModel, Scaling, check_shapes
-from .keys import ANY, check_keys, shown
-from .language.four_bits import check_quantization
+from ...language import LanguageModel, Scaling, check_shapes
+from ..keys import ANY, check_keys, shown
+from .four_bits import check_quantization
 
 __all__ = ["FAMILIES", "Folded", "config_of", "described"]
 
