@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from gradloom.models.adapters.lora import fresh_lora
@@ -10,20 +11,31 @@ from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.layout import laid_out, row_bytes, shape_of
 from gradloom.systems.text.costs.request import BudgetRequest
+from gradloom.systems.text.small import frozen_of, random_tensors
 
-from ..conftest import CONFIG, MODEL, TARGETS, TOKENS
+from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS
 
 TEXTS = TOKENS, TOKENS[::-1], (*TOKENS[1:], 7)
 
 
-@pytest.mark.parametrize("first, steps, optimizer", [(0, 2, "adamw"), (1, 5, "adamw"), (1, 3, "adamw"), (0, 4, "sgd")])
-def test_a_planned_job_is_the_card_s(frozen, first, steps, optimizer):
+@pytest.mark.parametrize(
+    "model, first, steps, optimizer",
+    [
+        (MODEL, 0, 2, "adamw"),
+        (MODEL, 1, 5, "adamw"),
+        (MODEL, 1, 3, "adamw"),
+        (MODEL, 0, 4, "sgd"),
+        (FAMILIES, 1, 3, "adamw"),
+    ],
+)
+def test_a_planned_job_is_the_card_s(model, first, steps, optimizer):
     """By class; of the same texts, before anything is known of values."""
-    adapters = fresh_lora(MODEL, rank=2, targets=TARGETS, layers=range(first, MODEL.layers))
+    frozen = frozen_of(random_tensors(np.random.default_rng(3), model), model)
+    adapters = fresh_lora(model, rank=2, targets=TARGETS, layers=range(first, model.layers))
     rule = AdamW(lr=1e-2) if optimizer == "adamw" else 1e-2
-    made = board_job(qlora_course(frozen, TEXTS, adapters, range(MODEL.layers), rule, steps), CONFIG)
+    made = board_job(qlora_course(frozen, TEXTS, adapters, range(model.layers), rule, steps), CONFIG)
     request = BudgetRequest(
-        model=MODEL, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer
+        model=model, rank=2, targets=TARGETS, seq=len(TOKENS), from_layer=first, optimizer=optimizer
     )
     shape = shape_of(request, texts=min(steps, len(TEXTS)), steps=steps)
     assert laid_out(shape, CONFIG) == made.memory and min(made.memory.values()) >= 0

@@ -15,6 +15,7 @@ from gradloom.systems.text.run.step import StepMachine
 from gradloom.systems.text.run.training import Training, largest
 from gradloom.systems.text.small import SMALL, frozen_of, random_tensors
 
+from ....deep import deep
 from ..conftest import CONFIG, TARGETS, TOKENS, exact_llama
 from ..conftest import FAMILIES as MODEL
 
@@ -108,6 +109,7 @@ def test_vectors_multiply_biases_too(frozen):
         np.testing.assert_allclose(made.values[f"{name}.gw"][0], gradient, rtol=0, atol=1e-11)
 
 
+@deep
 def test_a_step_of_a_large_vocabulary_in_rtl():
     """Targets lie where an index of 17 bits would be another's, as those of Llama 3 and Qwen do."""
     model = replace(SMALL, hidden=64, inter=64, layers=1, heads=1, kv_heads=1, vocab=(1 << 17) + 100, tied=True)

@@ -13,7 +13,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from ..operations.base import Fracs, Operation
-from ..operations.elements import Add
+from ..operations.elements import Add, Biased
 from ..operations.exponents import choose
 from ..operations.learnt.training import training_operations
 from ..operations.products import Product
@@ -41,6 +41,8 @@ def exponents(operations: Sequence[Operation]) -> Fracs:
                 names |= {f"{each.adapter.name}.{which}" for which in "ab"}
         elif isinstance(each, Norm | NormBackward):
             names.add(each.weight)
+        elif isinstance(each, Biased):
+            names.add(each.bias)
         given |= dict.fromkeys(names - made, _FRAC)
         made |= {part.name for part in each.results}
     # Sums of gradients are as wide as what is added.
