@@ -88,6 +88,7 @@ def finetune(
     batch: int | None = None,
     epochs: int | float | None = None,
     limit: int | None = None,
+    class_weights: str | None = None,
     cache: str | None = None,
     angle: float | None = None,
     skip_bad: bool | None = None,

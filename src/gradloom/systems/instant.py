@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gradloom.options import Bounds, Options, option
 from gradloom.systems.held_out import HeldOutOptions
 from gradloom.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["InstantOptions", "InstantWorkload"]
 
@@ -22,6 +25,11 @@ class InstantOptions(HeldOutOptions):
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training samples; the others are judged.", usual="all", bounds=Bounds(1))
+    class_weights: str = option(
+        "Factor of each sample's gradient; balanced: the mean size of a class over the size of its own.",
+        "none",
+        choices=("none", "balanced"),
+    )
     cache: str = option("Format of the forward cache.", "nf4", choices=("nf4", "int8"))
 
     def check(self) -> Self:
@@ -33,6 +41,15 @@ class InstantOptions(HeldOutOptions):
                 f"give --engine reference, and then its epochs"
             )
         return self
+
+    def weights(self, labels: "np.ndarray") -> "np.ndarray | None":
+        """Factor of the gradient of each sample with such labels; None: no sample has one."""
+        import numpy as np
+
+        if self.class_weights == "none":
+            return None
+        _, places, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        return (len(labels) / (len(sizes) * sizes))[places]
 
 
 @dataclass(frozen=True, kw_only=True)

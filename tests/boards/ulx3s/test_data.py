@@ -190,6 +190,7 @@ def test_what_cannot_be_is_refused(tmp_path, data, run, monkeypatch):
         ({"data": large}, "x_train: has 400 images in whole blocks of 8, the board has room for 144 .* --limit 136"),
         ({"data": data, "momentum": 0.5}, "momentum=0.5: must be 0 on a board that learns by itself"),
         ({"data": data, "cache": "none"}, "cache=none: must be nf4 or int8"),
+        ({"data": data, "class_weights": "balanced"}, "class_weights=balanced: must be none on a board that learns"),
     ):
         with pytest.raises(ValueError, match=said):
             finetune_by(Deaf(), PRESET, ImageOptions(**options), output=tmp_path / "run")

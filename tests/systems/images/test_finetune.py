@@ -20,6 +20,9 @@ from gradloom.systems.images.simulated import compare, run_plan
 from ...deep import deep
 from .conftest import SMALL, small_network
 
+#: Of 22 samples.
+WEIGHTS = np.array([0.4, 1, 1, 7.5, 1, 1, 0.4, 1, 1, 1, 7.5] * 2)
+
 
 @pytest.mark.parametrize("convs", [0, 1, 2])
 def test_every_loss_adapter_word_and_cached_byte_is_the_references(machine, convs):
@@ -71,9 +74,11 @@ def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kerne
         {"batch": 20, "momentum": 0.9},  # more than a microbatch, and a velocity that is kept
         {"batch": 9, "rate": 1.5},  # another gradient exponent
         {"batch": 1, "rate": 0.01},
+        # Classes of their own weights: a step has microbatches of several rates, an epoch as many as it happens.
+        {"batch": 12, "momentum": 0.5, "weights": WEIGHTS, "slots": 15},
     ],
 )
-def test_batches_rates_and_momentum_make_no_difference_to_that(machine, asked):
+def test_batches_rates_momentum_and_weights_make_no_difference_to_that(machine, asked):
     plan, reference, cache = machine.plan(small_network(1), samples=22, epochs=2, **asked)
     compare(machine.run(plan), reference, cache)
 
@@ -95,7 +100,8 @@ def test_codes_of_eight_bits_are_learnt_from_by_the_same_design(machine, asked):
 
 
 @pytest.mark.parametrize("wide, cache, bound", [(True, "int8", 0.004), (False, "nf4", 0.03)])
-def test_the_reference_learns_what_float_learns(wide, cache, bound):
+@pytest.mark.parametrize("weights", [None, WEIGHTS[:12]])
+def test_the_reference_learns_what_float_learns(wide, cache, bound, weights):
     network = small_network(7, convs=1)
     rng = np.random.default_rng(7)
     images, labels = rng.integers(0, 256, (12, *network.input_shape), np.uint8), rng.integers(0, 4, 12)
@@ -104,7 +110,7 @@ def test_the_reference_learns_what_float_learns(wide, cache, bound):
         (PARAMETER.decode(PARAMETER.encode(a)), PARAMETER.decode(PARAMETER.encode(rng.normal(0, 0.3, b.shape))))
         for a, b in initial_adapters(network.taps, network.classes, 2, 7)
     ]
-    asked = {"epochs": 3, "batch": 4, "momentum": 0.5}
+    asked = {"epochs": 3, "batch": 4, "momentum": 0.5, "weights": weights}
     kept = fill_cache(lowered, network.pixel_map.words(images, SMALL.activation))
     words = fine_tune(
         lowered,

@@ -32,13 +32,13 @@ def problem(seed=0, n=6, taps=(9, 5), classes=4, rank=2):
     return adapters, [random((n, t)) for t in taps], random((n, classes)), np.arange(n) % classes
 
 
-def autograd_loss(adapters, taps, base, labels):
+def autograd_loss(adapters, taps, base, labels, weights=1.0):
     logits = base
     for (a, b), x in zip(adapters, taps):
         logits = logits + anp.dot(anp.dot(x, a.T), b.T)
     logits = logits - anp.max(logits, axis=1, keepdims=True)
     chosen = logits[np.arange(len(labels)), labels]
-    return anp.mean(anp.log(anp.sum(anp.exp(logits), axis=1)) - chosen)
+    return anp.mean(weights * (anp.log(anp.sum(anp.exp(logits), axis=1)) - chosen))
 
 
 def test_gradients_are_autograds():
@@ -58,10 +58,12 @@ def test_cross_entropy_does_not_overflow():
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_step_is_sgd_with_momentum(momentum):
+@pytest.mark.parametrize("factors", [None, np.array([0.5, 3, 1, 0.25, 2])])
+def test_a_step_is_sgd_with_momentum(momentum, factors):
     adapters, taps, base, labels = problem(n=5)
     cache = FloatCache(taps=taps, logits=base)
-    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, momentum=momentum, seed=4)
+    more = {"momentum": momentum, "weights": factors}
+    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, seed=4, **more)
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [0.0] * len(weights)
     want_losses = []
@@ -71,6 +73,7 @@ def test_a_step_is_sgd_with_momentum(momentum):
             pairs = list(zip(weights[::2], weights[1::2]))
             args = ([x[index] for x in taps], base[index], labels[index])
             want_losses.append(autograd_loss(pairs, *args))
+            args = (*args, 1.0 if factors is None else factors[index])
             gradients = [g for pair in autograd.grad(autograd_loss)(pairs, *args) for g in pair]
             velocity = [momentum * v + g for v, g in zip(velocity, gradients)]
             weights = [w - 0.1 * v for w, v in zip(weights, velocity)]

@@ -113,6 +113,11 @@ class AloneTask(ImageTask):
     ) -> None:
         if settings.momentum:
             raise ValueError(f"momentum={settings.momentum:g}: must be 0 on a board that learns by itself: plain SGD")
+        if settings.weights is not None:
+            raise ValueError(
+                f"class_weights={options.class_weights}: must be none on a board that learns by itself, whose blocks "
+                f"have one rate"
+            )
         if getattr(options, "cache", "nf4") == "none":
             raise ValueError("cache=none: must be nf4 or int8 on a board that learns by itself")
         self._shuffles = settings.shuffled

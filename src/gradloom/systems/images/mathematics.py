@@ -277,9 +277,11 @@ class _Learning(Reading):
         self.velocity = {id(w): np.zeros_like(w) for w in (*self.a, *self.b)}
         self.lr, self.momentum = lr, momentum
 
-    def judge(self, taps: Sequence[np.ndarray], base: np.ndarray, labels: np.ndarray) -> float:
-        """The mean loss of a batch."""
-        self.x, self.base, self.labels = taps, base, labels
+    def judge(
+        self, taps: Sequence[np.ndarray], base: np.ndarray, labels: np.ndarray, weights: np.ndarray | float = 1.0
+    ) -> float:
+        """The mean loss of a batch; ``weights``: factors of its samples' gradients."""
+        self.x, self.base, self.labels, self.weights = taps, base, labels, weights
         self.h: list[np.ndarray] = []
         self.run(judged(len(taps)))
         return float(self.loss.mean())
@@ -302,7 +304,7 @@ class _Learning(Reading):
     def _loss(self, operation: Loss) -> None:
         logits = sum((h @ b.T for b, h in zip(self.b, self.h)), start=self.base)
         self.loss, d = cross_entropy(logits, self.labels)
-        self.d = d / len(self.labels)
+        self.d = np.multiply(d.T, self.weights, dtype=d.dtype).T / len(self.labels)
         self.dh = [self.d @ b for b in self.b]
 
     def _descent(self, operation: Descent) -> None:
@@ -356,10 +358,11 @@ def train_adapters(
     momentum: float = 0.0,
     seed: int = 0,
     shuffled: bool = True,
+    weights: np.ndarray | None = None,
     progress: Callable[[int, float], None] | None = None,
     after: Callable[[int, float, Adapters], bool] = lambda step, loss, adapters: False,
 ) -> tuple[list[float], list[tuple[np.ndarray, np.ndarray]]]:
-    """Trains adapters by SGD on the mean loss of each batch.
+    """Trains adapters by SGD on the mean loss of each batch; ``weights``: a factor of each sample's gradient.
 
     Returns ``(loss of every step, trained adapters)``.
 
@@ -376,8 +379,8 @@ def train_adapters(
     if epochs < 1:
         raise ValueError(f"epochs={epochs}: must be at least 1")
     learning = _Learning(adapters, lr, momentum)
-    weights = [w for pair in zip(learning.a, learning.b) for w in pair]
-    kept = [w.copy() for w in weights]
+    learnt = [w for pair in zip(learning.a, learning.b) for w in pair]
+    kept = [w.copy() for w in learnt]
     losses: list[float] = []
     order = (
         index
@@ -387,21 +390,21 @@ def train_adapters(
     # What overflows is seen below.
     with np.errstate(over="ignore", invalid="ignore"):
         for index in order:
-            loss = learning.judge(*train.batch(index), labels[index])
+            loss = learning.judge(*train.batch(index), labels[index], 1.0 if weights is None else weights[index])
             if not np.isfinite(loss):
-                weights = kept
+                learnt = kept
                 break
-            kept = [w.copy() for w in weights]
+            kept = [w.copy() for w in learnt]
             learning.learn()
-            if not all(map(representable, weights)):
-                weights = kept
+            if not all(map(representable, learnt)):
+                learnt = kept
                 break
             losses.append(loss)
             if progress:
                 progress(len(losses), loss)
-            if after(len(losses), float(loss), list(zip(weights[::2], weights[1::2]))):
+            if after(len(losses), float(loss), list(zip(learnt[::2], learnt[1::2]))):
                 break
-    return losses, list(zip(weights[::2], weights[1::2]))
+    return losses, list(zip(learnt[::2], learnt[1::2]))
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:

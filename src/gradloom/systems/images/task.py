@@ -192,6 +192,7 @@ def prepare(job: Job) -> "ImageTask":
         rate=own["lr"],
         momentum=own["momentum"],
         seed=options.seed,
+        weights=options.weights(dataset.y_train),
         # Nobody knows in which order somebody's own data lie.
         shuffled=workload.shuffled or asked.data is not None,
         slots=0 if asked.cache == "none" else 1 << 30,
@@ -300,6 +301,7 @@ class ImageTask(Task):
             momentum=settings.momentum,
             seed=settings.seed,
             shuffled=settings.shuffled,
+            weights=settings.weights,
             after=self._after,
         )
         return self._outcome(losses, adapters)

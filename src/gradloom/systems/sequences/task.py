@@ -149,6 +149,7 @@ def prepare(job: Job) -> "SequenceTask":
         rate=own["lr"],
         momentum=own["momentum"],
         seed=options.seed,
+        weights=options.weights(ready.data.y_train),
     )
     return SequenceTask(job, options, ready, settings)
 

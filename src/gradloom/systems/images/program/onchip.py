@@ -7,7 +7,7 @@ not asked for again.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -59,8 +59,8 @@ class OnChip(PowerUp):
     def steps(self) -> list[ScheduledBatch]:
         """Microbatches of the training, in order."""
         return [
-            step
-            for _ in range(self.epochs)
+            replace(step, epoch=epoch)
+            for epoch in range(self.epochs)
             for block in range(self.train_blocks)
             for step in _steps(block * self.samples, self.rows, self.parts, self.scale)
         ]

@@ -47,6 +47,8 @@ class Settings:
         Without it samples come in their own order.
     slots : int
         Samples whose activations are kept; the others are computed each time they are needed.
+    weights : array, optional
+        Factor of each sample's gradient. A microbatch has one: a step has a microbatch for each factor in its batch.
     """
 
     samples: int
@@ -57,6 +59,7 @@ class Settings:
     seed: int = 0
     shuffled: bool = True
     slots: int = 1 << 30
+    weights: np.ndarray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("samples", "epochs", "batch"):
@@ -70,27 +73,26 @@ class Settings:
             raise ValueError(f"slots={self.slots}: must be at least 0")
 
 
-def learning_scale(rate: float, batch: int) -> tuple[int, int]:
+def learning_scale(rate: float, batch: int, weight: float = 1.0) -> tuple[int, int]:
     """Learning rate for the machine: ``(scale, q)``.
 
-    ``scale`` is ``rate / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits; q is the smallest.
+    ``scale`` is ``rate * weight / batch`` as an integer below 2**17 of ``24 - 4 * q`` fraction bits; q is the smallest.
     """
     for q in range(4):
-        scale = int(np.rint(rate / batch * 2.0 ** (24 - 4 * q)))
-        if scale < 1 << 17:
-            if scale == 0:
-                raise ValueError(
-                    f"lr={rate}: divided by the batch of {batch} it is less than 2**-25, "
-                    f"which the format cannot tell from 0"
-                )
+        scale = int(np.rint(rate * weight / batch * 2.0 ** (24 - 4 * q)))
+        if 0 < scale < 1 << 17:
             return scale, q
-    raise ValueError(f"lr={rate}: divided by the batch of {batch} it must be below 32")
+        if scale == 0:
+            break
+    wrong = "is less than 2**-25, which the format cannot tell from 0" if scale == 0 else "must be below 32"
+    times = "" if weight == 1 else f"times the class weight {weight:g} and "
+    raise ValueError(f"lr={rate}: {times}divided by the batch of {batch} it {wrong}")
 
 
 def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
     """Microbatches in the order in which they are learnt from.
 
-    Batches of more than ``rows`` come in parts.
+    Batches of more than ``rows``, or of several weights, come in parts.
     """
     mu = int(np.rint(settings.momentum * 65536))
     if mu >= 65536:
@@ -100,9 +102,15 @@ def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
     for epoch in range(settings.epochs):
         order = epoch_order(settings.samples, epoch, settings.seed, shuffled=settings.shuffled)
         for batch in batches(order, settings.batch):
-            scale, q = learning_scale(settings.rate, len(batch))
-            parts = np.array_split(batch, -(-len(batch) // rows))
-            for index, part in enumerate(parts):
+            weights = np.ones(len(batch)) if settings.weights is None else settings.weights[batch]
+            parts = [
+                (float(weight), part)
+                for weight in np.unique(weights)
+                for same in (batch[weights == weight],)
+                for part in np.array_split(same, -(-len(same) // rows))
+            ]
+            for index, (weight, part) in enumerate(parts):
+                scale, q = learning_scale(settings.rate, len(batch), weight)
                 v_mode = 1 if index else 2 if mu and started else 0
                 steps.append(
                     ScheduledBatch(
@@ -113,6 +121,7 @@ def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
                         first=index == 0,
                         last=index == len(parts) - 1,
                         mu=mu if v_mode == 2 else 0,
+                        epoch=epoch,
                     )
                 )
             started = True
@@ -269,7 +278,7 @@ def plan_finetune(
     out.load(space.areas)
     asm.add(CONTROL, ControlOpcode.FENCE)
     _fill(out, space["records"], slots)
-    _learn(out, steps, len(steps) // settings.epochs, space, slots)
+    _learn(out, steps, space, slots)
     out.keep(space.areas, wait=(ProgramToken.LEARNT,))
     asm.add(CONTROL, ControlOpcode.END)
 
@@ -337,7 +346,7 @@ def _fill(out: Writer, records: int, slots: int) -> None:
     asm.add(CONTROL, ControlOpcode.FENCE)
 
 
-def _learn(out: Writer, steps: Sequence[ScheduledBatch], steps_an_epoch: int, space: MemoryMap, slots: int) -> None:
+def _learn(out: Writer, steps: Sequence[ScheduledBatch], space: MemoryMap, slots: int) -> None:
     """Writes the training steps.
 
     The next step's records are requested before this step's gradients, so that they arrive while the array works.
@@ -347,7 +356,7 @@ def _learn(out: Writer, steps: Sequence[ScheduledBatch], steps_an_epoch: int, sp
     def fetch(index: int) -> None:
         """Records of a step, those that are in no slot computed first."""
         step, half = steps[index], index % 2
-        if index and index % steps_an_epoch == 0 and slots:
+        if index and step.epoch != steps[index - 1].epoch and slots:
             # Each epoch asks for every kept sample once.
             asm.add(CONTROL, ControlOpcode.LOOKUP, slot=0, count=slots)
         missing = [int(s) for s in step.samples if s >= slots]

@@ -24,6 +24,7 @@ class ScheduledBatch:
     first: bool
     last: bool
     mu: int
+    epoch: int = 0
 
 
 def _check(**values: int) -> None:
