@@ -1,4 +1,4 @@
-"""Reference of the update engine, word for word: SGD and AdamW."""
+"""Reference of the update engine, word for word: SGD, AdamW and Lion."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,23 +53,38 @@ def adamw(
     gradient: int | Words,
     decay: int,
     decay_shift: int,
+    sign: int = 0,
 ) -> tuple[Words, Words, Words, int]:
     """``(p, m, v, saturated)`` after a step of AdamW.
 
     The arguments are masters, gradients, moments as float32's bits, and the command's operands.
 
-    ``m`` and ``v`` are sums, not means: ``beta1 m + g`` and ``beta2 v + g**2``.
+    ``m`` and ``v`` are sums, not means: ``beta1 m + g`` and ``beta2 v + g**2``. With ``sign`` it is Lion: the step has
+    the sign of ``beta2 m + g``, and v is 0.
     """
     p, g, m, v = (np.asarray(words, np.int64) for words in (p, g, m, v))
     mantissa, shift = _normalised(np.abs(g), ACTIVATION.width)
     grade = np.where(g == 0, NOTHING, gradient - shift)
 
-    m_sign, m_exponent, m_mantissa = _fields(m)
-    negative = g < 0
-    e, a, b = _aligned(m_exponent, (beta1 * m_mantissa) >> BETA - GUARD, grade, mantissa << GUARD)
-    total = np.where(m_sign == negative, a + b, a - b)
-    m_sign = m_sign ^ (total < 0)
-    m, m_over = _packed(*_normalised(np.abs(total), _WINDOW), e)
+    def added(beta: int) -> tuple[Words, NDArray[np.bool_], Words]:
+        """Magnitude, sign and exponent of ``beta m + g``."""
+        was, at, old = _fields(m)
+        e, a, b = _aligned(at, (beta * old) >> BETA - GUARD, grade, mantissa << GUARD)
+        total = np.where(was == (g < 0), a + b, a - b)
+        return np.abs(total), was ^ (total < 0), e
+
+    def descended(change: Words, away: NDArray[np.bool_]) -> tuple[Words, int]:
+        decayed = p - half_up((p >> MASTER.width - 25) * decay, BETA - (MASTER.width - 25) + 5 * decay_shift)
+        return saturate(decayed - np.where(away, -change, change), MASTER.lo, MASTER.hi)
+
+    total, m_sign, e = added(beta1)
+    way = added(beta2)
+    m, m_over = _packed(*_normalised(total, _WINDOW), e)
+    moment = np.where(m == 0, 0, m | m_sign.astype(np.int64) << MASTER.width - 1)
+    if sign:
+        whole = int(half_up(np.int64(rate << _MANTISSA - 1), min(max(exponent, 0), 63)))
+        new, lost = descended(np.where(way[0] == 0, 0, whole), way[1])
+        return new, moment, np.zeros_like(m), lost + int(m_over.sum())
 
     _, v_exponent, v_mantissa = _fields(v)
     square = mantissa * (mantissa >> _MANTISSA - BETA) >> BETA - GUARD
@@ -84,15 +99,8 @@ def adamw(
     product = np.where(beyond, (1 << _MANTISSA + BETA) - 1, product)
     change = half_up(product, np.clip(down, 0, 63))
 
-    decayed = p - half_up((p >> MASTER.width - 25) * decay, BETA - (MASTER.width - 25) + 5 * decay_shift)
-    exact = decayed - np.where(m_sign, -change, change)
-    new, lost = saturate(exact, MASTER.lo, MASTER.hi)
-    return (
-        new,
-        np.where(m == 0, 0, m | m_sign.astype(np.int64) << MASTER.width - 1),
-        v,
-        lost + int(m_over.sum() + v_over.sum()),
-    )
+    new, lost = descended(change, m_sign)
+    return new, moment, v, lost + int(m_over.sum() + v_over.sum())
 
 
 def _fields(words: Words) -> tuple[NDArray[np.bool_], Words, Words]:
@@ -159,7 +167,7 @@ class UpdateModel:
     #: Bytes and words of a beat; opcodes SGD, ADAMW, ADAMW_CODES.
     _bytes, _beat = 16, 4
     _sgd, _plain, _coded = 0, 1, 4
-    _names = ("beta1", "beta2", "rate", "exponent", "eps", "eps_exponent", "gradient", "decay", "decay_shift")
+    _names = ("beta1", "beta2", "rate", "exponent", "eps", "eps_exponent", "gradient", "decay", "decay_shift", "sign")
 
     def __init__(self) -> None:
         self.gradients, self.at = (np.zeros(0, np.int64) for _ in range(2))
@@ -205,7 +213,8 @@ class UpdateModel:
         given = {name: operands.get(name, 0) for name in self._names}
         if opcode != self._sgd and not adaptive:
             raise ValueError(f"opcode {opcode}: must be SGD, ADAMW or ADAMW_CODES")
-        if not count or (adaptive and (not given["beta2"] >> BETA - 1 or 0 < given["eps"] < 1 << EPS - 1)):
+        small = not given["sign"] and not given["beta2"] >> BETA - 1
+        if not count or (adaptive and (small or 0 < given["eps"] < 1 << EPS - 1)):
             raise ValueError(f"beats {count // self._beat}, beta2 {given['beta2']}, eps {given['eps']}")
         have = {"directions": self.gradients, "words": self.words} | ({"moments": self.moments} if adaptive else {})
         for port, words in have.items():

@@ -28,6 +28,7 @@ AdamOperands = data.StructLayout(
         "eps_exponent": signed(10),
         "gradient": signed(10),
         "exponent": signed(11),
+        "sign": 1,
     }
 )
 
@@ -128,6 +129,9 @@ class AdamLane(wiring.Component):
     ``round(product * rate * 2**-shift)``, ``product`` being the mantissa of ``m' / (sqrt(v') + eps)``. Bit for bit
     this is ``adamw`` of the reference.
 
+    With ``sign`` it is Lion: the path of v adds ``beta2 m + g`` of the old m, and the step has the size of the rate and
+    the sign of that sum; the new v is 0.
+
     Members
     -------
     operands : :data:`AdamOperands`; stable while words are under way, but for ``gradient``, which may be each word's,
@@ -200,8 +204,8 @@ class AdamLane(wiring.Component):
         at.put(f"{name}_was", cycle + 1, word.sign)
         at.put(f"{name}_decayed", cycle + 2, at(f"{name}_mantissa", cycle + 1) * beta)
 
-    def _pack(self, at, name, cycle, total, exponent, sign, units):
-        """Packs a sum into ``name_word`` and ``name_over``.
+    def _pack(self, at, name, cycle, total, exponent, sign, units, never=0):
+        """Packs a sum into ``name_word`` and ``name_over``; with ``never`` it is 0.
 
         They are there ``len(units)`` + 3 cycles after ``cycle``.
         """
@@ -212,7 +216,7 @@ class AdamLane(wiring.Component):
         top = at(f"{name}_sum", done)
         at.put(f"{name}_new", done + 1, at(f"{name}_e", done).as_signed() + 1 - at(f"{name}_sum_down", done))
         at.put(f"{name}_rounded", done + 1, (top[GUARD:] + 1) >> 1)
-        at.put(f"{name}_none", done + 1, ~top[-1])
+        at.put(f"{name}_none", done + 1, ~top[-1] | never)
         new, rounded = at(f"{name}_new", done + 1), at(f"{name}_rounded", done + 1)
         at.put(f"{name}_carried", done + 2, new + rounded[FRACTION + 1])
         at.put(f"{name}_zero", done + 2, at(f"{name}_none", done + 1) | (new < 1))
@@ -240,16 +244,23 @@ class AdamLane(wiring.Component):
         self._pack(at, "m", 11, at("m_size", 11), at("m_exponent", 11), at("m_sign", 11), (16, 4, 1))
 
     def _second(self, at):
-        self._decayed(at, "v", 4, self.v, self.operands.beta2)
-        at.put("grade_twice", 6, (at("grade", 5) << 1) - (BIAS - _MANTISSA))
+        sign = self.operands.sign
+        self._decayed(at, "v", 4, Mux(sign, self.m.as_value(), self.v.as_value()), self.operands.beta2)
+        twice = (at("grade", 5) << 1) - (BIAS - _MANTISSA)
+        at.put("other_grade", 6, Mux(sign, at("grade", 5), twice))
+        plain = Cat(Const(0, GUARD), at("mantissa", 6))
         at.align(
             "v",
             7,
             (at("v_old", 6), at("v_decayed", 6)[BETA - GUARD :]),
-            (at("grade_twice", 6), at("square", 6)[BETA - GUARD :]),
+            (at("other_grade", 6).as_signed(), Mux(sign, plain, at("square", 6)[BETA - GUARD :])),
         )
-        at.put("v_total", 11, (at("v_high", 10) + at("v_low", 10))[:_WINDOW])
-        self._pack(at, "v", 11, at("v_total", 11), at("v_exponent", 11), Const(0, 1), (1,))
+        # mutant adds: total = at("v_high", 10) + at("v_low", 10)
+        total = plus_or_minus(at("v_high", 10), at("v_low", 10), sign & (at("v_was", 10) ^ at("g_sign", 10)))
+        at.put("v_total", 11, total[:_WINDOW])
+        at.put("way", 11, Mux(at("v_first", 10), at("v_was", 10), at("g_sign", 10)) ^ total[-1])
+        at.put("moves", 12, at("v_total", 11).any())
+        self._pack(at, "v", 11, at("v_total", 11), at("v_exponent", 11), Const(0, 1), (1,), never=sign)
 
     def _root(self, m, platform, at):
         """``total``, root and eps in units of ``2**(height - ROOT)``.
@@ -288,16 +299,19 @@ class AdamLane(wiring.Component):
         at.put("m_up", 30, word.exponent)
         at.put("height_down", 30, at("height", 29) + self.operands.exponent)
         at.put("quotient", 31, at("m_new", 30) * at("inverse", 30))
-        at.put("down", 31, at("height_down", 30) - at("m_up", 30))
-        at.put("some", 31, at("m_new", 30)[-1] & ~at("nothing", 30))
+        down = at("height_down", 30) - at("m_up", 30)
+        at.put("down", 31, Mux(self.operands.sign, self.operands.exponent, down))
+        at.put("some", 31, at("m_new", 30)[-1] & ~at("nothing", 30) & ~self.operands.sign)
         down, beyond = at("down", 31), Signal()
         m.d.comb += beyond.eq(down[-1])
-        at.put("product", 32, at("quotient", 31)[BETA:])
+        # A whole step, or none.
+        whole = Cat(Const(0, _MANTISSA - 1), at("moves", 31))
+        at.put("product", 32, Mux(self.operands.sign, whole, at("quotient", 31)[BETA:]))
         at.put("shift", 32, Mux(beyond, 0, down[:6] | down[6:-1].any().replicate(6)))
         at.put("beyond", 32, beyond & at("some", 31))
         m.d.comb += [
             self.product.eq(at("product", 32)),
             self.shift.eq(at("shift", 32)),
             self.beyond.eq(at("beyond", 32)),
-            self.negative.eq(Moment(at("m_word", 32)).sign),
+            self.negative.eq(Mux(self.operands.sign, at("way", 32), Moment(at("m_word", 32)).sign)),
         ]

@@ -24,14 +24,15 @@ UpdateOperands = data.StructLayout(
         "beats": 16,  #: beats of words, 1 or more
         "shift": 6,  #: SGD: bits that rate times gradient loses
         "decay_shift": 2,  #: ADAMW: see ``decay``
-        "_pad0": 8,
+        "sign": 1,  #: ADAMW: Lion's rule, see :class:`~.adamw.AdamLane`
+        "_pad0": 7,
         "rate": 17,  #: learning rate's mantissa, unsigned
-        "exponent": signed(11),  #: ADAMW: exponent of the step, the fraction bits of words included
+        "exponent": signed(11),  #: ADAMW: exponent of the step, words' fraction bits included; with ``sign`` its shift
         "_pad1": 4,
         "beta1": 17,  #: ADAMW: beta1, 17 fraction bits
         "gradient": signed(10),  #: ADAMW: exponent of gradients
         "_pad2": 5,
-        "beta2": 17,  #: ADAMW: beta2, 17 fraction bits, at least 0.5
+        "beta2": 17,  #: ADAMW: beta2, 17 fraction bits, at least 0.5 without ``sign``
         "eps_exponent": signed(10),  #: ADAMW: exponent of ``eps``
         "_pad3": 5,
         "eps": 15,  #: ADAMW: mantissa of eps, its top bit set; or 0

@@ -155,7 +155,7 @@ class UpdateEngine(wiring.Component):
                 m.d.sync += self._codes.eq(codes)
                 with m.If(codes):
                     m.d.sync += [adam.eq(1), known.eq(1)]
-        bad = (args.beats == 0) | (adam & (~args.beta2[-1] | (args.eps.any() & ~args.eps[-1])))
+        bad = (args.beats == 0) | (adam & ((~args.beta2[-1] & ~args.sign) | (args.eps.any() & ~args.eps[-1])))
         if packer is None:
             with m.If(judge(m, port, judged, known=known, bad=bad)):
                 m.d.sync += left.eq(args.beats)

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 
 from gradloom.rtl.engines.update.commands import UpdateOpcode
-from gradloom.rtl.formats.adamw import BETA, BIAS, EPS
+from gradloom.rtl.formats.adamw import BETA, BIAS, EPS, FRACTION
 
-__all__ = ["AdamW", "at_rate", "command", "learning_rate", "scaled"]
+__all__ = ["AdamW", "Lion", "at_rate", "command", "learning_rate", "scaled"]
 
 
 #: Exponent without a rate, of words without fraction: every step is shifted to nothing.
@@ -123,6 +123,51 @@ class AdamW:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lion(AdamW):
+    """The rule of Chen et al. (2302.06675): a step of ``lr`` by the sign of ``beta1 m + (1 - beta1) g``.
+
+    m is then ``beta2 m + (1 - beta2) g``. It has AdamW's place for moments, of which v stays 0; ``eps`` has no meaning.
+
+    Parameters
+    ----------
+    betas : (float, float)
+        In [0, 1); ``beta1 (2 - beta2)`` below 1.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.betas[0] * (2 - self.betas[1]) < 1:
+            raise ValueError(f"betas={self.betas}: betas[0] * (2 - betas[1]) must be below 1")
+
+    @property
+    def furthest(self) -> float:
+        """Rates that an update moves a word: one."""
+        return 1.0
+
+    def operands(self, step: int, gradient_frac: int, word_frac: int) -> dict[str, int]:
+        """Operands of an update, the same for each ``step``.
+
+        With M the sum in memory, ``beta2 M + g``, the step has the sign of ``beta1 (1 - beta2) / (1 - beta1) M + g``.
+        """
+        now, kept = self.betas
+        word, exponent = _float(self.lr, BETA)
+        shift = FRACTION + BETA - exponent - word_frac if word else 0
+        if not 0 <= shift < 64:
+            raise ValueError(f"lr={self.lr:g}: its step needs a shift of {shift}, must be 0 to 63")
+        return super().operands(1, gradient_frac, word_frac) | {
+            "sign": 1,
+            "beta1": min(round(kept * (1 << BETA)), (1 << BETA) - 1),
+            "beta2": min(round(now * (1 - kept) / (1 - now) * (1 << BETA)), (1 << BETA) - 1),
+            "rate": word,
+            "exponent": shift,
+            "eps": 0,
+            "eps_exponent": 0,
+        }
+
+
 def scaled(rule: float | AdamW, factor: float) -> float | AdamW:
     """The rule of ``factor * w``, such that w changes as by ``rule``.
 
@@ -146,7 +191,7 @@ def command(
 ) -> tuple[UpdateOpcode, dict[str, int]]:
     """Opcode and operands of update ``number`` by a rule.
 
-    The rule is AdamW, or SGD's rate.
+    The rule is AdamW, Lion, or SGD's rate.
     """
     if isinstance(rule, AdamW):
         return UpdateOpcode.ADAMW, rule.operands(number, gradient_frac, word_frac)

@@ -60,6 +60,16 @@ def operands(rng):
     }
 
 
+def lion(rng):
+    """Operands of Lion: any share of m, any rate, shifts of all sizes."""
+    return {
+        "sign": 1,
+        "beta2": int(rng.choice([0, 11797, 131071])),
+        "rate": int(rng.choice([0, rng.integers(1 << 16, 1 << 17)])),
+        "exponent": int(rng.integers(8, 45)),
+    }
+
+
 def command(rng, config, beats, opcode=UpdateOpcode.ADAMW, **changes):
     count = beats * config.beat_words
     p = rng.integers(MASTER.lo, MASTER.hi + 1, count) >> rng.choice([0, 4, 12], count)
@@ -136,6 +146,7 @@ def test_any_words_in_rtl_equal_the_reference(config, stalls):
     commands = [command(rng, config, beats) for beats in lengths]
     commands[2:2] = [command(rng, config, 5, UpdateOpcode.SGD), command(rng, config, 1, UpdateOpcode.SGD)]
     commands.append(command(rng, config, 9, UpdateOpcode.SGD))
+    commands[1:1] = [command(rng, config, beats, **lion(rng)) for beats in (3, 1, 20)]
     # Longer than a word takes, and than all words under way; those of a wide machine take long to simulate.
     run = check(config, commands, stall=stalls, hold=120 if stalls and config is SMALL else 0, seed=config.edge)
     ends = np.cumsum([len(c.p) // config.beat_words for c in commands])

@@ -10,7 +10,7 @@ import pytest
 from gradloom.models.adapters.lora import Adapter, load_lora
 from gradloom.models.adapters.starts import largest_part, relative
 from gradloom.preset import PRESETS
-from gradloom.program.descent import AdamW
+from gradloom.program.descent import AdamW, Lion
 from gradloom.systems.driver import finetune
 from gradloom.systems.text.reference.descent import fine_tune
 from gradloom.systems.text.reference.mathematics import linear, linear_backward
@@ -134,7 +134,9 @@ def test_lora_fa_leaves_a_as_it_is(small):
         assert np.abs(found[2][name].a - each.a).max() > 1e-3 and each.b.any() and found[1][name].b.any()
 
 
-@pytest.mark.parametrize("rule", [AdamW(lr=2e-2, weight_decay=0.5), 0.1], ids=["adamw", "sgd"])
+@pytest.mark.parametrize(
+    "rule", [AdamW(lr=2e-2, weight_decay=0.5), Lion(lr=1e-3, weight_decay=0.5), 0.1], ids=["adamw", "lion", "sgd"]
+)
 @pytest.mark.parametrize("count", [1, 2])
 def test_in_rtl_b_alone_learns_and_a_step_has_fewer_cycles(frozen, adapters, fresh, monkeypatch, rule, count):
     """Each word of each step is the reference's; the forecast is compared with the counters."""

@@ -60,7 +60,7 @@ class TextPlan(Options):
     )
     seq: int = option("Tokens of a window of the text.", 64)
     bits: int = option("Bits of a frozen weight's code: 4, 3 or 2.", 4)
-    optimizer: str = option("Optimiser of the adapters: sgd or adamw.", "adamw")
+    optimizer: str = option("Optimiser of the adapters: sgd, adamw or lion.", "adamw")
     store: str = option("Format of stored adapters and moments: words, int8 or nf4.", "words")
     head: str = option("Format of the head: float16, or nf like the linear layers.", "float16")
     axi_bits: int | None = option("Bits of the memory port.", usual="the board's")

@@ -17,6 +17,7 @@ from gradloom.models.files.language.checkpoint import find_weights, open_checkpo
 from gradloom.models.files.language.tokenizer import Tokenizer, open_tokenizer
 from gradloom.models.texts.example import targets_of
 from gradloom.program.descent import AdamW as MachineAdamW
+from gradloom.program.descent import Lion as MachineLion
 from gradloom.systems.driver import repeatable
 from gradloom.systems.held_out import Judging, Score
 from gradloom.systems.job import Job
@@ -31,7 +32,7 @@ from .data import Data, Turns, read_data
 from .quantized import Quantized
 from .recipe import Schedule
 from .reference.descent import OPTIMIZERS
-from .reference.optimizers import FloatAdamW, Optimizer, Sgd
+from .reference.optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
 from .run.checkpoint import ResumePoint
 from .run.frozen import Frozen
 from .run.instant import InstantTrainer
@@ -102,12 +103,15 @@ class TextTask(Task):
     def rule(self) -> float | MachineAdamW:
         """Of the machine's updates."""
         asked: TextRequest = self.job.options
-        return MachineAdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else self.lr
+        kinds = {"adamw": MachineAdamW, "lion": MachineLion}
+        return self.lr if asked.optimizer == "sgd" else kinds[asked.optimizer](lr=self.lr, weight_decay=asked.decay)
 
     def in_float(self) -> Optimizer:
         """The same in floating point."""
         asked: TextRequest = self.job.options
-        return FloatAdamW(lr=self.lr, weight_decay=asked.decay) if asked.optimizer == "adamw" else Sgd(lr=self.lr)
+        if asked.optimizer == "sgd":
+            return Sgd(lr=self.lr)
+        return {"adamw": FloatAdamW, "lion": FloatLion}[asked.optimizer](lr=self.lr, weight_decay=asked.decay)
 
     def frozen(self) -> Frozen:
         """The parts of the model that never change."""

@@ -39,7 +39,9 @@ class TextRequest(Options):
 
     model: Path | str = option("Language model: smollm2-135m, a file or a folder.", "smollm2-135m", metavar="M")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
-    lr: float | None = option("Learning rate.", usual="0.001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True))
+    lr: float | None = option(
+        "Learning rate.", usual="0.001, with lion 0.0001, with sgd 0.1", bounds=Bounds(0, 16, open_low=True)
+    )
     seed: int = option("Seed of the initial adapters.", 0, bounds=Bounds(0, 1 << 63))
     data: Path | str | None = option(
         "What to learn from: a text; .jsonl with text, prompt and completion, or messages, of which answers are "
@@ -52,7 +54,7 @@ class TextRequest(Options):
     skip_bad: bool = option("Leave out lines of .jsonl that are not understood, and count them.", False)
     shuffle: bool = option("Take texts in another order in each epoch, drawn by the seed.", False)
     adapter: Path | str | None = option("Adapter to start from: of PEFT, or a .gguf file.", metavar="DIR")
-    optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
+    optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "lion", "sgd"))
     steps: int | None = option("Updates of the adapters.", usual="8, or of --epochs", bounds=Bounds(1, 100_000))
     epochs: float | None = option(
         "Times through all texts, in place of steps.", metavar="N", bounds=Bounds(0, 100_000, open_low=True)
@@ -64,7 +66,7 @@ class TextRequest(Options):
         metavar="N",
         bounds=Bounds(0, 100_000),
     )
-    decay: float = option("Weight decay of AdamW.", 0.0, bounds=Bounds(0, 1))
+    decay: float = option("Weight decay of AdamW and Lion.", 0.0, bounds=Bounds(0, 1))
     seq: int = option(
         "Tokens of a window. Of a text, tokens after the last whole window are not used; a shorter example is padded, "
         "a longer one has several windows.",
@@ -80,7 +82,7 @@ class TextRequest(Options):
         super().check()
         if self.epochs is not None and self.steps is not None:
             raise ValueError(f"epochs={self.epochs:g}: must be left out with --steps {self.steps}; give one of them")
-        if self.decay and self.optimizer != "adamw":
+        if self.decay and self.optimizer == "sgd":
             raise ValueError(f"decay={self.decay:g}: must be 0 with --optimizer {self.optimizer}; or give adamw")
         return self
 
@@ -194,6 +196,8 @@ class InstantCardOptions(TextRequest):
 
     engine: ClassVar = "reference"
     keep: ClassVar = 0
+    #: A board's table of steps has rates of AdamW.
+    optimizer: str = option("Optimiser of the adapters.", "adamw", choices=("adamw", "sgd"))
     resume: ClassVar = False
 
     held_out: Path | str | None = option(

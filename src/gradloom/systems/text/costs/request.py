@@ -12,7 +12,7 @@ from ..program.packed import STORES
 __all__ = ["BudgetRequest", "LEARNT", "OPTIMIZERS", "STAGE", "TARGETS", "check_from_layer", "parse_targets"]
 
 #: Moments that an optimiser keeps of a parameter.
-OPTIMIZERS = {"adamw": 2, "sgd": 0}
+OPTIMIZERS = {"adamw": 2, "lion": 2, "sgd": 0}
 TARGETS = {"q,v": ("q_proj", "v_proj"), "all": tuple(PROJECTIONS)}
 MAX_RANK = 64
 #: How far downstream a projection is within its layer; of what learns, what is not further needs no gradient of its
@@ -43,7 +43,7 @@ class BudgetRequest:
     bits : int
         Of a frozen weight: 4, 3 or 2.
     optimizer, head : str
-        ``"sgd"`` or ``"adamw"``; the head ``"float16"`` or in codes, ``"nf"``.
+        ``"sgd"``, ``"adamw"`` or ``"lion"``; the head ``"float16"`` or in codes, ``"nf"``.
     store : str
         How adapters and moments lie in memory from step to step: ``"words"``, ``"int8"`` or ``"nf4"``.
     from_layer : int

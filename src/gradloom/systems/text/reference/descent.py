@@ -12,12 +12,16 @@ from ..data import Turns
 from ..quantized import Quantized
 from ..recipe import CONSTANT, Schedule
 from .llama import FloatModel, Llama
-from .optimizers import FloatAdamW, Optimizer, Sgd
+from .optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
 
 __all__ = ["OPTIMIZERS", "build", "build_quickest", "fine_tune"]
 
 #: Optimisers, each with the rate that it has unless another is given.
-OPTIMIZERS: Mapping[str, tuple[type[FloatAdamW] | type[Sgd], float]] = {"adamw": (FloatAdamW, 1e-3), "sgd": (Sgd, 0.1)}
+OPTIMIZERS: Mapping[str, tuple[type[FloatAdamW] | type[Sgd], float]] = {
+    "adamw": (FloatAdamW, 1e-3),
+    "lion": (FloatLion, 1e-4),
+    "sgd": (Sgd, 0.1),
+}
 
 
 def build(checkpoint: Quantized, *, layers: int | None = None, progress: Progress | None = None) -> Llama:

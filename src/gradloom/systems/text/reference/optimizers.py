@@ -75,6 +75,24 @@ class FloatAdamW:
             w -= of(lr / first) * m / (np.sqrt(v) / of(root) + of(self.eps))
 
 
+class FloatLion(FloatAdamW):
+    """Lion: a step of the rate by the sign of a mean of the momentum and the gradient."""
+
+    def __init__(self, *, lr: float, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> None:
+        super().__init__(lr=lr, betas=betas, weight_decay=weight_decay)
+
+    def step(self, parameters: Arrays, gradients: Arrays, factor: Factor = 1.0) -> None:
+        """See :class:`Optimizer`."""
+        self.steps += 1
+        now, kept = self.betas
+        for name, w in parameters.items():
+            lr, of, g = self.lr * _of(factor, name), w.dtype.type, gradients[name]
+            m = self.first.setdefault(name, np.zeros_like(w))
+            w *= of(1 - lr * self.weight_decay)
+            w -= of(lr) * np.sign(of(now) * m + of(1 - now) * g)
+            m += of(1 - kept) * (g - m)
+
+
 def optimizer_state(optimizer: object) -> dict[str, Any]:
     """The state of an optimiser that persists from step to step."""
     return (
