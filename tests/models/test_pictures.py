@@ -1,6 +1,7 @@
 """Folders of pictures are the arrays that they show, and what is wrong with one is a line with its name."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -93,7 +94,11 @@ def missing(folder):
         (lambda folder: (folder / "train" / "a.png").touch(), "data=mine/train/a.png: is a file among folders of"),
         (lambda folder: (folder / "train" / "digit 1" / "a.txt").touch(), "a.txt: must end in .png, .jpg, .jpeg"),
         (
-            lambda folder: (folder / "train" / "more").mkdir(),
+            lambda folder: shutil.rmtree(folder / "test" / "digit 9"),
+            "data=mine: class digit 9 is in train and not in test: both must have the same folders",
+        ),
+        (
+            lambda folder: [(folder / part / "more").mkdir() for part in ("train", "test")],
             "data=mine/train: has 11 class folders, the network has 10",
         ),
         (
@@ -101,7 +106,7 @@ def missing(folder):
             "data=mine: has no folder test: must have test/CLASS; or",
         ),
     ],
-    ids=["spoilt", "16 bits", "missing class", "stray", "text", "more classes", "no test"],
+    ids=["spoilt", "16 bits", "other class", "stray", "text", "missing class", "more classes", "no test"],
 )
 def test_a_wrong_folder_is_one_line(run, folder, monkeypatch, change, says):
     monkeypatch.chdir(folder.parent)

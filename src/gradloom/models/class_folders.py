@@ -22,7 +22,7 @@ def parts_of(path: Path, classes: int, parts: Sequence[str] = PARTS) -> dict[str
 
     :class:`ValueError` where one part has not the classes of the other.
     """
-    found = {part: classes_in(path / part, classes) for part in parts}
+    found = {part: _folders(path / part) for part in parts}
     for part, other in itertools.permutations(parts, 2):
         names = [folder.name for folder in found[part]]
         for folder in found[other]:
@@ -30,11 +30,18 @@ def parts_of(path: Path, classes: int, parts: Sequence[str] = PARTS) -> dict[str
                 raise ValueError(
                     f"data={path}: class {folder.name} is in {other} and not in {part}: both must have the same folders"
                 )
-    return found
+    return {part: classes_in(path / part, classes) for part in parts}
 
 
 def classes_in(folder: Path, count: int) -> list[Path]:
     """Folders of ``count`` classes, in the order of their names."""
+    found = _folders(folder)
+    if len(found) != count:
+        raise ValueError(f"data={folder}: has {some(len(found), 'class folder')}, the network has {count} classes")
+    return found
+
+
+def _folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         instead = "; or give --held-out" if folder.name == PARTS[1] else ""
         raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have {folder.name}/CLASS{instead}")
@@ -42,8 +49,6 @@ def classes_in(folder: Path, count: int) -> list[Path]:
     for each in found:
         if not each.is_dir():
             raise ValueError(f"data={each}: is a file among folders of classes: put it into one of them")
-    if len(found) != count:
-        raise ValueError(f"data={folder}: has {some(len(found), 'class folder')}, the network has {count} classes")
     return found
 
 

@@ -19,6 +19,8 @@ UNITS: Mapping[str, str] = {
     "cache": "samples looked up",
     "cache_bytes_per_text": "bytes",
     "cached_texts": "texts",
+    "classes_not_judged": "labels that only samples to learn from have",
+    "classes_not_learnt": "labels that only samples to judge by have",
     "clock_mhz": "MHz",
     "confusion_after": "samples held out, a row a class, a column an answer",
     "confusion_before": "samples held out, a row a class, a column an answer",

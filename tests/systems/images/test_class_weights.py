@@ -63,3 +63,19 @@ def test_a_rare_class_is_learnt_sooner(tmp_path):
     for engine in ("float", "reference"):
         called = [sum(row[7] for row in found[engine, w]["confusion_after"]) for w in ("none", "balanced")]
         assert called[1] > called[0]
+
+
+def test_a_class_that_one_part_lacks_is_said(tmp_path):
+    split, told = digits_split(200, 80), []
+    kept = split.y_train != 3
+    learnt = {"x_train": split.x_train[kept], "y_train": split.y_train[kept]}
+    judged = {"x_test": split.x_test[split.y_test != 5], "y_test": split.y_test[split.y_test != 5]}
+    np.savez(tmp_path / "few.npz", **learnt, **judged)
+    found = finetune(
+        PRESETS["digits-ulx3s"],
+        ImageOptions(data=tmp_path / "few.npz", epochs=1, engine="float"),
+        output=tmp_path / "run",
+        progress=lambda done, total, what: told.append(what),
+    )
+    assert (found["classes_not_learnt"], found["classes_not_judged"]) == ([3], [5])
+    assert "classes not learnt: 3" in told and "classes not judged: 5" in told

@@ -227,6 +227,12 @@ class ImageTask(Task):
         assert options.rank is not None
         self.rank = options.rank
         self.start = initial_adapters(network.taps, network.classes, self.rank, settings.seed)
+        learnt, judged = (set(labels.tolist()) for labels in (dataset.y_train, dataset.y_test))
+        #: Classes that one part of the data lacks.
+        self.lacking = {"classes_not_learnt": sorted(judged - learnt), "classes_not_judged": sorted(learnt - judged)}
+        for name, classes in self.lacking.items():
+            if classes:
+                job.tell(0, 0, f"{name.replace('_', ' ')}: {', '.join(map(str, classes))}")
         #: Of the reference and in floating point, while it learns; a machine's program ends before anything is judged.
         self.scores = self.judging(self.score)
         if self.exact:
@@ -413,6 +419,7 @@ class ImageTask(Task):
             "seed": each.seed,
             "clock_mhz": self.job.config.clock_mhz,
             **({"one_logit": True} if self.network.one_logit else {}),
+            **{name: classes for name, classes in self.lacking.items() if classes},
         }
 
     def keep(self, folder: Path, learnt: Any) -> None:
