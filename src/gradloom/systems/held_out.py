@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     from gradloom.models.adapters.lora import Learnt
 
-__all__ = ["HeldOutOptions", "Judging", "Parts", "Score", "drawn_parts", "held_count", "share_of"]
+__all__ = ["HeldOutOptions", "Judging", "Parts", "Score", "confusion", "drawn_parts", "held_count", "share_of"]
 
 #: By name.
 Arrays = dict[str, Any]
 #: Its stream of random numbers is its own.
 _HELD = 0x4E1D
+#: Classes of a network whose confusion is told.
+_MOST_CLASSES = 32
 
 
 def share_of(held_out: object) -> float | None:
@@ -52,6 +54,18 @@ def drawn_parts(count: int, share: float, seed: int, what: str) -> "tuple[np.nda
     held = held_count(count, share, what)
     drawn = np.argsort(np.random.PCG64([seed, _HELD]).random_raw(count), kind="stable")
     return np.sort(drawn[held:]), np.sort(drawn[:held])
+
+
+def confusion(before: "np.ndarray", after: "np.ndarray", labels: "np.ndarray") -> dict[str, list[list[int]]]:
+    """Answers to what is held out, a row a label, of logits ``[n, classes]``; none of many classes."""
+    import numpy as np
+
+    told, classes = {}, before.shape[1]
+    if classes <= _MOST_CLASSES:
+        for when, logits in (("before", before), ("after", after)):
+            counts = np.bincount(classes * labels + logits.argmax(axis=1), minlength=classes**2)
+            told[f"confusion_{when}"] = counts.reshape(classes, classes).tolist()
+    return told
 
 
 @dataclass(frozen=True, kw_only=True)

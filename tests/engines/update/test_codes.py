@@ -5,7 +5,8 @@ import pytest
 
 from gradloom.program.descent import AdamW
 from gradloom.program.placed import PlacedProgram
-from gradloom.rtl.engines.update import unit
+from gradloom.rtl.engines.update import engine, unit
+from gradloom.rtl.engines.update.adamw import AdamLane
 from gradloom.rtl.engines.update.codes import GradientCodes
 from gradloom.rtl.engines.update.commands import UpdateOpcode
 from gradloom.rtl.engines.update.engine import UpdateEngine
@@ -64,7 +65,12 @@ class Piece:
 def pieces(seed=0):
     """Records of all widths, in one command and in parts; one of zeros; exponents to both ends; plain words between."""
     rng = np.random.default_rng(seed)
+    # Lion, whose sums nearly cancel.
+    lion = Piece(rng, 20, -13, 3, sign=1, beta2=100_000, exponent=20, gradient=108)
+    fraction, exponent, sign = (rng.integers(0, most, 120) for most in (1 << 23, 4, 2))
+    lion.moments = (fraction | exponent + 92 << 23 | sign << 31).astype("<u4").tobytes()
     return [
+        lion,
         Piece(rng, 20, -13, 3),
         Piece(rng, 4, -17, 5),
         Piece(rng, 1, 0, 2),
@@ -275,6 +281,7 @@ MUTANTS = {
     "blocks": UpdateUnit,
     "command-alone": UpdateEngine,
     "ahead": UpdateEngine,
+    "adds": AdamLane,
 }
 _CASES = {
     "accepts": test_codes_that_no_quantizer_makes_are_refused,
@@ -289,7 +296,7 @@ def test_mutants_are_found(monkeypatch, name):
     kind = MUTANTS[name]
     broken = mutant(kind, name)
     if kind is not UpdateUnit:
-        monkeypatch.setattr(unit, kind.__name__, broken)
+        monkeypatch.setattr(engine if kind is AdamLane else unit, kind.__name__, broken)
     component = (broken if kind is UpdateUnit else UpdateUnit)(SPEC, CONFIG)
     bench = EngineBench(SPEC, component=component)
     with pytest.raises(AssertionError):

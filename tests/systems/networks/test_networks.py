@@ -41,6 +41,10 @@ def test_a_network_of_branches_learns_what_it_has_not_seen(run, data, tmp_path):
     assert made["preset"] == "tile-kv260" and made["targets"] == "last:2" and made["steps"] == 16
     assert made["accuracy_before"] < 0.7 and made["accuracy_after"] > 0.95
     assert made["loss_after"] < 0.2 * made["loss_before"]
+    for when in ("before", "after"):
+        counts = np.array(made[f"confusion_{when}"])
+        assert counts.shape == (10, 10) and counts.sum() == counts[:2].sum() == 32
+        assert np.trace(counts) / 32 == made[f"accuracy_{when}"]
     assert made["forecast"]["total"] > 16 * 300_000 and made["saturated"] == 0
     answers = gradloom.infer(RESNET, board="kv260", data=data, scale=1, adapter=folder)
     assert answers["accuracy"] == made["accuracy_after"]

@@ -17,7 +17,7 @@ from gradloom.models.onnx_import import load_onnx, load_pretrained
 from gradloom.preset import PRESETS, Preset
 from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
-from gradloom.systems.held_out import Parts, Score
+from gradloom.systems.held_out import Parts, Score, confusion
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Judged, Outcome, Task
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .mathematics import FloatCache
 
 __all__ = [
-    "MOST_CLASSES",
     "ImageTask",
     "by_tap",
     "check_shape",
@@ -52,8 +51,6 @@ __all__ = [
 ]
 
 Adapters = Sequence[tuple[np.ndarray, np.ndarray]]
-#: Classes of a network whose confusion is told.
-MOST_CLASSES = 32
 #: Units of one in a sum of losses, Q.16.
 _LOSS_SCALE = 1 << 16
 
@@ -396,13 +393,8 @@ class ImageTask(Task):
         if not self.scores.scores:
             self.scores.start(first)
             self.scores.finish(self.steps, learnt)
-        told, classes = self.scores.figures(), self.network.classes
-        if classes <= MOST_CLASSES:
-            for when, adapters in (("before", first), ("after", learnt)):
-                found = self.scored(adapters).argmax(axis=1)
-                counts = np.bincount(classes * self.dataset.y_test + found, minlength=classes**2)
-                told[f"confusion_{when}"] = counts.reshape(classes, classes).tolist()
-        return Judged(figures=told)
+        answers = confusion(self.scored(first), self.scored(learnt), self.dataset.y_test)
+        return Judged(figures=self.scores.figures() | answers)
 
     def describe(self, outcome: Outcome) -> dict[str, Any]:
         """See :class:`~..task.Task`."""

@@ -19,7 +19,7 @@ from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import Training
 from gradloom.program.memory import Kind
 from gradloom.sim.run.device import MEMORY_BYTES
-from gradloom.systems.held_out import Parts, Score
+from gradloom.systems.held_out import Parts, Score, confusion
 from gradloom.systems.job import Job
 from gradloom.systems.stepped import SteppedTask, Values
 from gradloom.systems.task import Judged, Outcome
@@ -208,11 +208,15 @@ class NetworkTask(SteppedTask):
     def judge(self, outcome: Outcome) -> Judged:
         """Losses of samples that were not learnt."""
         told = dict(outcome.judged)
+        first = self.judged_as({n: self.prepared.learning.network.values[n] for n in outcome.learnt})
+        learnt = self.judged_as(outcome.learnt)
         if "held_out_before" not in told:
             judging = self.judging(self.score)
-            judging.start(self.judged_as({n: self.prepared.learning.network.values[n] for n in outcome.learnt}))
-            judging.finish(self.steps, self.judged_as(outcome.learnt))
+            judging.start(first)
+            judging.finish(self.steps, learnt)
             told = judging.figures()
+        if self.prepared.loss == "classes":
+            told |= confusion(self.results(first)[:, 0], self.results(learnt)[:, 0], self.held.y)
         whens = ("before", "after")
         return Judged(figures=told | {f"loss_{when}": told[f"held_out_{when}"] for when in whens})
 
