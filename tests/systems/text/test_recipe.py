@@ -14,6 +14,7 @@ from gradloom.sim.reference.update import adamw, update
 from gradloom.systems.text.recipe import CONSTANT, SCHEDULES, Schedule
 from gradloom.systems.text.reference.optimizers import FloatAdamW, FloatLion, Sgd
 from gradloom.systems.text.workload import SCHEDULES as NAMES
+from gradloom.systems.text.workload import CardOptions
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "qlora_chat" / "curve.json").read_text(encoding="utf-8"))
 
@@ -111,6 +112,11 @@ def test_lion_in_integers_is_its_formula(betas, decay):
 def test_a_lion_that_the_machine_has_not_is_refused(more, message):
     with pytest.raises(ValueError, match=message):
         command(Lion(**{"lr": 1e-4} | more), 1, 20, 28)
+
+
+def test_a_card_has_no_lion():
+    with pytest.raises(ValueError, match="optimizer=lion: must be one of adamw, sgd"):
+        CardOptions(data=__file__, optimizer="lion").check()
 
 
 def test_sgd_follows_a_schedule_and_a_rate_of_0_moves_nothing():
