@@ -1,7 +1,13 @@
 """Latencies of units that forecasts know, in cycles."""
 
-__all__ = ["OPTIMIZER", "POST", "WINDOW", "WINDOW_SETUP"]
+__all__ = ["ACCUMULATE", "MULTIPLY_ADD", "OPTIMIZER", "PE", "POST", "WINDOW", "WINDOW_SETUP"]
 
+#: Of :class:`~..systolic.pe.PE`.
+PE = 3
+#: Of :class:`~..systolic.slices.MultiplyAdd`.
+MULTIPLY_ADD = 3
+#: Of :class:`~..systolic.slices.Accumulate`.
+ACCUMULATE = 3
 #: Of :class:`~.optimizer.OptimizerLane`.
 OPTIMIZER = 9
 #: Of :class:`~.post.PostProcess`.
