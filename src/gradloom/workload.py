@@ -102,7 +102,7 @@ class Workload:
             return known.usual
         if default is None:
             own = getattr(self, name, None)
-            return None if own is None else f"{own:g}"
+            return own if own is None or isinstance(own, str) else f"{own:g}"
         return None if isinstance(default, bool) else f"{default}"
 
     def mesh(self, config: Any) -> tuple[int, int]:

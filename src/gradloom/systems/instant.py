@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gradloom.options import Bounds, Options, option
 from gradloom.systems.held_out import HeldOutOptions
+from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class InstantOptions(HeldOutOptions):
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 16))
     data: Path | str | None = option("Samples and labels.", metavar="D.npz", usual="shipped ones", file=True)
     momentum: float | None = option("Momentum of the velocity; 0: plain SGD.", bounds=Bounds(0, 1, open_high=True))
+    schedule: str | None = option("Learning rate from step to step.", choices=SCHEDULES)
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 65535))
     epochs: int | None = option("Number of epochs.", bounds=Bounds(1, 10000))
     limit: int | None = option("Number of training samples; the others are judged.", usual="all", bounds=Bounds(1))
@@ -61,6 +63,8 @@ class InstantWorkload(Workload):
     rank : int
     lr, momentum : float
         SGD on the mean loss of a batch.
+    schedule : str
+        How the rate changes: see :class:`~.rates.Schedule`.
     batch, epochs : int
     """
 
@@ -71,14 +75,15 @@ class InstantWorkload(Workload):
     rank: int = 4
     lr: float
     momentum: float = 0.0
+    schedule: str = "constant"
     batch: int
     epochs: int
 
     def settled(self, asked: Options) -> dict[str, Any]:
-        """Rank, lr, momentum, batch and epochs as asked, or as usual."""
+        """Rank, lr, momentum, schedule, batch and epochs as asked, or as usual."""
         return {
             name: getattr(self if getattr(asked, name) is None else asked, name)
-            for name in ("rank", "lr", "momentum", "batch", "epochs")
+            for name in ("rank", "lr", "momentum", "schedule", "batch", "epochs")
         }
 
     def mesh(self, config: Any) -> tuple[int, int]:

@@ -189,6 +189,7 @@ def test_what_cannot_be_is_refused(tmp_path, data, run, monkeypatch):
         ({"data": small}, "x_train: has fewer than 8 images"),
         ({"data": large}, "x_train: has 400 images in whole blocks of 8, the board has room for 144 .* --limit 136"),
         ({"data": data, "momentum": 0.5}, "momentum=0.5: must be 0 on a board that learns by itself"),
+        ({"data": data, "schedule": "linear"}, "schedule=linear: must be constant on a board that learns by itself"),
         ({"data": data, "cache": "none"}, "cache=none: must be nf4 or int8"),
         ({"data": data, "class_weights": "balanced"}, "class_weights=balanced: must be none on a board that learns"),
     ):

@@ -76,6 +76,7 @@ def test_pixels_behind_the_last_window_are_learnt_from_too(machine, shape, kerne
         {"batch": 1, "rate": 0.01},
         # Classes of their own weights: a step has microbatches of several rates, an epoch as many as it happens.
         {"batch": 12, "momentum": 0.5, "weights": WEIGHTS, "slots": 15},
+        {"batch": 9, "rate": 1.5, "momentum": 0.5, "schedule": "linear"},  # two gradient exponents
     ],
 )
 def test_batches_rates_momentum_and_weights_make_no_difference_to_that(machine, asked):

@@ -57,13 +57,13 @@ def test_cross_entropy_does_not_overflow():
     np.testing.assert_array_equal(d, [[1, -1, 0], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("momentum, schedule", [(0.0, "constant"), (0.9, "constant"), (0.9, "linear")])
 @pytest.mark.parametrize("factors", [None, np.array([0.5, 3, 1, 0.25, 2])])
-def test_a_step_is_sgd_with_momentum(momentum, factors):
+def test_a_step_is_sgd_with_momentum(momentum, schedule, factors):
     adapters, taps, base, labels = problem(n=5)
     cache = FloatCache(taps=taps, logits=base)
-    more = {"momentum": momentum, "weights": factors}
-    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, seed=4, **more)
+    asked = {"momentum": momentum, "schedule": schedule, "seed": 4, "weights": factors}
+    losses, got = train_adapters(cache, labels, adapters, lr=0.1, batch=3, epochs=2, **asked)
     weights = [w.copy() for pair in adapters for w in pair]
     velocity = [0.0] * len(weights)
     want_losses = []
@@ -75,8 +75,9 @@ def test_a_step_is_sgd_with_momentum(momentum, factors):
             want_losses.append(autograd_loss(pairs, *args))
             args = (*args, 1.0 if factors is None else factors[index])
             gradients = [g for pair in autograd.grad(autograd_loss)(pairs, *args) for g in pair]
-            velocity = [momentum * v + g for v, g in zip(velocity, gradients)]
-            weights = [w - 0.1 * v for w, v in zip(weights, velocity)]
+            rate = 0.1 * (1 if schedule == "constant" else 1 - (len(want_losses) - 1) / 4)
+            velocity = [momentum * v + rate * g for v, g in zip(velocity, gradients)]
+            weights = [w - v for w, v in zip(weights, velocity)]
     np.testing.assert_allclose(losses, want_losses, rtol=1e-9)
     for pair, a, b in zip(got, weights[::2], weights[1::2], strict=True):
         np.testing.assert_allclose(pair[0], a, rtol=1e-9)

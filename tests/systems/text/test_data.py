@@ -15,7 +15,7 @@ from gradloom.models.texts.example import Example
 from gradloom.preset import PRESETS
 from gradloom.program.descent import AdamW
 from gradloom.systems.driver import finetune
-from gradloom.systems.text.recipe import Schedule
+from gradloom.systems.rates import Schedule
 from gradloom.systems.text.run.trainer import Trainer, trainer_machine
 from gradloom.systems.text.workload import InstantTextOptions, QLoraOptions
 

@@ -118,6 +118,8 @@ class AloneTask(ImageTask):
                 f"class_weights={options.class_weights}: must be none on a board that learns by itself, whose blocks "
                 f"have one rate"
             )
+        if settings.schedule != "constant":
+            raise ValueError(f"schedule={settings.schedule}: must be constant on a board that learns by itself")
         if getattr(options, "cache", "nf4") == "none":
             raise ValueError("cache=none: must be nf4 or int8 on a board that learns by itself")
         self._shuffles = settings.shuffled

@@ -15,6 +15,7 @@ from gradloom.models.adapters.peft_files import representable
 from gradloom.models.datasets import Dataset
 from gradloom.models.network import Conv, Dense, Network
 from gradloom.program.operations import Reading
+from gradloom.systems.rates import Schedule
 
 from .operations import Convolve, Descent, Encode, Loss, Product, Record, descents, frozen, judged
 from .program.schedule import batches, epoch_order, initial_adapters
@@ -356,6 +357,7 @@ def train_adapters(
     batch: int = 20,
     epochs: int = 10,
     momentum: float = 0.0,
+    schedule: str = "constant",
     seed: int = 0,
     shuffled: bool = True,
     weights: np.ndarray | None = None,
@@ -369,8 +371,9 @@ def train_adapters(
     A loss that is not finite, or an adapter that float32 does not hold, ends it without the update that led there: then
     there are fewer losses than steps.
 
-    With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``. ``progress`` is called after
-    each step with its number and loss, ``after`` with its adapters, too; it says whether the step was the last.
+    With momentum, ``v = momentum * v + lr * gradient`` and ``w = w - v``; ``schedule`` changes lr from step to step.
+    ``progress`` is called after each step with its number and loss, ``after`` with its adapters, too; it says whether
+    the step was the last.
     """
     if not (np.isfinite(lr) and lr > 0):
         raise ValueError(f"lr={lr}: must be positive")
@@ -382,11 +385,12 @@ def train_adapters(
     learnt = [w for pair in zip(learning.a, learning.b) for w in pair]
     kept = [w.copy() for w in learnt]
     losses: list[float] = []
-    order = (
+    order = [
         index
         for epoch in range(epochs)
         for index in batches(epoch_order(len(labels), epoch, seed, shuffled=shuffled), batch)
-    )
+    ]
+    rates = Schedule(shape=schedule, steps=len(order))
     # What overflows is seen below.
     with np.errstate(over="ignore", invalid="ignore"):
         for index in order:
@@ -395,6 +399,7 @@ def train_adapters(
                 learnt = kept
                 break
             kept = [w.copy() for w in learnt]
+            learning.lr = lr * rates.factor(len(losses) + 1)
             learning.learn()
             if not all(map(representable, learnt)):
                 learnt = kept

@@ -188,6 +188,7 @@ def prepare(job: Job) -> "ImageTask":
         batch=own["batch"],
         rate=own["lr"],
         momentum=own["momentum"],
+        schedule=own["schedule"],
         seed=options.seed,
         weights=options.weights(dataset.y_train),
         # Nobody knows in which order somebody's own data lie.
@@ -302,6 +303,7 @@ class ImageTask(Task):
             batch=settings.batch,
             epochs=settings.epochs,
             momentum=settings.momentum,
+            schedule=settings.schedule,
             seed=settings.seed,
             shuffled=settings.shuffled,
             weights=settings.weights,
@@ -406,6 +408,7 @@ class ImageTask(Task):
             "rank": self.rank,
             "lr": settings.rate,
             "momentum": settings.momentum,
+            "schedule": settings.schedule,
             "batch": settings.batch,
             "epochs": settings.epochs,
             "seed": each.seed,

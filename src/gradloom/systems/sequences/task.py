@@ -148,6 +148,7 @@ def prepare(job: Job) -> "SequenceTask":
         batch=own["batch"],
         rate=own["lr"],
         momentum=own["momentum"],
+        schedule=own["schedule"],
         seed=options.seed,
         weights=options.weights(ready.data.y_train),
     )

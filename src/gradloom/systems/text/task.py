@@ -24,13 +24,13 @@ from gradloom.systems.job import Job
 from gradloom.systems.task import Judged, Outcome, Task
 from gradloom.words import some
 
+from ..rates import Schedule
 from .card.layout import planner
 from .costs.budget import cached_texts
 from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
 from .costs.request import BudgetRequest
 from .data import Data, Turns, read_data
 from .quantized import Quantized
-from .recipe import Schedule
 from .reference.descent import OPTIMIZERS
 from .reference.optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
 from .run.checkpoint import ResumePoint

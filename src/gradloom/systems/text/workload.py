@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 from gradloom.options import Bounds, Options, option
 from gradloom.plugins import Homes
 from gradloom.systems.held_out import HeldOutOptions
+from gradloom.systems.rates import SCHEDULES
 from gradloom.workload import Workload
 
 __all__ = [
     "METHODS",
-    "SCHEDULES",
     "CardOptions",
     "InstantCardOptions",
     "InstantTextOptions",
@@ -29,8 +29,6 @@ METHODS = ("lora", "lora-xs", "layernorm", "ia3")
 RANKED = ("lora", "lora-xs")
 #: Names of ``STARTS`` of models/adapters/starts.py.
 STARTS = ("random", "pissa", "loftq")
-#: Names of recipe.py's schedules of the learning rate.
-SCHEDULES = ("constant", "linear", "cosine")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,13 +16,13 @@ from gradloom.models.adapters.language.instant import load_instant, save_instant
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import ACTIVATION
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
+from gradloom.systems.rates import Schedule
 from gradloom.systems.text.card.course import instant_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import InstantJobTrainer
 from gradloom.systems.text.card.words import read_board
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
-from gradloom.systems.text.recipe import Schedule
 from gradloom.systems.text.run.training import as_bytes, encoded
 
 from ....deep import DEEP

@@ -14,6 +14,7 @@ from gradloom.firmware.steps import StepError
 from gradloom.models.texts.example import Example
 from gradloom.program.descent import AdamW
 from gradloom.program.patches import Varying
+from gradloom.systems.rates import CONSTANT, Schedule
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job
 from gradloom.systems.text.card.trainer import JobTrainer
@@ -21,7 +22,6 @@ from gradloom.systems.text.operations.base import SPARE
 from gradloom.systems.text.operations.learnt.rechosen import HEADROOM, ChosenConstants, Rechosen, due
 from gradloom.systems.text.operations.transformer import TARGETS
 from gradloom.systems.text.program.step import lower
-from gradloom.systems.text.recipe import CONSTANT, Schedule
 from gradloom.systems.text.run.training import as_bytes, encoded
 
 from ..conftest import CONFIG, TOKENS

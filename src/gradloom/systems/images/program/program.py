@@ -1,5 +1,6 @@
 """The program of a fine-tune on images, and its memory map."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,6 +12,7 @@ from gradloom.program.memory import PAGE, Kind, MemoryMap, rounded
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import COMMAND_BYTES, ControlOpcode
+from gradloom.systems.rates import Schedule
 
 from ..workload import LENET5
 from .lowered import BEAT, Lowered, parameters
@@ -41,6 +43,8 @@ class Settings:
     samples, epochs, batch : int
     rate, momentum : float
         SGD on the mean loss of a batch.
+    schedule : str
+        How the rate changes: see :class:`~gradloom.systems.rates.Schedule`.
     seed : int
         Of the order of samples (:func:`epoch_order`).
     shuffled : bool
@@ -56,6 +60,7 @@ class Settings:
     batch: int = LENET5.batch
     rate: float = LENET5.lr
     momentum: float = LENET5.momentum
+    schedule: str = LENET5.schedule
     seed: int = 0
     shuffled: bool = True
     slots: int = 1 << 30
@@ -99,9 +104,13 @@ def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
         raise ValueError(f"momentum={settings.momentum}: must be at most {65535 / 65536:.6f}")
     steps: list[ScheduledBatch] = []
     started = False
+    count = settings.epochs * -(-settings.samples // settings.batch)
+    rates = Schedule(shape=settings.schedule, steps=count)
+    made = itertools.count(1)
     for epoch in range(settings.epochs):
         order = epoch_order(settings.samples, epoch, settings.seed, shuffled=settings.shuffled)
         for batch in batches(order, settings.batch):
+            rate = settings.rate * rates.factor(next(made))
             weights = np.ones(len(batch)) if settings.weights is None else settings.weights[batch]
             parts = [
                 (float(weight), part)
@@ -110,7 +119,7 @@ def plan_steps(settings: Settings, rows: int) -> list[ScheduledBatch]:
                 for part in np.array_split(same, -(-len(same) // rows))
             ]
             for index, (weight, part) in enumerate(parts):
-                scale, q = learning_scale(settings.rate, len(batch), weight)
+                scale, q = learning_scale(rate, len(batch), weight)
                 v_mode = 1 if index else 2 if mu and started else 0
                 steps.append(
                     ScheduledBatch(

@@ -14,11 +14,11 @@ from gradloom.models.texts.example import foretold
 from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import ACTIVATION, MASTER
 
+from ...rates import CONSTANT, Schedule
 from ..operations.exponents import of_any_text
 from ..operations.instant import A, B, InstantStep
 from ..operations.learnt.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.tensors import EDGE, Tensor
-from ..recipe import CONSTANT, Schedule
 from ..run.frozen import Frozen
 from ..run.instant import Learning
 from ..run.trainer import Trainer

@@ -17,6 +17,7 @@ from gradloom.program.descent import AdamW
 from gradloom.program.memory import PAGE, rounded
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
+from ...rates import CONSTANT, Schedule
 from ..costs.request import BudgetRequest
 from ..operations.base import Fracs, Operation
 from ..operations.learnt.rechosen import FRACS, Rechosen, constants
@@ -30,7 +31,6 @@ from ..program.planned import exponents
 from ..program.residents import by_class, residents
 from ..program.step import lower
 from ..program.stepped import SteppedProgram, schedule, scheduled, stepped
-from ..recipe import CONSTANT, Schedule
 
 __all__ = [
     "STATE",

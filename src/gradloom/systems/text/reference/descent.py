@@ -8,9 +8,9 @@ import numpy as np
 from gradloom.models.adapters.lora import Learnt, finite, lowest_layer
 from gradloom.workload import Progress, silent
 
+from ...rates import CONSTANT, Schedule
 from ..data import Turns
 from ..quantized import Quantized
-from ..recipe import CONSTANT, Schedule
 from .llama import FloatModel, Llama
 from .optimizers import FloatAdamW, FloatLion, Optimizer, Sgd
 

@@ -16,6 +16,7 @@ from gradloom.models.adapters.lora import Adapter, finite
 from gradloom.program.descent import AdamW, at_rate, scaled
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
+from ...rates import CONSTANT, Schedule
 from ..operations.base import Operation
 from ..operations.elements import Loss
 from ..operations.instant import A, B, InstantStep
@@ -24,7 +25,6 @@ from ..operations.tensors import EDGE, Tensor
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes
-from ..recipe import CONSTANT, Schedule
 from ..reference.optimizers import Optimizer, optimizer_state, restore_optimizer
 from .forward_cache import Kept, Places, Text, brought_back, reserved
 from .frozen import Frozen

@@ -14,6 +14,7 @@ from gradloom.program.descent import AdamW, at_rate
 from gradloom.rtl.machines.configs.language import LanguageConfig
 from gradloom.sim.run.counted import MismatchError
 
+from ...rates import CONSTANT, Schedule
 from ..operations.base import SPARE
 from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
@@ -22,7 +23,6 @@ from ..operations.tensors import Tensor
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes, words_made
-from ..recipe import CONSTANT, Schedule
 from ..stored import unpacked_words
 from . import forward_cache
 from .forward_cache import Places, Text, brought_back, reserved

@@ -1,4 +1,4 @@
-"""How the learning rate changes from step to step."""
+"""Changes of the learning rate from step to step."""
 
 import math
 from collections.abc import Callable, Mapping
