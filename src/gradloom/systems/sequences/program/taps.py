@@ -1,7 +1,10 @@
 """Commands that write the taps of sequences to memory."""
 
+from math import prod
+
 import numpy as np
 
+from gradloom.models.recurrent.taps import TapSums
 from gradloom.program.assembler import Assembler, pack
 from gradloom.program.memory import MemoryMap
 from gradloom.program.placed import Place
@@ -13,7 +16,7 @@ from .image import CellImage
 from .layers import Layer
 from .program import CellConfig, LayerProgram
 
-__all__ = ["TapWriter"]
+__all__ = ["TapProgram", "TapWriter"]
 
 _BEAT = 16
 #: Tokens: a command has ended; the taps of all of its sequences have left. Then two of the image machine's program, for
@@ -42,8 +45,7 @@ class TapWriter:
     def __init__(self, image: CellImage, config: CellConfig, rows: np.ndarray, shifts: tuple[int, ...]) -> None:
         image.check_taps(rows.shape[1])
         image.check()
-        self.image, self.config, self.rows = image, config, rows
-        self.segments = segments_of(image.network, config.parallel, shifts)
+        self.image, self.config, self.rows, self.shifts = image, config, rows, shifts
 
     def __call__(self, asm: Assembler, places: range, memory: MemoryMap) -> "_Commands":
         """Commands that follow those of ``asm``.
@@ -53,53 +55,25 @@ class TapWriter:
         return _Commands(self, asm, places, memory)
 
 
-class _Commands(LayerProgram):
-    """The commands of a :class:`TapWriter`."""
+class _Taps(LayerProgram):
+    """Commands that run sequences and store their taps.
+
+    ``beats``: of a sequence's place.
+    """
 
     kept_token = _KEPT
+    #: Posted when all taps of the sequences have left.
+    done: tuple[int, ...] = ()
 
-    def __init__(self, writer: TapWriter, asm: Assembler, places: range, memory: MemoryMap) -> None:
-        super().__init__(writer.image, writer.config, memory=memory)
-        self.asm, self.places, self.segments = asm, places, writer.segments
+    def __init__(
+        self, image: CellImage, config: CellConfig, shifts: tuple[int, ...], beats: int, memory: MemoryMap | None = None
+    ) -> None:
+        super().__init__(image, config, memory=memory)
+        self.segments, self.beats = segments_of(image.network, config.parallel, shifts), beats
+
+    def sequences(self, rows: np.ndarray, places: range, *, first: bool) -> None:
+        """Runs as many sequences as take turns; ``first``: no others have run before them."""
         layers = self.image.layers
-        self.together = self.config.sequences // max(layer.directions for layer in layers)
-        # About an image a piece.
-        self.apart = max(writer.rows.shape[1] // self.together, 1)
-        self.network()
-        #: Where the commands of each batch may be parted, from the end of the loads on; and those that are written.
-        self.cuts: list[list[int]] = [[len(self)]]
-        self.written = 0
-        for first in range(0, len(writer.rows), self.together):
-            self._batch(writer.rows[first : first + self.together], places[first : first + self.together])
-
-    def begin(self) -> None:
-        """See :class:`~gradloom.systems.images.program.program.Images`."""
-        self._write(self.cuts[0][-1])
-
-    def ready(self, sample: int) -> tuple[int, ...]:
-        """See :class:`~gradloom.systems.images.program.program.Images`.
-
-        With the first image of a batch all of its own commands are written, with each a part of those of the next.
-        """
-        batch, number = divmod(sample, self.together)
-        self._write(self.cuts[batch + 1][-1])
-        if batch + 2 < len(self.cuts):
-            cuts = self.cuts[batch + 2]
-            self._write(cuts[(number + 1) * len(cuts) // self.together - 1] if number + 1 < self.together else cuts[-1])
-        return () if number else (_DONE,)
-
-    def _write(self, last: int) -> None:
-        if last > self.written:
-            self.asm.extend(self, self.written, last)
-            self.written = last
-
-    def cut(self) -> None:
-        """See :class:`LayerProgram`."""
-        self.cuts[-1].append(len(self))
-
-    def _batch(self, rows: np.ndarray, places: range) -> None:
-        first, layers = len(self.cuts) == 1, self.image.layers
-        self.cuts.append([])
         below: tuple[Layer, Place] | None = None
         x = self.given(rows)
         for number, layer in enumerate(layers):
@@ -110,7 +84,6 @@ class _Commands(LayerProgram):
             self.enter(layer, below, x, count, kept)
             self._taps(number, layer, places, last=top)
             below = None if kept is None else (layer, kept)
-        self.cut()
 
     def _run(self, layer: Layer, rows: np.ndarray, *, top: bool, wait: tuple[int, ...]) -> None:
         image, (count, steps, _) = self.image, rows.shape
@@ -149,9 +122,74 @@ class _Commands(LayerProgram):
                     },
                 ),
                 wait=() if at else (_RAN,),
-                post=() if at < len(jobs) - 1 else (_LEFT, _DONE) if last else (_LEFT,),
+                post=() if at < len(jobs) - 1 else self.done if last else (_LEFT,),
             )
 
     def _beats_of(self, each: Segment) -> int:
         """Beats of a cell's words; the last cell's reach to the end of the place."""
-        return self.places.step // _BEAT - each.first if each.last else each.beats
+        return self.beats - each.first if each.last else each.beats
+
+
+class TapProgram(_Taps):
+    """Taps of some sequences by the network that is loaded, a program of its own.
+
+    Attributes
+    ----------
+    taps : Place
+        Words of each sequence, as the array takes them.
+    """
+
+    def __init__(self, image: CellImage, config: CellConfig, rows: np.ndarray, taps: TapSums) -> None:
+        words = prod(taps.shape)
+        super().__init__(image, config, taps.shifts, words // 4)
+        self.taps = self.room(len(rows), words)
+        last = self.taps.offset + self.taps.length
+        self.sequences(rows, range(self.taps.offset, last, 4 * words), first=True)
+        self.end()
+
+
+class _Commands(_Taps):
+    """The commands of a :class:`TapWriter`."""
+
+    done = (_LEFT, _DONE)
+
+    def __init__(self, writer: TapWriter, asm: Assembler, places: range, memory: MemoryMap) -> None:
+        super().__init__(writer.image, writer.config, writer.shifts, places.step // _BEAT, memory)
+        self.asm, layers = asm, self.image.layers
+        self.together = self.config.sequences // max(layer.directions for layer in layers)
+        # About an image a piece.
+        self.apart = max(writer.rows.shape[1] // self.together, 1)
+        self.network()
+        #: Where the commands of each batch may be parted, from the end of the loads on; and those that are written.
+        self.cuts: list[list[int]] = [[len(self)]]
+        self.written = 0
+        for first in range(0, len(writer.rows), self.together):
+            some = slice(first, first + self.together)
+            self.cuts.append([])
+            self.sequences(writer.rows[some], places[some], first=not first)
+            self.cut()
+
+    def begin(self) -> None:
+        """See :class:`~gradloom.systems.images.program.program.Images`."""
+        self._write(self.cuts[0][-1])
+
+    def ready(self, sample: int) -> tuple[int, ...]:
+        """See :class:`~gradloom.systems.images.program.program.Images`.
+
+        With the first image of a batch all of its own commands are written, with each a part of those of the next.
+        """
+        batch, number = divmod(sample, self.together)
+        self._write(self.cuts[batch + 1][-1])
+        if batch + 2 < len(self.cuts):
+            cuts = self.cuts[batch + 2]
+            self._write(cuts[(number + 1) * len(cuts) // self.together - 1] if number + 1 < self.together else cuts[-1])
+        return () if number else (_DONE,)
+
+    def _write(self, last: int) -> None:
+        if last > self.written:
+            self.asm.extend(self, self.written, last)
+            self.written = last
+
+    def cut(self) -> None:
+        """See :class:`LayerProgram`."""
+        self.cuts[-1].append(len(self))
