@@ -96,8 +96,12 @@ def _gru(cell: IntegerGru, wx: np.ndarray, uh: np.ndarray, state: CellState) -> 
     for number, name in enumerate(cell.gates):
         own = slice(number * units, (number + 1) * units)
         of_x, of_h = cell.factors[name]
-        # The reset gate, which comes before, multiplies what reaches the new state.
-        inner = uh[:, own] if name != "new" else gates["reset"] * cell.inner(uh[:, own])
+        inner = uh[:, own]
+        # The reset gate, which comes before, multiplies what reaches the new state, or the hidden state in front of it.
+        if name == "new" and cell.cell.passed is None:
+            inner = gates["reset"] * cell.inner(inner)
+        elif name == "new":
+            inner = _product(cell.inner(gates["reset"] * state.h), cell.u[own])
         code = cell.accumulators[name](of_x * wx[:, own] + of_h * inner)
         gates[name] = cell.tables[name][code - cell.cell.gates[name].accumulator.lo]
     of_kept, of_new = cell.sum_factors

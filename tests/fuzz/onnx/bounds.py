@@ -92,8 +92,8 @@ def _cell(cell: Any, x: np.ndarray, x_error: np.ndarray) -> tuple[np.ndarray, np
     c = c_error = h
     values, errors = [], []
 
-    def summed(gate: str, at: int, inner: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        parts = [(cell.w[gate], x[:, at], x_error[:, at])] + ([(cell.u[gate], h, h_error)] if inner else [])
+    def summed(gate: str, at: int, *states: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        parts = [(cell.w[gate], x[:, at], x_error[:, at]), *((cell.u[gate], *each) for each in states)]
         size = sum(np.abs(v) @ np.abs(w).T for w, v, _ in parts) + np.abs(cell.bias[gate])
         error = sum(e @ np.abs(w).T for w, _, e in parts) + (sum(w.shape[1] for w, *_ in parts) + 4) * _HALF * size
         return sum(v @ w.T for w, v, _ in parts) + cell.bias[gate], error
@@ -110,17 +110,22 @@ def _cell(cell: Any, x: np.ndarray, x_error: np.ndarray) -> tuple[np.ndarray, np
         return a[0] + b[0], a[1] + b[1] + _HALF * np.abs(a[0] + b[0])
 
     for at in range(x.shape[1]):
+        state = h, h_error
         if cell.kind == "LSTM":
-            gates = {gate: squashed("tanh" if gate == "cell" else "", *summed(gate, at)) for gate in cell.w}
+            gates = {gate: squashed("tanh" if gate == "cell" else "", *summed(gate, at, state)) for gate in cell.w}
             c, c_error = total(product(gates["forget"], (c, c_error)), product(gates["input"], gates["cell"]))
             h, h_error = product(gates["output"], squashed("tanh", c, c_error))
         elif cell.kind == "GRU":
-            update, reset = (squashed("", *summed(gate, at)) for gate in ("update", "reset"))
-            inner = h @ cell.u["new"].T + cell.inner, _dense_error(cell.u["new"], cell.inner, h, h_error)
-            new = squashed("tanh", *total(summed("new", at, inner=False), product(reset, inner)))
-            h, h_error = total(product(update, (h, h_error)), product((1 - update[0], update[1]), new))
+            update, reset = (squashed("", *summed(gate, at, state)) for gate in ("update", "reset"))
+            if cell.reset_first:
+                sums = summed("new", at, product(reset, state))
+            else:
+                inner = h @ cell.u["new"].T + cell.inner, _dense_error(cell.u["new"], cell.inner, h, h_error)
+                sums = total(summed("new", at), product(reset, inner))
+            new = squashed("tanh", *sums)
+            h, h_error = total(product(update, state), product((1 - update[0], update[1]), new))
         else:
-            h, h_error = squashed("tanh", *summed("new", at))
+            h, h_error = squashed("tanh", *summed("new", at, state))
         values.append(h)
         errors.append(h_error)
     return np.stack(values, axis=1), np.stack(errors, axis=1)

@@ -30,7 +30,6 @@ HARMFUL = (
     "flattened",
     "softmax of sequences",
     "bias of steps",
-    "reset first",
     "batches for steps",
     "front axes",
 )
@@ -227,7 +226,7 @@ class _Maker(Nodes):
         if ways == 2 or self.rng.random() < 0.3:
             given["direction"] = "bidirectional" if ways == 2 else "forward"
         if kind == "GRU":
-            given["linear_before_reset"] = int(self.harmful != "reset first")
+            given["linear_before_reset"] = self.one(0, 1)
         own = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}[kind]
         if self.rng.random() < 0.3:
             given["activations"] = own * ways
@@ -404,8 +403,6 @@ class _Maker(Nodes):
         self.kind, self.ways = self.one(*_GATES), self.one(1, 1, 2)
         if self.harmful in ("coupled", "peepholes"):
             self.kind = "LSTM"
-        if self.harmful == "reset first":
-            self.kind = "GRU"
         if self.harmful in ("reverse", "bias of steps"):
             self.ways = 1
         value = self.fronts(self.input())

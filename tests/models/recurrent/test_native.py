@@ -36,11 +36,41 @@ def stem(path):
     return path.stem
 
 
+def changed(kind, **attributes):
+    model = onnx.load(FIXTURES / f"{kind}.script.onnx")
+    (node,) = [each for each in model.graph.node if each.op_type == kind]
+    kept = [each for each in node.attribute if each.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in attributes.items())])
+    return model
+
+
+@pytest.fixture
+def file_of(tmp_path):
+    """The fixture of a kind; ``GRU0`` is a GRU whose reset gate is in front of the product."""
+
+    def made(kind):
+        if kind != "GRU0":
+            return FIXTURES / f"{kind}.script.onnx"
+        return saved(changed("GRU", linear_before_reset=0), tmp_path, "GRU0.onnx")
+
+    return made
+
+
 @pytest.mark.parametrize("path", FILES, ids=stem)
 def test_a_file_means_what_onnxruntime_makes_of_it(path):
     (name,) = [each.name for each in onnx.load(path).graph.input]
     (want,) = unfused(path, {name: X}).values()
     np.testing.assert_allclose(float_logits(load_native(path), X), want, atol=2e-6)
+
+
+def test_a_reset_gate_in_front_of_the_product_is_that_of_onnxruntime(file_of):
+    path = file_of("GRU0")
+    (name,) = [each.name for each in onnx.load(path).graph.input]
+    (want,) = unfused(path, {name: X}).values()
+    found = float_logits(load_native(path), X)
+    np.testing.assert_allclose(found, want, atol=2e-6)
+    assert np.abs(found - float_logits(load_native(FIXTURES / "GRU.script.onnx"), X)).max() > 1e-3
 
 
 def rounded(value, coding):
@@ -71,8 +101,11 @@ def emulated(cell, x):
         elif hasattr(cell, "inner"):
             new = cell.gates["new"]
             z, r = (gate(cell.gates[name], step, of[name]) for name in ("update", "reset"))
-            inner = rounded(of["new"] + cell.inner_bias, cell.inner)
-            n = gate(new, step, None, new.bias + step @ (new.w * new.w_scale[:, None]).T + r * inner)
+            if cell.passed is None:
+                gated = r * rounded(of["new"] + cell.inner_bias, cell.inner)
+            else:
+                gated = rounded(r * h, cell.passed) @ (new.u * new.u_scale[:, None]).T
+            n = gate(new, step, None, new.bias + step @ (new.w * new.w_scale[:, None]).T + gated)
             h = rounded(z * h + (1 - z) * n, cell.hidden)
         else:
             h = gate(cell.gates["new"], step, of["new"])
@@ -80,17 +113,17 @@ def emulated(cell, x):
 
 
 @pytest.mark.parametrize("bits", ["W8A6C8", "W4A5C6", "W8A6C8G5T4H3I7"])
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_integers_are_the_cells_definition(kind, bits):
-    network = quantized(FIXTURES / f"{kind}.script.onnx", MANY, Bits.of(bits))
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU0", "RNN"])
+def test_integers_are_the_cells_definition(kind, bits, file_of):
+    network = quantized(file_of(kind), MANY, Bits.of(bits))
     trace = reference.run(network, network.input.codes(MANY))
     h = emulated(network.cell, trace.u * network.cell_input.scale)
     np.testing.assert_array_equal(trace.state.h, np.rint(h / network.cell.hidden.scale))
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_quantised_is_near_to_float_and_nearer_with_more_bits(kind):
-    source = load_native(FIXTURES / f"{kind}.script.onnx")
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU0", "RNN"])
+def test_quantised_is_near_to_float_and_nearer_with_more_bits(kind, file_of):
+    source = load_native(file_of(kind))
     exact, errors = float_logits(source, MANY), []
     for bits in ("W3A3C4", "W8A6C8"):
         network = quantized(source, MANY, Bits.of(bits))
@@ -159,21 +192,11 @@ def test_from_the_command_line_and_back(kind, run, tmp_path):
     assert code == (0 if kind == "LSTM" else 2) and (kind == "LSTM" or f"is a {kind}: must be an LSTM" in err)
 
 
-def changed(kind, **attributes):
-    model = onnx.load(FIXTURES / f"{kind}.script.onnx")
-    (node,) = [each for each in model.graph.node if each.op_type == kind]
-    kept = [each for each in node.attribute if each.name not in attributes]
-    del node.attribute[:]
-    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in attributes.items())])
-    return model
-
-
 BAD = {
     "reversed": (("LSTM", {"direction": "reverse"}), "direction=reverse: only forward"),
     "clip": (("LSTM", {"clip": 3.0}), "clip=3 is not supported"),
     "coupled": (("LSTM", {"input_forget": 1}), "input_forget=1"),
     "relu": (("RNN", {"activations": ["Relu"]}), "activations=Relu: must be Tanh"),
-    "reset before": (("GRU", {"linear_before_reset": 0}), "linear_before_reset=0: only 1"),
 }
 
 
@@ -183,6 +206,21 @@ def test_what_is_not_built_is_refused_by_its_node(case, tmp_path):
     with pytest.raises(ValueError, match=said) as refused:
         load_native(saved(changed(kind, **attributes), tmp_path))
     assert f"node '/rnn/{kind}' ({kind})" in str(refused.value)
+
+
+def test_the_engine_resets_behind_the_product_alone(file_of, tmp_path, run):
+    """Every verb that needs the engine says so in a line; the reference answers."""
+    save_network(quantized(file_of("GRU0"), MANY), tmp_path / "net")
+    np.savez(tmp_path / "d.npz", x=MANY)
+    asked = ["infer", tmp_path / "net", "--data", tmp_path / "d.npz", "-o", tmp_path / "answers.npz"]
+    for more in (["--board", "kv260", "--engine", "rtl"], ["--board", "zcu104", "--engine", "rtl"]):
+        code, _, err = run(*asked, *more)
+        assert code == 2 and "linear_before_reset=1; gradloom infer --engine reference runs it" in err
+        assert err.count("\n") == 1 and not (tmp_path / "answers.npz").exists()
+    code, _, err = run("plan", tmp_path / "net", "--board", "kv260", "--steps", 20)
+    assert code == 2 and "linear_before_reset=1" in err
+    code, _, err = run(*asked)
+    assert code == 0, err
 
 
 def with_input(at, name, value):
@@ -262,8 +300,9 @@ def test_large_sequences_calibrate_without_a_warning():
     assert network.input.scale * network.input.hi > 1e4
 
 
-def test_a_stored_network_is_the_same(tmp_path):
-    network = quantized(FIXTURES / "GRU.dynamo.onnx", MANY)
+@pytest.mark.parametrize("kind", ["GRU", "GRU0"])
+def test_a_stored_network_is_the_same(kind, file_of, tmp_path):
+    network = quantized(file_of(kind), MANY)
     save_network(network, tmp_path / "net")
     again = load_network(tmp_path / "net")
     one, other = (reference.run(each, each.input.codes(MANY)).h for each in (network, again))
@@ -306,6 +345,8 @@ def test_onnx_own_cases_are_computed_or_refused(tmp_path):
                 np.testing.assert_allclose(h[:, -1], want[:, 0] if batchwise else want[0], atol=1e-5)
         taken.add(name)
     assert {"test_lstm_batchwise", "test_simple_rnn_batchwise", "test_lstm_with_initial_bias"} <= taken
+    # ONNX' cases of a GRU have the reset gate in front of the product.
+    assert {"test_gru_defaults", "test_gru_batchwise"} <= taken
     assert "test_lstm_with_peepholes" not in taken and "test_rnn_seq_length" in taken
 
 

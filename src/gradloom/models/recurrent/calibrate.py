@@ -6,7 +6,7 @@ becomes a shift. The bits of each kind of codes are those of :class:`Bits`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -301,8 +301,12 @@ def _lstm(cell: FloatCell, x: np.ndarray, state: dict[str, Any]) -> dict[str, np
 def _gru(cell: FloatCell, x: np.ndarray, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     h = state["h"]
     sums = {gate: _sum(cell, gate, x, h) for gate in ("update", "reset")}
+    reset = _sigmoid(sums["reset"])
     inner = h @ cell.u["new"].T + cell.inner
-    sums["new"] = x @ cell.w["new"].T + cell.bias["new"] + _sigmoid(sums["reset"]) * inner
+    if cell.reset_first:
+        sums["new"] = _sum(cell, "new", x, reset * h)
+    else:
+        sums["new"] = x @ cell.w["new"].T + cell.bias["new"] + reset * inner
     update = _sigmoid(sums["update"])
     state["h"] = update * h + (1 - update) * np.tanh(sums["new"])
     return sums | {"inner": inner}
@@ -429,9 +433,10 @@ def _gru_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: N
     hidden = _unit(bits.state, True)
     units = x_scale, hidden.scale
     gates = {name: _gate(cell, name, "sigmoid", seen[name], bits, unsigned, units) for name in ("update", "reset")}
-    gates["new"] = _gate(cell, "new", "tanh", seen["new"], bits, signed)
+    passed = replace(hidden, name=f"{cell.name} passed") if cell.reset_first else None
+    gates["new"] = _gate(cell, "new", "tanh", seen["new"], bits, signed, units if passed else None)
     inner = _fitted(seen["inner"], bits.state, name=f"{cell.name} inner")
-    return GruCell(gates, inner, cell.inner, hidden, cell.name)
+    return GruCell(gates, inner, cell.inner, hidden, cell.name, passed)
 
 
 def _rnn_cell(cell: FloatCell, seen: dict[str, np.ndarray], bits: Bits, state: None, x_scale: float) -> RnnCell:

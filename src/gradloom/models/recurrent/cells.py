@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from gradloom.rtl.formats.requantizer import Requantizer
+
 from .coding import Coding, bounds_of, looked_up, narrowed, told_of
 from .lstm import Gate, Gated, common_units, gate_integers
 
@@ -42,7 +44,8 @@ class RnnCell(Gated):
 class GruCell(Gated):
     """A quantised GRU cell: ``h = hidden(z h + (1 - z) n)``.
 
-    The new state is ``n = tanh(accumulator(W x + bias + r inner(U h + inner_bias)))``.
+    The new state is ``n = tanh(accumulator(W x + bias + r inner(U h + inner_bias)))``; with ``passed``, it is
+    ``n = tanh(accumulator(W x + U passed(r h) + bias))``.
 
     Attributes
     ----------
@@ -51,6 +54,8 @@ class GruCell(Gated):
     inner : Coding
     inner_bias : array ``[hidden]``
     hidden : Coding
+    passed : Coding, optional
+        The reset gate is in front of the product with the hidden state, and ``inner`` and its bias are not used.
     """
 
     gates: dict[str, Gate]
@@ -58,6 +63,7 @@ class GruCell(Gated):
     inner_bias: np.ndarray
     hidden: Coding
     name: str = ""
+    passed: Coding | None = None
 
     def integers(self, source: Coding) -> "IntegerGru":
         """See :class:`~gradloom.models.recurrent.network.Cell`."""
@@ -117,7 +123,7 @@ class IntegerGru:
     ----------
     factors : mapping
         By gate, of ``W x`` and of ``U h``; of ``new``, of ``W x`` and of the product of the reset gate's code with the
-        code of ``inner``.
+        code of ``inner``, or of ``U`` with the codes of ``passed``.
     sum_factors : tuple of int
         Of ``z h`` and of ``(1 - z) n``.
     one : int
@@ -129,16 +135,32 @@ class IntegerGru:
     def __init__(self, cell: GruCell, source: Coding) -> None:
         self.cell, self.source = cell, source
         self.reach: dict[str, tuple[int, int]] = {}
-        self.factors, self.accumulators, self.tables = {}, {}, {}
+        self.factors: dict[str, tuple[int, int]] = {}
+        self.accumulators: dict[str, Requantizer] = {}
+        self.tables: dict[str, np.ndarray] = {}
         for name in ("update", "reset"):
-            made = gate_integers(cell.gates[name], source, cell.hidden)
-            self.factors[name], self.accumulators[name] = made.factors, made.accumulator
-            self.tables[name], self.reach[name] = made.table, made.reach
-        self._new()
+            self._gate(name, cell.hidden)
+        if cell.passed is None:
+            self._new()
+        else:
+            self._passed(cell.passed)
         self.w = np.concatenate([cell.gates[name].w for name in self.gates])
         self.u = np.concatenate([cell.gates[name].u for name in self.gates])
         self.state_range = cell.hidden.lo, cell.hidden.hi
         self._hidden()
+
+    def _gate(self, name: str, hidden: Coding) -> None:
+        made = gate_integers(self.cell.gates[name], self.source, hidden)
+        self.factors[name], self.accumulators[name] = made.factors, made.accumulator
+        self.tables[name], self.reach[name] = made.table, made.reach
+
+    def _passed(self, coding: Coding) -> None:
+        cell = self.cell
+        hidden, reset = cell.hidden, narrowed(cell.gates["reset"].output, self.tables["reset"])
+        self.inner = coding.requantizer([Fraction(reset.scale) * Fraction(hidden.scale)], [Fraction(0)])
+        ends = [a * b for a in (reset.lo, reset.hi) for b in (hidden.lo, hidden.hi)]
+        self.reach["inner"] = min(ends), max(ends)
+        self._gate("new", coding)
 
     def _new(self) -> None:
         cell, gate = self.cell, self.cell.gates["new"]
@@ -182,7 +204,10 @@ class IntegerGru:
             yield told_of(
                 f"{name} accumulator", cell.gates[name].accumulator.name, self.accumulators[name], self.reach[name]
             )
-        yield told_of("product with the hidden state", cell.inner.name, self.inner, self.reach["inner"])
+        what, coding = "product with the hidden state", cell.inner
+        if cell.passed is not None:
+            what, coding = "product of the reset gate and the hidden state", cell.passed
+        yield told_of(what, coding.name, self.inner, self.reach["inner"])
         for name in self.gates:
             gate = cell.gates[name]
             yield looked_up(

@@ -15,7 +15,10 @@ __all__ = ["example_cell", "example_dense", "example_layers"]
 
 
 def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool = True) -> Cell:
-    """A cell of ``kind`` ``LSTM``, ``CIFG`` (an LSTM whose input gate is 1 minus the forget gate), ``GRU`` or ``RNN``.
+    """A cell of a kind.
+
+    ``kind``: ``LSTM``, ``CIFG`` (an LSTM whose input gate is 1 minus the forget gate), ``GRU``, ``GRU0`` (a GRU whose
+    reset gate is in front of the product) or ``RNN``.
 
     Its input and hidden state have codes of 6 bits and the scale of :func:`~.example.example_lstm`. ``powers``: scales
     are powers of two.
@@ -24,7 +27,7 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
         return example_lstm(seed, units, inputs, powers=powers, coupled=kind == "CIFG").cell
     rng = np.random.default_rng(seed)
     # What a GRU remembers is often just between two codes: float32 would decide there, had the scale more bits.
-    scale = 2.0**-5 if powers or kind == "GRU" else 0.0271
+    scale = 2.0**-5 if powers or kind != "RNN" else 0.0271
     hidden = Coding(scale, -32, 31)
     accumulator = Coding(2.0**-3 if powers else 0.19, -32, 31)
 
@@ -41,16 +44,16 @@ def example_cell(kind: str, seed: int, units: int, inputs: int, *, powers: bool 
 
     if kind == "RNN":
         return RnnCell({"new": gate("new", hidden)}, name="cell")
-    if kind != "GRU":
-        raise ValueError(f"kind={kind}: must be LSTM, CIFG, GRU or RNN")
+    if kind not in ("GRU", "GRU0"):
+        raise ValueError(f"kind={kind}: must be LSTM, CIFG, GRU, GRU0 or RNN")
     opened, inner = Coding(2.0**-6, 0, 64), Coding(2 * scale, -64, 63)
     gates = {
         "update": gate("update", opened),
         "reset": gate("reset", opened),
-        "new": gate("new", Coding(scale, -32, 31), alone=True),
+        "new": gate("new", Coding(scale, -32, 31), alone=kind == "GRU"),
     }
     bias = rng.integers(-64, 65, units) * gates["new"].u_scale * scale if powers else rng.uniform(-1, 1, units)
-    return GruCell(gates, inner, bias, hidden, name="cell")
+    return GruCell(gates, inner, bias, hidden, name="cell", passed=hidden if kind == "GRU0" else None)
 
 
 def example_dense(network: RecurrentNetwork, seed: int, *layers: tuple[int, str]) -> RecurrentNetwork:

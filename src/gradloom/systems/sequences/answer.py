@@ -219,6 +219,8 @@ def _real_lstm(cell: LstmCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> t
 def _real_gru(cell: GruCell, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     update, reset = (_activated(cell.gates[name], x, h) for name in ("update", "reset"))
     new = cell.gates["new"]
+    if cell.passed is not None:
+        return update * h + (1 - update) * _activated(new, x, reset * h), c
     inner = h @ new.u.T * new.u_scale + cell.inner_bias
     return update * h + (1 - update) * np.tanh(x @ new.w.T * new.w_scale + new.bias + reset * inner), c
 

@@ -3,7 +3,7 @@
 PyTorch's exporter writes such nodes with ``dynamo=False``, and its newer one does for LSTM and GRU.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,8 @@ class FloatCell:
     """An LSTM, GRU or RNN in floating point.
 
     By gate: ``w [hidden, inputs]``, ``u [hidden, hidden]``, ``bias``. Of a GRU, ``inner`` is the bias of the new
-    state's product with the hidden state, which the reset gate multiplies.
+    state's product with the hidden state, which the reset gate multiplies; ``reset_first``: it multiplies the hidden
+    state instead, and ``inner`` is 0.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class FloatCell:
     bias: dict[str, np.ndarray]
     inner: np.ndarray
     name: str
+    reset_first: bool = False
 
     @property
     def units(self) -> int:
@@ -199,7 +201,8 @@ class _Reader:
             raise RefusedNode(f"its input {node.source(0)!r} must be a value with 3 dimensions")
         batchwise = bool(node.attribute("layout", 0))
         time, batch = (labels[1], labels[0]) if batchwise else (labels[0], labels[1])
-        cells = [_cell(kind, w[way], u[way], bias[way], node.name) for way in range(directions)]
+        first = kind == "GRU" and not node.attribute("linear_before_reset")
+        cells = [_cell(kind, w[way], u[way], bias[way], node.name, reset_first=first) for way in range(directions)]
         if self.source is None:
             self.source, graph.time, graph.batch = source, time, batch
             graph.check_claims(time, batch)
@@ -286,23 +289,23 @@ class _Reader:
 
 def _behind(cell: FloatCell, dense: FloatDense) -> FloatCell:
     """A cell that sees what a dense layer sees."""
-    return FloatCell(
-        kind=cell.kind,
+    return replace(
+        cell,
         w={name: w @ dense.weight for name, w in cell.w.items()},
-        u=cell.u,
         bias={name: bias + cell.w[name] @ dense.bias for name, bias in cell.bias.items()},
-        inner=cell.inner,
-        name=cell.name,
     )
 
 
-def _cell(kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str) -> FloatCell:
+def _cell(
+    kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str, *, reset_first: bool = False
+) -> FloatCell:
     """A direction of a node."""
     gates, units = _ORDERS[kind], u.shape[1]
     wide = bias.reshape(2, len(gates), units)
-    inner = wide[1, gates.index("new")] if kind == "GRU" else np.zeros(units)
+    behind = kind == "GRU" and not reset_first
+    inner = wide[1, gates.index("new")] if behind else np.zeros(units)
     sums = dict(zip(gates, wide.sum(axis=0)))
-    if kind == "GRU":
+    if behind:
         sums["new"] = wide[0, gates.index("new")]
     return FloatCell(
         kind=kind,
@@ -311,6 +314,7 @@ def _cell(kind: str, w: np.ndarray, u: np.ndarray, bias: np.ndarray, name: str) 
         bias=sums,
         inner=inner,
         name=name,
+        reset_first=reset_first,
     )
 
 
@@ -331,6 +335,4 @@ def _check_attributes(node: Node) -> int:
         raise RefusedNode(f"activations={', '.join(names)}: must be {', '.join(expected)}")
     for name in ("activation_alpha", "activation_beta"):
         node.attribute(name)  # Sigmoid and Tanh have none
-    if kind == "GRU" and not node.attribute("linear_before_reset"):
-        raise RefusedNode("linear_before_reset=0: only 1, as PyTorch has it, is supported")
     return directions

@@ -98,6 +98,12 @@ class CellImage:
     def _check_room(self) -> None:
         """Refuses a network that is too large, with all parameters that are too small."""
         network, config, cells = self.network, self.config, list(self.network.integers.cells)
+        for each in cells:
+            if isinstance(each, IntegerGru) and each.cell.passed is not None:
+                raise ValueError(
+                    f"node {each.cell.name!r}: its reset gate is in front of the product with the hidden state: must "
+                    "be behind it, linear_before_reset=1; gradloom infer --engine reference runs it"
+                )
         room, parallel = Room(network.name, config), config.parallel
         units = max(cell.cell.units for cell in cells)
         room.need("hidden", units, f"{units} elements of a hidden state")
