@@ -336,3 +336,24 @@ def test_the_greatest_of_logits_is_none_of_the_greatest_state():
     for op in ("last", "mean"):
         assert commuted("all", head, _of(op, "relu"))[0] == op
     assert commuted("all", head, _of("max"))[0] == "all"
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
+def test_a_stack_without_common_units_is_refused_by_both_quantisers(kind):
+    made = example_layers(kind, 4, 8, 5, layers=2)
+    (below, none), top = made.below[0], made.cell
+    if kind == "RNN":
+        gate = below.gates["new"]
+        changed = {"gates": {"new": replace(gate, output=replace(gate.output, scale=0.0271828, name="lower/h"))}}
+        gate = top.gates["new"]
+        own = {"gates": {"new": replace(gate, output=replace(gate.output, name="upper/h"))}}
+    else:
+        changed = {"hidden": replace(below.hidden, scale=0.0271828, name="lower/h")}
+        own = {"hidden": replace(top.hidden, name="upper/h")}
+    wrong = replace(made, below=((replace(below, **changed), none),), cell=replace(top, **own))
+    # The lower layer's own input has the scale of its hidden state as it was.
+    wrong = replace(wrong, input=replace(made.input, scale=0.0271828))
+    said = "products with the input, quantised by 'lower/h', have the unit .* the hidden state, quantised by 'upper/h',"
+    with pytest.raises(ValueError, match=said) as refused:
+        wrong.integers.check()
+    assert "\n" not in str(refused.value) and "no ratio of integers up to 1024" in str(refused.value)

@@ -170,7 +170,7 @@ class IntegerGru:
         self.reach["inner"] = bounds_of((gate.u, 1, hidden.lo, hidden.hi))
         gated = Fraction(reset.scale) * Fraction(cell.inner.scale)
         x_units = [Fraction(float(each)) * Fraction(self.source.scale) for each in gate.w_scale]
-        fx, fh, unit = common_units(gate, x_units, [gated] * len(x_units))
+        fx, fh, unit = common_units(gate, x_units, [gated] * len(x_units), self.source, cell.inner)
         self.factors["new"] = fx, fh
         bias = [Fraction(float(each)) for each in gate.bias]
         self.accumulators["new"] = gate.accumulator.requantizer(unit, bias)

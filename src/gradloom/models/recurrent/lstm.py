@@ -118,17 +118,27 @@ class IntegerGate:
     reach: tuple[int, int]
 
 
-def common_units(gate: Gate, x_units: list[Fraction], h_units: list[Fraction]) -> tuple[int, int, list[Fraction]]:
-    """Factors that bring a gate's sums to one unit; the unit by channel."""
+def common_units(
+    gate: Gate, x_units: list[Fraction], h_units: list[Fraction], source: Coding, hidden: Coding
+) -> tuple[int, int, list[Fraction]]:
+    """Factors that bring a gate's sums to one unit; the unit by channel.
+
+    ``source``, ``hidden``: codings of its input and hidden state, for a message.
+    """
     ratios = {x / h for x, h in zip(x_units, h_units)}
     ratio = ratios.pop()
     if ratios or max(ratio.numerator, ratio.denominator) > _MOST_FACTOR:
         raise ValueError(
-            f"node {gate.name!r}: products with the input have the unit {float(x_units[0]):.9g} and products with "
-            f"the hidden state {float(h_units[0]):.9g}, whose ratio {float(x_units[0] / h_units[0]):.9g} is no "
-            f"ratio of integers up to {_MOST_FACTOR}: quantise the input and the hidden state with one scale"
+            f"node {gate.name!r}: products with the input{_quantised(source)} have the unit {float(x_units[0]):.9g} "
+            f"and products with the hidden state{_quantised(hidden)} {float(h_units[0]):.9g}, whose ratio "
+            f"{float(x_units[0] / h_units[0]):.9g} is no ratio of integers up to {_MOST_FACTOR}: quantise the input "
+            "and the hidden state with one scale"
         )
     return ratio.numerator, ratio.denominator, [each / ratio.denominator for each in h_units]
+
+
+def _quantised(coding: Coding) -> str:
+    return f", quantised by {coding.name!r}," if coding.name else ""
 
 
 def gate_integers(gate: Gate, source: Coding, hidden: Coding) -> IntegerGate:
@@ -136,7 +146,7 @@ def gate_integers(gate: Gate, source: Coding, hidden: Coding) -> IntegerGate:
     x_units = [each * Fraction(source.scale) for each in reals(gate.w_scale)]
     # Recurrent weights of 0 have any unit.
     h_units = [each * Fraction(hidden.scale) for each in reals(gate.u_scale)] if gate.u.any() else x_units
-    fx, fh, units = common_units(gate, x_units, h_units)
+    fx, fh, units = common_units(gate, x_units, h_units, source, hidden)
     return IntegerGate(
         (fx, fh),
         gate.accumulator.requantizer(units, reals(gate.bias)),
