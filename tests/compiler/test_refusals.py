@@ -64,7 +64,11 @@ FORWARD = {
         [Upsample((IMAGE,), tensor("y", 10, 14, 12), "linear", "half_pixel")],
     ),
     "y: max has no command; there are mean and sum of all rows": ([X], [Reduce((X,), tensor("y", 1, 12), "max", True)]),
-    "y: softplus has no table: there are relu, ": ([X], [Activation((X,), Y, "softplus")]),
+    "y: softsign has no table: there are relu, ": ([X], [Activation((X,), Y, "softsign")]),
+    "y: leaky_relu(3) has no table: exponent=0: a value is 1.5 times as large as a table's": (
+        [X],
+        [Activation((X,), Y, "leaky_relu", (3.0,))],
+    ),
     "y: values times 1 plus 2 have no command": ([X], [Activation((X,), Y, "affine", (1.0, 2.0))]),
     "y: Prelu has no command in the machine": ([X], [Prelu((X,), Y, "slopes", 12)]),
     "y: rows behind one another have no command; join features": ([X], [Concat((X, X), tensor("y", 12, 12), 0)]),
@@ -139,6 +143,6 @@ def test_no_loss():
 def test_all_operations_without_a_command_are_named_at_once():
     x = tensor("x", 4, 4, 8)
     first = Softmax((x,), tensor("first", 4, 4, 8), log=True)
-    second = Activation((first.o,), tensor("second", 4, 4, 8), "softplus")
-    with pytest.raises(ValueError, match=r"first: .*; second: softplus has no table"):
+    second = Activation((first.o,), tensor("second", 4, 4, 8), "softsign")
+    with pytest.raises(ValueError, match=r"first: .*; second: softsign has no table"):
         lower(CONFIG, network([first, second], [x]), samples=1)

@@ -22,10 +22,12 @@ __all__ = [
     "FIXED",
     "GELU",
     "GELU_TANH",
-    "HARD_SIGMOID",
     "HARD_SWISH",
     "LOGISTIC",
+    "MISH",
+    "QUICK_GELU",
     "SILU",
+    "SOFTPLUS",
     "TANH",
     "Chords",
     "Curve",
@@ -33,9 +35,10 @@ __all__ = [
     "Mirror",
     "Times",
     "clip",
-    "elu",
+    "hard_sigmoid",
     "leaky",
     "packed_pieces",
+    "selu",
 ]
 
 Values = NDArray[Any]
@@ -165,12 +168,12 @@ class Curve:
 class Function:
     """A function and the slope with which its gradient is multiplied.
 
-    ``larger``: it is the larger of x and of ``value``.
+    ``line``: the function is ``value``, and for x above 0 ``line * x`` more.
     """
 
     value: Curve
     slope: Curve
-    larger: bool = False
+    line: float = 0.0
 
 
 def packed_pieces(table: Interpolation | Chords) -> NDArray[np.uint32]:
@@ -227,10 +230,13 @@ LOGISTIC = _pair(SIGMOID, Chords(lambda x: _sigmoid(x) * _sigmoid(-x), 4), 4, (M
 TANH = _pair(
     Chords(np.tanh, 3), Chords(lambda x: np.cosh(x) ** -2.0, 3), 3, (Mirror.OPPOSITE, Mirror.SAME), Times.NOTHING
 )
-_HARD = Chords(_hard_sigmoid, 3)
-HARD_SIGMOID = _pair(
-    _HARD, Chords(lambda x: np.where(x < 3, 1 / 6, 0), 3), 3, (Mirror.REST, Mirror.SAME), Times.NOTHING
+_QUICK = 1.702
+QUICK_GELU = _pair(
+    Chords(lambda x: _sigmoid(_QUICK * x), 3),
+    Chords(lambda x: _sigmoid(_QUICK * x) * (1 + _QUICK * x * _sigmoid(-_QUICK * x)), 3),
+    3,
 )
+_HARD = Chords(_hard_sigmoid, 3)
 HARD_SWISH = _pair(_HARD, Chords(lambda x: np.where(x < 3, x / 3 + 0.5, 1), 3), 3)
 
 
@@ -246,19 +252,26 @@ def _sided(
     return Curve(tables=tables, mirror=Mirror.OWN, range=range, exponent=exponent, times=times)
 
 
+def _between(least: float, most: float, height: float, size: int) -> Curve:
+    """``height`` between two limits, which are rounded to where pieces begin; else 0."""
+    step = 2.0 ** (size - INDEX)
+    low, high = (round(each / step) * step for each in (least, most))
+
+    def within(x: Values) -> Values:
+        return ((x > low) & (x < high)) * height
+
+    return _sided(within, lambda x: within(-x), size)
+
+
 def clip(least: float, most: float) -> Function:
     """x, limited. Limits that are no multiples of a 512th of the range are within half a piece."""
     if not least < most:
         raise ValueError(f"least={least}: must be below most={most}")
     # Both limits are inside of the range, behind whose end is what stands before it.
     size = math.frexp(max(abs(least), abs(most), 0.5))[1]
-
-    def within(x: Values) -> Values:
-        return ((x > least) & (x < most)).astype(float)
-
     return Function(
         value=_sided(lambda x: np.clip(x, least, most), lambda x: np.clip(-x, least, most), size, size),
-        slope=_sided(within, lambda x: within(-x), size),
+        slope=_between(least, most, 1.0, size),
     )
 
 
@@ -268,12 +281,50 @@ def leaky(slope: float) -> Function:
     return Function(value=_sided(one, other, 0, times=Times.ARGUMENT), slope=_sided(one, other, 0))
 
 
-def elu(alpha: float) -> Function:
-    """x above 0, ``alpha (exp(x) - 1)`` below; ``alpha`` at most 1."""
-    if not 0 < alpha <= 1:
-        raise ValueError(f"alpha={alpha}: must be above 0, at most 1")
+def hard_sigmoid(gain: float, shift: float) -> Function:
+    """``gain x + shift``, limited to 0 and 1; limits as of :func:`clip`."""
+    if gain <= 0:
+        raise ValueError(f"gain={gain}: must be above 0")
+    # The constants of a file are float32.
+    least, most = round(-shift / gain, 5), round((1 - shift) / gain, 5)
+    size = math.frexp(max(abs(least), abs(most), 0.5))[1]
+
+    def value(x: Values) -> Values:
+        return np.clip((x - least) / (most - least), 0, 1)
+
     return Function(
-        value=_sided(np.zeros_like, lambda x: alpha * np.expm1(-x), 4),
-        slope=_sided(np.ones_like, lambda x: alpha * np.exp(-x), 4),
-        larger=True,
+        value=_sided(value, lambda x: value(-x), size), slope=_between(least, most, 1 / (most - least), size)
     )
+
+
+def selu(alpha: float, gain: float = 1.0) -> Function:
+    """``gain`` times x above 0, times ``alpha (exp(x) - 1)`` below: ELU with a gain of 1."""
+    if alpha <= 0 or gain <= 0:
+        raise ValueError(f"alpha={alpha}, gain={gain}: must be above 0")
+    # Pieces rise by less than a 32nd of a table's unit.
+    size = max(math.frexp(0.999 * gain * max(alpha, 1))[1], 0)
+    return Function(
+        value=_sided(np.zeros_like, lambda x: gain * alpha * np.expm1(-x), 4, size),
+        slope=_sided(lambda x: np.full_like(x, gain), lambda x: gain * alpha * np.exp(-x), 4, size),
+        line=gain,
+    )
+
+
+def _mish(x: Values) -> Values:
+    return np.tanh(np.logaddexp(x, 0))
+
+
+def _mish_slope(x: Values) -> Values:
+    factor = _mish(x)
+    return factor + x * (1 - factor**2) * _sigmoid(x)
+
+
+MISH = Function(
+    value=_sided(_mish, lambda x: _mish(-x), 4, times=Times.ARGUMENT),
+    slope=_sided(_mish_slope, lambda x: _mish_slope(-x), 4),
+)
+SOFTPLUS = Function(
+    value=Curve(tables=(Chords(lambda x: np.log1p(np.exp(-x)), 4),), mirror=Mirror.SAME, range=4),
+    slope=LOGISTIC.value,
+    line=1.0,
+)

@@ -7,15 +7,18 @@ from gradloom.graph.operations import Activation
 from gradloom.rtl.formats.tiles.functions import (
     GELU,
     GELU_TANH,
-    HARD_SIGMOID,
     HARD_SWISH,
     LOGISTIC,
+    MISH,
+    QUICK_GELU,
     SILU,
+    SOFTPLUS,
     TANH,
     Function,
     clip,
-    elu,
+    hard_sigmoid,
     leaky,
+    selu,
 )
 
 __all__ = ["KINDS", "function_of"]
@@ -24,15 +27,23 @@ _PLAIN = {
     "silu": SILU,
     "gelu": GELU,
     "gelu_tanh": GELU_TANH,
+    "quick_gelu": QUICK_GELU,
     "sigmoid": LOGISTIC,
     "tanh": TANH,
     "hard_swish": HARD_SWISH,
+    "mish": MISH,
+    "softplus": SOFTPLUS,
+    "abs": leaky(-1.0),
 }
-_MADE: dict[str, Callable[..., Function]] = {"clip": clip, "leaky_relu": leaky, "elu": elu}
+_MADE: dict[str, Callable[..., Function]] = {
+    "clip": clip,
+    "leaky_relu": leaky,
+    "elu": selu,
+    "selu": selu,
+    "hard_sigmoid": hard_sigmoid,
+}
 #: Names of functions that the machine has.
-KINDS = ("relu", "affine", "hard_sigmoid", *_PLAIN, *_MADE)
-#: How far a constant of a file may be from the table's.
-_CLOSE = 1e-6
+KINDS = ("relu", "affine", *_PLAIN, *_MADE)
 
 
 def function_of(each: Activation) -> Function:
@@ -52,10 +63,8 @@ def _function(kind: str, parameters: tuple[float, ...]) -> Function:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind in _MADE:
-        return _MADE[kind](*parameters)
-    if kind == "hard_sigmoid":
-        gain, shift = parameters
-        if abs(gain - 1 / 6) > _CLOSE or abs(shift - 0.5) > _CLOSE:
-            raise ValueError("gain and shift must be 1/6 and 0.5")
-        return HARD_SIGMOID
+        made = _MADE[kind](*parameters)
+        # Values that no table holds are refused here.
+        assert made.value.pieces.shape == made.slope.pieces.shape
+        return made
     raise ValueError(f"there are {', '.join(KINDS)}")

@@ -154,10 +154,12 @@ class Elements(Base):
             self.scaled(self.made(each), x, gain, **cut(each))
             return
         function = function_of(each)
-        looked = self.tiler.value(f"{each.o.name}.table", x.rows, x.features) if function.larger else self.made(each)
+        looked = self.tiler.value(f"{each.o.name}.table", x.rows, x.features) if function.line else self.made(each)
         self.looked(looked, function.value, {"a": x})
-        if function.larger:
-            self.whole(self.made(each), ElementOpcode.LARGER, {"a": x, "b": looked})
+        if function.line:
+            line = self.tiler.value(f"{each.o.name}.line", x.rows, x.features)
+            self.scaled(line, x, function.line, positive=1)
+            self.whole(self.made(each), ElementOpcode.ADD, {"a": line, "b": looked})
 
     def _activation_back(self, each: Activation, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)

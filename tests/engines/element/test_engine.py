@@ -10,7 +10,7 @@ from gradloom.rtl.engines.element.spec import SPEC
 from gradloom.rtl.formats.tiles.codes import WIDE, ZERO
 from gradloom.rtl.formats.tiles.element import FIXED_TABLES, TABLES
 from gradloom.rtl.formats.tiles.element import ElementOpcode as Op
-from gradloom.rtl.formats.tiles.functions import GELU, SILU, Mirror, Times, elu, packed_pieces
+from gradloom.rtl.formats.tiles.functions import GELU, SILU, Mirror, Times, packed_pieces, selu
 from gradloom.rtl.formats.tiles.records import TileRecord, tile_argument
 from gradloom.rtl.shell.registers.errors import Error
 from gradloom.sim.bench.engine import FENCE, BenchCommand, BenchLoad, BenchStore, EngineBench, pressures
@@ -232,7 +232,7 @@ def test_tables_that_a_program_writes(bench, pressure):
 
 
 def test_a_function_with_a_table_for_each_sign(bench):
-    curve = elu(1.0).value
+    curve = selu(1.0).value
     script = written(Script(), 6, *curve.tables).load("a", 0, Script(1).codes(9, 30), -12).fence()
     script.run(Op.FUNCTION, 9, 30, fresh=1, **curve.operands(6)).store(0, 9, 30).check(bench)
 

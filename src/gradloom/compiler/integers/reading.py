@@ -433,8 +433,9 @@ class IntegerNetwork(Within):
         else:
             function = function_of(each)
             made = vector.function(x, function.value)
-            if function.larger:
-                made = vector.larger(x, self.held(made).values)
+            if function.line:
+                line = self.held(vector.scaled(x, function.line, positive=True))
+                made = vector.add(line.values, self.held(made).values)
         found[each.o.name] = self.held(made, positive=each.positive)
 
     def _activation_back(self, each: Activation, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
