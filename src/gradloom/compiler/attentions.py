@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from math import prod
 
-from gradloom.graph.base import Operation
-from gradloom.graph.operations import Attention, MatMul, Rearrange
-from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.graph.operations import Attention, MatMul
+from gradloom.program.tiles.drafts import DraftValue
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
+from gradloom.rtl.formats.tiles.codes import NARROW
 
+from .images import Image, mixed, scored, split, terms
 from .norms import Norms
 
 __all__ = ["Attentions"]
@@ -20,13 +20,12 @@ class Attentions(Norms):
     def _attention(self, each: Attention) -> None:
         if len(each.i) > 3:
             raise ValueError(f"{each.o.name}: a tensor that is added to the scores has no command")
-        self._check_heads(each)
         q, k, v = self.given(each)
         scores = self._matrices(each, "scores", q, k)
-        self._scored(scores, q, k, self.samples, each.heads)
+        self.within(scores, self._heads(each, q, k, True), q, k, w_turn=True)
         p = self.found[f"{each.o.name}.probabilities"] = self._matrices(each, "probabilities", q, k)
         self.soft(p, {"a": scores}, each.scale)
-        self._mixed(self.made(each), p, v, self.samples, each.heads, False)
+        self.within(self.made(each), self._heads(each, q, v), p, v)
 
     def _attention_back(self, each: Attention, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         q, k, v = self.given(each)
@@ -34,191 +33,82 @@ class Attentions(Norms):
         ds = None
         if wanted[0] or wanted[1]:
             dp = self._matrices(each, "dp", q, k)
-            self._scored(dp, dy, v, self.samples, each.heads)
+            self.within(dp, self._heads(each, dy, v, True), dy, v, w_turn=True)
             ds = self._matrices(each, "ds", q, k)
             self.soft(ds, {"a": p, "b": dp}, each.scale)
         found: list[DraftValue | None] = []
         for t, matrices, other, turned, want in zip(each.i, (ds, ds, p), (k, q, dy), (False, True, True), wanted):
             found.append(self.part(t) if want and matrices is not None else None)
             if found[-1] is not None and matrices is not None:
-                self._mixed(found[-1], matrices, other, self.samples, each.heads, turned)
+                count, shape = self.samples, (q.rows // self.samples, matrices.features, other.features)
+                images = mixed(count, each.heads, *shape, turned=turned)
+                self.within(found[-1], images, matrices, other, x_turn=turned)
         return found
+
+    def _heads(self, each: Attention, q: DraftValue, k: DraftValue, of_rows: bool = False) -> list[Image]:
+        """Products of rows with rows, or of matrices with rows, of every head."""
+        shape = (q.rows // self.samples, k.rows // self.samples, k.features)
+        return (scored if of_rows else mixed)(self.samples, each.heads, *shape)
 
     def _matrices(self, each: Attention, name: str, q: DraftValue, k: DraftValue) -> DraftValue:
         return self.tiler.value(f"{each.o.name}.{name}", q.rows, k.rows // self.samples, each.heads)
 
     def _matmul(self, each: MatMul) -> None:
-        self._images(each)
         a, b = self.given(each)
-        self._product(each, self.made(each), a, b, each.turned)
+        images = self._images(each, a, b)
+        self.within(self.made(each), images, a, b, w_turn=each.turned, positive=each.positive)
 
     def _matmul_back(self, each: MatMul, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (a, b), made = self.given(each), [self.part(t) if want else None for t, want in zip(each.i, wanted)]
+        count, rows = matmul(each, self.samples)
         if made[0] is not None:
-            self._product(each, made[0], dy, b, not each.turned)
+            if each.turned:
+                images = mixed(count, 1, rows, dy.features, b.features)
+            else:
+                images = scored(count, 1, rows, b.rows // count, dy.features)
+            self.within(made[0], images, dy, b, w_turn=not each.turned)
         if made[1] is not None:
             one, other = (dy, a) if each.turned else (a, dy)
-            self._mixed(made[1], one, other, self._images(each), 1, True)
+            is_table = each.i[0].name in self.tables
+            images = mixed(count, 1, rows, one.features, other.features, turned=True, is_table=is_table)
+            self.within(made[1], images, one, other, x_turn=True)
         return made
 
-    def _product(self, each: MatMul, made: DraftValue, x: DraftValue, y: DraftValue, turned: bool) -> None:
-        """Products of matrices of samples; ``turned``: of rows with rows."""
-        positive = each.positive and made is self.found[each.o.name]
-        if turned:
-            self._scored(made, x, y, self._images(each), 1, positive)
-        else:
-            self._mixed(made, x, y, self._images(each), 1, False, positive)
+    def _images(self, each: MatMul, a: DraftValue, b: DraftValue) -> list[Image]:
+        first, second = each.i
+        is_table = first.name in self.tables
+        if second.name in self.tables or (is_table and each.turned):
+            raise ValueError(f"{each.o.name}: a table behind, or rows of a table, have no product; take a linear layer")
+        if not is_table and first.sides[:-1] != second.sides[:-1]:
+            raise ValueError(
+                f"{each.o.name}: {first.shape} by {second.shape} has no command; both must be of one batch"
+            )
+        count, rows = matmul(each, self.samples)
+        if each.turned:
+            return scored(count, 1, rows, b.rows // count, a.features)
+        return mixed(count, 1, rows, a.features, b.features, is_table=is_table)
 
-    def _images(self, each: MatMul) -> int:
-        """Matrices of all samples."""
-        a, b = each.i
-        if a.sides[:-1] != b.sides[:-1] or {a.name, b.name} & self.tables:
-            raise ValueError(f"{each.o.name}: {a.shape} by {b.shape} has no command; both must be of each sample")
-        count = self.samples * prod(a.sides[:-1])
-        self._check_rows(each, [a.sides[-1], b.sides[-1]], count)
-        if not each.turned:
-            self._check_rows(each, [a.features], count)
-        return count
-
-    def _check_rows(self, each: Operation, rows: Sequence[int], count: int) -> None:
-        for size in rows:
-            if size > EDGE or (count > 1 and EDGE % size):
-                raise ValueError(f"{each.o.name}: {size} rows of a sample must divide {EDGE}")
-
-    def _check_heads(self, each: Attention) -> None:
-        deep = each.o.features // each.heads
-        if EDGE % deep and deep % EDGE:
-            raise ValueError(f"{each.o.name}: {deep} features of a head must divide {EDGE}, or be a multiple of it")
-        self._check_rows(each, [t.rows for t in each.i], self.samples)
-
-    def _scored(
-        self, made: DraftValue, x: DraftValue, y: DraftValue, count: int, heads: int, positive: bool = False
-    ) -> None:
-        """Products of rows with rows, of each of ``count`` images and each head."""
-        deep = x.features // heads
-        rows, keys = x.rows // count, y.rows // count
-        one, other = self.tiler.read(x, NARROW), self.tiler.read(y, NARROW)
-        for head in range(heads):
-            begin = head * deep
-            tiles = range(begin // EDGE, -(-(begin + deep) // EDGE))
-            for i in range(made.high):
-                terms = [
-                    Term(
-                        Block.of(one, [(i, tile) for tile in tiles]),
-                        Block.of(other, [(n * keys // EDGE, tile) for tile in tiles]),
-                        {
-                            "tiles": len(tiles) - 1,
-                            "k_from": begin % EDGE,
-                            "k_to": (begin + deep - 1) % EDGE,
-                            "x_row": n * rows % EDGE,
-                            "o_row": n * rows % EDGE,
-                            "rows": rows - 1,
-                            "columns": keys - 1,
-                            "w_column": n * keys % EDGE,
-                            "w_turn": 1,
-                        },
-                    )
-                    for n in _inside(i, rows, count)
-                ]
-                self.tiler.product(made, (i, 0, head), terms, apart=True, positive=positive)
-
-    def _mixed(
+    def within(
         self,
         made: DraftValue,
-        p: DraftValue,
-        y: DraftValue,
-        count: int,
-        heads: int,
-        turned: bool,
+        images: Sequence[Image],
+        x: DraftValue,
+        w: DraftValue | Tiles,
+        *,
         positive: bool = False,
+        **turned: bool,
     ) -> None:
-        """Products of matrices of heads with features of heads.
+        """Products of images, tile by tile of what they make."""
+        sums = split(images)
 
-        ``turned``: of their columns, summed over their rows.
-        """
-        deep = y.features // heads
-        queries, keys = p.rows // count, p.features
-        inner, rows = (queries, keys) if turned else (keys, queries)
-        matrices, other = self.tiler.read(p, NARROW), self.tiler.read(y, NARROW)
-        for j in range(made.wide):
-            columns = range(EDGE * j, EDGE * j + made.part(0, j)[1])
-            for i in range(made.high):
-                terms = []
-                for n in _inside(i, rows, count):
-                    for head in range(columns.start // deep, -(-columns.stop // deep)):
-                        begin = max(head * deep, columns.start)
-                        width = min((head + 1) * deep, columns.stop) - begin
-                        more = {"rows": rows - 1, "columns": width - 1, "o_row": n * rows % EDGE}
-                        more |= {"o_column": begin % EDGE, "w_column": begin % EDGE}
-                        if turned:
-                            # Rows of both are what is summed over.
-                            start = n * queries % EDGE
-                            more |= {"x_turn": 1, "k_from": start, "k_to": start + queries - 1}
-                        else:
-                            more |= {"x_row": n * queries % EDGE, "k_to": keys - 1, "w_row": n * keys % EDGE}
-                        x = Block.of(matrices, [(n * queries // EDGE, 0, head)])
-                        terms.append(Term(x, Block.of(other, [(n * inner // EDGE, j)]), more))
-                self.tiler.product(made, (i, j), terms, apart=True, positive=positive)
+        def some(own: DraftValue, part: slice) -> None:
+            one, other = self.tiler.read(x, NARROW), w if isinstance(w, Tiles) else self.tiler.read(w, NARROW)
+            for (j, i, number), found in terms(sums[part.start], one, other, **turned).items():
+                self.tiler.product(own, (i, j, number), found, apart=True, positive=positive and len(sums) == 1)
 
-    def _rearrange(self, each: Rearrange) -> None:
-        (x,) = self.given(each)
-        if each.is_label:
-            self.found[each.o.name] = x
-            return
-        size = each.i[0].rows * each.i[0].features
-        in_order = each.order == tuple(range(len(each.order)))
-        is_turn = (each.i[0].features == each.o.rows == 1) or (each.i[0].rows == each.o.features == 1)
-        if not in_order or not is_turn or (EDGE % size and size % EDGE):
-            raise ValueError(
-                f"{each.o.name}: values in another order have no command; rows and features must stay, or a column "
-                f"becomes a row whose {size} values divide {EDGE} or are a multiple of it"
-            )
-        self._across(self.made(each), x, each.o.rows == 1)
-
-    def _rearrange_back(self, each: Rearrange, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        if each.is_label:
-            return [dy]
-        made = self.part(each.i[0])
-        self._across(made, dy, each.o.rows != 1)
-        return [made]
-
-    def _across(self, made: DraftValue, x: DraftValue, to_row: bool) -> None:
-        """A column of each sample as a row, or a row as a column."""
-        size, tiles = max(x.rows, x.features * x.rows) // self.samples, self.tiler.read(x, NARROW)
-        many, wide = -(-size // EDGE), min(size, EDGE)
-        for i in range(made.high):
-            for j in range(made.wide):
-                terms = []
-                if to_row:
-                    for n in range(EDGE * i, EDGE * i + made.part(i, j)[0]):
-                        start = n * size % EDGE
-                        given = {"rows": 0, "o_row": n % EDGE, "columns": wide - 1, "k_from": start}
-                        given |= {"k_to": start + wide - 1, "w_row": -start % EDGE}
-                        terms.append((n * size // EDGE + j, 0, self.same, given))
-                else:
-                    for n in range(self.samples):
-                        if i not in range(n * size // EDGE, n * size // EDGE + many):
-                            continue
-                        row = n % EDGE
-                        given = {"rows": wide - 1, "o_row": n * size % EDGE, "columns": 0, "k_from": row, "k_to": row}
-                        terms.append((n // EDGE, i - n * size // EDGE, self.ones, given | {"w_row": -row % EDGE}))
-                whole = [
-                    Term(Block.of(tiles, [(row, column)]), Block.of(kept, [(0, 0)]), given | {"x_turn": 1})
-                    for row, column, kept, given in terms
-                ]
-                self.tiler.product(made, (i, j), whole, apart=True)
-
-    @property
-    def same(self) -> Tiles:
-        """A tile that changes nothing."""
-        raise NotImplementedError
-
-    @property
-    def ones(self) -> Tiles:
-        """A row of ones."""
-        raise NotImplementedError
+        self.added(made, [slice(n, n + 1) for n in range(len(sums))], some, **({"positive": 1} if positive else {}))
 
 
-def _inside(i: int, rows: int, count: int) -> list[int]:
-    """Of ``count`` images of ``rows`` rows, those that lie in row tile ``i``."""
-    return [n for n in range(count) if n * rows // EDGE == i]
+def matmul(each: MatMul, samples: int) -> tuple[int, int]:
+    """Matrices of all samples, and rows of each of the first tensor."""
+    return samples * prod(each.i[1].sides[:-1]), each.i[0].sides[-1]

@@ -25,11 +25,11 @@ from gradloom.rtl.formats.tiles.records import TileArgument
 from gradloom.rtl.shell.engines import STORE
 from gradloom.rtl.shell.signature import COMMAND_BYTES
 
-from .attentions import Attentions
 from .base import Beside, Learner, Rule
 from .convolutions import Convolutions
 from .elements import cut
 from .matrices import pitch
+from .rows import Rows
 from .updates import Updates, descent
 
 __all__ = ["LOSSES", "TileStep", "lower"]
@@ -127,7 +127,7 @@ def lower(
     return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
 
 
-class _Writer(Convolutions, Attentions, Updates):
+class _Writer(Convolutions, Rows, Updates):
     """The forward pass, then the backward pass, then the update."""
 
     @cached_property

@@ -1,20 +1,23 @@
-"""Products within samples, in integers: attention, matrices of a sample, and columns that become rows."""
+"""Products within samples, in integers: attention, matrices of a sample, and rows that become columns."""
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
-from gradloom.graph.operations import Attention, MatMul, Rearrange, Softmax
-from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, TileCoded, coded
+from gradloom.graph.operations import Attention, MatMul, Pad, Rearrange, Softmax
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
+from gradloom.sim.reference import element
 from gradloom.sim.reference.tiles import vector
-from gradloom.sim.reference.tiles.products import block_sums
+from gradloom.sim.reference.tiles.norm import parts, values
+from gradloom.sim.reference.tiles.products import DROP, NEVER
 
+from ..attentions import matmul
+from ..images import Image, Part, mixed, scored, split, turns
+from ..rows import adjoint, order_of_rows, padding, passes, turning
 from .held import Counts, Held
 
 __all__ = ["Within"]
 
-Codes = tuple[np.ndarray, np.ndarray]
 _Back = Sequence[Held | None]
 
 
@@ -23,71 +26,49 @@ class Within:
 
     samples: int
     counts: Counts
+    tables: set[str]
 
     def held(self, exact: np.ndarray, *, positive: bool = False) -> Held:
         """A tensor that the machine makes."""
         raise NotImplementedError
 
-    def _parts(self, x: TileCoded, heads: int, count: int) -> Codes:
-        """Codes ``[images, parts, rows, features]`` and exponents of their tiles; a head has whole parts of a tile."""
-        deep, rows = x.codes.shape[1] // heads, x.codes.shape[0] // count
-        many, wide = -(-deep // EDGE), min(deep, EDGE)
-        codes = np.pad(x.codes, ((0, 0), (0, heads * (many * wide - deep))))
-        codes = codes.reshape(count, rows, heads * many, wide).transpose(0, 2, 1, 3)
-        return codes, x.exponents[np.ix_(_at(count, rows), _at(heads * many, wide))]
+    def _added(self, made: Sequence[Held], positive: bool = False) -> Held:
+        raise NotImplementedError
 
-    def _shares(self, x: TileCoded, count: int) -> Codes:
-        """The same of a matrix of each head, ``[heads, rows, keys]``."""
-        heads, rows, keys = x.codes.shape
-        codes = x.codes.reshape(heads, count, -1, keys).swapaxes(0, 1)
-        return codes, x.exponents[:, _at(count, rows // count), 0].swapaxes(0, 1)
-
-    def _blocks(self, x: Codes, w: Codes, tiles: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """Products of parts; exponents have an axis for tiles of what is summed over."""
-        made, lost = block_sums(x, w, tiles)
-        self.counts.lost += lost
-        return made
-
-    def _scored(self, heads: int, x: Codes, y: Codes) -> np.ndarray:
-        """Products of rows with rows of each head: a matrix ``[heads, rows, keys]``."""
-        (x, y), (count, _, rows, _) = (_whole_heads(each, heads) for each in (x, y)), x[0].shape
-        made = self._blocks(x, (y[0].swapaxes(2, 3), y[1]), (_at(count, rows), np.arange(heads)))
-        return made.swapaxes(0, 1).reshape(heads, -1, made.shape[3])
-
-    def _mixed(self, x: Codes, y: Codes, features: int) -> np.ndarray:
-        """Products of matrices of heads, whose columns are features of heads."""
-        (count, parts, _, wide), rows = y[0].shape, x[0].shape[2]
-        many = parts // x[0].shape[1]
-        given = x[0].repeat(many, axis=1), x[1].repeat(many, axis=1)[..., None]
-        made = self._blocks(given, (y[0], y[1][..., None]), (_at(count, rows), _at(parts, wide)))
-        return made.transpose(0, 2, 1, 3).reshape(-1, parts * wide)[:, :features]
+    def _images(self, images: Sequence[Image], x: TileCoded, w: TileCoded, *, positive: bool = False) -> Held:
+        """Products of images, in parts where they read many tiles."""
+        sums = split(images)
+        made = []
+        for some in sums:
+            found, lost = image_sums(some, x, w)
+            self.counts.lost += lost
+            made.append(self.held(found, positive=positive and len(sums) == 1))
+        return self._added(made, positive)
 
     def _attention(self, each: Attention, found: dict[str, Held]) -> None:
-        q, k, v = (self._parts(found[t.name].narrow, each.heads, self.samples) for t in each.i)
-        scores = self.held(self._scored(each.heads, q, k))
+        q, k, v = (found[t.name] for t in each.i)
+        rows, keys = (len(part.exact) // self.samples for part in (q, k))
+        shape = (self.samples, each.heads, rows, keys)
+        scores = self._images(scored(*shape, q.exact.shape[1]), q.narrow, _turned(k.narrow))
         p = found[f"{each.o.name}.probabilities"] = self.held(vector.softmax(scores.values, each.scale))
-        found[each.o.name] = self.held(self._mixed(self._shares(p.narrow, self.samples), v, each.o.features))
+        found[each.o.name] = self._images(mixed(*shape, v.exact.shape[1]), p.narrow, v.narrow)
 
     def _attention_back(
         self, each: Attention, found: dict[str, Held], dy: Held, wanted: list, learnt: dict[str, Held]
     ) -> _Back:
-        heads, count = each.heads, self.samples
         q, k, v = (found[t.name] for t in each.i)
-        p, d = found[f"{each.o.name}.probabilities"], self._parts(dy.narrow, heads, count)
+        p = found[f"{each.o.name}.probabilities"]
+        shape = (self.samples, each.heads, *(len(part.exact) // self.samples for part in (q, k)))
         made: list[Held | None] = [None, None, None]
-
-        def mixed(x: Codes, y: Held) -> Held:
-            return self.held(self._mixed(x, self._parts(y.narrow, heads, count), y.exact.shape[1]))
-
         if wanted[0] or wanted[1]:
-            dp = self.held(self._scored(heads, d, self._parts(v.narrow, heads, count)))
-            ds = self._shares(self.held(vector.softmax_back(p.values, dp.values, each.scale)).narrow, count)
+            dp = self._images(scored(*shape, v.exact.shape[1]), dy.narrow, _turned(v.narrow))
+            ds = self.held(vector.softmax_back(p.values, dp.values, each.scale))
             if wanted[0]:
-                made[0] = mixed(ds, k)
+                made[0] = self._images(mixed(*shape, k.exact.shape[1]), ds.narrow, k.narrow)
             if wanted[1]:
-                made[1] = mixed(_turned(ds), q)
+                made[1] = self._images(mixed(*shape, q.exact.shape[1], turned=True), _turned(ds.narrow), q.narrow)
         if wanted[2]:
-            made[2] = mixed(_turned(self._shares(p.narrow, count)), dy)
+            made[2] = self._images(mixed(*shape, v.exact.shape[1], turned=True), _turned(p.narrow), dy.narrow)
         return made
 
     def _softmax(self, each: Softmax, found: dict[str, Held]) -> None:
@@ -98,77 +79,117 @@ class Within:
 
     def _matmul(self, each: MatMul, found: dict[str, Held]) -> None:
         a, b = (found[t.name] for t in each.i)
-        count = self.samples * prod(each.o.sides[:-1])
-        found[each.o.name] = self._inside(a, b, count, turned=each.turned, positive=each.positive)
+        (count, rows), keys = matmul(each, self.samples), len(b.exact)
+        if each.turned:
+            images = scored(count, 1, rows, keys // count, a.exact.shape[1])
+        else:
+            shape = (rows, a.exact.shape[1], b.exact.shape[1])
+            images = mixed(count, 1, *shape, is_table=each.i[0].name in self.tables)
+        second = _turned(b.narrow) if each.turned else b.narrow
+        found[each.o.name] = self._images(images, a.narrow, second, positive=each.positive)
 
     def _matmul_back(self, each: MatMul, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         a, b = (found[t.name] for t in each.i)
-        count = self.samples * prod(each.o.sides[:-1])
+        count, rows = matmul(each, self.samples)
         made: list[Held | None] = [None, None]
-        if wanted[0]:
-            made[0] = self._inside(dy, b, count, turned=not each.turned)
+        if wanted[0] and each.turned:
+            images = mixed(count, 1, rows, dy.exact.shape[1], b.exact.shape[1])
+            made[0] = self._images(images, dy.narrow, b.narrow)
+        elif wanted[0]:
+            images = scored(count, 1, rows, len(b.exact) // count, dy.exact.shape[1])
+            made[0] = self._images(images, dy.narrow, _turned(b.narrow))
         if wanted[1]:
-            first, second = (dy, a) if each.turned else (a, dy)
-            shares = _turned(self._shares(_matrix(first.narrow), count))
-            parts = self._parts(second.narrow, 1, count)
-            made[1] = self.held(self._mixed(shares, parts, second.exact.shape[1]))
+            one, other = (dy, a) if each.turned else (a, dy)
+            shape = (rows, one.exact.shape[1], other.exact.shape[1])
+            images = mixed(count, 1, *shape, turned=True, is_table=each.i[0].name in self.tables)
+            made[1] = self._images(images, _turned(one.narrow), other.narrow)
         return made
 
-    def _inside(self, a: Held, b: Held, count: int, *, turned: bool, positive: bool = False) -> Held:
-        """Products of matrices of ``count`` images."""
-        parts = self._parts(b.narrow, 1, count)
-        if turned:
-            made = self._scored(1, self._parts(a.narrow, 1, count), parts)[0]
-        else:
-            made = self._mixed(self._shares(_matrix(a.narrow), count), parts, b.exact.shape[1])
-        return self.held(made, positive=positive)
+    # -- values that move ----------------------------------------------------------------------------------------
 
     def _rearrange(self, each: Rearrange, found: dict[str, Held]) -> None:
-        x = found[each.i[0].name]
-        found[each.o.name] = x if each.is_label else self._across(x, each.o.rows == 1)
+        x, order = found[each.i[0].name], order_of_rows(each)
+        if each.is_label:
+            found[each.o.name] = x
+        elif order is not None:
+            found[each.o.name] = self._taken(x, [order])
+        else:
+            found[each.o.name] = self._across(x, turning(each))
 
     def _rearrange_back(self, each: Rearrange, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [dy if each.is_label else self._across(dy, each.o.rows != 1)]
+        order = order_of_rows(each)
+        if each.is_label:
+            return [dy]
+        if order is not None:
+            return [self._taken(dy, adjoint(order, each.i[0].rows))]
+        return [self._across(dy, turning(each))]
 
-    def _across(self, x: Held, to_row: bool) -> Held:
-        """A column of each sample as a row, or a row as a column."""
-        count, narrow = self.samples, x.narrow
-        size = x.exact.size // count
-        many, wide = -(-size // EDGE), min(size, EDGE)
-        codes = narrow.codes.reshape(count, many, wide)
-        if to_row:
-            same, rows = coded(np.eye(EDGE), NARROW), np.arange(count) * size // EDGE
-            exponents = narrow.exponents[rows[:, None] + np.arange(many), 0]
-            given, tiles = codes[:, :, None], (_at(count, 1), np.arange(many))
-            kept = same.codes[:wide, :wide]
-        else:
-            same = coded(np.ones((1, 1)), NARROW)
-            exponents = narrow.exponents[_at(count, 1)]
-            given, tiles = codes[..., None], (np.arange(count) if many > 1 else _at(count, size), np.arange(many))
-            kept = same.codes
-        stationary = np.broadcast_to(kept, (count, many, *kept.shape))
-        whole = np.full((count, many, 1), same.exponents.item())
-        made = self._blocks((given, exponents[..., None]), (stationary, whole), tiles)
-        return self.held(made.reshape((count, size) if to_row else (-1, 1)))
+    def _across(self, x: Held, count: int | None) -> Held:
+        """Rows of images as columns."""
+        assert count is not None
+        count *= self.samples
+        rows, features = len(x.exact) // count, x.exact.shape[1]
+        return self._images(turns(count, rows, features), _turned(x.narrow), coded(np.eye(EDGE), NARROW))
 
+    def _pad(self, each: Pad, found: dict[str, Held]) -> None:
+        found[each.o.name] = self._taken(found[each.i[0].name], [padding(each)])
 
-def _at(count: int, rows: int) -> np.ndarray:
-    """Tile of each of ``count`` parts."""
-    found: np.ndarray = np.arange(count) * rows // EDGE
-    return found
+    def _pad_back(self, each: Pad, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [self._taken(dy, adjoint(padding(each), each.i[0].rows))]
 
-
-def _whole_heads(x: Codes, heads: int) -> Codes:
-    """Parts of heads side by side."""
-    count, parts, rows, wide = x[0].shape
-    codes = x[0].reshape(count, heads, -1, rows, wide).swapaxes(2, 3).reshape(count, heads, rows, -1)
-    return codes, x[1].reshape(count, heads, parts // heads)
+    def _taken(self, x: Held, indices: Sequence[np.ndarray]) -> Held:
+        """Rows of samples, those of each index added to those before."""
+        codes, at = (
+            np.concatenate([each, np.full_like(each[:1], nothing)]) for each, nothing in zip(parts(x.values), (0, ZERO))
+        )
+        total: Held | None = None
+        for rows in passes(indices, self.samples, len(x.exact) // self.samples):
+            shape = (len(rows), codes.shape[1])
+            before = parts(total.values) if total else (np.zeros(shape, np.int64), np.full(shape, ZERO))
+            total = self.held(values(*element.add(*before, codes[rows], at[rows])))
+        assert total is not None
+        return total
 
 
-def _matrix(x: TileCoded) -> TileCoded:
-    """The same as of one head."""
-    return TileCoded(x.codes[None], x.exponents[None])
+def _turned(x: TileCoded) -> TileCoded:
+    return TileCoded(x.codes.swapaxes(-1, -2), x.exponents.swapaxes(-1, -2))
 
 
-def _turned(x: Codes) -> Codes:
-    return x[0].swapaxes(2, 3), x[1]
+def image_sums(images: Sequence[Part], x: TileCoded, w: TileCoded) -> tuple[np.ndarray, int]:
+    """Values of products of parts of matrices, ``[rows, columns]`` or a matrix a number, and how many are lost.
+
+    A tile of the result has one unit: products of tiles far below its largest do not count.
+    """
+    pairs, tops = [], dict[tuple[int, int, int], int]()
+    shape = [0, 0, 0]
+    for each in images:
+        end = (each.numbers[2] + 1, each.o[0] + each.rows, each.o[1] + each.columns)
+        shape = [max(pair) for pair in zip(shape, end)]
+        for one, other in zip(*each.read()):
+            scales = [int(_matrix(side, "exponents", at[2])[at[:2]]) for side, at in ((x, one), (w, other))]
+            own = NEVER if ZERO in scales else sum(scales)
+            pairs.append((each, one[1], own))
+            tops[each.tile] = max(tops.get(each.tile, NEVER), own)
+    made, lost = np.zeros(shape), 0
+    for each, tile, own in pairs:
+        if own <= NEVER // 2:
+            continue
+        # What is summed over of this tile.
+        first, last = max(EDGE * tile, each.x[1]), min(EDGE * (tile + 1), each.x[1] + each.deep)
+        inner = first - each.x[1] + each.w[0]
+        rows, columns = (
+            slice(begin, begin + many) for begin, many in ((each.x[0], each.rows), (each.w[1], each.columns))
+        )
+        left = _matrix(x, "codes", each.numbers[0])[rows, first:last]
+        found = left @ _matrix(w, "codes", each.numbers[1])[inner : inner + last - first, columns]
+        if own < tops[each.tile] - DROP:
+            lost += int(np.count_nonzero(found))
+            continue
+        at = each.o
+        made[each.numbers[2], at[0] : at[0] + each.rows, at[1] : at[1] + each.columns] += found * 2.0**own
+    return (made if shape[0] > 1 else made[0]), lost
+
+
+def _matrix(x: TileCoded, name: str, number: int) -> np.ndarray:
+    found: np.ndarray = getattr(x, name)
+    return found[number] if found.ndim > 2 else found

@@ -23,6 +23,7 @@ from gradloom.graph.operations import (
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.windows import Windows
 
+from ..moving import moved
 from .selecting import SELECTING
 
 __all__ = ["Arranged", "arranged"]
@@ -75,6 +76,7 @@ def arranged(network: Network) -> Arranged:
         return _flattened(editor, each, moves)
 
     made.apply(*SELECTING, _turned, flat, _averages, _label, _positive)
+    made.apply(moved, _label)
     made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:

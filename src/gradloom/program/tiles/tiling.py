@@ -26,6 +26,8 @@ __all__ = ["Tiler"]
 
 #: Slots of biases, and of gains.
 _VECTORS = 32
+#: Operands that say which part of a tile a product makes.
+_PART = ("o_row", "rows", "o_column", "columns")
 _SCANNED = frozenset(ScanOperands.members)
 
 
@@ -128,7 +130,7 @@ class Tiler:
     ) -> None:
         """A tile of sums of products.
 
-        ``apart``: each term makes rows and columns of its own. ``positive``: sums below 0 become 0.
+        ``apart``: terms of the same rows and columns make a part of the tile. ``positive``: sums below 0 become 0.
         """
         rows, columns = value.part(*at[:2])
         whole = {"rows": rows - 1, "columns": columns - 1}
@@ -157,8 +159,9 @@ class Tiler:
                 own = {"bias": hold(job, "bias", bias), "o": slot}
                 job.commands.append((ProductOpcode.SCAN, own | {"last": 1, "fresh": int(not held)}))
                 job.commands.append((ProductOpcode.BIAS, whole | own | {"start": 1} | ({} if held else ends)))
+            parts = [tuple(each.get(name, 0) for name in _PART) if apart else () for each in held]
             for n, each in enumerate(held):
-                start, last = apart or (n == 0 and bias is None), apart or n == len(held) - 1
+                start, last = parts[n] not in parts[:n] and bias is None, parts[n] not in parts[n + 1 :]
                 job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start)} | (ends if last else {})))
 
         self._job("product", build, value, [at])
