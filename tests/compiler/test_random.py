@@ -19,8 +19,15 @@ from gradloom.graph.operations import (
     Linear,
     Multiply,
     Norm,
+    Pad,
     Parameter,
     Pool,
+    Prelu,
+    Rearrange,
+    Reduce,
+    Slice,
+    Softmax,
+    Upsample,
 )
 
 from ..deep import DEEP
@@ -84,15 +91,64 @@ class Growing:
     def pool(self):
         kind = self.draw(st.sampled_from(("max", "mean")))
         kernel = tuple(min(3, side) for side in self.t.sides)
-        sides = tuple((side - k) // 2 + 1 for side, k in zip(self.t.sides, kernel))
-        n = len(kernel)
-        given = {"kernel": kernel, "stride": (2,) * n, "pads": ((0, 0),) * n, "dilation": (1,) * n}
+        pads = tuple((self.draw(st.integers(0, k // 2)), self.draw(st.integers(0, k // 2))) for k in kernel)
+        stride = tuple(self.draw(st.integers(1, 2)) for _ in kernel)
+        sides = tuple((side + sum(pad) - k) // s + 1 for side, k, pad, s in zip(self.t.sides, kernel, pads, stride))
+        given = {"kernel": kernel, "stride": stride, "pads": pads, "dilation": (1,) * len(kernel)}
         self.put(Pool((self.t,), tensor(self.name(), *sides, self.t.features), kind, **given))
 
     def norm(self):
-        o = tensor(self.name(), *self.t.sides, 32)
-        self.put(Linear((self.t,), o, o.name))
-        self.of(Norm, self.t, layer=self.name(), eps=1e-3)
+        groups = self.draw(st.sampled_from([n for n in (1, 1, 2, 3, self.t.features) if self.t.features % n == 0]))
+        over_rows = self.flag()
+        # Rows of a group are one of the machine.
+        if prod(self.t.shape if over_rows else self.t.shape[-1:]) // groups > 512:
+            return
+        how = {"groups": groups, "over_rows": over_rows, "gain": self.flag(), "bias": self.flag()}
+        self.of(Norm, self.t, layer=self.name(), eps=1e-2, centred=self.flag(), **how)
+
+    def prelu(self):
+        self.of(Prelu, self.t, layer=self.name(), slopes=self.draw(st.sampled_from((1, self.t.features))))
+
+    def softmax(self):
+        self.of(Softmax, self.t, log=self.flag())
+
+    def moved(self):
+        """Rows and features in another order."""
+        count, axes = len(self.t.shape), self.draw(st.permutations(range(len(self.t.shape))))
+        shape = [self.t.shape[axis] for axis in axes[:count]]
+        self.put(Rearrange((self.t,), tensor(self.name(), *shape), self.t.shape, tuple(axes)))
+
+    def padded(self):
+        mode = self.draw(st.sampled_from(("constant", "edge", "reflect")))
+        most = [min(side - 1, 3) if mode == "reflect" else 2 for side in self.t.sides]
+        pads = tuple((self.draw(st.integers(0, n)), self.draw(st.integers(0, n))) for n in most)
+        sides = [side + sum(pad) for side, pad in zip(self.t.sides, pads)]
+        self.put(Pad((self.t,), tensor(self.name(), *sides, self.t.features), pads, mode))
+
+    def some(self):
+        """Some places of a side, or some features."""
+        shape, axis = list(self.t.shape), self.draw(st.integers(0, len(self.t.sides)))
+        start, step = self.draw(st.integers(0, shape[axis] - 1)), self.draw(st.integers(1, 3))
+        shape[axis] = (shape[axis] - start - 1) // step + 1
+        self.put(Slice((self.t,), tensor(self.name(), *shape), axis, start, step))
+
+    def risen(self):
+        mode = self.draw(st.sampled_from(("linear", "nearest")))
+        places = self.draw(st.sampled_from(("half_pixel", "asymmetric", "align_corners")))
+        sides = [self.draw(st.integers(side, 2 * side)) for side in self.t.sides]
+        self.put(Upsample((self.t,), tensor(self.name(), *sides, self.t.features), mode, places))
+
+    def reduced(self):
+        self.put(Reduce((self.t,), tensor(self.name(), *self.t.sides, 1), "mean", False))
+
+    def gated(self):
+        """The largest of all rows, or their mean, times all."""
+        first = self.t
+        o = tensor(self.name(), *(1 for _ in first.sides), first.features)
+        self.put(Reduce((first,), o, self.draw(st.sampled_from(("max", "mean"))), True))
+        self.put(Activation((self.t,), replace(self.t, name=self.name()), "sigmoid"))
+        kind = self.draw(st.sampled_from((Add, Multiply)))
+        self.put(kind((first, self.t), replace(first, name=self.name())))
 
     def joined(self):
         first = self.t
@@ -104,9 +160,9 @@ class Growing:
         self.put(Concat(tuple(parts), tensor(self.name(), *first.sides, 32), len(first.sides)))
 
     def attend(self):
-        rows = prod(self.t.sides)
-        if 64 % rows or len(self.t.sides) != 1:
+        if len(self.t.sides) != 1:
             return
+        rows = prod(self.t.sides)
         parts = []
         for _ in range(3):
             o = tensor(self.name(), rows, 16)
@@ -114,7 +170,10 @@ class Growing:
             parts.append(o)
         self.put(Attention(tuple(parts), tensor(self.name(), rows, 16), heads=2, scale=0.3))
 
-    steps = ("conv", "linear", "function", "met", "table", "pool", "norm", "joined", "attend")
+    steps = (
+        *("conv", "linear", "function", "met", "table", "pool", "norm", "joined", "attend", "prelu", "softmax"),
+        *("moved", "padded", "some", "risen", "reduced", "gated"),
+    )
 
 
 @st.composite

@@ -19,6 +19,7 @@ from ..vector import SIGMOID, SILU_SLOPE
 from .element import BASE, FACTOR_FRAC, INDEX, RANGE, SLOPE
 
 __all__ = [
+    "ENTROPY",
     "FIXED",
     "GELU",
     "GELU_TANH",
@@ -328,3 +329,11 @@ SOFTPLUS = Function(
     slope=LOGISTIC.value,
     line=1.0,
 )
+
+
+def _entropy(p: Values) -> Values:
+    return -p * np.log(p)
+
+
+#: ``-p ln p`` of shares p, from 0 to 1.
+ENTROPY = Curve(tables=(Chords(_entropy, 0),), mirror=Mirror.SAME, range=0)

@@ -9,12 +9,12 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import NARROW
 
 from .images import Image, mixed, scored, split, terms
-from .norms import Norms
+from .softmaxes import Softmaxes
 
 __all__ = ["Attentions"]
 
 
-class Attentions(Norms):
+class Attentions(Softmaxes):
     """Writes products within samples; probabilities of attention stay for its gradients."""
 
     def _attention(self, each: Attention) -> None:
@@ -24,7 +24,7 @@ class Attentions(Norms):
         scores = self._matrices(each, "scores", q, k)
         self.within(scores, self._heads(each, q, k, True), q, k, w_turn=True)
         p = self.found[f"{each.o.name}.probabilities"] = self._matrices(each, "probabilities", q, k)
-        self.soft(p, {"a": scores}, each.scale)
+        self.soft(p, scores, each.scale)
         self.within(self.made(each), self._heads(each, q, v), p, v)
 
     def _attention_back(self, each: Attention, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
@@ -35,7 +35,7 @@ class Attentions(Norms):
             dp = self._matrices(each, "dp", q, k)
             self.within(dp, self._heads(each, dy, v, True), dy, v, w_turn=True)
             ds = self._matrices(each, "ds", q, k)
-            self.soft(ds, {"a": p, "b": dp}, each.scale)
+            self.soft_back(ds, p, dp, each.scale)
         found: list[DraftValue | None] = []
         for t, matrices, other, turned, want in zip(each.i, (ds, ds, p), (k, q, dy), (False, True, True), wanted):
             found.append(self.part(t) if want and matrices is not None else None)
@@ -80,9 +80,8 @@ class Attentions(Norms):
         if second.name in self.tables or (is_table and each.turned):
             raise ValueError(f"{each.o.name}: a table behind, or rows of a table, have no product; take a linear layer")
         if not is_table and first.sides[:-1] != second.sides[:-1]:
-            raise ValueError(
-                f"{each.o.name}: {first.shape} by {second.shape} has no command; both must be of one batch"
-            )
+            what = f"{first.shape} by {second.shape}"
+            raise ValueError(f"{each.o.name}: {what} has no command; both must be of one batch")
         count, rows = matmul(each, self.samples)
         if each.turned:
             return scored(count, 1, rows, b.rows // count, a.features)

@@ -7,7 +7,7 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.network import Network
-from gradloom.graph.operations import Convolution, Parameter
+from gradloom.graph.operations import Convolution, Norm, Parameter
 from gradloom.program.descent import AdamW
 from gradloom.program.memory import Kind
 from gradloom.program.tiles.drafts import Block, DraftValue
@@ -189,6 +189,8 @@ class Base:
             made.places |= {bits: self.codes(value.reshape(each.o.rows, -1), bits) for bits in (NARROW, WIDE)}
             self.found[each.o.name] = made
         elif value.ndim == 1:
+            # Of a norm, features beyond the result's have a gain of 0.
+            value = np.pad(value, (0, each.i[0].features - len(value) if isinstance(each, Norm) else 0))
             self.kept[name] = Kept(self.codes(value[None], WIDE), False)
         else:
             self.kept[name] = self.matrices(matrices(each, name, value).swapaxes(-1, -2))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gradloom.graph.base import Operation
 from gradloom.graph.operations import Activation, Add, Concat, Gated, Larger, Multiply, Parameter, Reduce, Upsample
-from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.graph.rewriting.resampling import repeats
+from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
-from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE
 from gradloom.rtl.formats.tiles.element import FIXED_TABLES, TABLES, ElementOpcode
 from gradloom.rtl.formats.tiles.functions import GELU, Curve, Times, packed_pieces
 from gradloom.rtl.formats.tiles.norm import constant
@@ -101,10 +102,35 @@ class Elements(Base):
         self.broadcast(each, ElementOpcode.ADD, subtract=int(each.subtract), **cut(each))
 
     def _add_back(self, each: Add, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        rows = [self.found[t.name].rows for t in each.i]
-        if wanted[1] and (each.subtract or rows[1] != dy.rows):
-            raise ValueError(f"{each.o.name}: its second tensor has no gradient; let nothing learn in front of it")
-        return [dy if want else None for want in wanted]
+        second = self._fewer(each, dy) if wanted[1] else None
+        if second is not None and each.subtract:
+            opposite = self.part(each.i[1])
+            self.spread(opposite, ElementOpcode.ADD, self.zeros, second, 1, subtract=1)
+            second = opposite
+        return [dy if wanted[0] else None, second]
+
+    def _fewer(self, each: Add | Multiply, dy: DraftValue) -> DraftValue:
+        """A gradient of a tensor's rows, each of which counted for several."""
+        t = each.i[1]
+        if self.rows(t) == dy.rows:
+            return dy
+        made = self.tiler.value(f"{t.name}.rows", self.rows(t), dy.features)
+        self.summed_rows(made, dy, each.o.rows // t.rows)
+        return made
+
+    def summed_rows(self, made: DraftValue, x: DraftValue, count: int, **more: int) -> None:
+        """Sums of ``count`` rows each: products with ones."""
+        kept = self.tiler.read(x, NARROW)
+        for i, j in tiles_of(made):
+            terms = []
+            for row in range(made.part(i, j)[0]):
+                first = (EDGE * i + row) * count
+                last = first + count - 1
+                tiles = range(first // EDGE, last // EDGE + 1)
+                given = {"rows": 0, "o_row": row, "x_step": 0, "tiles": len(tiles) - 1}
+                given |= {"k_from": first % EDGE, "k_to": last % EDGE}
+                terms.append(Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in tiles]), given))
+            self.tiler.product(made, (i, j), terms, apart=True)
 
     def _multiply(self, each: Multiply) -> None:
         self.broadcast(each, ElementOpcode.MULTIPLY, **cut(each))
@@ -112,16 +138,16 @@ class Elements(Base):
     def _multiply_back(self, each: Multiply, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         made: list[DraftValue | None] = []
         a, b = self.given(each)
-        if a.rows != b.rows and wanted[1]:
-            raise ValueError(f"{each.o.name}: its second tensor has no gradient; let nothing learn in front of it")
-        for t, other, want in zip(each.i, (b, a), wanted):
-            made.append(self.part(t) if want else None)
+        for other, want in zip((b, a), wanted):
+            made.append(self.tiler.value(f"{each.o.name}.part", dy.rows, dy.features) if want else None)
             if made[-1] is None:
                 continue
             if other.rows == dy.rows:
                 self.whole(made[-1], ElementOpcode.MULTIPLY, {"a": dy, "b": other})
             else:
                 self.spread(made[-1], ElementOpcode.MULTIPLY, dy, other, self._per(each))
+        if made[1] is not None:
+            made[1] = self._fewer(each, made[1])
         return made
 
     def _larger(self, each: Larger) -> None:
@@ -174,12 +200,12 @@ class Elements(Base):
 
     def looked(self, made: DraftValue, curve: Curve, operands: Mapping[str, DraftValue], **more: int) -> None:
         """A function by table, of tensors of one shape."""
-        own, tables = self._curve(curve)
+        own, tables = self.curve(curve)
         for i, j in tiles_of(made):
             blocks = {port: self.wide(value, i, j) for port, value in operands.items()}
             self.tiler.element(made, (i, j), ElementOpcode.FUNCTION, blocks, [own | more], tables=tables)
 
-    def _curve(self, curve: Curve) -> tuple[dict[str, int], Sequence[int]]:
+    def curve(self, curve: Curve) -> tuple[dict[str, int], Sequence[int]]:
         """Operands of a function, and the tables that the program writes for it."""
         if curve.fixed is not None:
             return curve.operands(), ()
@@ -244,7 +270,7 @@ class Elements(Base):
     def _upsample(self, each: Upsample) -> None:
         """Addresses of the convolutions that read it."""
         sides = [(small, large) for small, large in zip(each.i[0].sides, each.o.sides)]
-        if each.mode != "nearest" or any(large != 2 * small for small, large in sides):
+        if not repeats(each) or any(large != 2 * small for small, large in sides):
             raise ValueError(f"{each.o.name}: only twice the sides by nearest neighbours has a command")
         self.found[each.o.name] = self.found[each.i[0].name]
         self.risen[each.o.name] = each.i[0]
@@ -280,6 +306,11 @@ class Elements(Base):
     @property
     def zeros(self) -> Tiles:
         """A tile of zeros."""
+        raise NotImplementedError
+
+    @property
+    def ones(self) -> Tiles:
+        """A row of ones."""
         raise NotImplementedError
 
 

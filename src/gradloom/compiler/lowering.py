@@ -14,7 +14,7 @@ from gradloom.graph.operations import Attention, Convolution, Linear, Reduce
 from gradloom.program.assembler import Assembler, Instruction
 from gradloom.program.operations import needed
 from gradloom.program.placed import PlacedProgram, Written
-from gradloom.program.tiles.drafts import Block, DraftValue, Term
+from gradloom.program.tiles.drafts import DraftValue
 from gradloom.program.tiles.layout import Tiles
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.engines.update.commands import UpdateOpcode
@@ -30,6 +30,7 @@ from .convolutions import Convolutions
 from .elements import cut
 from .matrices import pitch
 from .rows import Rows
+from .softmaxes import PART
 from .updates import Updates, descent
 
 __all__ = ["LOSSES", "TileStep", "lower"]
@@ -146,6 +147,11 @@ class _Writer(Convolutions, Rows, Updates):
         return self.codes(np.zeros((EDGE, EDGE)), WIDE)
 
     @cached_property
+    def even(self) -> Tiles:
+        """A tile whose values are all :data:`PART`."""
+        return self.codes(np.full((EDGE, EDGE), PART), WIDE)
+
+    @cached_property
     def _beside(self) -> dict[tuple[int, int], Beside]:
         return {}
 
@@ -237,24 +243,7 @@ class _Writer(Convolutions, Rows, Updates):
         made = total = self.made(each)
         if each.kind == "mean":
             total = self.tiler.value(f"{each.o.name}.sum", made.rows, made.features)
-        kept = self.tiler.read(x, NARROW)
-        for j in range(total.wide):
-            for i in range(total.high):
-                terms = []
-                for row in range(total.part(i, j)[0]):
-                    first = (EDGE * i + row) * t.rows
-                    last = first + t.rows - 1
-                    tiles = range(first // EDGE, last // EDGE + 1)
-                    given = {
-                        "rows": 0,
-                        "o_row": row,
-                        "x_step": 0,
-                        "tiles": len(tiles) - 1,
-                        "k_from": first % EDGE,
-                        "k_to": last % EDGE,
-                    }
-                    terms.append(Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in tiles]), given))
-                self.tiler.product(total, (i, j), terms, apart=True)
+        self.summed_rows(total, x, t.rows)
         if total is not made:
             self.scaled(made, total, 1 / t.rows, **cut(each))
 
@@ -273,10 +262,8 @@ class _Writer(Convolutions, Rows, Updates):
         shares = self.tiler.value("shares", result.rows, result.features)
         if loss == "labels":
             self.looked(shares, LOGISTIC.value, {"a": result})
-        elif result.wide > 1:
-            raise ValueError(f"loss=classes: {result.features} classes, must be {EDGE} at most")
         else:
-            self.soft(shares, {"a": result})
+            self.soft(shares, result)
         self.whole(error, ElementOpcode.ADD, {"a": shares, "b": target}, subtract=1)
         self.scaled(made, error, 1 / (count if loss == "labels" else result.rows))
         return made, {}

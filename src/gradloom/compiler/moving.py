@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.operations import Convolution, Linear, Rearrange
+from gradloom.graph.operations import Concat, Convolution, Linear, Rearrange, Slice
 from gradloom.graph.rewriting.editor import Editor
+from gradloom.rtl.formats.tiles.codes import EDGE
 
 from .rows import order_of_rows, turning
 
@@ -90,9 +91,9 @@ class _Steps:
         to_features = wanted([axis for axis in self.rows if not axis.to_rows])
         stay = wanted([axis for axis in self.features if not axis.to_rows])
         rows = wanted([axis for axis in self.rows if axis.to_rows])
-        if max((factor for axis in (*to_rows, *to_features) for factor in _factors(axis.size)), default=1) > _STRIDE:
-            if stay:
-                return False
+        moved = [factor for axis in (*to_rows, *to_features) for factor in _factors(axis.size)]
+        if stay and max(moved, default=1) > EDGE:
+            return False
         if to_rows and to_features and not stay:
             self._order_features(to_rows)
             self._order_rows([*rows, *to_features])
@@ -152,6 +153,9 @@ class _Steps:
         self._line()
         for factor in _factors(axis.size):
             many = self.t.features // factor
+            if factor > _STRIDE:
+                self._cut(factor, many)
+                continue
             weights = np.eye(self.t.features).reshape(self.t.features, factor, many).swapaxes(1, 2)
             o = self._tensor(self.t.rows * factor, many)
             self._convolution(o, weights, factor, transposed=True)
@@ -162,14 +166,33 @@ class _Steps:
         self._line()
         for factor in reversed(_factors(axis.size)):
             many = self.t.features
+            if factor > _STRIDE:
+                parts = [self._one(n, factor) for n in range(factor)]
+                self._put(Concat(tuple(parts), self._tensor(self.t.rows // factor, many * factor), 1))
+                continue
             weights = np.eye(many * factor).reshape(many * factor, factor, many).swapaxes(1, 2)
             o = self._tensor(self.t.rows // factor, many * factor)
             self._convolution(o, weights, factor, transposed=False)
         self.rows, self.features = self.rows[:-1], [axis, *self.features]
 
+    def _one(self, number: int, step: int) -> Tensor:
+        """Every ``step``-th row."""
+        o = self._tensor(self.t.rows // step, self.t.features)
+        self.listed.append(Slice((self.t,), o, 0, number, step))
+        return o
+
+    def _cut(self, factor: int, many: int) -> None:
+        """Parts of features behind one another, then row by row."""
+        t, parts, rows = self.t, list[Tensor](), self.t.rows
+        for n in range(factor):
+            parts.append(self._tensor(rows, many))
+            self.listed.append(Slice((t,), parts[-1], 1, n * many))
+        self._put(Concat(tuple(parts), self._tensor(rows * factor, many), 0))
+        self._put(Rearrange((self.t,), self._tensor(rows * factor, many), (factor, rows, many), (1, 0, 2)))
+
     def _convolution(self, o: Tensor, weights: np.ndarray, factor: int, *, transposed: bool) -> None:
         self.made.values[f"{o.name}.weight"] = weights
-        shape = {"kernel": (factor,), "stride": (factor,), "pads": ((0, 0),), "dilation": (1,)}
+        shape: dict[str, Any] = {"kernel": (factor,), "stride": (factor,), "pads": ((0, 0),), "dilation": (1,)}
         self._put(Convolution((self.t,), o, o.name, bias=False, transposed=transposed, **shape))
 
 

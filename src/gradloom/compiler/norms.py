@@ -1,23 +1,19 @@
-"""Norms, softmaxes and their gradients."""
+"""Norms and their gradients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
-from gradloom.graph.operations import Norm, Softmax
+from gradloom.graph.operations import Norm
 from gradloom.program.tiles.drafts import Block, DraftValue
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
 from gradloom.rtl.formats.tiles.norm import EPS, NormOpcode, constant
 
-from .base import Base
+from .elements import Elements
 
 __all__ = ["Norms"]
 
-_BASE_2 = float(np.log2(np.e))
 
-
-class Norms(Base):
-    """Writes group and layer norms, and softmaxes."""
+class Norms(Elements):
+    """Writes group and layer norms."""
 
     def _norm(self, each: Norm) -> None:
         (x,) = self.given(each)
@@ -60,22 +56,33 @@ class Norms(Base):
                 at = [(i + n, j) for n in range(count)]
                 blocks = {port: Block.of(self.tiler.read(v, WIDE), at) for port, v in operands.items()}
                 blocks |= {"gain": Block.of(gain, [(0, j)]), "bias": Block.of(bias, [(0, j)])}
-                self._tiles(made, at, blocks, whole | {"tiles": count - 1}, step=0, high=high)
+                own = {"tiles": count - 1, "features": made.part(i, j)[1] - 1}
+                self._tiles(made, at, blocks, whole | own, step=0, high=high)
 
     def _rows(
         self, each: Norm, made: DraftValue, operands: Mapping[str, DraftValue], own: Mapping, whole: dict[str, int]
     ) -> None:
-        """Each row by itself."""
-        if made.features & made.features - 1:
-            raise ValueError(f"{each.layer}: {made.features} features of a norm must be a power of two")
-        columns = range(made.wide)
-        for i in range(made.high):
-            blocks = {
-                port: Block.of(self.tiler.read(v, WIDE), [(i, j) for j in columns]) for port, v in operands.items()
-            }
-            blocks |= {name: Block.of(tiles, [(0, j) for j in columns]) for name, tiles in own.items()}
-            more = {"by_row": 1, "rows": made.part(i, 0)[0] - 1, "tiles": made.wide - 1}
-            self._tiles(made, [(i, j) for j in columns], blocks, whole | more, step=1)
+        """Each row by itself; features beyond the result's have a gain of 0."""
+        x = operands["a"]
+        if x.features & x.features - 1:
+            raise ValueError(f"{each.layer}: {x.features} features of a norm must be a power of two")
+        most = EDGE * self.tiler.config.norm_slots
+        if x.features > most:
+            raise ValueError(f"{each.layer}: {each.o.features} features of a norm must be {most} at most")
+        nothing = Block.of(self.zeros, [(0, 0)])
+        whole |= {"by_row": 1, "tiles": x.wide - 1}
+        for i in range(x.high):
+            blocks = {}
+            for port, value in operands.items():
+                block = Block.of(self.tiler.read(value, WIDE), [(i, j) for j in range(value.wide)])
+                blocks[port] = Block(
+                    block.offsets + (x.wide - value.wide) * nothing.offsets,
+                    block.records + (x.wide - value.wide) * nothing.records,
+                )
+            blocks |= {name: Block.of(tiles, [(0, j) for j in range(x.wide)]) for name, tiles in own.items()}
+            rows, features = x.part(i, 0)
+            columns = [(i, j) for j in range(made.wide)]
+            self._tiles(made, columns, blocks, whole | {"rows": rows - 1, "features": features - 1}, step=1)
 
     def _tiles(
         self,
@@ -94,7 +101,6 @@ class Norms(Base):
         back = "b" in blocks
         if back:
             del blocks["bias"]
-        whole = whole | {"features": made.part(*at[0])[1] - 1}
         rows = made.part(*at[0])[0]
         for first in range(0, len(at), 4):
             some = at[first : first + 4]
@@ -105,37 +111,12 @@ class Norms(Base):
                     yield NormOpcode.SUMS, whole | row | held
                     if back:
                         yield NormOpcode.BACK_SUMS, whole | row | held
-                    for n in range(len(some)):
+                    for n, place in enumerate(some):
                         moved = {
                             port: held[port] + (first + n) * (step if port in ("gain", "bias") else 1) for port in held
                         }
                         more = {"o": (slot + n) % 4, "fresh": int(start == 0), "tiles": 0}
+                        more["features"] = made.part(*place)[1] - 1
                         yield NormOpcode.BACK if back else NormOpcode.NORM, whole | row | moved | more
 
             self.tiler.norm(made, some, blocks, commands)
-
-    def _softmax(self, each: Softmax) -> None:
-        (x,) = self.given(each)
-        if each.log or x.wide > 1:
-            raise ValueError(f"{each.o.name}: a softmax of {x.features} features has no command; of {EDGE} at most")
-        self.soft(self.made(each), {"a": x})
-
-    def _softmax_back(self, each: Softmax, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
-        made = self.part(each.i[0])
-        self.soft(made, {"a": self.found[each.o.name], "b": dy})
-        return [made]
-
-    def soft(self, made: DraftValue, operands: Mapping[str, DraftValue], factor: float = 1.0) -> None:
-        """Softmax of rows times a factor, or with ``b`` its gradient; matrix by matrix."""
-        opcode = NormOpcode.SOFTMAX_BACK if "b" in operands else NormOpcode.SOFTMAX
-        mantissa, exponent = constant(factor if "b" in operands else factor * _BASE_2)
-        for number in range(made.count):
-            for i in range(made.high):
-                rows, keys = made.part(i, 0)
-                given = {"rows": rows - 1, "features": keys - 1, "mantissa": mantissa, "exponent": exponent}
-                blocks = {port: self.wide(value, i, 0, number) for port, value in operands.items()}
-
-                def commands(held: dict[str, int], slot: int, given: dict[str, int] = given) -> Iterator:
-                    yield opcode, given | held | {"o": slot, "fresh": 1}
-
-                self.tiler.norm(made, [(i, 0, number)], blocks, commands)

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gradloom.graph.operations import Pad, Rearrange
+from gradloom.graph.operations import Pad, Pool, Rearrange, Slice
 from gradloom.program.tiles.drafts import Block, DraftValue
+from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.formats.tiles.codes import EDGE, WIDE
 from gradloom.rtl.formats.tiles.element import ElementOpcode
 
@@ -13,7 +14,7 @@ from .attentions import Attentions
 from .elements import tiles_of
 from .images import turns
 
-__all__ = ["Rows", "adjoint", "order_of_rows", "padding", "passes", "turning"]
+__all__ = ["Rows", "adjoint", "order_of_rows", "padding", "passes", "slicing", "turning"]
 
 #: Tiles from which a tile of moved rows comes at once.
 _SOURCES = 4
@@ -21,6 +22,11 @@ _SOURCES = 4
 
 class Rows(Attentions):
     """Writes operations that move values."""
+
+    @property
+    def same(self) -> Tiles:
+        """A tile that changes nothing."""
+        raise NotImplementedError
 
     def _rearrange(self, each: Rearrange) -> None:
         (x,) = self.given(each)
@@ -54,6 +60,18 @@ class Rows(Attentions):
         self._taken(made, dy, adjoint(padding(each), each.i[0].rows))
         return [made]
 
+    def _slice(self, each: Slice) -> None:
+        (x,) = self.given(each)
+        self._taken(self.made(each), x, [slicing(each)])
+
+    def _slice_back(self, each: Slice, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        made = self.part(each.i[0])
+        self._taken(made, dy, adjoint(slicing(each), each.i[0].rows))
+        return [made]
+
+    def _pool(self, each: Pool) -> None:
+        raise ValueError(f"{each.o.name}: a maximum of windows that read pads with a dilation has no command")
+
     def _turned(self, made: DraftValue, x: DraftValue, count: int) -> None:
         """Rows of each of ``count`` images as columns."""
         self.within(made, turns(count, x.rows // count, x.features), x, self.same, x_turn=True)
@@ -62,11 +80,9 @@ class Rows(Attentions):
         """Each row is the sum of rows of each sample of another tensor; of -1 none."""
         steps, total = passes(indices, self.samples, x.rows // self.samples), None
         for number, rows in enumerate(steps):
-            own = (
-                made
-                if number == len(steps) - 1
-                else self.tiler.value(f"{made.name}.rows{number}", made.rows, x.features)
-            )
+            own = made
+            if number < len(steps) - 1:
+                own = self.tiler.value(f"{made.name}.rows{number}", made.rows, x.features)
             for i, j in tiles_of(own):
                 some = rows[EDGE * i : EDGE * (i + 1)]
                 tiles = np.unique(some[some >= 0] // EDGE)
@@ -90,10 +106,8 @@ def _runs(rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
     begin = 0
     for at in range(1, len(rows) + 1):
         first = int(rows[begin])
-        goes_on = at < len(rows) and (
-            rows[at] == first == -1
-            or (rows[at] == first + at - begin and first >= 0 and rows[at] // EDGE == first // EDGE)
-        )
+        following = -1 if first < 0 else first + at - begin
+        goes_on = at < len(rows) and rows[at] == following and following // EDGE == first // EDGE
         if not goes_on:
             yield begin, first, at - begin
             begin = at
@@ -135,6 +149,14 @@ def padding(each: Pad) -> np.ndarray:
     numbers = np.arange(each.i[0].rows).reshape(each.i[0].sides)
     given = {"constant_values": -1} if each.mode == "constant" else {}
     made: np.ndarray = np.pad(numbers, each.pads, mode=each.mode, **given).reshape(-1)  # type: ignore[call-overload]
+    return made
+
+
+def slicing(each: Slice) -> np.ndarray:
+    """Which row each row of the result is."""
+    numbers = np.arange(each.i[0].rows).reshape(each.i[0].sides)
+    places = each.start + each.step * np.arange(each.o.sides[each.axis])
+    made: np.ndarray = numbers.take(places, each.axis).reshape(-1)
     return made
 
 

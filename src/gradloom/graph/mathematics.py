@@ -205,8 +205,12 @@ class FloatReading(Windowed):
         deviation = np.sqrt(np.square(seen).mean(axes, keepdims=True) + self.dtype(each.eps))
         return seen / deviation, deviation, axes
 
+    def _kept_part(self, each: Norm, n: np.ndarray) -> np.ndarray:
+        """Of normalised values those of the result."""
+        return n.reshape(len(n), *each.i[0].shape)[..., : each.o.features]
+
     def _norm(self, each: Norm, x: np.ndarray) -> np.ndarray:
-        y = self._normed(each, x)[0].reshape(x.shape)
+        y = self._kept_part(each, self._normed(each, x)[0])
         if each.gain:
             y = y * self.values[f"{each.layer}.weight"]
         return y + self.values[f"{each.layer}.bias"] if each.bias else y
@@ -215,16 +219,18 @@ class FloatReading(Windowed):
         n, deviation, axes = self._normed(each, parts[0])
         learnt, over = {}, tuple(range(dy.ndim - 1))
         if f"{each.layer}.weight" in own:
-            learnt[f"{each.layer}.weight"] = (dy * n.reshape(dy.shape)).sum(over)
+            learnt[f"{each.layer}.weight"] = (dy * self._kept_part(each, n)).sum(over)
         if f"{each.layer}.bias" in own:
             learnt[f"{each.layer}.bias"] = dy.sum(over)
         if not wanted[0]:
             return [None], learnt
-        dn = self._norm_parts(each, dy * self.values[f"{each.layer}.weight"] if each.gain else dy)
+        dn = dy * self.values[f"{each.layer}.weight"] if each.gain else dy
+        beyond = each.i[0].features - each.o.features
+        dn = self._norm_parts(each, np.pad(dn, [*((0, 0) for _ in dn.shape[1:]), (0, beyond)]))
         share = n * (dn * n).mean(axes, keepdims=True)
         if each.centred:
             share = share + dn.mean(axes, keepdims=True)
-        return [((dn - share) / deviation).reshape(dy.shape)], learnt
+        return [((dn - share) / deviation).reshape(parts[0].shape)], learnt
 
     def _activation(self, each: Activation, x: np.ndarray) -> np.ndarray:
         made: np.ndarray = FUNCTIONS[each.kind].of(x, *map(self.dtype, each.parameters))

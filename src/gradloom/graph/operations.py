@@ -143,7 +143,8 @@ class Norm(Weighted):
     """Divides the values of a group by their deviation, then scales and shifts every feature.
 
     A group is a part of the features, of one row or of all ``over_rows``: LayerNorm is one group of a row, GroupNorm
-    ``groups`` of all rows, InstanceNorm a group a feature. RMSNorm is not ``centred``: its mean stays.
+    ``groups`` of all rows, InstanceNorm a group a feature. RMSNorm is not ``centred``: its mean stays. The tensor may
+    have more features than the result, behind: they count in a group's mean and deviation alone.
     """
 
     eps: float = field(kw_only=True)

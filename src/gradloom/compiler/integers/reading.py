@@ -15,41 +15,25 @@ from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.dependence import dependent
 from gradloom.graph.losses import logistic
 from gradloom.graph.network import Network
-from gradloom.graph.operations import (
-    Activation,
-    Add,
-    Concat,
-    Convolution,
-    Gated,
-    Larger,
-    Linear,
-    Multiply,
-    Norm,
-    Parameter,
-    Reduce,
-    Upsample,
-)
+from gradloom.graph.operations import Convolution, Linear, Parameter
 from gradloom.program.operations import needed
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
 from gradloom.rtl.formats.tiles.functions import LOGISTIC
-from gradloom.sim.reference import element
 from gradloom.sim.reference.tiles import vector
-from gradloom.sim.reference.tiles.norm import parts, values
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
 from ..base import is_plain
+from ..between import Between
 from ..convolutions import addresses
-from ..curves import function_of
 from ..matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
-from .held import Counts, Held, joined
-from .within import Within
+from .held import Counts, Held
 
 __all__ = ["IntegerNetwork"]
 
 _Back = Sequence[Held | None]
 
 
-class IntegerNetwork(Within):
+class IntegerNetwork(Between):
     """Forward and backward passes of samples.
 
     Parameters
@@ -197,7 +181,7 @@ class IntegerNetwork(Within):
             shares = self.held(vector.function(result.values, LOGISTIC.value))
         else:
             value, count = cross_entropy(result.values, wanted), len(wanted)
-            shares = self.held(vector.softmax(result.values, 1.0))
+            shares = self.soft(result.values)
         error = self.held(vector.add(shares.values, wanted, subtract=True))
         return value, self.held(vector.scaled(error.values, 1 / count))
 
@@ -381,126 +365,6 @@ class IntegerNetwork(Within):
         small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
         learnt[name] = self._over_rows(small, x)
         return came
-
-    # -- between products ----------------------------------------------------------------------------------------
-
-    def _parameter(self, each: Parameter, found: dict[str, Held]) -> None:
-        found[each.o.name] = Held(self.values[each.name].reshape(each.o.rows, -1), Counts())
-
-    def _spread(self, each: Add | Multiply, other: Held) -> np.ndarray:
-        """Which row of the second tensor each row of the result has."""
-        count, rows = self.samples * each.o.rows, np.arange(self.samples * each.o.rows)
-        if each.i[1].name in self.tables:
-            return rows % len(other.exact)
-        found: np.ndarray = rows * len(other.exact) // count
-        return found
-
-    def _add(self, each: Add, found: dict[str, Held]) -> None:
-        a, b = (found[t.name] for t in each.i)
-        other = (part[self._spread(each, b)] for part in parts(b.values))
-        made = values(*element.add(*parts(a.values), *other, subtract=each.subtract))
-        found[each.o.name] = self.held(made, positive=each.positive)
-
-    def _add_back(self, each: Add, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [dy if want else None for want in wanted]
-
-    def _multiply(self, each: Multiply, found: dict[str, Held]) -> None:
-        a, b = (found[t.name] for t in each.i)
-        found[each.o.name] = self.held(a.values * b.values[self._spread(each, b)], positive=each.positive)
-
-    def _multiply_back(self, each: Multiply, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        a, b = (found[t.name] for t in each.i)
-        rows = self._spread(each, b)
-        return [
-            self.held(dy.values * other) if want else None for want, other in zip(wanted, (b.values[rows], a.values))
-        ]
-
-    def _larger(self, each: Larger, found: dict[str, Held]) -> None:
-        a, b = (found[t.name].values for t in each.i)
-        found[each.o.name] = self.held(vector.larger(a, b), positive=each.positive)
-
-    def _larger_back(self, each: Larger, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        first = self.held(vector.equal(dy.values, found[each.i[0].name].values, found[each.o.name].values))
-        second = self.held(vector.add(dy.values, first.values, subtract=True)) if wanted[1] else None
-        return [first if wanted[0] else None, second]
-
-    def _activation(self, each: Activation, found: dict[str, Held]) -> None:
-        x = found[each.i[0].name].values
-        if each.kind == "relu":
-            made = vector.scaled(x, 1.0, positive=True)
-        elif each.kind == "affine":
-            made = vector.scaled(x, each.parameters[0])
-        else:
-            function = function_of(each)
-            made = vector.function(x, function.value)
-            if function.line:
-                line = self.held(vector.scaled(x, function.line, positive=True))
-                made = vector.add(line.values, self.held(made).values)
-        found[each.o.name] = self.held(made, positive=each.positive)
-
-    def _activation_back(self, each: Activation, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        if each.kind == "relu":
-            return [self.held(vector.mask(dy.values, found[each.o.name].values))]
-        if each.kind == "affine":
-            return [self.held(vector.scaled(dy.values, each.parameters[0]))]
-        return [self.held(vector.function_back(dy.values, found[each.i[0].name].values, function_of(each).slope))]
-
-    def _gated(self, each: Gated, found: dict[str, Held]) -> None:
-        found[each.o.name] = self.held(vector.geglu(found[each.i[0].name].values))
-
-    def _gated_back(self, each: Gated, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [self.held(vector.geglu_back(dy.values, found[each.i[0].name].values))]
-
-    def _norm_of(self, each: Norm) -> vector.TileNorm:
-        if each.layer not in self._norms:
-            gain, bias = (self.values[f"{each.layer}.{name}"] for name in ("weight", "bias"))
-            rows = each.o.rows if each.over_rows else 1
-            self._norms[each.layer] = vector.TileNorm(gain, bias, rows=rows, groups=each.groups, eps=each.eps)
-        return self._norms[each.layer]
-
-    def _norm(self, each: Norm, found: dict[str, Held]) -> None:
-        found[each.o.name] = self.held(self._norm_of(each).forward(found[each.i[0].name].values))
-
-    def _norm_back(self, each: Norm, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [self.held(self._norm_of(each).backward(dy.values, found[each.i[0].name].values))]
-
-    def _reduce(self, each: Reduce, found: dict[str, Held]) -> None:
-        x, rows = found[each.i[0].name].narrow, each.i[0].rows
-        chosen = np.kron(np.eye(self.samples), np.ones((1, rows)))
-        total = self.summed(sums((coded(chosen, NARROW), x)))
-        if each.kind == "mean":
-            total = self.held(vector.scaled(total.values, 1 / rows), positive=each.positive)
-        found[each.o.name] = total
-
-    def _reduce_back(self, each: Reduce, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        rows = each.i[0].rows
-        if each.kind == "mean":
-            dy = self.held(vector.scaled(dy.values, 1 / rows))
-        return [self.held(dy.values.repeat(rows, axis=0))]
-
-    def _upsample(self, each: Upsample, found: dict[str, Held]) -> None:
-        found[each.o.name] = found[each.i[0].name]
-        self.risen[each.o.name] = each.i[0]
-
-    def _upsample_back(self, each: Upsample, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [self._shrunk(dy, each.i[0])]
-
-    def _shrunk(self, x: Held, t: Tensor) -> Held:
-        """Sums of 2 x 2 pixels."""
-        (height, width), features = t.sides, x.exact.shape[1]
-        made = vector.total(x.values, (2, 4), (-1, height, 2, width, 2, features))
-        return self.held(made.reshape(-1, features))
-
-    def _concat(self, each: Concat, found: dict[str, Held]) -> None:
-        parts = [(found[t.name].wide, slice(0, t.features)) for t in each.i]
-        found[each.o.name] = self.held(joined(*parts))
-
-    def _concat_back(self, each: Concat, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        ends = np.cumsum([t.features for t in each.i])
-        return [
-            self.held(joined((dy.wide, slice(end - t.features, end)))) if want else None
-            for t, end, want in zip(each.i, ends, wanted)
-        ]
 
 
 def cross_entropy(logits: np.ndarray, wanted: np.ndarray) -> float:

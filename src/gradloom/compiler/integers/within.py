@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradloom.graph.operations import Attention, MatMul, Pad, Rearrange, Softmax
+from gradloom.graph.operations import Attention, MatMul, Pad, Rearrange, Slice
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, ZERO, TileCoded, coded
 from gradloom.sim.reference import element
-from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.norm import parts, values
 from gradloom.sim.reference.tiles.products import DROP, NEVER
 
 from ..attentions import matmul
 from ..images import Image, Part, mixed, scored, split, turns
-from ..rows import adjoint, order_of_rows, padding, passes, turning
+from ..rows import adjoint, order_of_rows, padding, passes, slicing, turning
+from ..shares import Shares
 from .held import Counts, Held
 
 __all__ = ["Within"]
@@ -21,16 +21,12 @@ __all__ = ["Within"]
 _Back = Sequence[Held | None]
 
 
-class Within:
+class Within(Shares):
     """Rules of :class:`~.integers.IntegerNetwork`."""
 
     samples: int
     counts: Counts
     tables: set[str]
-
-    def held(self, exact: np.ndarray, *, positive: bool = False) -> Held:
-        """A tensor that the machine makes."""
-        raise NotImplementedError
 
     def _added(self, made: Sequence[Held], positive: bool = False) -> Held:
         raise NotImplementedError
@@ -50,7 +46,7 @@ class Within:
         rows, keys = (len(part.exact) // self.samples for part in (q, k))
         shape = (self.samples, each.heads, rows, keys)
         scores = self._images(scored(*shape, q.exact.shape[1]), q.narrow, _turned(k.narrow))
-        p = found[f"{each.o.name}.probabilities"] = self.held(vector.softmax(scores.values, each.scale))
+        p = found[f"{each.o.name}.probabilities"] = self.soft(scores.values, each.scale)
         found[each.o.name] = self._images(mixed(*shape, v.exact.shape[1]), p.narrow, v.narrow)
 
     def _attention_back(
@@ -58,11 +54,11 @@ class Within:
     ) -> _Back:
         q, k, v = (found[t.name] for t in each.i)
         p = found[f"{each.o.name}.probabilities"]
-        shape = (self.samples, each.heads, *(len(part.exact) // self.samples for part in (q, k)))
+        shape = (self.samples, each.heads, len(q.exact) // self.samples, len(k.exact) // self.samples)
         made: list[Held | None] = [None, None, None]
         if wanted[0] or wanted[1]:
             dp = self._images(scored(*shape, v.exact.shape[1]), dy.narrow, _turned(v.narrow))
-            ds = self.held(vector.softmax_back(p.values, dp.values, each.scale))
+            ds = self.soft_back(p.values, dp.values, each.scale)
             if wanted[0]:
                 made[0] = self._images(mixed(*shape, k.exact.shape[1]), ds.narrow, k.narrow)
             if wanted[1]:
@@ -70,12 +66,6 @@ class Within:
         if wanted[2]:
             made[2] = self._images(mixed(*shape, v.exact.shape[1], turned=True), _turned(p.narrow), dy.narrow)
         return made
-
-    def _softmax(self, each: Softmax, found: dict[str, Held]) -> None:
-        found[each.o.name] = self.held(vector.softmax(found[each.i[0].name].values, 1.0))
-
-    def _softmax_back(self, each: Softmax, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
-        return [self.held(vector.softmax_back(found[each.o.name].values, dy.values, 1.0))]
 
     def _matmul(self, each: MatMul, found: dict[str, Held]) -> None:
         a, b = (found[t.name] for t in each.i)
@@ -137,6 +127,12 @@ class Within:
     def _pad_back(self, each: Pad, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
         return [self._taken(dy, adjoint(padding(each), each.i[0].rows))]
 
+    def _slice(self, each: Slice, found: dict[str, Held]) -> None:
+        found[each.o.name] = self._taken(found[each.i[0].name], [slicing(each)])
+
+    def _slice_back(self, each: Slice, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        return [self._taken(dy, adjoint(slicing(each), each.i[0].rows))]
+
     def _taken(self, x: Held, indices: Sequence[np.ndarray]) -> Held:
         """Rows of samples, those of each index added to those before."""
         codes, at = (
@@ -145,8 +141,8 @@ class Within:
         total: Held | None = None
         for rows in passes(indices, self.samples, len(x.exact) // self.samples):
             shape = (len(rows), codes.shape[1])
-            before = parts(total.values) if total else (np.zeros(shape, np.int64), np.full(shape, ZERO))
-            total = self.held(values(*element.add(*before, codes[rows], at[rows])))
+            words, exponents = parts(total.values) if total else (np.zeros(shape, np.int64), np.full(shape, ZERO))
+            total = self.held(values(*element.add(words, exponents, codes[rows], at[rows])))
         assert total is not None
         return total
 
@@ -177,9 +173,8 @@ def image_sums(images: Sequence[Part], x: TileCoded, w: TileCoded) -> tuple[np.n
         # What is summed over of this tile.
         first, last = max(EDGE * tile, each.x[1]), min(EDGE * (tile + 1), each.x[1] + each.deep)
         inner = first - each.x[1] + each.w[0]
-        rows, columns = (
-            slice(begin, begin + many) for begin, many in ((each.x[0], each.rows), (each.w[1], each.columns))
-        )
+        rows = slice(each.x[0], each.x[0] + each.rows)
+        columns = slice(each.w[1], each.w[1] + each.columns)
         left = _matrix(x, "codes", each.numbers[0])[rows, first:last]
         found = left @ _matrix(w, "codes", each.numbers[1])[inner : inner + last - first, columns]
         if own < tops[each.tile] - DROP:

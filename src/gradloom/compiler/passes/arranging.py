@@ -15,6 +15,7 @@ from gradloom.graph.operations import (
     Larger,
     Linear,
     Multiply,
+    Pad,
     Parameter,
     Pool,
     Rearrange,
@@ -23,7 +24,9 @@ from gradloom.graph.operations import (
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.windows import Windows
 
+from ..expressed import EXPRESSED, label
 from ..moving import moved
+from ..norming import norming
 from .selecting import SELECTING
 
 __all__ = ["Arranged", "arranged"]
@@ -70,13 +73,12 @@ def arranged(network: Network) -> Arranged:
     A ReLU joins the operation in front of it; a linear layer of all values of an image is a convolution whose kernel is
     the image; means and maxima of windows are convolutions; factors of adapters are in B.
     """
-    made, moves = Editor(network), dict[str, Move]()
+    made, moves, factors = Editor(network), dict[str, Move](), dict[str, float]()
 
     def flat(editor: Editor, each: Operation) -> bool:
         return _flattened(editor, each, moves)
 
-    made.apply(*SELECTING, _turned, flat, _averages, _label, _positive)
-    made.apply(moved, _label)
+    made.apply(*EXPRESSED, *norming(factors), *SELECTING, moved, _turned, flat, _averages, _label, _positive)
     made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:
@@ -85,6 +87,9 @@ def arranged(network: Network) -> Arranged:
             moves[name] = Move(value.shape, np.arange(value.size).reshape(value.shape), each.scale)
             made.values[name] = value * each.scale
             made.operations = [replace(other, scale=1.0) if other is each else other for other in made.operations]
+    for name, factor in factors.items():
+        shape = made.values[name].shape
+        moves[name] = Move(shape, np.arange(made.values[name].size).reshape(shape), factor)
     return Arranged(made.network(), moves)
 
 
@@ -119,7 +124,7 @@ def _label(made: Editor, each: Operation) -> bool:
     order = np.arange(count).reshape(each.sizes).transpose(each.order).reshape(-1)
     if (order != np.arange(count)).any():
         return False
-    made.change(each, [Rearrange(each.i, each.o, (count,), (0,))])
+    made.change(each, [label(each.i[0], each.o)])
     return True
 
 
@@ -162,8 +167,8 @@ def _flattened(made: Editor, each: Operation, moves: dict[str, Move]) -> bool:
             index = index[:, taps]
         moves[weight.name] = Move(old.shape, index.reshape(weight.shape))
         made.values[weight.name] = moves[weight.name].there(old)
-    first = [] if source is t else [Rearrange((t,), source, (count,), (0,))]
-    made.change(each, [*first, new, Rearrange((result,), each.o, (each.o.features,), (0,))])
+    first = [] if source is t else [label(t, source)]
+    made.change(each, [*first, new, label(result, each.o)])
     return True
 
 
@@ -209,7 +214,7 @@ def _largest(made: Editor, each: Operation) -> bool:
     is_behind = not made.is_result(each.o) and all(map(_is_relu, made.readers(each.o)))
     is_positive = each.positive or is_behind or _is_positive(made.made(t))
     if has_pads and not is_positive:
-        return False
+        return _with_edges(made, each)
     if len(t.sides) == 2:
         # Tensors of values, and of the larger of two, in those of the result.
         (high, wide), below = each.kernel, each.stride[0]
@@ -238,6 +243,20 @@ def _largest(made: Editor, each: Operation) -> bool:
             parts.append(Larger((parts[-2].o, new.o), both))
     parts[-1] = replace(parts[-1], o=each.o, positive=each.positive)
     made.change(each, parts)
+    return True
+
+
+def _with_edges(made: Editor, each: Pool) -> bool:
+    """Windows whose pads are copies of the edge, which is among their values."""
+    if set(each.dilation) != {1}:
+        return False
+    (t,), edges = each.i, []
+    for side, o, k, s, (low, _) in zip(t.sides, each.o.sides, each.kernel, each.stride, each.pads):
+        edges.append((low, max((o - 1) * s + k - side - low, 0)))
+    sides = tuple(side + sum(edge) for side, edge in zip(t.sides, edges))
+    wide = Tensor(made.free(f"{each.o.name}~edges"), sides, t.features)
+    none = tuple((0, 0) for _ in sides)
+    made.change(each, [Pad((t,), wide, tuple(edges), mode="edge"), replace(each, i=(wide,), pads=none)])
     return True
 
 

@@ -1,7 +1,7 @@
 """Values that only move, as products with zeros and ones.
 
-The machine moves rows by address and columns by matrices; so a slice, a pad or an upsampling is a convolution, and
-rows behind one another are a sum.
+The machine moves columns by matrices; so chosen features are a product, an upsampling is a convolution, and rows behind
+one another are a sum.
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ import numpy as np
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Slice, Upsample
 from gradloom.graph.rewriting.editor import Editor
+from gradloom.graph.rewriting.resampling import repeats
 from gradloom.rtl.formats.tiles.codes import EDGE
 
 __all__ = ["SELECTING"]
@@ -41,40 +42,19 @@ def _channels(
 
 
 def _sliced(made: Editor, each: Operation) -> bool:
-    """Some features, by a matrix; some places of a side, by address."""
-    if not isinstance(each, Slice):
+    """Some features, by a matrix."""
+    if not isinstance(each, Slice) or each.axis < len(each.o.sides):
         return False
-    (x,), sides = each.i, len(each.o.sides)
-    if each.axis == sides:
-        name = made.free(f"{each.o.name}~chosen")
-        chosen = each.start + each.step * np.arange(each.o.features)
-        made.values[f"{name}.weight"] = np.eye(x.features)[chosen]
-        made.change(each, [Linear(each.i, each.o, name, bias=False, positive=each.positive)])
-        return True
-    if not _shaped(each) or each.start < 0 or each.step < 1:
-        return False
-    kernel = [1] * sides
-    kernel[each.axis] = each.start + 1
-    taps = np.zeros(kernel)
-    taps[(-1,) * sides] = 1
-    stride = tuple(each.step if axis == each.axis else 1 for axis in range(sides))
-    made.change(each, [_channels(made, each, taps, stride=stride)])
-    return True
-
-
-def _padded(made: Editor, each: Operation) -> bool:
-    """Zeros around a tensor."""
-    if not isinstance(each, Pad) or each.mode != "constant" or each.value or not _shaped(each):
-        return False
-    if any(n < 0 for pair in each.pads for n in pair):
-        return False
-    made.change(each, [_channels(made, each, np.ones((1,) * len(each.pads)), pads=each.pads)])
+    name = made.free(f"{each.o.name}~chosen")
+    chosen = each.start + each.step * np.arange(each.o.features)
+    made.values[f"{name}.weight"] = np.eye(each.i[0].features)[chosen]
+    made.change(each, [Linear(each.i, each.o, name, bias=False, positive=each.positive)])
     return True
 
 
 def _joined(made: Editor, each: Operation) -> bool:
     """Rows behind one another: tensors with zeros where the others are, added up."""
-    if not isinstance(each, Concat) or each.axis == len(each.o.sides) or not _shaped(each):
+    if not isinstance(each, Concat) or each.axis == len(each.o.sides):
         return False
     listed: list[Operation] = []
     total: Tensor | None = None
@@ -121,15 +101,13 @@ def _beside(made: Editor, each: Operation) -> bool:
 
 def _risen(made: Editor, each: Operation) -> bool:
     """Every pixel several times, where twice is not all."""
-    if not isinstance(each, Upsample) or each.mode != "nearest" or not _shaped(each):
+    if not isinstance(each, Upsample) or not _shaped(each) or not repeats(each):
         return False
-    sides = list(zip(each.i[0].sides, each.o.sides))
-    rise = tuple(large // small for small, large in sides)
-    twice = len(sides) == 2 and set(rise) == {2}
-    read = made.readers(each.o)
-    if any(large % small or large // small > 4 for small, large in sides) or (
-        twice and not made.is_result(each.o) and all(_reads(reader) for reader in read)
-    ):
+    sides = each.i[0].sides
+    rise = tuple(large // small for small, large in zip(sides, each.o.sides))
+    # Sums of 2 x 2 pixels, which its gradient is, have a power of two in a row.
+    twice = len(sides) == 2 and set(rise) == {2} and sides[1] & sides[1] - 1 == 0 and sides[1] <= EDGE
+    if max(rise) > 4 or (twice and not made.is_result(each.o) and all(map(_reads, made.readers(each.o)))):
         return False
     made.change(each, [_channels(made, each, np.ones(rise), stride=rise, transposed=True)])
     return True
@@ -174,4 +152,4 @@ def _shaped(each: Operation) -> bool:
 
 
 #: Rules of an editor.
-SELECTING = (_sliced, _joined, _beside, _padded, _risen, _affine, _widened)
+SELECTING = (_sliced, _joined, _beside, _risen, _affine, _widened)

@@ -14,6 +14,15 @@ def sampling(each: Upsample) -> list[np.ndarray]:
     return [_matrix(each, low, high) for low, high in zip(each.i[0].sides, each.o.sides)]
 
 
+def repeats(each: Upsample) -> bool:
+    """Whether every pixel of the result is one of the tensor's, whole times as many a side."""
+    for made in sampling(each):
+        high, low = made.shape
+        if high % low or (made != np.eye(low).repeat(high // low, axis=0)).any():
+            return False
+    return True
+
+
 _ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "floor": np.floor,
     "ceil": np.ceil,
