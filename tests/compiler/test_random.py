@@ -113,7 +113,9 @@ class Growing:
         self.of(Softmax, self.t, log=self.flag())
 
     def moved(self):
-        """Rows and features in another order."""
+        """Rows and features in another order; each row is a command."""
+        if prod(self.t.shape) > 1200:
+            return
         count, axes = len(self.t.shape), self.draw(st.permutations(range(len(self.t.shape))))
         shape = [self.t.shape[axis] for axis in axes[:count]]
         self.put(Rearrange((self.t,), tensor(self.name(), *shape), self.t.shape, tuple(axes)))

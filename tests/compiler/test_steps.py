@@ -77,6 +77,13 @@ def test_adapters_behind_a_layer_that_learns(learners):
     steps(headed([first, second], [x]), some, samples=3, loss="classes", count=2, order=ORDERS[0])
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_adapter_of_which_only_b_learns_beside_the_first_layer(order):
+    x = tensor("x", 5, 10, 11)
+    first = replace(conv(x, "first", 3, (2, 1), stride=(2, 1)), rank=2)
+    steps(headed([first], [x]), ("first.lora_B.weight", "first.weight"), samples=4, loss="values", order=order)
+
+
 def test_adapters_behind_an_upsampling():
     x = tensor("x", 8, 8, 8)
     first = conv(x, "first", 12, 3, pads=1)

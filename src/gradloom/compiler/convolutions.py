@@ -147,7 +147,7 @@ class Convolutions(Products):
             return [self.layer_back(each, x, dy, wanted[0])]
         if f"{each.layer}.bias" in self.learnt:
             self.summed(self.learnt[f"{each.layer}.bias"], dy)
-        through = self.adapter_back(each, dy)
+        through = self.adapter_back(each, dy, wanted[0])
         weight = f"{each.layer}.weight"
         pairs, rows = [(dy, self.kept[weight])], list[Pair]()
         if through is not None:

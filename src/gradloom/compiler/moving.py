@@ -9,7 +9,6 @@ import numpy as np
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.operations import Concat, Convolution, Linear, Rearrange, Slice
 from gradloom.graph.rewriting.editor import Editor
-from gradloom.rtl.formats.tiles.codes import EDGE
 
 from .rows import order_of_rows, turning
 
@@ -17,6 +16,8 @@ __all__ = ["moved"]
 
 #: The largest stride of a convolution.
 _STRIDE = 4
+#: The most parts that features are cut into, or joined from.
+_PARTS = 31
 
 
 class _Axis(NamedTuple):
@@ -92,7 +93,7 @@ class _Steps:
         stay = wanted([axis for axis in self.features if not axis.to_rows])
         rows = wanted([axis for axis in self.rows if axis.to_rows])
         moved = [factor for axis in (*to_rows, *to_features) for factor in _factors(axis.size)]
-        if stay and max(moved, default=1) > EDGE:
+        if stay and max(moved, default=1) > _PARTS:
             return False
         if to_rows and to_features and not stay:
             self._order_features(to_rows)

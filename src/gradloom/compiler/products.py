@@ -89,7 +89,7 @@ class Products(Elements):
     def layer_back(self, each: Linear | Convolution, x: DraftValue, dy: DraftValue, wanted: bool) -> DraftValue | None:
         """Gradients of what learns in a layer, and of what it reads."""
         self.own_back(each, x, dy)
-        through = self.adapter_back(each, dy)
+        through = self.adapter_back(each, dy, wanted)
         if through is not None and each.adapter[0].name in self.learnt:
             self.over_rows(self.learnt[each.adapter[0].name], through, x)
         if not wanted:
@@ -109,15 +109,17 @@ class Products(Elements):
         if bias in self.learnt:
             self.summed(self.learnt[bias], dy)
 
-    def adapter_back(self, each: Linear | Convolution, dy: DraftValue) -> DraftValue | None:
-        """Gradient of B, and what comes back through it; None without an adapter."""
+    def adapter_back(self, each: Linear | Convolution, dy: DraftValue, wanted: bool) -> DraftValue | None:
+        """Gradient of B, and what comes back through it; None where nothing reads that."""
         if not each.rank:
             return None
-        h, name = self.found[f"{each.o.name}.hidden"], each.adapter[1].name
-        back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
-        self.matrix(back, [(dy, self.kept[name])], back=True)
+        h, (a, name) = self.found[f"{each.o.name}.hidden"], (weight.name for weight in each.adapter)
         if name in self.learnt:
             self.over_rows(self.learnt[name], dy, h)
+        if not wanted and a not in self.learnt:
+            return None
+        back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
+        self.matrix(back, [(dy, self.kept[name])], back=True)
         return back
 
     def summed(self, made: DraftValue, x: DraftValue) -> None:

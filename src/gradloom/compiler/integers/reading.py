@@ -244,7 +244,7 @@ class IntegerNetwork(Between):
         self._bias_back(each, dy, learnt)
         if weight in self.learners:
             learnt[weight] = self._over_rows(dy, x)
-        through = self._adapter_back(each, found, dy, learnt)
+        through = self._adapter_back(each, found, dy, wanted[0], learnt)
         if through is not None and each.adapter[0].name in self.learners:
             learnt[each.adapter[0].name] = self._over_rows(through, x)
         if not wanted[0]:
@@ -260,15 +260,16 @@ class IntegerNetwork(Between):
             learnt[f"{each.layer}.bias"] = self._product((row, dy.narrow))
 
     def _adapter_back(
-        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, learnt: dict[str, Held]
+        self, each: Linear | Convolution, found: dict[str, Held], dy: Held, wanted: bool, learnt: dict[str, Held]
     ) -> Held | None:
         if not each.rank:
             return None
-        name = each.adapter[1].name
-        back = self._product((dy.narrow, transposed(self.weight(each, name))))
+        a, name = (weight.name for weight in each.adapter)
         if name in self.learners:
             learnt[name] = self._over_rows(dy, found[f"{each.o.name}.hidden"])
-        return back
+        if not wanted and a not in self.learners:
+            return None
+        return self._product((dy.narrow, transposed(self.weight(each, name))))
 
     def _is_plain(self, each: Convolution) -> bool:
         return is_plain(each) and each.i[0].name not in self.risen
@@ -331,7 +332,7 @@ class IntegerNetwork(Between):
             return self._layer_back(each, found, dy, wanted, learnt)
         x, weight = found[each.i[0].name], f"{each.layer}.weight"
         self._bias_back(each, dy, learnt)
-        through = self._adapter_back(each, found, dy, learnt)
+        through = self._adapter_back(each, found, dy, wanted[0], learnt)
         pairs, more = [(dy, weight)], list[tuple[TileCoded, TileCoded]]()
         if through is not None:
             a = each.adapter[0].name

@@ -105,7 +105,8 @@ class Tiler:
 
     def write(self) -> list[TileJob]:
         """The program of all jobs, which are returned in its order."""
-        sketches = [Sketch.of(each) for each in self.drafts]
+        # Results that nobody reads, which no STORE would take out of their slots, are not made.
+        sketches = [each for each in map(Sketch.of, self.drafts) if each.job.stores or not each.draft.results]
         # Not all slots: blocks that are held do not fit without gaps.
         room: dict[str, dict[str, int]] = {"update": {}}
         for engine, ports in self.ports.items():
