@@ -6,9 +6,9 @@ import numpy as np
 
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
-from gradloom.graph.operations import Convolution, Linear, Reduce
+from gradloom.graph.operations import Convolution, Linear, Multiply, Parameter, Reduce
 
-__all__ = ["conv", "headed", "network", "tensor"]
+__all__ = ["conv", "headed", "marked", "network", "tensor"]
 
 
 def tensor(name, *shape):
@@ -54,6 +54,13 @@ def network(operations, inputs, *, seed=0):
 
     ports = tuple(port(t.name, t) for t in inputs)
     return Network(tuple(operations), values, ports, (port("y", operations[-1].o),))
+
+
+def marked(operations):
+    """The same times a table, behind which each row counts by itself."""
+    t = operations[-1].o
+    table = Parameter((), Tensor(f"{t.name}_table", t.sides, t.features), f"{t.name}_table")
+    return [*operations, table, Multiply((t, table.o), Tensor(f"{t.name}_marked", t.sides, t.features))]
 
 
 def headed(operations, inputs, classes=5, **more):

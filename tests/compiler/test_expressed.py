@@ -5,7 +5,7 @@ import pytest
 
 from gradloom.graph.operations import Activation, Attention, Linear, Multiply, Parameter, Prelu, Reduce, Slice, Upsample
 
-from .nets import conv, headed, tensor
+from .nets import conv, headed, marked, tensor
 from .same import ORDERS, steps
 from .test_arranging import same
 
@@ -16,7 +16,7 @@ T = FIRST.o
 
 def learnt(operations, x=X, exactly=True, **more):
     """Both ways the same; then steps of the program are the integers."""
-    other = same(headed(operations, [x]), {"first.weight"}, **more)
+    other = same(headed(marked(operations), [x]), {"first.weight"}, **more)
     assert not {type(each) for each in operations[1:]} & {Prelu, Upsample} & {type(each) for each in other.operations}
     steps(other, ("first.weight",), samples=3, loss="values", order=ORDERS[1])
 

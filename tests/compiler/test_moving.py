@@ -6,7 +6,7 @@ import pytest
 from gradloom.compiler.rows import adjoint, passes
 from gradloom.graph.operations import Linear, Pad, Rearrange
 
-from .nets import conv, headed, tensor
+from .nets import conv, headed, marked, tensor
 from .same import ORDERS, steps
 from .test_arranging import same
 
@@ -32,7 +32,7 @@ def test_values_in_another_order(name):
     x = tensor("x", *shape[:-1], 7)
     first = Linear((x,), tensor("first", *shape), "first")
     moved = Rearrange((first.o,), tensor("moved", *made), sizes, order)
-    other = same(headed([first, moved], [x]), {"first.weight"})
+    other = same(headed(marked([first, moved]), [x]), {"first.weight"})
     steps(other, ("first.weight",), samples=3, loss="values", order=ORDERS[0])
 
 
@@ -42,7 +42,8 @@ def test_pads(pads, mode):
     x = tensor("x", 5, 7, 6)
     first = conv(x, "first", 70, 3, pads=1)
     sides = [side + sum(pad) for side, pad in zip((5, 7), pads)]
-    other = same(headed([first, Pad((first.o,), tensor("padded", *sides, 70), pads, mode)], [x]), {"first.weight"})
+    padded = Pad((first.o,), tensor("padded", *sides, 70), pads, mode)
+    other = same(headed(marked([first, padded]), [x]), {"first.weight"})
     steps(other, ("first.weight",), samples=2, loss="classes", order=ORDERS[1])
 
 

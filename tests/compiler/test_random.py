@@ -31,7 +31,7 @@ from gradloom.graph.operations import (
 )
 
 from ..deep import DEEP
-from .nets import conv, headed, tensor
+from .nets import conv, headed, marked, tensor
 from .same import ORDERS, steps
 
 #: Values of a sample at most.
@@ -101,7 +101,7 @@ class Growing:
         groups = self.draw(st.sampled_from([n for n in (1, 1, 2, 3, self.t.features) if self.t.features % n == 0]))
         over_rows = self.flag()
         # Rows of a group are one of the machine.
-        if prod(self.t.shape if over_rows else self.t.shape[-1:]) // groups > 512:
+        if prod(self.t.shape if over_rows else self.t.shape[-1:]) // groups > 256:
             return
         how = {"groups": groups, "over_rows": over_rows, "gain": self.flag(), "bias": self.flag()}
         self.of(Norm, self.t, layer=self.name(), eps=1e-2, centred=self.flag(), **how)
@@ -191,7 +191,7 @@ def networks(draw):
             growing.t = before[1]
             del growing.operations[before[0] :]
             break
-    network = headed(growing.operations, [x])
+    network = headed(marked(growing.operations) if draw(st.booleans()) else growing.operations, [x])
     names = sorted(
         weight.name
         for each in network.operations

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
-from gradloom.graph.operations import Activation, Add, Convolution, Linear, Reduce
+from gradloom.graph.operations import Activation, Add, Convolution, Linear, Norm, Reduce
 from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
@@ -18,16 +18,17 @@ SMALL = DiffusionConfig(array_rows=16, array_columns=16, x_slots=8, w_slots=16, 
 
 
 def network():
-    """A residual block of images whose sides are no powers of two, 5 channels, rows that fill tiles in part."""
-    x, a, b, s, m, y = (
+    """A residual block of images whose sides are no powers of two, 5 channels with a norm, more classes than a tile."""
+    x, a, b, s, n, m, y = (
         Tensor(name, sides, features)
         for name, sides, features in (
             ("x", (7, 5), 3),
             ("a", (7, 5), 5),
             ("b", (7, 5), 5),
             ("s", (7, 5), 5),
+            ("n", (7, 5), 5),
             ("m", (1, 1), 5),
-            ("y", (1, 1), 6),
+            ("y", (1, 1), 70),
         )
     )
     shape = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
@@ -37,7 +38,8 @@ def network():
         Convolution((b,), s, "second", **shape),
         Add((s, b), Tensor("sum", (7, 5), 5)),
         Activation((Tensor("sum", (7, 5), 5),), Tensor("r", (7, 5), 5), "relu"),
-        Reduce((Tensor("r", (7, 5), 5),), m, "mean", True),
+        Norm((Tensor("r", (7, 5), 5),), n, "norm", eps=1e-3),
+        Reduce((n,), m, "mean", True),
         Linear((m,), y, "last"),
     )
     random = np.random.default_rng(0)
@@ -55,7 +57,7 @@ def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
         models = Models(SMALL, step.program.length)
         expected, made = (Steps(step, each, prepared.integers(), "classes") for each in (models, device))
         for _ in range(2):
-            given = prepared.inputs(random.standard_normal((4, 7, 5, 3))), np.eye(6)[random.integers(0, 6, 4)]
+            given = prepared.inputs(random.standard_normal((4, 7, 5, 3))), np.eye(70)[random.integers(0, 70, 4)]
             assert made(*given) == expected(*given)
             memories = (np.frombuffer(each.read(0, step.program.offset), np.uint8) for each in (device, models))
             assert not np.flatnonzero(np.not_equal(*memories)).size

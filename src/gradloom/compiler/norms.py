@@ -68,7 +68,8 @@ class Norms(Elements):
             raise ValueError(f"{each.layer}: {x.features} features of a norm must be a power of two")
         most = EDGE * self.tiler.config.norm_slots
         if x.features > most:
-            raise ValueError(f"{each.layer}: {each.o.features} features of a norm must be {most} at most")
+            what = f"{each.o.features} features of a norm take {x.features} places"
+            raise ValueError(f"{each.layer}: {what}, must be {most} at most")
         nothing = Block.of(self.zeros, [(0, 0)])
         whole |= {"by_row": 1, "tiles": x.wide - 1}
         for i in range(x.high):

@@ -130,8 +130,6 @@ def test_columns_of_tiles_far_apart_are_rounded_as_the_engine_does():
 
 
 BAD = {
-    "an image of 256 rows with attention": (dict(attends=(True, False)), {}, "256 rows of a sample must divide 64"),
-    "heads beyond a tile": (dict(channels=(192, 192), groups=3), {}, "96 features of a head must divide 64"),
     "a tensor that fills a tile in part": (dict(channels=(16, 64)), {}, "groups of 10 features must be a power of two"),
     "sides that are no power of two": (dict(size=12), {}, "144 rows of a sample must divide 64 or be a multiple of it"),
 }
