@@ -39,6 +39,17 @@ def lowered():
     return t.program
 
 
+def test_a_result_that_nobody_reads_is_not_made():
+    t = Tiler(SMALL)
+    x, dead, y = (t.value(name, 64, 16) for name in ("x", "dead", "y"))
+    block = {"a": Block.of(t.read(x, WIDE), [(0, 0)])}
+    for made in (dead, y):
+        t.element(made, (0, 0), ElementOpcode.FUNCTION, block, [SILU.value.operands()])
+    t.read(y, WIDE)
+    (job,) = t.write()
+    assert [store.offset for store in job.stores] == [y.places[WIDE].offset]
+
+
 def jobs(t, rng):
     w = t.tiles(1, 16, 16, NARROW)
     t.program.arrays.append((w.offset, w.pack(coded(rng.standard_normal((16, 16)), NARROW))))
