@@ -87,6 +87,7 @@ FORWARD = {
     "y: values times 1 plus 2 have no command": ([X], [Activation((X,), Y, "affine", (1.0, 2.0))]),
     "y: rows behind one another have no command; join features": ([X], [Concat((X, X), tensor("y", 12, 12), 0)]),
     "y: columns of tensors side by side must be multiples of 8": ([X], [Concat((X, X), tensor("y", 6, 24), 1)]),
+    "y: a gate by silu has no command; gelu has": ([X], [Gated((X,), tensor("y", 6, 6), "silu")]),
     "y: 6 features beside a gate must be a multiple of 64": ([X], [Gated((X,), tensor("y", 6, 6), "gelu")]),
     "y: its first tensor has fewer rows than its second; turn them round": (
         [X],

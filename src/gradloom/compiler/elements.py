@@ -222,6 +222,8 @@ class Elements(Base):
     def _gated(self, each: Gated) -> None:
         (x,) = self.given(each)
         made = self.made(each)
+        if each.kind != "gelu":
+            raise ValueError(f"{made.name}: a gate by {each.kind} has no command; gelu has")
         if made.features % EDGE:
             raise ValueError(f"{made.name}: {made.features} features beside a gate must be a multiple of {EDGE}")
         for i, j in tiles_of(made):

@@ -12,6 +12,7 @@ from gradloom.graph.operations import (
     Attention,
     Concat,
     Convolution,
+    Gated,
     Linear,
     MatMul,
     Multiply,
@@ -27,6 +28,7 @@ from gradloom.graph.operations import (
 )
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.rewriting.resampling import repeats, sampling
+from gradloom.rtl.formats.tiles.codes import EDGE
 
 __all__ = ["EXPRESSED", "label"]
 
@@ -219,6 +221,22 @@ def _biased(made: Editor, each: Operation) -> bool:
     return True
 
 
+def _gate(made: Editor, each: Operation) -> bool:
+    """Features times a function of those beside them, where the engine has no command for both."""
+    if not isinstance(each, Gated) or (each.kind == "gelu" and each.o.features % EDGE == 0):
+        return False
+    value, gate, factor = (_like(made, each, name, each.o) for name in ("value", "gate", "factor"))
+    axis = len(each.o.sides)
+    parts = [
+        Slice(each.i, value, axis, 0),
+        Slice(each.i, gate, axis, each.o.features),
+        Activation((gate,), factor, each.kind),
+        Multiply((value, factor), each.o, positive=each.positive),
+    ]
+    made.change(each, parts)
+    return True
+
+
 def _square(made: Editor, each: Operation) -> bool:
     """A value times itself."""
     if not isinstance(each, Activation) or each.kind != "power" or each.parameters != (2.0,):
@@ -228,4 +246,4 @@ def _square(made: Editor, each: Operation) -> bool:
 
 
 #: Rules of an editor.
-EXPRESSED = (_slopes, _limited, _over_features, _largest_row, _risen_linear, _risen_rows, _biased, _square)
+EXPRESSED = (_slopes, _limited, _over_features, _largest_row, _risen_linear, _risen_rows, _biased, _gate, _square)
