@@ -97,7 +97,7 @@ def test_means_of_windows(kernel, stride, pads, beyond, counted):
     steps(other, ("first.weight",), samples=2, loss="classes", order=ORDERS[0])
 
 
-@pytest.mark.parametrize("features", [(8, 24), (5, 7), (16, 16, 16)])
+@pytest.mark.parametrize("features", [(8, 24), (5, 7), (16, 16, 16), (80, 80, 96)])
 def test_features_side_by_side(features):
     x = tensor("x", 6, 5)
     parts = [Linear((x,), tensor(f"part{n}", 6, count), f"part{n}") for n, count in enumerate(features)]

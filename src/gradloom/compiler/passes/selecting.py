@@ -80,10 +80,9 @@ def _beside(made: Editor, each: Operation) -> bool:
     if not isinstance(each, Concat) or each.axis != len(each.o.sides):
         return False
     ends = np.cumsum([t.features for t in each.i])
-    tiles = [
-        len({n for n, end in enumerate(ends) if end - each.i[n].features < at + EDGE and end > at})
-        for at in range(0, each.o.features, EDGE)
-    ]
+    # Where each column comes from: a tensor, and its tile.
+    sources = [(n, column // EDGE) for n, t in enumerate(each.i) for column in range(t.features)]
+    tiles = [len(set(sources[at : at + EDGE])) for at in range(0, len(sources), EDGE)]
     if not any(end % _BEAT for end in ends) and max(tiles) <= 2:
         return False
     listed: list[Operation] = []
