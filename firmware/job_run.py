@@ -77,7 +77,7 @@ def open_machine(transport: Transport, design: MachineDesign | None, window: int
     if window > transport.window_size:
         raise AcceleratorError(
             f"the job needs {window:,} bytes of memory, the board has reserved {transport.window_size:,}: make the "
-            "buffer larger (size of gradloom-buffer in the overlay, cma= on the kernel's command line)"
+            "buffer larger (size of its node in the overlay, cma= on the kernel's command line)"
         )
     _stop_left(transport)
     return Accelerator(transport, design=design)

@@ -291,7 +291,7 @@ static void begin(job *of, const char *at)
     if (of->window > place.size) {
         snprintf(why, sizeof why,
                  "%" PRIu64 " bytes of memory, the board has reserved %" PRIu64 ": make the buffer larger (size of "
-                 "gradloom-buffer in the overlay, cma= on the kernel's command line)",
+                 "its node in the overlay, cma= on the kernel's command line)",
                  of->window, place.size);
         board_fail("the job needs", why);
     }

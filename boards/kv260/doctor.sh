@@ -102,7 +102,7 @@ else
     tell "FPGA manager" fault "no fpga0" "the kernel cannot load a bitstream: use $usual"
 fi
 
-node=$(ls -d "$root"/sys/bus/platform/devices/*.gradloom 2>/dev/null | head -n 1)
+node=$(ls -d "$root"/sys/bus/platform/devices/*."$device" 2>/dev/null | head -n 1)
 others=$(ls "$overlays" 2>/dev/null | tr '\n' ' ' | sed 's/ $//')
 order=
 case " $others " in *[Pp][Yy][Nn][Qq]*) order="; PYNQ's own overlay sets HPM0 to 32 bits: load it first, flash after it" ;; esac

@@ -6,7 +6,7 @@
 set -u
 name=$1
 root=${2:-}
-# What Linux calls the registers, and the end of the buffer's name.
+# What Linux calls the registers, and how names of the buffer and of nodes in the device tree end or begin.
 device=gradloom
 here=$(dirname "$0")
 bundle=$here/bundle
@@ -27,7 +27,7 @@ note() {
 
 # The node that the overlay makes for the registers, by its name in the device tree.
 registers() {
-    ls -d "$root"/sys/bus/platform/devices/*.gradloom 2>/dev/null | head -n 1
+    ls -d "$root"/sys/bus/platform/devices/*."$device" 2>/dev/null | head -n 1
 }
 
 uio() {
@@ -123,7 +123,7 @@ clock() {
 }
 
 asked_clock() {
-    set -- $(od -An -tu1 "$root"/proc/device-tree/*/gradloom-clock/assigned-clock-rates 2>/dev/null)
+    set -- $(od -An -tu1 "$root"/proc/device-tree/*/"$device-clock"/assigned-clock-rates 2>/dev/null)
     [ $# -ne 4 ] || echo $(((($1 * 256 + $2) * 256 + $3) * 256 + $4))
 }
 
@@ -139,7 +139,7 @@ check_clock() {
     most=$((asked + asked / 1000))
     least=$((asked - asked / 1000))
     if [ "$found" -gt "$most" ] || [ "$found" -lt "$least" ]; then
-        for file in "$root"/sys/bus/platform/devices/*gradloom-clock/set_rate; do
+        for file in "$root"/sys/bus/platform/devices/*:"$device-clock"/set_rate; do
             [ -e "$file" ] && echo "$asked" >"$file"
         done
         found=$(clock)

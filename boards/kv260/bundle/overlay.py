@@ -35,10 +35,8 @@ def device_tree(
     """Overlay source of a design.
 
     It loads ``NAME.bit.bin``, keeps the clock on, shows registers and a contiguous buffer, which Linux calls by
-    ``device``.
+    ``device``. Nodes and labels begin with it, too: those of two designs in one tree must differ.
     """
-    # Labels are identifiers; those of two overlays must differ.
-    label = name.replace("-", "_")
     return f"""\
 // SPDX-License-Identifier: Apache-2.0
 // Device tree overlay of {name}. Compile: dtc -@ -I dts -O dtb -o {name}.dtbo {name}.dtso
@@ -56,22 +54,22 @@ def device_tree(
 	#address-cells = <2>;
 	#size-cells = <2>;
 
-	{label}_afi: gradloom-afi {{
+	{device}_afi: {device}-afi {{
 		compatible = "xlnx,afi-fpga";
 		config-afi = <4 {_HP_WIDTH[memory_bits]}>, <5 {_HP_WIDTH[memory_bits]}>, <14 {_HPM0_128:#x}>;
 	}};
 
 	/* Linux gates a clock that no node claims, and an access to a stopped accelerator hangs the CPU. */
-	{label}_clock: gradloom-clock {{
+	{device}_clock: {device}-clock {{
 		compatible = "xlnx,fclk";
 		#clock-cells = <0>;
 		clocks = <&zynqmp_clk 71>;
 		assigned-clocks = <&zynqmp_clk 71>;
 		assigned-clock-rates = <{clock_hz}>;
-		clock-output-names = "gradloom_clk";
+		clock-output-names = "{device}_clk";
 	}};
 
-	{label}_registers: gradloom@{register_base:x} {{
+	{device}_registers: {device}@{register_base:x} {{
 		compatible = "generic-uio";
 		linux,uio-name = "{device}";
 		reg = <{register_base >> 32:#x} {register_base & 0xFFFFFFFF:#x} 0x0 {register_range:#x}>;
@@ -83,7 +81,7 @@ def device_tree(
 	/* From CMA: an overlay is loaded long after boot, too late to reserve memory. */
 	/* S_AXI_HP0_FPD does not see the CPU's caches. sync-mode 2 maps the buffer uncached, write-combining: */
 	/* both sides see the same bytes, and unaligned accesses stay legal (mode 1 is device memory). */
-	{label}_buffer: gradloom-buffer {{
+	{device}_buffer: {device}-buffer {{
 		compatible = "ikwzm,u-dma-buf";
 		device-name = "{BUFFER}{device}";
 		size = <{window_bytes:#x}>;

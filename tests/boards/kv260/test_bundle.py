@@ -133,8 +133,11 @@ def test_two_designs_of_a_board_have_names_of_their_own(report, tmp_path):
         boards.write_project(BOARD, tmp_path / module, ports)
         board, firmware = tmp_path / module / "board", tmp_path / module / "firmware"
         (recipe,) = board.glob("*.dtso")
-        names = re.findall(r'(?:uio-name|device-name) = "([\w-]+)"', recipe.read_text())
-        assert names == [module, f"udmabuf-{module}"]
+        text = recipe.read_text()
+        assert re.findall(r'(?:uio-name|device-name) = "([\w-]+)"', text) == [module, f"udmabuf-{module}"]
+        nodes = [f"{module}{each}" for each in ("-afi", "-clock", "@a0010000", "-buffer")]
+        labels = [f"{module}_{each}" for each in ("afi", "clock", "registers", "buffer")]
+        assert re.findall(r"^\t(\w+): (\S+) {", text, re.M) == list(zip(labels, nodes))
         rules = (board / "60-gradloom.rules").read_text()
         assert f'ATTR{{name}}=="{module}"' in rules and f'KERNEL=="udmabuf-{module}"' in rules
         assert f"\ndevice={module}\n" in (board / "load.sh").read_text()

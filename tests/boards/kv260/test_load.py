@@ -18,11 +18,11 @@ LOADED = f"gradloom: {NAME} is loaded"
 #: What the programs share. ``holds``: the app that dfx-mgr knows of. One overlay at a time holds the region.
 COMMON = """
 b={board}; o=$b/{overlays}; s=$b/state
-ours="$b/sys/bus/platform/devices/a0010000.gradloom $b/sys/class/uio/uio1 $b/sys/class/u-dma-buf/udmabuf-gradloom"
-appear() {{ mkdir -p $(cat $s/shows) $b/proc/device-tree/axi/gradloom-clock
-    [ -d $b/sys/class/uio/uio1 ] && echo gradloom >$b/sys/class/uio/uio1/name
+ours="$b/sys/bus/platform/devices/a0010000.{device} $b/sys/class/uio/uio1 $b/sys/class/u-dma-buf/udmabuf-{device}"
+appear() {{ mkdir -p $(cat $s/shows) $b/proc/device-tree/axi/{device}-clock
+    [ -d $b/sys/class/uio/uio1 ] && echo {device} >$b/sys/class/uio/uio1/name
     [ -e $s/rate ] && cp $s/rate $b/sys/kernel/debug/clk/pl0_ref/clk_rate
-    cp $s/asked $b/proc/device-tree/axi/gradloom-clock/assigned-clock-rates; true; }}
+    cp $s/asked $b/proc/device-tree/axi/{device}-clock/assigned-clock-rates; true; }}
 region() {{ ls $o | grep -v -e pynq -e somebody | head -n 1; }}
 put() {{ /bin/mkdir -p $o/$1; echo applied >$o/$1/status; }}
 gone() {{ rm -rf $o/$1; case $1 in {name}*) rm -rf $ours;; esac; }}
@@ -62,20 +62,20 @@ esac""",
     "sleep": "exit 0",
 }
 SHOWS = {
-    "device": "sys/bus/platform/devices/a0010000.gradloom",
+    "device": "sys/bus/platform/devices/a0010000.{device}",
     "uio": "sys/class/uio/uio1",
-    "buffer": "sys/class/u-dma-buf/udmabuf-gradloom",
+    "buffer": "sys/class/u-dma-buf/udmabuf-{device}",
 }
 
 
 class Kria:
     """A board with the bundle, which nothing has loaded yet."""
 
-    def __init__(self, project, root, tools):
-        self.project, self.root = project, root
+    def __init__(self, project, root, tools, device="gradloom"):
+        self.project, self.root, self.device = project, root, device
         self.put("proc/device-tree/compatible", "xlnx,zynqmp-sk-kv260-rev2\0xlnx,zynqmp\0")
         self.put("sys/class/uio/uio0/name", "fabric\n")
-        self.put("sys/bus/platform/devices/axi:gradloom-clock/uevent", "")
+        self.put(f"sys/bus/platform/devices/axi:{device}-clock/uevent", "")
         self.put("sys/kernel/debug/clk/pl0_ref/clk_rate", "99999999\n")
         self.put("sys/class/fpga_manager/fpga0/flags", "40\n")
         for name in ("holds", "says", "shows"):
@@ -87,7 +87,7 @@ class Kria:
         for file in (f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"):
             (project / "board" / "bundle").mkdir(exist_ok=True)
             (project / "board" / "bundle" / file).write_text(file)
-        common = COMMON.format(board=shlex.quote(str(root)), overlays=OVERLAYS, name=NAME)
+        common = COMMON.format(board=shlex.quote(str(root)), overlays=OVERLAYS, name=NAME, device=device)
         for name, text in PROGRAMS.items():
             tools(name, common + text)
 
@@ -97,7 +97,7 @@ class Kria:
 
     def shows(self, *what):
         """What a load makes appear in sysfs."""
-        self.put("state/shows", "\n".join(str(self.root / SHOWS[each]) for each in what))
+        self.put("state/shows", "\n".join(str(self.root / SHOWS[each].format(device=self.device)) for each in what))
 
     def stale(self, name=STALE, holds=""):
         self.put(f"{OVERLAYS}/{name}/status", "applied\n")
@@ -132,6 +132,23 @@ def test_a_design_that_is_there_is_loaded(kria):
     firmware = kria.root / "lib/firmware/xilinx" / NAME
     assert {file.name for file in firmware.iterdir()} == {f"{NAME}.bit.bin", f"{NAME}.dtbo", "shell.json"}
     assert not (kria.root / "state/asked-of-systemctl").exists()
+
+
+def test_a_design_of_another_name_has_nodes_of_that_name(design, report, tools, tmp_path):
+    """Registers, UIO, buffer, and the clock, which is read back and set again; another design's node stands there."""
+    boards.write_project(BOARD, design, report | {"module": "loom2"})
+    kria = Kria(design, tmp_path / "kria", tools, "loom2")
+    kria.put("sys/bus/platform/devices/a0020000.gradloom/uevent")
+    kria.put("state/rate", "99999999\n")
+    kria.put("sys/bus/platform/devices/axi:loom2-clock/set_rate", "")
+    kria.put("sys/bus/platform/devices/axi:gradloom-clock/set_rate", "")
+    code, lines, errors = kria.load()
+    assert (code, errors, lines[-1]) == (0, [], LOADED) and "pl_clk0 stays at 99999999 Hz" in lines[-2]
+    rates = [kria.root / f"sys/bus/platform/devices/axi:{each}-clock/set_rate" for each in ("loom2", "gradloom")]
+    assert [each.read_text() for each in rates] == ["200000000\n", ""]
+    kria.shows()
+    kria.put("state/holds", f"{NAME}\n")
+    assert "its registers are not among the platform's devices" in kria.load()[2][0]
 
 
 # ---- overlays that are left in configfs while dfx-mgr holds nothing
