@@ -14,7 +14,8 @@ from gradloom.sim.run.builds.designs import design
 from gradloom.sim.run.device import SimulationError, build_harness, random_start
 from gradloom.sim.run.silicon import RANDOM, as_silicon
 from gradloom.sim.run.uart import Talker
-from gradloom.systems.images.alone import expected_run, identity
+from gradloom.systems.alone import identity
+from gradloom.systems.images.alone import expected_run
 from gradloom.systems.images.program.onchip import OnChip
 from gradloom.systems.sequences.program.onchip import ChipAnswers
 

@@ -4,12 +4,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from gradloom import boards
-from gradloom.boards.links.lines import Line
-from gradloom.boards.links.monitor import open_port
-from gradloom.boards.links.tuner import TunerError, TunerPort
+from gradloom.boards.links.tuner import TunerPort
 from gradloom.options import Options
 from gradloom.preset import Preset
+from gradloom.systems.alone import tuner_at
 from gradloom.systems.driver import finetune
 from gradloom.workload import Progress
 
@@ -31,19 +29,12 @@ def finetune_on_port(
     ``baud``: bits a second, those of the board's project unless given. ``compare``: adapter and losses with the
     reference. Returns what ``metrics.json`` holds.
     """
-    board = boards.find(preset.board)
-    if not board.listens:
-        able = ", ".join(each.name for each in boards.all_boards() if each.listens)
-        raise ValueError(f"port={port}: {board.name} takes no data by UART; must be left out but for {able}")
-    with open_port(port, baud or board.listens) as line:
-        try:
-            return finetune_by(line, preset, options, output=output, compare=compare, progress=progress)
-        except TunerError as error:
-            raise ValueError(f"port={port}: {error}") from None
+    with tuner_at(preset, port, baud, progress) as tuner:
+        return finetune_by(tuner, preset, options, output=output, compare=compare, progress=progress)
 
 
 def finetune_by(
-    line: Line,
+    tuner: TunerPort,
     preset: Preset,
     options: Options,
     *,
@@ -51,6 +42,6 @@ def finetune_by(
     compare: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The same over any ``line``."""
+    """The same with a board that is connected."""
     asked = dataclasses.replace(options, engine="rtl")  # type: ignore[call-arg]
-    return finetune(preset, asked, output=output, progress=progress, host=TunerPort(line, progress), compare=compare)
+    return finetune(preset, asked, output=output, progress=progress, host=tuner, compare=compare)

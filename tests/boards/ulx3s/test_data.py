@@ -64,10 +64,12 @@ def data(tmp_path):
 
 def tuned(line, data, folder, **options):
     told = []
+
+    def heard(done, total, text):
+        told.append(text)
+
     asked = ImageOptions(data=data, **options)
-    metrics = finetune_by(
-        line, PRESET, asked, output=folder, compare=True, progress=lambda done, total, text: told.append(text)
-    )
+    metrics = finetune_by(TunerPort(line, heard), PRESET, asked, output=folder, compare=True, progress=heard)
     assert metrics == json.loads((folder / "metrics.json").read_text())
     assert (folder / "adapter_model.safetensors").is_file()
     return metrics, told
@@ -194,7 +196,7 @@ def test_what_cannot_be_is_refused(tmp_path, data, run, monkeypatch):
         ({"data": data, "class_weights": "balanced"}, "class_weights=balanced: must be none on a board that learns"),
     ):
         with pytest.raises(ValueError, match=said):
-            finetune_by(Deaf(), PRESET, ImageOptions(**options), output=tmp_path / "run")
+            finetune_by(TunerPort(Deaf()), PRESET, ImageOptions(**options), output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
     code, _, err = run("finetune", "instantft-kv260", "--port", "/dev/none", "-o", tmp_path / "run")
     assert code == 2 and "port=/dev/none: kv260 takes no data by UART; must be left out but for ulx3s" in " ".join(

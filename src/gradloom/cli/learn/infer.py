@@ -29,7 +29,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     """Label images or sequences, continue a text, or make pictures.
 
     An adapter of a fine-tune may take part.
-    Language and diffusion models answer in floating point; a board answers by its serial port.
+    Language models answer in floating point; a board answers over ssh or by its serial port.
     """
     asked = asked_for(model_name, board=board, verb="infer")
     with progress_bar(as_json, asked.why) as progress:
@@ -49,6 +49,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
         _say_network(result, written=options.get("output") is not None)
     elif "count" in result:
         say(f"{options['output']} has {some(result['count'], 'picture')}")
+        _say_cycles(result)
     else:
         _say_answers(result, written=options.get("output") is not None)
 
@@ -76,6 +77,7 @@ def _say_network(result: dict[str, Any], *, written: bool) -> None:
     say(f"{some(result['samples'], 'sample')} answered{judged}")
     if "labels" in result and not written:
         _say_labels(result["labels"])
+    _say_cycles(result)
 
 
 def _say_answers(result: dict[str, Any], *, written: bool) -> None:
@@ -93,15 +95,21 @@ def _say_answers(result: dict[str, Any], *, written: bool) -> None:
         _say_labels(result["labels"])
     if result.get("saturated"):
         say(f"{100 * result['saturated']:.2f} % of the input lies beyond its codes")
-    if result.get("cycles"):
-        told = (
-            f"{result['cycles']:,} cycles"
-            if result["forecast"] is None
-            else counted(result["cycles"], result["forecast"])
-        )
-        say(f"{told}; {result['cycles_a_step']:.1f} a step of the cell; every code equals the reference")
+    _say_cycles(result)
     if result.get("cycles_an_answer"):
         say(f"{result['cycles_an_answer']:,} cycles at most from the doorbell of a step to its answer")
+
+
+def _say_cycles(result: dict[str, Any]) -> None:
+    """Prints what a machine took."""
+    if not result.get("cycles"):
+        return
+    told = (
+        f"{result['cycles']:,} cycles" if result["forecast"] is None else counted(result["cycles"], result["forecast"])
+    )
+    if "cycles_a_step" in result:
+        told += f"; {result['cycles_a_step']:.1f} a step of the cell"
+    say(f"{told}; every word equals the reference")
 
 
 def _say_labels(found: Any, shown: int = 20) -> None:

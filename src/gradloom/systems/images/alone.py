@@ -15,6 +15,7 @@ from gradloom.models.network import Network
 from gradloom.program.memory import BEAT, BLOCK
 from gradloom.sim.reference.loss import softmax_cross_entropy
 from gradloom.sim.run.counted import check_words
+from gradloom.systems.alone import identity, ran_alone, sealed, unlike
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Outcome
@@ -27,10 +28,7 @@ from .program.program import Settings
 from .simulated import learnt_words
 from .task import ImageTask, decoded
 
-__all__ = ["AloneTask", "OnChipResult", "adapter_words", "expected_run", "identity"]
-
-#: Where a block's header has the sum of the rest: after a reset it is another one.
-_TAG = BLOCK - 4
+__all__ = ["AloneTask", "OnChipResult", "adapter_words", "expected_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +37,6 @@ class OnChipResult:
 
     lines: Sequence[str]
     reference: FineTune
-
-
-def identity(config: Any) -> str:
-    """The first line of a design."""
-    return "gradloom: " + ",".join(f"{name}={value}" for name, value in config.known.items())
 
 
 def _losses(name: str, loss: int, right: int, samples: int) -> str:
@@ -183,24 +176,17 @@ class AloneTask(ImageTask):
     @cached_property
     def image(self) -> bytes:
         """What the board's memory is to hold, with the sum that a reset takes away."""
-        made = bytearray(self.chip.image)
-        made[_TAG : _TAG + 4] = zlib.crc32(made).to_bytes(4, "little")
-        return bytes(made)
+        return sealed(self.chip.image)
 
     @property
     def changed(self) -> set[int]:
         """Pieces that the bitstream has not, or that a run changes."""
-        image, shipped, chip = self.image, self._shipped.image, self.chip
-        pieces = range(0, len(image), PIECE)
-        found = {at for at in pieces if image[at : at + PIECE] != shipped[at : at + PIECE]}
+        own, chip = self._shipped, self.chip
         used = max(stage.told for stage in chip.stages) + BEAT
         blocks = range(BLOCK, BLOCK * (1 + chip.train_blocks + chip.test_blocks), BLOCK)
-        for first, end in (*((at, at + used) for at in blocks), (chip.lanes[0], chip.lanes[0] + chip.learnt_bytes)):
-            found |= set(range(first // PIECE * PIECE, end, PIECE))
-        # A run of the bitstream's own data has changed those places, too.
-        own = self._shipped
-        first = own.lanes[0]
-        return found | {at for at in range(first // PIECE * PIECE, first + own.learnt_bytes, PIECE) if at < len(image)}
+        # A run of the bitstream's own data has changed its adapter, too.
+        adapters = ((each.lanes[0], each.lanes[0] + each.learnt_bytes) for each in (own, chip))
+        return unlike(self.image, own, *((at, at + used) for at in blocks), *adapters)
 
     def forecast(self) -> dict[str, int] | None:
         """None: memory is asked for one burst at a time, which no forecast follows."""
@@ -210,20 +196,11 @@ class AloneTask(ImageTask):
         """By the board."""
         port, chip = self.job.host, self.chip
         assert isinstance(port, AloneHost)
-        there, wanted = port.told()[:1], identity(self.job.config)
-        if there != [wanted]:
-            raise TunerError(f"the board has {there[0] if there else 'no design'}, the design {wanted}: flash it")
-        lines = port.run(self.image, self.changed, epochs=chip.epochs)
-        if port.fetch(_TAG, 4) != self.image[_TAG : _TAG + 4]:
-            raise TunerError("the board has lost its data: was it switched off meanwhile? Start again")
-        if lines[-1:] != ["done"]:
-            raise TunerError("the board's run failed: " + "; ".join(line for line in lines if "error" in line))
+        told, cycles = ran_alone(port, self.job.config, self.image, self.changed, epochs=chip.epochs)
         words = port.fetch(chip.lanes[0], chip.learnt_bytes)
-        (said,) = (line for line in lines if line.startswith("adapter: "))
+        (said,) = (line for line in told if line.startswith("adapter: "))
         if int(said.rpartition("0x")[2], 16) != zlib.crc32(words):
             raise TunerError("the adapter that was read is not the one that the board has told the sum of")
-        (cycles,) = (int(line.split()[1]) for line in lines if line.startswith("cycles: "))
-        told = [line for line in lines if not line.startswith("cycles: ")]
         a, b = learnt_words(self.lowered, words[: chip.lanes[1]], words[chip.lanes[1] :])
         return Outcome(
             losses=[float(line.split()[3].rstrip(",")) for line in told if line.startswith("epoch ")]

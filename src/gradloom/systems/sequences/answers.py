@@ -1,7 +1,7 @@
 """Answers of a quantised recurrent network in simulated RTL."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
+from gradloom.systems.job import AloneHost
 from gradloom.words import some
 from gradloom.workload import Progress
 
+from .alone import run_alone
 from .answer import CellRun, infer_sequences
 from .program.image import CellImage
 from .program.program import CellConfig, CellProgram, CellSetup
@@ -28,14 +31,21 @@ from .requests import SequenceAnswers
 __all__ = ["infer", "run_cell"]
 
 
-def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
+def infer(
+    asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | AloneHost | None = None
+) -> dict[str, Any]:
     """Answers of a recurrent network: :func:`~.answer.infer_sequences`.
 
     With ``rtl``, all convolutions in front but the last are computed by the reference, and the result has ``cycles``,
     ``forecast``, ``cycles_a_step`` and ``setup_cycles`` too, and of a stream ``cycles_an_answer``, the most. ``host``:
-    the way to a machine that runs in place of simulated RTL.
+    the way to a machine that runs in place of simulated RTL, or a board that runs what lies in its memory, as one at a
+    port does.
     """
     preset = asked.preset
+    if options.port is not None:
+        check_request("with --port, whose board has whole sequences", needless={"stream": options.stream})
+        with tuner_at(preset, options.port, options.baud, tell) as tuner:
+            return infer(asked, replace(options, port=None, baud=None, engine="rtl"), tell, tuner)
     chosen = Design(preset, options.design)
     config = chosen.preset.config
     data, model = options.data, options.model
@@ -56,6 +66,8 @@ def infer(asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineH
         check_fit(config, find_board(preset.board))
 
     def ran(network: RecurrentNetwork, codes: np.ndarray, *, every: bool, stream: bool) -> CellRun:
+        if isinstance(host, AloneHost):
+            return run_alone(network, codes, chosen.preset, host)
         files = chosen.chosen() if host is None else ()
         return run_cell(
             network, codes, config, files, every=every, stream=stream, rate=options.rate, progress=tell, host=host

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gradloom.models.sequences import SPAR_STEPS
 from gradloom.options import Bounds, Options, option
+from gradloom.systems.ports import PortOptions
 
 from .workload import RecordedOptions
 
@@ -12,7 +13,7 @@ __all__ = ["SequenceAnswers", "SequencePlan"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceAnswers(RecordedOptions):
+class SequenceAnswers(RecordedOptions, PortOptions):
     """Options of answers of a recurrent network."""
 
     data: Path | str | None = option(

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradloom.options import Bounds, Options, check_request, option
+from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
+from gradloom.systems.ports import PortOptions
 
 __all__ = ["BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"]
 
@@ -24,7 +25,7 @@ class TextAnswers(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardAnswers(TextAnswers):
+class BoardAnswers(TextAnswers, PortOptions):
     """The same, where a board may answer in place of this machine."""
 
     adapter: Path | str | None = option(
@@ -33,15 +34,6 @@ class BoardAnswers(TextAnswers):
         metavar="DIR",
         usual="no adapter; of a board kept",
     )
-    port: str | None = option("Serial port of a board that answers.", metavar="TTY")
-    baud: int | None = option("Bits a second of the port.", metavar="N", usual="115200", bounds=Bounds(1))
-
-    def check(self) -> "BoardAnswers":
-        """Checks bounds, and that a speed is a port's."""
-        super().check()
-        if self.port is None:
-            check_request("without --port, the serial port of a board", needless={"baud": self.baud})
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)
