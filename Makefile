@@ -136,7 +136,7 @@ evidence-ulx3s: $(ECP5_READY)
 	$(BIN)/gradloom generate digits-ulx3s -o build/evidence/ulx3s
 	time $(BIN)/gradloom build ulx3s build/evidence/ulx3s
 	time $(BIN)/gradloom report build/evidence/ulx3s --max-levels 10
-	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py
+	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/boards/ulx3s/test_pll.py tests/boards/ulx3s/test_asked.py
 	time $(BIN)/python docs/examples/ulx3s_lines.py build/evidence/ulx3s --lines 10
 
 evidence-mesh: $(ECP5_READY)
@@ -196,7 +196,7 @@ evidence-large: $(READY)
 	    tests/systems/text/card/test_board_job.py
 	time env GRADLOOM_DEEP=1 $(BIN)/python -m pytest -q tests/cli/design tests/emit \
 	    tests/engines tests/shell tests/sim/run/test_simulators.py tests/boards/test_platforms.py tests/systems/images \
-	    tests/jobs/test_sequences.py
+	    tests/jobs/test_sequences.py tests/jobs/test_fine_tunes.py
 
 evidence-toggles: $(READY)
 	time $(BIN)/python -m gradloom.sim.activity.toggles mesh --set rows=8 --set cols=8 --least 90

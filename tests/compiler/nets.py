@@ -6,9 +6,9 @@ import numpy as np
 
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
-from gradloom.graph.operations import Convolution, Linear, Multiply, Parameter, Reduce
+from gradloom.graph.operations import Activation, Add, Convolution, Linear, Multiply, Parameter, Reduce
 
-__all__ = ["conv", "headed", "marked", "network", "tensor"]
+__all__ = ["conv", "headed", "marked", "network", "residual", "tensor"]
 
 
 def tensor(name, *shape):
@@ -69,3 +69,32 @@ def headed(operations, inputs, classes=5, **more):
     mean = tensor("mean", *(1 for _ in t.sides), t.features)
     head = Linear((mean,), tensor("head", *mean.sides, classes), "head", **more)
     return network([*operations, Reduce((t,), mean, "mean", True), head], inputs)
+
+
+def residual():
+    """A residual block of images whose sides are no powers of two, 5 channels, rows that fill tiles in part."""
+    x, a, b, s, m, y = (
+        Tensor(name, sides, features)
+        for name, sides, features in (
+            ("x", (7, 5), 3),
+            ("a", (7, 5), 5),
+            ("b", (7, 5), 5),
+            ("s", (7, 5), 5),
+            ("m", (1, 1), 5),
+            ("y", (1, 1), 6),
+        )
+    )
+    shape = {"kernel": (3, 3), "stride": (1, 1), "pads": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    listed = (
+        Convolution((x,), a, "first", **shape),
+        Activation((a,), b, "relu"),
+        Convolution((b,), s, "second", **shape),
+        Add((s, b), Tensor("sum", (7, 5), 5)),
+        Activation((Tensor("sum", (7, 5), 5),), Tensor("r", (7, 5), 5), "relu"),
+        Reduce((Tensor("r", (7, 5), 5),), m, "mean", True),
+        Linear((m,), y, "last"),
+    )
+    random = np.random.default_rng(0)
+    values = {w.name: random.standard_normal(w.shape) / 3 for each in listed for w in each.weights}
+    ports = [Port(t.name, t.shape, t, t.shape, tuple(range(len(t.shape)))) for t in (x, y)]
+    return Network(listed, values, (ports[0],), (ports[1],))

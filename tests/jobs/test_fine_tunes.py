@@ -3,19 +3,32 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
+import gradloom
 from gradloom.firmware.board_device import InUseError
 from gradloom.firmware.job import JobError
 from gradloom.firmware.remote import ConnectionLost, RemoteError
 from gradloom.firmware.selftest import CHECKS
 from gradloom.jobs import on_board
 from gradloom.preset import find_preset
+from gradloom.systems.asked import asked_for
+from gradloom.systems.diffusion.requests import Pictures
 from gradloom.systems.driver import finetune
+from gradloom.systems.images.requests import ImageAnswers
+from gradloom.systems.networks.answer import infer as answered
+from gradloom.systems.networks.requests import NetworkAnswers
+from gradloom.workload import silent
+
+from ..deep import deep
+from .test_interrupted import SMALL
 
 PRESET = find_preset("instantft-kv260")
 OPTIONS = PRESET.workload.options(PRESET.name, {"limit": 12, "epochs": 2, "batch": 4})
@@ -65,8 +78,9 @@ def jobs_on(board):
         return agent.jobs()
 
 
-def test_a_fine_tune_over_ssh_is_that_of_simulated_rtl(board, direct, tmp_path):
-    lines, told = [], []
+def test_a_fine_tune_over_ssh_is_that_of_simulated_rtl(board, direct, monkeypatch, tmp_path):
+    lines, told, agents, connected = [], [], [], on_board.connected
+    monkeypatch.setattr(on_board, "connected", lambda reach: agents.append(connected(reach)) or agents[-1])
     on_board.finetune_on(
         board.reach,
         PRESET,
@@ -80,6 +94,10 @@ def test_a_fine_tune_over_ssh_is_that_of_simulated_rtl(board, direct, tmp_path):
     wanted = json.loads((tmp_path / "run/metrics.json").read_text())["loss"]
     losses = [float(line.split()[-1]) for line in lines if ": loss " in line]
     assert len(losses) == 6 and losses == pytest.approx(wanted, abs=1e-6)
+    said = [int(each.replace(",", "")) for each in re.findall(r"[\d,]+(?= bytes went| came back)", lines[-1])]
+    counts = [sum(getattr(each.connection.channel, way) for each in agents[:2]) for way in ("sent", "received")]
+    assert said == pytest.approx(counts, abs=100)
+    assert said == pytest.approx([190_000, 49_000], rel=0.1)
     assert any(total == 6 and done == 6 for done, total, _ in told)
     assert jobs_on(board) == {} and list(board.jobs.iterdir()) == []
 
@@ -239,7 +257,50 @@ def test_boards_without_linux_are_refused(tmp_path):
     assert not (tmp_path / "job").exists()
 
 
-@pytest.mark.skipif(not os.environ.get("GRADLOOM_DEEP"), reason="minutes: GRADLOOM_DEEP=1")
+def test_images_are_answered_over_ssh_as_in_simulated_rtl(board, direct, tmp_path):
+    """With what a job has learnt; no forecast, as the memory's latencies are not known of a board."""
+    options = ImageAnswers(adapter=direct(OPTIONS), limit=5, output=tmp_path / "found.npz")
+    found = on_board.infer_on(board.reach, asked_for(PRESET.name, verb="infer"), options)
+    wanted = gradloom.infer(PRESET.name, adapter=direct(OPTIONS), limit=5, engine="rtl", output=tmp_path / "wanted.npz")
+    assert found.pop("forecast") is None and wanted.pop("forecast") == found["cycles"] > 0 and found == wanted
+    arrays = [np.load(tmp_path / name) for name in ("found.npz", "wanted.npz")]
+    assert arrays[0].files == arrays[1].files and all((arrays[0][n] == arrays[1][n]).all() for n in arrays[0])
+
+
+def test_a_users_network_learns_and_answers_over_ssh(make_board, tmp_path):
+    """Preset tile-kv260 with a small array: steps and answers are those of simulated RTL and of the reference."""
+    preset = dataclasses.replace(find_preset("tile-kv260"), config=SMALL)
+    board = make_board(SMALL, preset.name)
+    random, model = np.random.default_rng(0), tmp_path / "mine.onnx"
+    weights = {"a": (8, 20), "b": (20, 3)}
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("MatMul", ["x", "a"], ["h"]),
+            onnx.helper.make_node("Relu", ["h"], ["r"]),
+            onnx.helper.make_node("MatMul", ["r", "b"], ["y"]),
+        ],
+        "mine",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 8))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 3))],
+        [onnx.numpy_helper.from_array(random.standard_normal(n).astype("f"), name) for name, n in weights.items()],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), model)
+    x, y = random.standard_normal((24, 8)).astype("f"), random.integers(0, 3, 24)
+    np.savez(tmp_path / "d.npz", x_train=x[:16], y_train=y[:16], x_test=x[16:], y_test=y[16:])
+    given = {"model": model, "data": tmp_path / "d.npz"}
+    options = preset.workload.options(preset.name, given | {"batch": 8, "epochs": 1, "rank": 2, "engine": "rtl"})
+    on_board.finetune_on(board.reach, preset, options, output=tmp_path / "found", compare=True)
+    finetune(preset, options, output=tmp_path / "wanted")
+    same(tmp_path / "wanted", tmp_path / "found")
+    asked = dataclasses.replace(asked_for(str(model), board="kv260", verb="infer"), preset=preset)
+    answers = NetworkAnswers(**given, adapter=tmp_path / "found", batch=3)
+    found = on_board.infer_on(board.reach, asked, answers)
+    wanted = answered(asked, dataclasses.replace(answers, adapter=tmp_path / "wanted"), silent)
+    assert found.pop("engine") == "rtl" and wanted.pop("engine") == "reference"
+    assert found.pop("cycles") > 0 and found.pop("forecast") is None and found == wanted
+
+
+@deep
 def test_steps_of_a_diffusion_model_are_those_of_simulated_rtl(make_board, tmp_path):
     """The shipped model on the preset's own machine."""
     preset = find_preset("cdm-qta-kv260")
@@ -248,3 +309,8 @@ def test_steps_of_a_diffusion_model_are_those_of_simulated_rtl(make_board, tmp_p
     on_board.finetune_on(board.reach, preset, options, output=tmp_path / "found", compare=True)
     finetune(preset, options, output=tmp_path / "wanted")
     same(tmp_path / "wanted", tmp_path / "found")
+    asked = {"prompt": "a 3 .", "adapter": tmp_path / "wanted", "count": 1, "steps": 2}
+    pictures = Pictures(**asked, output=tmp_path / "found.png")
+    found = on_board.infer_on(board.reach, asked_for(preset.name, verb="infer"), pictures)
+    gradloom.infer(preset.name, **asked, engine="reference", output=tmp_path / "wanted.png")
+    assert found["cycles"] > 0 and (tmp_path / "found.png").read_bytes() == (tmp_path / "wanted.png").read_bytes()

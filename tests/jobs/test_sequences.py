@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import gradloom
+from gradloom import boards
 from gradloom.jobs import on_board
 from gradloom.models.sequences import fold_of, spar_model, spar_person
 from gradloom.preset import find_preset
 from gradloom.systems.asked import asked_for
 from gradloom.systems.driver import finetune
-from gradloom.systems.images.requests import ImageAnswers
 from gradloom.systems.sequences.requests import SequenceAnswers
+from gradloom.systems.text.requests import BoardAnswers
 
 from ..deep import deep
 
 PRESET = find_preset("lstm-kv260")
-ASKED = asked_for(PRESET.name, verb="infer")
 
 
 @pytest.fixture
@@ -26,13 +26,20 @@ def board(make_board):
 
 
 @deep
-def test_answers_and_states_are_those_of_simulated_rtl(board, tmp_path):
-    data = spar_person(1)
+@pytest.mark.parametrize("name", ["lstm-kv260", "lstm-zcu104"])
+def test_answers_and_states_are_those_of_simulated_rtl(make_board, name, tmp_path):
+    data, preset = spar_person(1), find_preset(name)
+    make_board(preset.config, name)
+    there = boards.find(preset.board)
     np.savez(tmp_path / "data.npz", x=data.x_test[:3], y=data.y_test[:3])
     asked = {"model": spar_model(fold_of(1)), "data": tmp_path / "data.npz"}
-    found = on_board.infer_on(board.reach, ASKED, SequenceAnswers(**asked, output=tmp_path / "found.npz"))
+    found = on_board.infer_on(
+        boards.reached(there, host="ubuntu@board", name="gradloom"),
+        asked_for(name, verb="infer"),
+        SequenceAnswers(**asked, output=tmp_path / "found.npz"),
+    )
     wanted = gradloom.infer(
-        str(asked["model"]), board="kv260", data=asked["data"], engine="rtl", output=tmp_path / "wanted.npz"
+        str(asked["model"]), board=there.name, data=asked["data"], engine="rtl", output=tmp_path / "wanted.npz"
     )
     # The memory's latencies are not known of a board, so that there is no forecast.
     assert found.pop("forecast") is None and wanted.pop("forecast") == found["cycles"]
@@ -53,9 +60,9 @@ def test_a_fine_tune_is_that_of_simulated_rtl(board, tmp_path):
 
 
 def test_a_machine_that_answers_nothing_by_itself_is_refused(make_board, tmp_path):
-    other = find_preset("instantft-kv260")
-    board = make_board(other.config, other.name)
+    other = find_preset("edge-qlora-genesys2")
+    board = make_board(PRESET.config, PRESET.name)
     with pytest.raises(
-        ValueError, match="host=ubuntu@kria: must be left out, instantft-kv260 answers by its reference"
+        ValueError, match="host=ubuntu@kria: must be left out, edge-qlora-genesys2 answers by its reference"
     ):
-        on_board.infer_on(board.reach, asked_for(other.name), ImageAnswers())
+        on_board.infer_on(board.reach, asked_for(other.name), BoardAnswers(prompt="A"))

@@ -263,7 +263,7 @@ def attach(
     progress : callable, optional
         ``progress(done, total, text)``: steps with their losses.
     say : callable, optional
-        Hears each line of the job's log.
+        Hears each line of the job's log, and how many bytes came and went.
 
     Raises
     ------
@@ -272,11 +272,27 @@ def attach(
     ~gradloom.firmware.remote.JobFailed
         With code and address of the error.
     """
-    tell = progress or silent
+    return _attached(reach, name, None, output, preset, compare, progress or silent, say or _unheard)
+
+
+def _attached(
+    reach: Reach,
+    name: str,
+    started: Started | None,
+    output: Path | str,
+    preset: Preset | None,
+    compare: bool,
+    tell: Progress,
+    say: Callable[[str], object],
+) -> dict[str, Any]:
+    """The same, of a job that was ``started`` in one go."""
     check_folder(output, verb="finetune")
     with tempfile.TemporaryDirectory(prefix="gradloom.") as scratch:
         folder = Path(scratch)
-        _fetched(reach, name, folder, tell, say)
+        sent, received = _fetched(reach, name, folder, tell, say)
+        if started is not None:
+            sent, received = sent + started.sent, received + started.received
+        say(f"{sent:,} bytes went to {reach.name}, {received:,} came back")
         plan = JobPlan.parse((folder / "job.json").read_bytes())
         metrics = _collected(folder, plan, output, preset, compare, tell)
     # This may take long: the board is not kept waiting for its end.
@@ -285,8 +301,12 @@ def attach(
     return metrics
 
 
-def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callable[[str], object] | None) -> None:
-    """Follows a job to its end, and copies its results to a folder."""
+def _unheard(line: str) -> None:
+    pass
+
+
+def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callable[[str], object]) -> tuple[int, int]:
+    """Follows a job to its end, and copies its results to a folder; returns bytes that were sent and received."""
     with connected(reach) as agent:
         jobs = agent.jobs()
         if name not in jobs:
@@ -295,15 +315,16 @@ def _fetched(reach: Reach, name: str, folder: Path, tell: Progress, say: Callabl
             agent.start(name)
         try:
             for status, lines in agent.follow(name):
-                if say is not None:
-                    for line in lines:
-                        say(line)
+                for line in lines:
+                    say(line)
                 text = lines[-1].split(" ", 2)[-1] if lines else str(status["text"])
                 tell(int(status["done"]), int(status["total"]), text)
             for file in ("job.json", "result.json", "result.bin"):
                 agent.fetch(name, file, folder / file)
         except ConnectionLost as error:
             raise ConnectionLost(f"{error}; job {name} goes on, attach to it again") from None
+        channel = agent.connection.channel
+        return channel.sent, channel.received
 
 
 def finetune_on(
@@ -319,13 +340,13 @@ def finetune_on(
     """Fine-tunes on a board: :func:`start_on`, then :func:`attach`."""
     check_folder(output, verb="finetune")
     started = start_on(reach, preset, options, progress=progress)
-    return attach(reach, started.name, output=output, preset=preset, compare=compare, progress=progress, say=say)
+    return _attached(reach, started.name, started, output, preset, compare, progress or silent, say or _unheard)
 
 
 def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Answers of a recurrent network by a board's machine, from here.
+    """Answers by a board's machine, from here.
 
-    Options and result are those of :func:`gradloom.infer` with the engine ``rtl``: codes are compared with the
+    Options and result are those of :func:`gradloom.infer` with the engine ``rtl``: words are compared with the
     reference. :class:`ValueError` where the preset's machine answers nothing by itself.
     """
     function = asked.preset.workload.function("infer")

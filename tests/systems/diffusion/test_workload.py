@@ -153,9 +153,43 @@ def test_a_step_that_differs_is_found(on_models, wrong, says):
         on_models(wrong)
 
 
+class Passes(TileMachine):
+    """Models of the engines for passes; counters are compared, cycles are not."""
+
+    @classmethod
+    def simulated(cls, config, files, *, progress):
+        return cls(config, 64 << 20)
+
+    def close(self):
+        pass
+
+    def run(self, program):
+        health = super().run(program)
+
+        def check(**wanted):
+            assert wanted == {name: getattr(health, name) for name in wanted}
+
+        return SimpleNamespace(counters=SimpleNamespace(cycles=1), forecast=SimpleNamespace(total=1), check=check)
+
+
+def test_pictures_by_the_machine_are_those_of_the_reference(data, tmp_path, monkeypatch):
+    """With an adapter that has learnt; floating point makes others."""
+    gradloom.finetune(PRESET, engine="float", data=data, steps=2, batch=4, lr=0.1, generate=0, output=tmp_path / "run")
+    asked = {"prompt": "a sks 3 .", "adapter": tmp_path / "run", "count": 1, "steps": 2}
+    monkeypatch.setattr("gradloom.systems.forward.Machine", Passes)
+    told = {
+        engine: gradloom.infer(PRESET, **asked, engine=engine, output=tmp_path / f"{engine}.png")
+        for engine in ("rtl", "reference", "float")
+    }
+    assert told["rtl"]["cycles"] == told["rtl"]["forecast"] == 2 and "cycles" not in told["reference"]
+    made = {engine: (tmp_path / f"{engine}.png").read_bytes() for engine in told}
+    assert made["rtl"] == made["reference"] != made["float"]
+
+
 def test_generated_digits_are_judged(data, tmp_path, monkeypatch):
     """With the least number of pictures, and one step of the sampler in place of 25."""
-    monkeypatch.setattr(digits_pictures.generated, "__kwdefaults__", {"steps": 1})
+    usual = digits_pictures.generated.__kwdefaults__
+    monkeypatch.setattr(digits_pictures.generated, "__kwdefaults__", usual | {"steps": 1})
     metrics = gradloom.finetune(
         PRESET, engine="float", data=data, steps=1, batch=4, generate=128, output=tmp_path / "run"
     )

@@ -9,33 +9,45 @@ from gradloom.graph.mathematics import FloatReading
 from gradloom.models.digits_unet import SIDE, pictures, plain, shipped_prompts
 from gradloom.models.files.unet import UNet
 from gradloom.models.onnx_import import load_pretrained
+from gradloom.systems.forward import Run
 from gradloom.systems.images.mathematics import forward
 from gradloom.workload import Progress
 
 from .noise import sample
 from .unet import Values, timesteps, with_values
 
-__all__ = ["STEPS", "Judge", "frechet", "generated", "plot_grids", "read_digits"]
+__all__ = ["PICTURES", "STEPS", "Judge", "frechet", "generated", "plot_grids", "read_digits"]
 
 #: Steps of the sampler.
 STEPS = 25
-#: Pictures of a batch.
-_BATCH = 100
+#: Pictures of a batch in floating point.
+PICTURES = 100
 
 
 def generated(
-    net: FloatReading, shapes: UNet, prompts: np.ndarray, *, seed: int, tell: Progress, what: str, steps: int = STEPS
+    noise_of: Run,
+    shapes: UNet,
+    prompts: np.ndarray,
+    *,
+    seed: int,
+    tell: Progress,
+    what: str,
+    steps: int = STEPS,
+    batch: int = PICTURES,
 ) -> np.ndarray:
-    """Pictures ``[n, 16, 16]`` of prompts ``[n, tokens, features]``, 0 to 1."""
+    """Pictures ``[n, 16, 16]`` of prompts ``[n, tokens, features]``, 0 to 1.
+
+    ``noise_of`` predicts the noise of inputs of a UNet, ``batch`` pictures at a time.
+    """
     made = []
-    for start in range(0, len(prompts), _BATCH):
-        some = prompts[start : start + _BATCH]
+    for start in range(0, len(prompts), batch):
+        some = prompts[start : start + batch]
         random = np.random.default_rng([seed, 3, start])
         noise = random.standard_normal((len(some), shapes.size**2, shapes.inputs)).astype(np.float32)
 
         def predicted(x: np.ndarray, steps: np.ndarray, some: np.ndarray = some) -> np.ndarray:
             data = {"latents": x, "timestep": timesteps(shapes, steps)[:, None], "prompt": some}
-            return net.run(data)[0]
+            return noise_of(data)
 
         def heard(done: int, total: int, start: int = start, some: np.ndarray = some) -> None:
             tell(start * total + done * len(some), len(prompts) * total, f"digits {what}")
@@ -113,7 +125,7 @@ class Judge:
         with_values(self.net, learnt)
         words = shipped_prompts()
         prompts = np.stack([words.filled(self.prompt, int(digit)) for digit in digits])
-        return generated(self.net, self.shapes, prompts, seed=0, tell=self.tell, what=what)
+        return generated(lambda data: self.net.run(data)[0], self.shapes, prompts, seed=0, tell=self.tell, what=what)
 
     def figures(self, images: np.ndarray, digits: np.ndarray) -> dict[str, float]:
         """Frechet distance to the images, and accuracy."""

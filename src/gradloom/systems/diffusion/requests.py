@@ -21,6 +21,11 @@ class Pictures(Options):
     count: int = option("Number of pictures.", 20, bounds=Bounds(1, 400))
     steps: int = option("Steps of the sampler.", 25, bounds=Bounds(1, 1000))
     seed: int = option("Seed of the noise.", 0, bounds=Bounds(0, 1 << 63))
+    engine: str = option(
+        "Engine of execution: float; reference, the integers of the hardware; or rtl, compared with the reference.",
+        "float",
+        choices=("rtl", "reference", "float"),
+    )
 
     def check(self) -> "Pictures":
         """Checks bounds, and that an alpha is an adapter's."""

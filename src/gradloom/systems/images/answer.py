@@ -14,9 +14,11 @@ from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.builds.designs import Design
+from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
+from .answered import Answers, by_machine
 from .integers import fill_cache, logits
 from .program.lowering import lower
 from .requests import ImageAnswers
@@ -26,12 +28,15 @@ from .workload import ImageWorkload
 __all__ = ["infer", "judge", "reference_logits", "score_of"]
 
 
-def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]:
+def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
     """Labels images by the base network and an adapter.
 
     It does so in the integers of the hardware or in float. Returns ``labels``, and where there are labels to compare
     with, ``accuracy``; ``one_logit``, true, of a network with one, which labels images 1 where it is above 0.
     ``output`` gets ``labels`` and ``logits``.
+
+    With ``rtl`` a machine answers, and the result has its ``cycles`` and their ``forecast``: simulated RTL, or the one
+    behind ``host``. Its logits are those whose exponentials have the sum 1.
 
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
@@ -56,24 +61,47 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress) -> dict[str, Any]
         images = images[:limit]
     adapters, codes = load_adapters(Path(options.adapter), network) if options.adapter is not None else (None, "nf4")
     tell(0, 0, "labelling")
+    figures: dict[str, Any] = {}
     if options.engine == "float":
         from .mathematics import FloatCache, adapter_logits
 
         kept = FloatCache.of(network, images, cache=codes)
         z = kept.logits if adapters is None else adapter_logits(adapters, kept.taps, kept.logits)
+        labels = z.argmax(axis=1)
     else:
         words = network.pixel_map.words(images, preset.config.activation)
-        z = reference_logits(network, preset.config, words, adapters, codes)
-    labels = z.argmax(axis=1)
+        if options.engine == "rtl":
+            made = _by_rtl(Design(asked.preset, options.design), network, words, adapters, codes, tell, host)
+            z, labels, figures = made.logits, made.labels, made.figures
+        else:
+            z = reference_logits(network, preset.config, words, adapters, codes)
+            labels = z.argmax(axis=1)
     if output is not None:
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
-    told: dict[str, Any] = {"labels": labels.tolist()}
+    told: dict[str, Any] = {"labels": labels.tolist()} | figures
     if network.one_logit:
         told["one_logit"] = True
     if given is not None:
         told["accuracy"] = float((labels == given[: len(labels)]).mean())
     return told
+
+
+def _by_rtl(
+    design: Design,
+    network: Network,
+    words: np.ndarray,
+    adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,
+    codes: str,
+    tell: Progress,
+    host: MachineHost | None,
+) -> Answers:
+    """Answers of a machine."""
+    given = adapters or [(np.zeros((1, count)), np.zeros((network.classes, 1))) for count in network.taps]
+    lowered = lower(network, design.preset.config, len(given[0][0]), wide=codes == "int8")
+    a, b = ([PARAMETER.encode(pair[part]) for pair in given] for part in (0, 1))
+    files = () if host is not None else design.chosen()
+    return by_machine(lowered, words, a, b, tell=tell, host=host, files=files)
 
 
 def score_of(logits: np.ndarray, labels: np.ndarray | None, held_out: Path) -> dict[str, float]:

@@ -18,9 +18,19 @@ from gradloom.sim.reference.optimizer import optimize
 from .operations import Convolve, Dense, Descent, Encode, Loss, Product, Record, descents, frozen, judged
 from .program.lowered import BLOCK, Lowered, LoweredConv
 from .program.program import Settings, kept_samples, plan_steps
-from .program.schedule import ScheduledBatch
+from .program.schedule import ScheduledBatch, alone
 
-__all__ = ["WordCache", "ImageHealth", "FineTune", "fill_cache", "compared_words", "records", "fine_tune", "logits"]
+__all__ = [
+    "FineTune",
+    "ImageHealth",
+    "WordCache",
+    "answered",
+    "compared_words",
+    "fill_cache",
+    "fine_tune",
+    "logits",
+    "records",
+]
 
 BEAT = 16
 _A_OFFSET = 9  # fraction bits of a dA sum beyond the gradient exponent
@@ -268,6 +278,26 @@ def fine_tune(
             if after(len(result.losses), mean_losses([loss], [count])[0], result.adapters()):
                 break
     return result
+
+
+def answered(
+    lowered: Lowered, cache: WordCache, a: Sequence[np.ndarray], b: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Loss (Q.16) of each sample with each class, whether the class is the greatest, and words that were clipped.
+
+    Samples meet their classes one by one, as in :mod:`~.program.answers`.
+    """
+    count, classes = len(cache.logits), lowered.classes
+    made = _Learning(lowered, cache, np.zeros(count, np.int64), a, b)
+    found = np.zeros((2, count, classes), np.int64)
+    operations = judged(len(lowered.taps))
+    for sample in range(count):
+        made.begin(alone(sample))
+        for number in range(classes):
+            made.labels = np.full(count, number)
+            made.run(operations)
+            found[:, sample, number] = made.out.loss, made.out.correct
+    return found[0], found[1], made.state.health.saturated + int(cache.saturated.sum())
 
 
 class _Learning(Reading):

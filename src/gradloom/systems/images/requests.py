@@ -26,9 +26,9 @@ class ImageAnswers(Options):
     angle: float | None = option("Degrees by which images are turned.", metavar="DEG", bounds=Bounds())
     limit: int | None = option("Number of images.", usual="all", bounds=Bounds(1))
     engine: str = option(
-        "Engine of execution: reference, the integers of the hardware, or float.",
+        "Engine of execution: reference, the integers of the hardware; float; or rtl, compared with the reference.",
         "reference",
-        choices=("reference", "float"),
+        choices=("rtl", "reference", "float"),
     )
     design: Path | str | None = option(
         "Output folder of an earlier gradloom generate, to use its design.", metavar="DIR"

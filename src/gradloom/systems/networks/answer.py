@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from gradloom.compiler.lowering import TileStep, lower
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import Learning
 from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import before_loss
 from gradloom.output import check_file, staged_file
+from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
+from gradloom.systems.forward import ForwardPass, result_of
 from gradloom.workload import Progress
 
 from .adapter import load
@@ -22,11 +25,12 @@ from .task import answers
 __all__ = ["infer"]
 
 
-def infer(asked: Asked, options: NetworkAnswers, tell: Progress) -> dict[str, Any]:
+def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
     """Answers samples by a network and what a fine-tune has learnt.
 
     Returns ``labels`` of a network with one row of results, and with classes ``accuracy``; ``error``, the mean squared
-    error, where the data have values. ``output`` gets ``results``, and ``labels``.
+    error, where the data have values; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets ``results``, and
+    ``labels``. ``host``: the way to a machine in place of simulated RTL.
     """
     path, output = Path(str(options.data)), options.output
     if output is not None:
@@ -44,12 +48,21 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress) -> dict[str, An
         learning, loss = load(Path(options.adapter), network)
     prepared = Prepared(learning, loss)
     tell(0, 0, "answering")
+    told: dict[str, Any] = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
         t = learning.network.outputs[0].tensor
         found = FloatReading(learning.network).forward(x)[t.name].reshape(-1, t.rows, t.features)
+    elif options.engine == "reference":
+        found = answers(result_of(prepared.integers()), prepared, x, options.batch)
     else:
-        found = answers(prepared.integers(), prepared, x, options.batch)
-    told: dict[str, Any] = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
+        config, rules = asked.preset.config, prepared.rules(1.0)
+
+        def lowered(samples: int) -> TileStep:
+            return lower(config, prepared.network, samples=samples, rules=rules)
+
+        with ForwardPass(config, prepared.integers(), lowered, tell=tell, host=host) as forward:
+            found = answers(forward, prepared, x, options.batch)
+        told |= forward.figures
     labels = found[:, 0].argmax(axis=1) if found.shape[1] == 1 else None
     if labels is not None:
         told["labels"] = labels.tolist()

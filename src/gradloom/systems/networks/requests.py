@@ -31,9 +31,9 @@ class NetworkAnswers(Options):
     limit: int | None = option("Number of samples.", usual="all", bounds=Bounds(1))
     batch: int = option("Samples that share tiles.", 16, bounds=Bounds(1, 256))
     engine: str = option(
-        "Engine of execution: reference, the integers of the hardware, or float.",
+        "Engine of execution: reference, the integers of the hardware; float; or rtl, compared with the reference.",
         "reference",
-        choices=("reference", "float"),
+        choices=("rtl", "reference", "float"),
     )
     output: Path | str | None = option("Write answers.", metavar="OUT.npz")
 

@@ -19,6 +19,7 @@ from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import Training
 from gradloom.program.memory import Kind
 from gradloom.sim.run.device import MEMORY_BYTES
+from gradloom.systems.forward import Run, result_of
 from gradloom.systems.held_out import Parts, Score, confusion
 from gradloom.systems.job import Job
 from gradloom.systems.stepped import SteppedTask, Values
@@ -42,13 +43,9 @@ _JUDGED = 16
 _UNITS = {"classes": "cross-entropy, nats", "labels": "binary cross-entropy, nats", "values": "mean squared error"}
 
 
-def answers(exact: IntegerNetwork, prepared: Prepared, x: np.ndarray, batch: int) -> np.ndarray:
-    """Results ``[n, rows, features]`` of the machine's integers; ``batch`` samples share tiles."""
-    t, made = exact.port.tensor, []
-    for at in range(0, len(x), batch):
-        found = exact.forward(prepared.inputs(x[at : at + batch]))[t.name].values
-        made.append(found.reshape(-1, t.rows, t.features))
-    return np.concatenate(made)
+def answers(run: Run, prepared: Prepared, x: np.ndarray, batch: int) -> np.ndarray:
+    """Results ``[n, rows, features]`` of passes by ``run``; ``batch`` samples share tiles."""
+    return np.concatenate([run(prepared.inputs(x[at : at + batch])) for at in range(0, len(x), batch)])
 
 
 def prepare(job: Job) -> "NetworkTask":
@@ -195,7 +192,7 @@ class NetworkTask(SteppedTask):
             found = FloatReading(taught, dtype=np.float32).forward(self.held.x)[t.name]
             return found.reshape(-1, t.rows, t.features)
         prepared = Prepared(replace(self.prepared.learning, network=taught), self.prepared.loss)
-        return answers(prepared.integers(), prepared, self.held.x, _JUDGED)
+        return answers(result_of(prepared.integers()), prepared, self.held.x, _JUDGED)
 
     def score(self, learnt: Mapping[Any, "Learnt"]) -> Score:
         """Mean loss of the samples to judge by, and share of right answers."""

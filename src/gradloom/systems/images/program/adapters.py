@@ -76,13 +76,21 @@ class AdapterWriter(Reading):
             )
 
     def forward(
-        self, step: ScheduledBatch, half: int, loss: int | None, *, apply: bool = True, after: tuple[int, ...] = ()
+        self,
+        step: ScheduledBatch,
+        half: int,
+        loss: int | None,
+        *,
+        apply: bool = True,
+        after: tuple[int, ...] = (),
+        done: tuple[int, ...] = (ProgramToken.GRADIENT,),
     ) -> None:
         """Adapters' forward and loss of a microbatch.
 
-        ``apply``: B learns from it. ``after``: tokens that it waits for beside its records.
+        ``apply``: B learns from it. ``after``: tokens that it waits for beside its records. ``done``: those that it
+        posts.
         """
-        self.step, self.half, self.apply, self.after = step, half, apply, after
+        self.step, self.half, self.apply, self.after, self.done = step, half, apply, after, done
         self.run(self.judged)
         if loss is not None:
             self.store(HEAD.store("losses"), loss, 1)
@@ -107,7 +115,7 @@ class AdapterWriter(Reading):
             HEAD,
             HeadOpcode.STEP,
             wait=(ProgramToken.HIDDEN,),
-            post=(ProgramToken.GRADIENT,),
+            post=self.done,
             samples=len(step.samples),
             k=low.k,
             classes=low.classes,

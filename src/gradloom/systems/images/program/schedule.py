@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ScheduledBatch", "epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
+__all__ = ["ScheduledBatch", "alone", "epoch_order", "batches", "steps_per_epoch", "initial_adapters"]
 
 _ORDER, _ADAPTER = 0x0DE4, 0xADA7  # separate streams of random numbers under one seed
 
@@ -25,6 +25,11 @@ class ScheduledBatch:
     last: bool
     mu: int
     epoch: int = 0
+
+
+def alone(sample: int) -> ScheduledBatch:
+    """A sample by itself, from which nothing is learnt."""
+    return ScheduledBatch(samples=np.array([sample]), scale=0, q=0, v_mode=0, first=True, last=True, mu=0)
 
 
 def _check(**values: int) -> None:
