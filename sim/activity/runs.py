@@ -145,14 +145,15 @@ def network_step(request: ActivityRequest) -> str:
     ports = [Port(t.name, t.shape, t, t.shape, tuple(range(len(t.shape)))) for t in (x, y)]
     network = Network(listed, values, (ports[0],), (ports[1],))
     prepared = Prepared(learning_of(network, "classes", "lora", rank=rank), "classes")
-    step = prepared.step(request.config, 4, prepared.rules(1e-3))
+    programs = prepared.programs(request.config, 4, prepared.rules(1e-3))
     given = prepared.inputs(random.standard_normal((4, *x.shape))), np.eye(10)[:4]
-    wanted = Steps(step, Models(request.config, step.program.length), prepared.integers(), "classes")
+    wanted = Steps(programs, Models(request.config, programs.length), prepared.integers(), "classes")
     loss = wanted(*given)
     with Machine.simulated(request.config, request.files(), progress=request.tell) as machine:
-        made = Steps(step, machine, prepared.integers(), "classes")
+        made = Steps(programs, machine, prepared.integers(), "classes")
         check_words({"loss": np.array([made(*given)])}, {"loss": np.array([loss])})
-    made.ran[-1].check(**asdict(wanted.ran[-1]))
+    for found, health in zip(made.ran, wanted.ran):
+        found.check(**asdict(health))
     return f"LoRA step of a convolution of 16 channels and a linear layer, 4 images of 8 by 8, rank {rank}"
 
 

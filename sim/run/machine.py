@@ -122,7 +122,11 @@ class Ran:
 
 
 def check_runs(
-    ran: Sequence[Ran], health: Sequence[Mapping[str, Any]], found: Words, wanted: Words, told: Timing | None = None
+    ran: Sequence[Ran],
+    health: Sequence[Mapping[str, Any]],
+    found: Words,
+    wanted: Words,
+    told: Sequence[Timing] | None = None,
 ) -> dict[str, int]:
     """Compares programs that have run with reference and forecast, and the words that they left.
 
@@ -134,8 +138,8 @@ def check_runs(
         Each program, and its counters as the reference has them: see :meth:`Ran.check`.
     found, wanted : mapping
         Words of the machine and of the reference.
-    told : Timing, optional
-        The forecast of each program, if it is made already.
+    told : sequence of Timing, optional
+        The forecast of each program, if it is made already; further ones have not run.
 
     Returns
     -------
@@ -143,8 +147,9 @@ def check_runs(
         How many were compared: words by kind, ``counters`` and ``commands``.
     """
     count = {kind: check_words(words, wanted[kind]) for kind, words in found.items()}
-    for each, counters in zip(ran, health, strict=True):
-        for name, more in each.check(**counters, told=told).items():
+    timings: Sequence[Timing | None] = [None] * len(ran) if told is None else told[: len(ran)]
+    for each, counters, timing in zip(ran, health, timings, strict=True):
+        for name, more in each.check(**counters, told=timing).items():
             count[name] = count.get(name, 0) + more
     return count
 

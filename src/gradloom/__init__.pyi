@@ -65,6 +65,8 @@ def choose(
     steps: int | None = None,
     seq: str | None = None,
     jobs: int | None = None,
+    scale: float | None = None,
+    loss: str | None = None,
 ) -> dict[str, Any]: ...
 
 def finetune(

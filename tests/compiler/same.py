@@ -60,12 +60,18 @@ def steps(network, learners=(), *, samples, loss=None, count=1, order=None, whol
         inputs = {name: random.standard_normal((samples, *t.shape)) * scale for name, t in exact.inputs.items()}
         t = exact.port.tensor
         target = random.standard_normal((samples * t.rows, t.features))
-        if loss == "classes":
+        if loss in ("classes", "weighted"):
             target = np.eye(t.features)[random.integers(0, t.features, samples * t.rows)]
+        if loss == "weighted":
+            # As smoothed, and then weighted.
+            target = (0.9 * target + 0.1 / t.features) * random.uniform(0.1, 4, t.features)
         if loss == "labels":
             target = random.integers(0, 2, target.shape).astype(float)
         for name, written in step.inputs.items():
-            x = target if name == "target" else inputs[name].reshape(-1, exact.inputs[name].features)
+            if name in inputs:
+                x = inputs[name].reshape(-1, exact.inputs[name].features)
+            else:
+                x = target if name == "target" else np.outer(target.sum(1), np.ones(t.features))
             for tiles in written:
                 memory.write(tiles.offset, tiles.pack(coded(x, tiles.bits)))
         memory.run(step.written(number + 1))

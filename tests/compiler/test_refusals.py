@@ -112,15 +112,15 @@ FIRST = Linear((X,), tensor("first", 6, 16), "first")
 TABLE = Parameter((), tensor("table", 6, 16), "table")
 OUT = tensor("y", 6, 16)
 LEARNING = {
-    "table: a table has no gradient in the machine; let other weights learn": (
+    "weights have no gradient in the machine: tables: table; let others learn": (
         [FIRST, TABLE, Add((FIRST.o, TABLE.o), OUT)],
         "table",
     ),
-    "norm.weight: gains and biases of norms have no gradient; let other weights learn": (
+    "weights have no gradient in the machine: gains and biases of norms: norm.weight; let others learn": (
         [FIRST, Norm((FIRST.o,), OUT, "norm", eps=1e-5)],
         "norm.weight",
     ),
-    "y.weight: channels in groups have no gradient in the machine; let other weights learn": (
+    "weights have no gradient in the machine: kernels of channels in groups: y.weight; let others learn": (
         [conv(X, "y", 12, 3, groups=3)],
         "y.weight",
     ),
@@ -140,7 +140,8 @@ def test_no_gradient(message):
 def test_no_loss():
     net = network([Linear((X,), tensor("y", 6, 70), "y")], [X])
     rules = rules_of(IntegerNetwork(net, ("y.weight",)))
-    with pytest.raises(ValueError, match="^loss=rank: has no gradient in the machine; must be one of classes, labels"):
+    message = "^loss=rank: has no gradient in the machine; must be one of classes, labels, values, weighted$"
+    with pytest.raises(ValueError, match=message):
         lower(CONFIG, net, samples=3, loss="rank", rules=rules)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 import numpy as np
+import pytest
 
 from gradloom.graph.base import Tensor
 from gradloom.graph.network import Network, Port
@@ -11,6 +12,7 @@ from gradloom.rtl.machines.configs.diffusion import DiffusionConfig
 from gradloom.sim.reference.tiles.program import TileMachine as Models
 from gradloom.sim.run.machine import Machine
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
+from gradloom.systems.networks.program.programs import runs
 from gradloom.systems.networks.program.steps import Steps
 
 #: The least array; slots for a kernel.
@@ -48,17 +50,31 @@ def network():
     return Network(listed, values, (ports[0],), (ports[1],))
 
 
-def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast():
-    """Two of them, adapters beside a convolution and the last layer: every byte, counter and command's cycles."""
-    prepared = Prepared(learning_of(network(), "classes", "lora", targets="second,last", rank=2), "classes")
-    step = prepared.step(SMALL, 4, prepared.rules(1e-2))
+@pytest.mark.parametrize(("method", "targets"), [("lora", "second,last"), ("instantft", "*")])
+def test_steps_leave_the_memory_of_the_models_in_the_cycles_of_the_forecast(method, targets):
+    """Three of two batches, adapters beside a convolution and the last layer: every byte, counter and command's cycles.
+
+    What depends on no adapter runs once for each batch. Classes have weights.
+    """
+    learning = learning_of(network(), "classes", method, targets=targets, rank=2)
+    prepared = Prepared(learning, "classes", weighted=True)
+    programs = prepared.programs(SMALL, 4, prepared.rules(1e-2), batches=2)
     random = np.random.default_rng(1)
+    batches = [
+        (
+            prepared.inputs(random.standard_normal((4, 7, 5, 3))),
+            np.diag(np.arange(1, 71) / 30)[random.integers(0, 70, 4)],
+        )
+        for _ in range(2)
+    ]
     with Machine.simulated(SMALL, timing={"read_latency": 9}) as device:
-        models = Models(SMALL, step.program.length)
-        expected, made = (Steps(step, each, prepared.integers(), "classes") for each in (models, device))
-        for _ in range(2):
-            given = prepared.inputs(random.standard_normal((4, 7, 5, 3))), np.eye(70)[random.integers(0, 70, 4)]
-            assert made(*given) == expected(*given)
-            memories = (np.frombuffer(each.read(0, step.program.offset), np.uint8) for each in (device, models))
+        models = Models(SMALL, programs.length)
+        expected, made = (Steps(programs, each, prepared.integers(), "classes") for each in (models, device))
+        for batch in (0, 1, 0):
+            assert made(*batches[batch], batch) == expected(*batches[batch], batch)
+            memories = (np.frombuffer(each.read(0, programs.length), np.uint8) for each in (device, models))
             assert not np.flatnonzero(np.not_equal(*memories)).size
-            assert made.ran[-1].check(**asdict(expected.ran[-1]))["commands"] == len(step.program)
+    wanted = runs(programs, (0, 1, 0))
+    assert len(wanted) == 5
+    for of, ran, health in zip(wanted, made.ran, expected.ran, strict=True):
+        assert ran.check(**asdict(health))["commands"] == len(of.program)

@@ -21,9 +21,12 @@ from gradloom.graph.operations import (
     Softmax,
     Upsample,
 )
+from gradloom.program.tiles.drafts import Block, Term
+from gradloom.program.tiles.tiling import Tiler
+from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 
 from .nets import conv, headed, network, tensor
-from .same import ORDERS, steps
+from .same import CONFIG, ORDERS, steps
 
 #: Sides, features, features of the result, and how the convolution is.
 CONVOLUTIONS = {
@@ -248,7 +251,28 @@ def test_a_softmax_inside():
     steps(headed([first, shares], [x]), ("first.weight",), samples=4, loss="values", count=2)
 
 
-@pytest.mark.parametrize("loss", ["classes", "labels", "values"])
+@pytest.mark.parametrize(("sides", "samples"), [((15, 15), 16), ((7, 7), 70), ((32, 32), 9), ((5, 25), 16)])
+def test_means_of_more_rows_than_are_held_at_once(sides, samples):
+    x = tensor("x", *sides, 3)
+    first = Linear((x,), tensor("first", *sides, 5), "first")
+    steps(headed([first], [x]), ("first.weight",), samples=samples, loss="classes", order=ORDERS[0])
+
+
+def test_tiles_that_no_slots_hold_are_refused():
+    """A mean of rows that nothing divides, and a job of more blocks than there are slots."""
+    x = tensor("x", 2053, 3)
+    with pytest.raises(ValueError, match=r"product\.w: a product needs 33 tiles at once, there are 32 slots"):
+        steps(headed([Linear((x,), tensor("first", 2053, 5), "first")], [x]), samples=1)
+    tiler = Tiler(CONFIG)
+    tiles = tiler.read(tiler.value("x", EDGE, 33 * EDGE), NARROW)
+    given = {"tiles": 0, "k_to": EDGE - 1, "w_turn": 0}
+    terms = [Term(Block.of(tiles, [(0, k)]), Block.of(tiles, [(0, k)]), given) for k in range(33)]
+    tiler.product(tiler.value("y", EDGE, EDGE), (0, 0), terms)
+    with pytest.raises(ValueError, match="a job of product needs more tiles at once than its slots .* have"):
+        tiler.write()
+
+
+@pytest.mark.parametrize("loss", ["classes", "labels", "values", "weighted"])
 def test_a_loss_falls(loss):
     x = tensor("x", 10)
     net = network([Linear((x,), tensor("y", 4), "only")], [x])

@@ -99,11 +99,13 @@ def test_what_learns_is_what_a_method_says():
 
 
 def test_taps_reach_the_logits_past_the_network():
-    """InstantFT: all layers' inputs are kept, and the logits of the network; what learns is behind them."""
+    """InstantFT: means of all layers' inputs are kept, and the logits of the network; what learns is behind them."""
     network = network_of(CORPUS["resnet-13"]())
     learning = instant(network, rank=2)
     operations = learning.network.operations
-    inputs = dict.fromkeys(each.i[0].name for each in network.operations if isinstance(each, Linear | Convolution))
+    layers = [each for each in network.operations if isinstance(each, Linear | Convolution)]
+    # Pixels of the image itself have no tap.
+    inputs = dict.fromkeys(each.i[0].name for each in layers if each.i[0] != network.inputs[0].tensor)
     crossing = [t for t in kept(operations, learning.learners)]
     assert len(crossing) == len(inputs) + 1 and network.outputs[0].tensor in crossing
     assert len(learning.learners) == 2 * len(inputs)
@@ -114,9 +116,13 @@ def test_taps_reach_the_logits_past_the_network():
     a = b.replace("_B", "_A")
     reading.values[b] = RANDOM.standard_normal(reading.values[b].shape)
     found = reading.forward(x)
-    # The first layer's input is the image, alpha twice the rank.
-    added = 2 * found[network.inputs[0].tensor.name].reshape(2, -1) @ reading.values[a].T @ reading.values[b].T
+    source = found[layers[1].i[0].name]
+    added = source.mean((1, 2)) @ reading.values[a].T @ reading.values[b].T
     np.testing.assert_allclose(reading.run(x)[0] - want, added, atol=1e-12)
+    some = instant(network, "last:1", rank=3)
+    assert some.parameters == 3 * (layers[-1].i[0].features + network.outputs[0].tensor.features)
+    with pytest.raises(ValueError, match="none of these layers reads one row"):
+        instant(network, layers[0].layer)
 
 
 def test_what_crosses_into_the_part_that_learns_is_kept():

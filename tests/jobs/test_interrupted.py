@@ -212,7 +212,7 @@ def test_what_differs_of_a_program_is_written_and_nothing_else(steps, tmp_path):
             memory[offset : offset + length] = data[at : at + length]
         if stage.program is not None:
             number += 1
-            assert bytes(memory[stage.program[0] :][:code]) == bytes(steps.step.code(number))
+            assert bytes(memory[stage.program[0] :][:code]) == bytes(steps.step.written(number).code)
     assert number == STEPS
 
 

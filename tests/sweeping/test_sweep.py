@@ -70,9 +70,16 @@ def test_accuracy_is_the_references(tmp_path):
     assert "activation_bits" in measure(point)["note"]
 
 
-def test_a_preset_without_a_measure_is_not_swept(tmp_path, capsys):
-    assert run("lstm-kv260", "-o", tmp_path / "out") == 2
-    assert "which has no measure" in capsys.readouterr().err and not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        ("lstm-kv260", "which has no measure"),
+        ("tile-kv260", "'tile-kv260': ships no fine-tune that a sweep could measure; gradloom plan and choose take"),
+    ],
+)
+def test_a_preset_without_a_measure_is_not_swept(preset, says, tmp_path, capsys):
+    assert run(preset, "-o", tmp_path / "out") == 2
+    assert says in " ".join(capsys.readouterr().err.split()) and not list(tmp_path.iterdir())
 
 
 def test_a_diffusion_models_points_are_bounds_of_a_whole_step():

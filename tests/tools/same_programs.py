@@ -94,7 +94,7 @@ def _diffusion(preset: Preset) -> Iterator[Program]:
     small = SmallDiffusion.drawn(net, text=4, rank=2, targets="all")
     step = lowered(preset.config, small.network, small.learnt, images=1, lr=1e-3)
     for number in (1, 2):
-        yield f"step-{number}", step.code(number), step.program.contents()
+        yield f"step-{number}", step.written(number).code, step.program.contents()
 
 
 def _network(preset: Preset) -> Iterator[Program]:

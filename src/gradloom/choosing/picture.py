@@ -14,6 +14,8 @@ _NEAR = 6
 _WIDE = 5
 #: In points: half a dot, a letter, a line of a label, and where it may stand below or above its dot.
 _DOT, _LETTER, _HEIGHT, _OFFSETS = 4, 4.4, 9, (-12, 5, -22, 15, -4)
+#: Of what a loss is the mean, by what a result has.
+_EACH = {"images": "an image", "samples": "a sample"}
 #: Left, lower, right and upper edge.
 _Box = tuple[float, float, float, float]
 _INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#bbbbbb"
@@ -22,13 +24,13 @@ _INK, _LINE, _SOFT, _GREY = "#333333", "#1f6f8b", "#9fc5d1", "#bbbbbb"
 def plot_choice(path: Path, result: Mapping[str, Any]) -> None:
     """Memory over time of candidates, and loss over time of finalists.
 
-    The chosen finalist is filled. The loss is an image's where ``result`` has images, else a token's.
+    The chosen finalist is filled. The loss is that of an image or a sample where ``result`` has some, else of a token.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    each = "an image" if "images" in result else "a token"
+    each = next((name for key, name in _EACH.items() if key in result), "a token")
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)

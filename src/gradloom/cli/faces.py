@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gradloom.preset import KNOWN, PRESETS, Preset
-from gradloom.systems.asked import asked_for
+from gradloom.systems.asked import asked_for, learnt_by
 from gradloom.systems.request import by_option
 from gradloom.workload import Workload
 
@@ -84,9 +84,10 @@ class _Face:
         if not arguments or arguments[0].startswith("-"):
             return None
         given = dict(zip(arguments, arguments[1:]))
+        method = given.get("--method") or learnt_by(given.get("--adapter"))
         try:
             return asked_for(
-                arguments[0], board=given.get("--board"), method=given.get("--method"), verb=self.verb, any_board=True
+                arguments[0], board=given.get("--board"), method=method, verb=self.verb, any_board=True
             ).preset
         except ValueError:
             return None

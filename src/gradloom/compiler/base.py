@@ -20,6 +20,9 @@ from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 
 __all__ = ["Base", "Beside", "Kept", "Learner", "Rule", "is_plain"]
 
+#: Weights that a message names, at most.
+_NAMED = 4
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -152,6 +155,8 @@ class Base:
         self.learners: dict[str, Learner] = {}
         #: Gradients of what learns, by name.
         self.learnt: dict[str, DraftValue] = {}
+        #: Places that results have.
+        self.places: dict[str, list[Tiles]] = {}
         #: Tensors that are no more than addresses of a smaller one.
         self.risen: dict[str, Tensor] = {}
         #: First table of each function whose tables the program writes.
@@ -179,8 +184,15 @@ class Base:
         for name, each in operations.items():
             if name not in self.rules:
                 self._frozen(name, each)
+        faults: dict[str, list[str]] = {}
         for name in filter(self.rules.__contains__, operations):
-            self._learner(name, operations[name])
+            if (fault := _fault(name, operations[name])) is None:
+                self._learner(name, operations[name])
+            else:
+                faults.setdefault(fault, []).append(name)
+        if faults:
+            told = "; ".join(f"{fault}: {_listed(names)}" for fault, names in faults.items())
+            raise ValueError(f"weights have no gradient in the machine: {told}; let others learn")
 
     def _frozen(self, name: str, each: Operation) -> None:
         value = np.asarray(self.network.values[name], np.float64)
@@ -196,10 +208,6 @@ class Base:
             self.kept[name] = self.matrices(matrices(each, name, value).swapaxes(-1, -2))
 
     def _learner(self, name: str, each: Operation) -> None:
-        if isinstance(each, Parameter):
-            raise ValueError(f"{name}: a table has no gradient in the machine; let other weights learn")
-        if isinstance(each, Convolution) and each.groups > 1 and name == f"{each.layer}.weight":
-            raise ValueError(f"{name}: channels in groups have no gradient in the machine; let other weights learn")
         value = np.asarray(self.network.values[name], np.float64)
         shaped = value[None] if value.ndim == 1 else matrices(each, name, value)
         rows, features = stacked(shaped).shape
@@ -222,6 +230,7 @@ class Base:
     def made(self, each: Operation) -> DraftValue:
         """The tensor that an operation makes."""
         value = self.found[each.o.name] = self.tiler.value(each.o.name, self.rows(each.o), each.o.features)
+        value.places |= {tiles.bits: tiles for tiles in self.places.get(each.o.name, ())}
         return value
 
     def part(self, t: Tensor) -> DraftValue:
@@ -251,6 +260,22 @@ class Base:
     def is_plain(self, each: Convolution) -> bool:
         """Whether a convolution is a product of rows."""
         return is_plain(each) and each.i[0].name not in self.risen
+
+
+def _fault(name: str, each: Operation) -> str | None:
+    """Why a weight cannot learn in the machine."""
+    if isinstance(each, Parameter):
+        return "tables"
+    if isinstance(each, Norm):
+        return "gains and biases of norms"
+    if isinstance(each, Convolution) and each.groups > 1 and name == f"{each.layer}.weight":
+        return "kernels of channels in groups"
+    return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def is_plain(each: Convolution) -> bool:

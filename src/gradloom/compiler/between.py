@@ -26,6 +26,7 @@ from gradloom.sim.reference.tiles.products import TileSums, sums
 from .curves import function_of
 from .integers.held import Counts, Held, joined
 from .integers.within import Within
+from .matrices import levels
 
 __all__ = ["Between"]
 
@@ -72,8 +73,10 @@ class Between(Within):
         return dy if rows == len(dy.exact) else self._summed_rows(dy, len(dy.exact) // rows)
 
     def _summed_rows(self, x: Held, count: int) -> Held:
-        chosen = np.kron(np.eye(len(x.exact) // count), np.ones((1, count)))
-        return self.summed(sums((coded(chosen, NARROW), x.narrow)))
+        for part in levels(count, len(x.exact) // count):
+            chosen = np.kron(np.eye(len(x.exact) // part), np.ones((1, part)))
+            x = self.summed(sums((coded(chosen, NARROW), x.narrow)))
+        return x
 
     def _multiply(self, each: Multiply, found: dict[str, Held]) -> None:
         a, b = (found[t.name] for t in each.i)

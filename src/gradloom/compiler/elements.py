@@ -14,6 +14,7 @@ from gradloom.rtl.formats.tiles.norm import constant
 
 from .base import Base
 from .curves import function_of
+from .matrices import HELD, levels
 
 __all__ = ["Elements", "cut", "tiles_of"]
 
@@ -118,19 +119,31 @@ class Elements(Base):
         self.summed_rows(made, dy, each.o.rows // t.rows)
         return made
 
-    def summed_rows(self, made: DraftValue, x: DraftValue, count: int, **more: int) -> None:
+    def summed_rows(self, made: DraftValue, x: DraftValue, count: int) -> None:
+        """Sums of ``count`` rows each; of many rows, sums of sums."""
+        *counts, last = levels(count, made.rows)
+        for number, part in enumerate(counts):
+            fewer = self.tiler.value(f"{made.name}.part{number}", x.rows // part, x.features)
+            self._sums(fewer, x, part)
+            x = fewer
+        self._sums(made, x, last)
+
+    def _sums(self, total: DraftValue, x: DraftValue, count: int) -> None:
         """Sums of ``count`` rows each: products with ones."""
         kept = self.tiler.read(x, NARROW)
-        for i, j in tiles_of(made):
+        for i, j in tiles_of(total):
+            firsts = [(EDGE * i + row) * count for row in range(total.part(i, j)[0])]
+            tiles = [range(first // EDGE, (first + count - 1) // EDGE + 1) for first in firsts]
+            # Tiles that several sums read are held once where there is no room for more.
+            whole = sum(map(len, set(tiles))) > HELD
             terms = []
-            for row in range(made.part(i, j)[0]):
-                first = (EDGE * i + row) * count
-                last = first + count - 1
-                tiles = range(first // EDGE, last // EDGE + 1)
-                given = {"rows": 0, "o_row": row, "x_step": 0, "tiles": len(tiles) - 1}
-                given |= {"k_from": first % EDGE, "k_to": last % EDGE}
-                terms.append(Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in tiles]), given))
-            self.tiler.product(made, (i, j), terms, apart=True)
+            for row, (first, own) in enumerate(zip(firsts, tiles)):
+                some = range(tiles[0].start, tiles[-1].stop) if whole else own
+                given = {"rows": 0, "o_row": row, "x_step": 0, "tiles": len(own) - 1}
+                given |= {"k_from": first % EDGE, "k_to": (first + count - 1) % EDGE}
+                block = Block.of(kept, [(k, j) for k in some])
+                terms.append(Term(Block.of(self.ones, [(0, 0)]), block, given, w_skip=own.start - some.start))
+            self.tiler.product(total, (i, j), terms, apart=True)
 
     def _multiply(self, each: Multiply) -> None:
         self.broadcast(each, ElementOpcode.MULTIPLY, **cut(each))

@@ -12,6 +12,7 @@ from gradloom.graph.dependence import dependent
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Attention, Convolution, Linear, Reduce
 from gradloom.program.assembler import Assembler, Instruction
+from gradloom.program.memory import rounded
 from gradloom.program.operations import needed
 from gradloom.program.placed import PlacedProgram, Written
 from gradloom.program.tiles.drafts import DraftValue
@@ -29,18 +30,16 @@ from .base import Beside, Learner, Rule
 from .convolutions import Convolutions
 from .elements import cut
 from .matrices import pitch
+from .objectives import LOSSES, TARGET, WEIGHT
 from .rows import Rows
+from .sets import Sets
 from .softmaxes import PART
 from .updates import Updates, descent
 
-__all__ = ["LOSSES", "TileStep", "lower"]
+__all__ = ["TileStep", "lower"]
 
-#: What the host writes beside a network's inputs: the result that is wanted.
-TARGET = "target"
 #: Operations that read codes of 8 bits alone.
 _PRODUCTS = (Attention, Convolution, Linear)
-#: Losses that have a gradient in the machine.
-LOSSES = ("classes", "labels", "values")
 #: Operations that a message names, at most.
 _NAMED = 8
 
@@ -50,7 +49,8 @@ class TileStep:
     """A program and its places.
 
     ``inputs``: tensors that the host writes, in each width that is read. ``shown``: those that it reads. ``learners``:
-    by weight. ``values``: all tensors. ``updates``: commands that differ from step to step, and their rules.
+    by weight. ``values``: all tensors. ``updates``: commands that differ from step to step, and their rules. ``sets``:
+    places of further inputs of the same form.
     """
 
     program: PlacedProgram
@@ -59,6 +59,7 @@ class TileStep:
     learners: dict[str, Learner]
     values: list[DraftValue]
     updates: list[tuple[int, Rule]]
+    sets: Sets
 
     @property
     def stored(self) -> int:
@@ -70,30 +71,39 @@ class TileStep:
                 count += (int(given.rows) + 1) * (int(given.features) + 1)
         return count
 
-    def instructions(self, step: int) -> list[Instruction]:
-        """The commands of step ``step``, from 1 on."""
-        made = list(self.program.instructions)
-        for number, each in self.updates:
-            made[number] = replace(made[number], operands=made[number].operands | _descent(each, step))
+    @cached_property
+    def _of_sets(self) -> list[int]:
+        """Commands with a place in a set."""
+        return self.sets.accesses(self.program.instructions)
+
+    def _changed(self, step: int, number: int) -> dict[int, Instruction]:
+        """Commands that are others than in the first step on the first set."""
+        listed, made = self.program.instructions, dict[int, Instruction]()
+        changes = [(at, _descent(rule, step)) for at, rule in self.updates]
+        if number:
+            changes += [(at, {"offset": self.sets.at(listed[at].operands["offset"], number)}) for at in self._of_sets]
+        for at, operands in changes:
+            made[at] = replace(listed[at], operands=listed[at].operands | operands)
         return made
 
-    def written(self, step: int) -> Written:
-        """The same as a program, whose data are in memory."""
-        program = self.program
-        return Written(
-            config=program.config, instructions=self.instructions(step), code=self.code(step), offset=program.offset
-        )
+    def instructions(self, step: int, number: int = 0) -> list[Instruction]:
+        """The commands of step ``step``, from 1 on, on a set of inputs."""
+        made = list(self.program.instructions)
+        for at, each in self._changed(step, number).items():
+            made[at] = each
+        return made
 
-    def code(self, step: int) -> bytes:
-        """The same as they lie in memory."""
-        made = bytearray(self.program.code)
-        for number, rule in self.updates:
-            each = self.program.instructions[number]
+    def written(self, step: int, number: int = 0) -> Written:
+        """The same as a program, whose data are in memory."""
+        program, changed = self.program, self._changed(step, number)
+        listed, code = list(program.instructions), bytearray(program.code)
+        for at, each in changed.items():
+            listed[at] = each
+            operands: dict[str, Any] = each.operands
             other = Assembler()
-            operands: dict[str, Any] = each.operands | _descent(rule, step)
             other.add(each.engine, each.opcode, wait=each.wait, post=each.post, phase=each.phase, **operands)
-            made[number * COMMAND_BYTES : (number + 1) * COMMAND_BYTES] = other.code
-        return bytes(made)
+            code[at * COMMAND_BYTES : (at + 1) * COMMAND_BYTES] = other.code
+        return Written(config=program.config, instructions=listed, code=bytes(code), offset=program.offset)
 
 
 def _descent(rule: Rule, step: int) -> dict[str, int]:
@@ -108,6 +118,7 @@ def lower(
     loss: str | None = None,
     rules: Mapping[str, Rule] | None = None,
     whole: bool = False,
+    reader: TileStep | None = None,
 ) -> TileStep:
     """The program of a step of ``samples`` samples.
 
@@ -119,13 +130,16 @@ def lower(
         Whose operations the machine has; adapters have the scale 1.
     samples : int
     loss : str, optional
-        One of :data:`LOSSES`; without, the program is the forward pass.
+        One of :data:`.objectives.LOSSES`; without, the program is the forward pass.
     rules : mapping, optional
         Of what learns, by weight.
     whole : bool
         All tensors go to memory, so that they can be read; else those that are only forwarded do not.
+    reader : TileStep, optional
+        Whose inputs the results are; this program lies behind it.
     """
-    return _Writer(Tiler(config), network, samples, rules or {}).write(loss, whole)
+    first = 0 if reader is None else rounded(reader.program.length)
+    return _Writer(Tiler(config, first), network, samples, rules or {}).write(loss, whole, reader)
 
 
 class _Writer(Convolutions, Rows, Updates):
@@ -164,24 +178,27 @@ class _Writer(Convolutions, Rows, Updates):
             self._beside[wide, count] = Beside(self.codes(made, NARROW), False, pitch=wide)
         return self._beside[wide, count]
 
-    def write(self, loss: str | None, whole: bool) -> TileStep:
+    def write(self, loss: str | None, whole: bool, reader: TileStep | None) -> TileStep:
         """Everything."""
-        port = self.network.outputs[0]
-        self.operations: Sequence[Operation] = needed(self.network.operations, [port.tensor.name])
+        port, results = self.network.outputs[0], [each.tensor.name for each in self.network.outputs]
+        self.operations: Sequence[Operation] = needed(self.network.operations, results)
+        self.places = {} if reader is None else {name: reader.inputs[name] for name in results}
         self.network = self.network.with_operations(self.operations)
         self.place()
         given = self._given(port.tensor, loss)
         self._forward()
         result = self.found[port.tensor.name]
-        shown, rules = {port.tensor.name: result}, dict[int, Rule]()
+        shown, rules = {name: self.found[name] for name in results}, dict[int, Rule]()
         if loss is not None:
             falling, error = self._loss(loss, result)
             # With the target, which the host knows, the error says the result.
             shown = error or shown
             self._backward(port.tensor.name, falling)
             rules = self.update()
-        places = {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
+        places = {} if self.places else {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
         for tiles in places.values():
+            self.tiler.show(tiles)
+        for tiles in [tiles for some in self.places.values() for tiles in some]:
             self.tiler.show(tiles)
         for tiles in [tiles for value in self.tiler.values for tiles in value.places.values() if whole]:
             self.tiler.show(tiles)
@@ -192,13 +209,15 @@ class _Writer(Convolutions, Rows, Updates):
             if each.opcode == UpdateOpcode.ADAMW_CODES and each.engine.name == "update"
         ]
         written = [rules[job.stores[-1].offset] for job in jobs if job.engine == "update"]
+        inputs = {name: list(self.found[name].places.values()) for name in given}
         return TileStep(
             program=self.tiler.program,
-            inputs={name: list(self.found[name].places.values()) for name in given},
+            inputs=inputs,
             shown=places,
             learners=self.learners,
             values=self.tiler.values,
             updates=list(zip(updates, written)),
+            sets=reader.sets if reader else Sets.of([each for some in inputs.values() for each in some]),
         )
 
     def _given(self, result: Tensor, loss: str | None) -> list[str]:
@@ -207,9 +226,11 @@ class _Writer(Convolutions, Rows, Updates):
         wide = {t.name for each in self.operations if not isinstance(each, _PRODUCTS) for t in each.i}
         if loss is not None:
             given[TARGET] = result
+        if loss == "weighted":
+            given[WEIGHT] = result
         for name, t in given.items():
             self.found[name] = self.tiler.value(name, self.rows(t), t.features)
-            if name == TARGET:
+            if name in (TARGET, WEIGHT):
                 self.tiler.read(self.found[name], WIDE)
             elif name not in wide:
                 self.tiler.read(self.found[name], NARROW)
@@ -264,6 +285,9 @@ class _Writer(Convolutions, Rows, Updates):
             self.looked(shares, LOGISTIC.value, {"a": result})
         else:
             self.soft(shares, result)
+        if loss == "weighted":
+            alike, shares = shares, self.tiler.value("weighed", result.rows, result.features)
+            self.whole(shares, ElementOpcode.MULTIPLY, {"a": alike, "b": self.found[WEIGHT]})
         self.whole(error, ElementOpcode.ADD, {"a": shares, "b": target}, subtract=1)
         self.scaled(made, error, 1 / (count if loss == "labels" else result.rows))
         return made, {}

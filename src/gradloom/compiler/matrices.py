@@ -9,12 +9,23 @@ from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
 from gradloom.rtl.formats.tiles.codes import EDGE
 
-__all__ = ["HALF", "blocks", "matrices", "pitch", "portions", "stacked", "tiles_of_taps", "weights_of"]
+__all__ = [
+    "HALF",
+    "HELD",
+    "blocks",
+    "levels",
+    "matrices",
+    "pitch",
+    "portions",
+    "stacked",
+    "tiles_of_taps",
+    "weights_of",
+]
 
 #: Columns of half a tile, which a pass of the array makes.
 HALF = 32
 #: Tiles of either side of a sum that are held at once; a longer sum is one of parts of half as many.
-_HELD = 32
+HELD = 32
 
 
 def matrices(each: Operation, name: str, value: np.ndarray) -> np.ndarray:
@@ -53,15 +64,27 @@ def tiles_of_taps(some: np.ndarray, back: bool) -> list[int]:
 
 def portions(counts: Sequence[int]) -> list[slice]:
     """Parts of a sum that are summed by themselves, of products with so many tiles each."""
-    if sum(counts) <= _HELD:
+    if sum(counts) <= HELD:
         return [slice(0, len(counts))]
     ends, total = [0], 0
     for number, count in enumerate(counts):
-        if total and total + count > _HELD // 2:
+        if total and total + count > HELD // 2:
             ends.append(number)
             total = 0
         total += count
     return [slice(*pair) for pair in zip(ends, [*ends[1:], len(counts)])]
+
+
+def levels(rows: int, results: int) -> list[int]:
+    """How many rows each sum takes, where sums of ``rows`` rows are sums of sums: those of a tile are held at once."""
+    made = []
+    while rows * min(results, EDGE) > HELD * EDGE:
+        part = max(each for each in range(1, HELD + 1) if rows % each == 0)
+        if part == 1:
+            break
+        made.append(part)
+        rows //= part
+    return [*made, rows]
 
 
 def pitch(taps: int, outputs: int) -> int:

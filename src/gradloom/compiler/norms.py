@@ -21,9 +21,6 @@ class Norms(Elements):
 
     def _norm_back(self, each: Norm, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
         (x,) = self.given(each)
-        for weight in each.weights:
-            if weight.name in self.learnt:
-                raise ValueError(f"{weight.name}: gains and biases of norms have no gradient; let other weights learn")
         made = self.part(each.i[0])
         self.normed(each, made, {"a": x, "b": dy})
         return [made]

@@ -10,7 +10,7 @@ import numpy as np
 
 from .base import Operation, Tensor
 from .network import Network
-from .operations import Activation, Add, Convolution, Linear, Norm, Rearrange, Weighted
+from .operations import Add, Convolution, Linear, Norm, Rearrange, Reduce, Weighted
 
 __all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "targets"]
 
@@ -97,42 +97,49 @@ def lora(
     return Learning(network.with_operations(operations, values), tuple(dict.fromkeys(learners)))
 
 
-def instant(network: Network, *, rank: int = 4, alpha: float | None = None, seed: int = 0) -> Learning:
-    """InstantFT: an adapter from every layer's input straight to the result.
+def instant(network: Network, asked: str = "*", *, rank: int = 4, seed: int = 0) -> Learning:
+    """InstantFT: adapters from what layers read straight to the result.
 
-    Each has A over a whole sample's values and B to the result's features; their sum is added to the result. Nothing
-    else learns, and no gradient passes through the network.
+    Each has A over the features of a layer's input, of several rows over their mean, and B to the result's features;
+    their sum is added to the result. Nothing else learns, and no gradient passes through the network. Rows of a
+    network's input have no tap. ``asked``: layers, as :func:`targets` takes it.
     """
-    port = network.outputs[0]
+    port, taken = network.outputs[0], {port.tensor.name for port in network.inputs}
     if port.tensor.rows != 1:
         raise ValueError(f"method=instantft: the result has {port.tensor.rows} rows, must have one: a row of logits")
-    random, scale = np.random.default_rng(seed), (2 * rank if alpha is None else alpha) / max(rank, 1)
-    if not 1 <= rank <= port.tensor.features:
-        raise ValueError(f"rank={rank}: must be from 1 to {port.tensor.features}, the outputs")
-    values, learners = dict(network.values), []
-    operations, total = list(network.operations), port.tensor
-    for number, t in enumerate(dict.fromkeys(each.i[0] for each in _layers(network))):
-        count = t.rows * t.features
-        flat = Tensor(f"tap{number}.flat", (), count)
-        operations.append(Rearrange((t,), flat, (count,), (0,)))
-        hidden = Tensor(f"tap{number}.hidden", (), rank)
-        added = Tensor(f"tap{number}.added", (), port.tensor.features)
-        bound = count**-0.5
-        for layer, i, o, value in (
-            (f"tap{number}.lora_A", flat, hidden, random.uniform(-bound, bound, (rank, count))),
-            (f"tap{number}.lora_B", hidden, added, np.zeros((port.tensor.features, rank))),
+    random, values, learners = np.random.default_rng(seed), dict(network.values), list[str]()
+    behind, operations, total = dict[Tensor, list[Operation]](), list[Operation](), port.tensor
+    taps = {each.i[0]: each.layer for each in reversed(targets(network, asked))}
+    for t, layer in reversed(taps.items()):
+        if t.rows > 1 and t.name in taken:
+            continue
+        if t.rows > 1:
+            mean = Tensor(f"{layer}.tap.mean", (1,) * len(t.sides), t.features)
+            # Where it is made, so that no tensor is kept for its mean.
+            behind[t] = [Reduce((t,), mean, "mean", True)]
+            t = mean
+        if t.sides != port.tensor.sides:
+            row = Tensor(f"{layer}.tap.row", port.tensor.sides, t.features)
+            operations.append(Rearrange((t,), row, (t.features,), (0,)))
+            t = row
+        hidden, added, met = (
+            Tensor(f"{layer}.tap.{name}", t.sides, count)
+            for name, count in (("hidden", rank), ("added", port.tensor.features), ("sum", port.tensor.features))
+        )
+        bound = t.features**-0.5
+        for name, i, o, value in (
+            (f"{layer}.tap.lora_A", t, hidden, random.uniform(-bound, bound, (rank, t.features))),
+            (f"{layer}.tap.lora_B", hidden, added, np.zeros((port.tensor.features, rank))),
         ):
-            operations.append(Linear((i,), o, layer, bias=False))
-            values[f"{layer}.weight"] = value
-            learners.append(f"{layer}.weight")
-        scaled = Tensor(f"tap{number}.scaled", (), port.tensor.features)
-        operations.append(Activation((added,), scaled, "affine", (scale, 0.0)))
-        met = Tensor(f"tap{number}.sum", port.tensor.sides, port.tensor.features)
-        shaped = Tensor(f"tap{number}.shaped", port.tensor.sides, port.tensor.features)
-        operations.append(Rearrange((scaled,), shaped, (port.tensor.features,), (0,)))
-        operations.append(Add((total, shaped), met))
+            operations.append(Linear((i,), o, name, bias=False))
+            values[f"{name}.weight"] = value
+            learners.append(f"{name}.weight")
+        operations.append(Add((total, added), met))
         total = met
-    made = network.with_operations(operations, values, outputs=[replace(port, tensor=total)])
+    if not learners:
+        raise ValueError(f"targets={asked}: none of these layers reads one row, or what another layer has made")
+    whole = [part for each in network.operations for part in (each, *behind.get(each.o, ()))]
+    made = network.with_operations([*whole, *operations], values, outputs=[replace(port, tensor=total)])
     return Learning(made, tuple(learners))
 
 

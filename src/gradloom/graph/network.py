@@ -39,6 +39,12 @@ class Port:
         """The file's result from the network's."""
         return self._turned(y, self.shape)
 
+    def wanted(self, y: np.ndarray) -> np.ndarray:
+        """A result as the network makes it, from the file's ``[samples, *shape]``."""
+        turned = [self.sizes[each] for each in self.order]
+        seen = y.reshape(len(y), *turned).transpose(0, *(1 + self.order.index(n) for n in range(len(turned))))
+        return seen.reshape(len(y), *self.tensor.shape)
+
     def _turned(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         seen = x.reshape(len(x), *self.sizes).transpose(0, *(1 + each for each in self.order))
         return seen.reshape(len(x), *shape)

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradloom.json_file import read_json
 from gradloom.models.files.kinds import what_is
 from gradloom.preset import KNOWN, Preset
 from gradloom.workload import Workload
 
-__all__ = ["Asked", "asked_for"]
+__all__ = ["Asked", "asked_for", "learnt_by"]
 
 #: What a preset does for a verb, in words that a model's name follows; for none, that it has a design.
 _DOES: Mapping[str | None, str] = {
@@ -101,6 +102,15 @@ def asked_for(
         else f"{model}: preset {preset.name} answers on {preset.board}{why}",
         board=board or preset.board,
     )
+
+
+def learnt_by(adapter: Path | str | None) -> str | None:
+    """The method of a fine-tune's output folder, where it says which."""
+    try:
+        found = read_json(Path(adapter or "") / "adapter_config.json")
+        return str(found["gradloom_method"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _named(model: str, board: str | None, verb: str | None) -> Asked:

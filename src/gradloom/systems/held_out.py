@@ -141,7 +141,7 @@ class Parts:
         return Parts(dict(parts))
 
 
-#: ``loss``, mean of what is held out, and ``accuracy`` where answers are right or wrong.
+#: ``loss``, mean of what is held out; ``accuracy`` where answers are right or wrong, ``auc`` where they rank.
 Score = Mapping[str, float]
 
 
@@ -245,8 +245,9 @@ class Judging:
             "held_out_losses": [{"step": step, **_told(score)} for step, score in self.scores],
             "kept_step": kept[0],
         }
-        if "accuracy" in kept[1]:
-            told |= {"accuracy_before": self.scores[0][1]["accuracy"], "accuracy_after": kept[1]["accuracy"]}
+        for name in ("accuracy", "auc"):
+            if name in kept[1]:
+                told |= {f"{name}_before": self.scores[0][1][name], f"{name}_after": kept[1][name]}
         return told
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from gradloom.options import Options
 from gradloom.workload import Progress
 
-from .asked import asked_for
+from .asked import asked_for, learnt_by
 from .request import answered, keyworded
 
 __all__ = ["choose", "infer", "plan"]
@@ -33,7 +33,8 @@ def infer(
         (their numbers); of a board that answers also ``waited`` and ``cycles``, the most cycles of a token. Of a
         diffusion model what was asked, its pictures are in ``output``.
     """
-    return answered("infer", asked_for(model, board=board, verb="infer"), request, progress=progress, **options)
+    asked = asked_for(model, board=board, method=learnt_by(options.get("adapter")), verb="infer")
+    return answered("infer", asked, request, progress=progress, **options)
 
 
 @keyworded("plan")
@@ -68,15 +69,16 @@ def choose(
     """Chooses what learns, within budgets of time, memory and update.
 
     A candidate on text has layers, targets, rank, stored format, windows and accumulation, and costs of all candidates
-    are composed of forecasts of small programs. One on images has a rank, a forward cache and epochs, and costs are
-    forecasts of whole programs. What at most five of them learn comes from short runs in floating point on the user's
-    own data, of which a fifth is held out. ``model``, ``request`` and ``board`` are as in :func:`gradloom.finetune`.
+    are composed of forecasts of small programs. One on images has a rank, a forward cache and epochs, one on a network
+    a method, layers, rank and epochs, and costs are forecasts of whole programs. What at most five of them learn comes
+    from short runs in floating point on the user's own data, of which a fifth is held out. ``model``, ``request`` and
+    ``board`` are as in :func:`gradloom.finetune`.
 
     Returns
     -------
     dict
         ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token, or
-        after ``short_epochs``, nats an image), ``held_out_before``, and ``offers``: what each candidate costs.
+        after ``short_epochs``, of a sample), ``held_out_before``, and ``offers``: what each candidate costs.
 
     Raises
     ------

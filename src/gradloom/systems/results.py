@@ -13,11 +13,13 @@ class HeldOut:
     """Score of what is held out after ``step`` updates.
 
     ``loss``: mean, or None where it is not finite. ``accuracy``: share that is right, where answers are right or wrong.
+    ``auc``: area under the ROC curve, where answers rank.
     """
 
     step: int
     loss: float | None
     accuracy: float | None = None
+    auc: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ __all__ = ["SteppedTask", "Take", "Values"]
 #: Weights that learn, by name.
 Values = Mapping[str, np.ndarray]
 BatchT = TypeVar("BatchT")
-#: Makes a step of a batch and what is learnt: loss before it, what is learnt after it, and counts of integers.
-Take = Callable[[BatchT, Values], tuple[float, Values, Counts | None]]
+#: Makes a step of a batch and what is learnt: loss before it, what is learnt after it, and counts of integers of each
+#: program.
+Take = Callable[[BatchT, Values], tuple[float, Values, Sequence[Counts]]]
 
 
 class SteppedTask(Task):
@@ -42,7 +43,7 @@ class SteppedTask(Task):
     def stepped(self, take: Take[BatchT], begun: Values, batches: Iterable[BatchT]) -> Outcome:
         """All steps, judged as the request has it."""
         losses: list[float] = []
-        counts: list[Counts] = []
+        counts: list[Sequence[Counts]] = []
         # A board is judged when its results are here.
         judging = self.judging(self.score if self.job.host is None else None)
         values = begun
@@ -53,8 +54,7 @@ class SteppedTask(Task):
                 break
             values = after
             losses.append(loss)
-            if counted is not None:
-                counts.append(counted)
+            counts.append(counted)
             self.job.tell(number, self.steps, f"step {number}: loss {loss:.4f}")
             self.job.made(number, self.steps, loss)
             if judging.after(number, self.judged_as(values)):
@@ -67,7 +67,9 @@ class SteppedTask(Task):
         }
         if self.exact:
             return Outcome(figures={"cycles": None}, **made)
-        clipped, zeroed, stored = ([getattr(each, n) for each in counts] for n in ("clipped", "zeroed", "stored"))
+        clipped, zeroed, stored = (
+            [sum(getattr(each, name) for each in some) for some in counts] for name in ("clipped", "zeroed", "stored")
+        )
         steps = np.array(list(zip(losses, stored)), [("loss", "f8"), ("stored", "i8")])
         return Outcome(
             **made,
@@ -75,7 +77,7 @@ class SteppedTask(Task):
             words=stored,
             figures={"cycles": None, "saturated": sum(clipped), "zeroed": sum(zeroed), "stored": sum(stored)},
             checked={"losses": {"loss of each step": steps}, "adapter_words": dict(values)},
-            health=[{"saturated": each, "underflowed": none} for each, none in zip(clipped, zeroed)],
+            health=[{"saturated": each.clipped, "underflowed": each.zeroed} for some in counts for each in some],
         )
 
     def with_cycles(self, made: Outcome, ran: "Sequence[Ran]") -> Outcome:

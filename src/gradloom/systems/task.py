@@ -135,15 +135,23 @@ class Task:
         """
         return None
 
+    @cached_property
+    def told(self) -> "Sequence[Timing] | None":
+        """Forecast of each run of a program, in order; None where there is none beforehand."""
+        return None if self.expected is None else [self.expected] * self.runs
+
     def forecast(self) -> dict[str, int] | None:
         """Forecast cycles of all runs, ``total`` and by phase.
 
         None in floating point, and where each step has its own: its outcome's figures have the sum.
         """
-        if self.expected is None:
+        if self.told is None:
             return None
-        told = {"total": self.expected.total} | self.expected.phases
-        return {name: self.runs * cycles for name, cycles in told.items()}
+        found: dict[str, int] = {}
+        for each in self.told:
+            for name, cycles in ({"total": each.total} | each.phases).items():
+                found[name] = found.get(name, 0) + cycles
+        return found
 
     # ---- the engines of execution
 
@@ -161,9 +169,7 @@ class Task:
     def machine(self) -> "AbstractContextManager[Machine]":
         """The machine of :meth:`on`."""
         return self.job.machine(
-            expected=self.runs * self.expected.total if self.expected else 0,
-            losses=self.losses_there(),
-            state=self.state_there(),
+            expected=sum(each.total for each in self.told or ()), losses=self.losses_there(), state=self.state_there()
         )
 
     def losses_there(self) -> "Losses | None":
@@ -197,7 +203,7 @@ class Task:
         from gradloom.sim.run.machine import check_runs
 
         wanted = self.run("reference")
-        count = check_runs(ran.ran, wanted.health, ran.checked, wanted.checked, told=self.expected)
+        count = check_runs(ran.ran, wanted.health, ran.checked, wanted.checked, told=self.told)
         return replace(wanted, figures={**wanted.figures, **ran.figures, "equal_to_reference": count})
 
     # ---- the results

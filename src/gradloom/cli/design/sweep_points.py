@@ -49,6 +49,11 @@ def plan_points(
     data: Path | str | None = None,
 ) -> list[dict[str, Any]]:
     """All combinations, as plain values by :data:`KEYS`."""
+    for name in presets:
+        if not (workload := find_preset(name).workload).can("measure") and workload.ships is None:
+            raise ValueError(
+                f"preset {name!r}: ships no fine-tune that a sweep could measure; gradloom plan and choose take a model"
+            )
     found = [find_preset(name, verb="measure") for name in presets]
     if toggles:
         for name in presets:

@@ -40,8 +40,8 @@ def _choose_verb(model_name: str, *, board: str | None, as_json: bool, **options
 
 def _say_choice(result: dict[str, Any], output: Path) -> None:
     rows = [
-        _of_images(row)
-        if "images" in result
+        _of_epochs(row)
+        if "short_epochs" in row
         else {
             "fine-tune": f"{row['learns']}, {row['store']}, {row['seq']} x {row['accumulate']}",
             "steps": row["steps"],
@@ -68,7 +68,7 @@ def _say_choice(result: dict[str, Any], output: Path) -> None:
     print(result["command"])
 
 
-def _of_images(row: dict[str, Any]) -> dict[str, Any]:
+def _of_epochs(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "fine-tune": row["learns"],
         "epochs": row["epochs"],
@@ -89,7 +89,7 @@ def _why(first: dict[str, Any], others: Sequence[dict[str, Any]], before: float)
     if first["held_out"] is None or first["held_out"] >= before:
         return "no finalist learnt anything of the held-out part; the first fell least behind"
     if "short_epochs" in first:
-        unit = f"nats an image in {some(first['short_epochs'], 'epoch')}"
+        unit = f"a sample in {some(first['short_epochs'], 'epoch')}"
     else:
         unit = f"nats a token in {some(first['short_steps'], 'step')}"
     why = f"the cheapest of those that learn best: held-out loss falls by {before - first['held_out']:.4f} {unit}"

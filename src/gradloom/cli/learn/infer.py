@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from gradloom.systems.asked import asked_for
+from gradloom.systems.asked import asked_for, learnt_by
 from gradloom.systems.request import answered, options_of
 from gradloom.words import some
 
@@ -31,7 +31,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     An adapter of a fine-tune may take part.
     Language models answer in floating point; a board answers over ssh or by its serial port.
     """
-    asked = asked_for(model_name, board=board, verb="infer")
+    asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer")
     with progress_bar(as_json, asked.why) as progress:
         if host is None:
             result = answered("infer", asked, progress=progress, **options)
@@ -74,6 +74,8 @@ def _say_network(result: dict[str, Any], *, written: bool) -> None:
         judged = f", {100 * result['accuracy']:.1f} % as given"
     elif "error" in result:
         judged = f", mean squared error {result['error']:.4g}"
+    if "auc" in result:
+        judged += f", AUC {result['auc']:.3f}"
     say(f"{some(result['samples'], 'sample')} answered{judged}")
     if "labels" in result and not written:
         _say_labels(result["labels"])

@@ -85,6 +85,11 @@ def _say_network(result: dict[str, Any]) -> None:
         f"{result['milliseconds']:.2f} ms at {result['clock_mhz']} MHz; forward products take "
         f"{100 * result['share']:.1f} % of the array's"
     )
+    if (once := result["once"]) is not None:
+        say(
+            f"once for each batch: {once['cycles']:,} cycles, {once['sample']:,} a sample, of all that depends on "
+            f"nothing that learns; {once['bytes']:,} bytes are kept"
+        )
     say(
         f"{result['learnt']:,} of {result['parameters']:,} parameters learn; {moved['read']:,} bytes read, "
         f"{moved['written']:,} written, {moved['memory']:,} of memory"

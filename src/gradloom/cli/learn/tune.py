@@ -119,6 +119,8 @@ def _say_tuned(metrics: dict[str, Any], output: Path) -> None:
                 f"accuracy {100 * metrics['accuracy_before']:.1f} % before, "
                 f"[bold]{100 * metrics['accuracy_after']:.1f} %[/bold] after"
             )
+        if metrics.get("auc_after") is not None:
+            say(f"AUC {metrics['auc_before']:.3f} before, [bold]{metrics['auc_after']:.3f}[/bold] after")
     if metrics.get("tokens_left_out"):
         say(
             f"windows of {some(metrics['seq'], 'token')}: {metrics['windows']:,}; the last "

@@ -13,12 +13,10 @@ import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
 from gradloom.graph.dependence import dependent
-from gradloom.graph.losses import logistic
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear, Parameter
 from gradloom.program.operations import needed
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, TileCoded, coded
-from gradloom.rtl.formats.tiles.functions import LOGISTIC
 from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.products import TileSums, sums, transposed
 
@@ -26,6 +24,7 @@ from ..base import is_plain
 from ..between import Between
 from ..convolutions import addresses
 from ..matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
+from ..objectives import falling
 from .held import Counts, Held
 
 __all__ = ["IntegerNetwork"]
@@ -52,8 +51,8 @@ class IntegerNetwork(Between):
     """
 
     def __init__(self, network: Network, learners: Sequence[str] = ()) -> None:
-        self.port = network.outputs[0]
-        self.operations = needed(network.operations, [self.port.tensor.name])
+        self.port, self.outputs = network.outputs[0], [port.tensor.name for port in network.outputs]
+        self.operations = needed(network.operations, self.outputs)
         self.inputs = {port.tensor.name: port.tensor for port in network.inputs}
         self.values = {name: np.asarray(value, np.float64) for name, value in network.values.items()}
         self.learners = tuple(learners)
@@ -129,29 +128,35 @@ class IntegerNetwork(Between):
     # -- passes --------------------------------------------------------------------------------------------------
 
     def forward(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
-        """Every tensor by name, of inputs ``[samples, *sides, features]``."""
+        """Every tensor by name, of inputs ``[samples, *sides, features]`` or ``[samples * rows, features]``."""
         found = self.taken(inputs)
         for each in self.operations:
             self._call(each, "", found)
         return found
 
     def taken(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
-        """Tensors of the inputs, whose codes the host makes: nobody counts them."""
-        self.samples = len(next(iter(inputs.values())))
+        """Tensors of the inputs, whose codes are there: nobody counts them."""
+        name, t = next(iter(self.inputs.items()))
+        self.samples = np.asarray(inputs[name]).size // (t.rows * t.features)
         return {
             name: Held(np.asarray(inputs[name], np.float64).reshape(-1, t.features), Counts())
             for name, t in self.inputs.items()
         }
 
     def result(self, inputs: Mapping[str, np.ndarray]) -> Held:
-        """The result alone: a tensor is forgotten behind its last reader."""
+        """The result alone; see :meth:`results`."""
+        return self.results(inputs)[self.port.tensor.name]
+
+    def results(self, inputs: Mapping[str, np.ndarray]) -> dict[str, Held]:
+        """The results alone: a tensor is forgotten behind its last reader."""
         found, last = self.taken(inputs), {t.name: each for each in self.operations for t in each.i}
         for each in self.operations:
             before = set(found)
             self._call(each, "", found)
-            for name in {t.name for t in each.i if last[t.name] is each} | (set(found) - before - {each.o.name}):
+            behind = {t.name for t in each.i if last[t.name] is each} | (set(found) - before - {each.o.name})
+            for name in behind.difference(self.outputs):
                 found.pop(name, None)
-        return found[self.port.tensor.name]
+        return {name: found[name] for name in self.outputs}
 
     def backward(self, found: Mapping[str, Held], last: Held) -> dict[str, np.ndarray]:
         """Gradients of what learns as matrices, from that of the result."""
@@ -172,18 +177,7 @@ class IntegerNetwork(Between):
 
     def falling(self, loss: str, result: Held, target: np.ndarray) -> tuple[float, Held]:
         """The loss, and its gradient of the result."""
-        wanted = coded(np.asarray(target, np.float64).reshape(result.exact.shape), WIDE).values
-        if loss == "values":
-            error = self.held(vector.add(result.values, wanted, subtract=True))
-            return float(np.mean(np.square(error.values))), self.held(vector.scaled(error.values, 2 / wanted.size))
-        if loss == "labels":
-            value, count = logistic(result.values, target)[0], wanted.size
-            shares = self.held(vector.function(result.values, LOGISTIC.value))
-        else:
-            value, count = cross_entropy(result.values, wanted), len(wanted)
-            shares = self.soft(result.values)
-        error = self.held(vector.add(shares.values, wanted, subtract=True))
-        return value, self.held(vector.scaled(error.values, 1 / count))
+        return falling(loss, result, target, self.held, self.soft)
 
     def _call(self, each: Operation, back: str, *more: Any) -> Any:
         return getattr(self, f"_{type(each).__name__.lower()}{back}")(each, *more)
@@ -366,13 +360,6 @@ class IntegerNetwork(Between):
         small = self._shrunk(came, self.risen[t.name]) if t.name in self.risen else came
         learnt[name] = self._over_rows(small, x)
         return came
-
-
-def cross_entropy(logits: np.ndarray, wanted: np.ndarray) -> float:
-    """Mean cross-entropy of rows, in nats."""
-    shifted = logits - logits.max(1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
-    return float(-(wanted * logs).sum() / len(logits))
 
 
 def _columns(x: TileCoded, tiles: slice) -> TileCoded:

@@ -98,11 +98,16 @@ class Placement:
                 break
             except Full:
                 # Blocks that are held lie between those of this job.
+                dropped = {name: slots.drop() if tries else None for name, slots in own.items()}
                 for name, slots in own.items():
                     slots.clear()
-                    last = slots.drop() if tries else None
-                    if last is not None:
+                    if (last := dropped[name]) is not None:
                         self._cancel((engine, name), last)
+                if tries and not any(dropped.values()):
+                    most = {name: slots.count for name, slots in own.items()}
+                    raise ValueError(
+                        f"a job of {engine} needs more tiles at once than its slots {most} have; use a smaller batch"
+                    ) from None
         for name, block in sketch.blocks:
             if self.kept.pop(((engine, name), block.offsets), None) is not None:
                 del own[name].kept[block.offsets]

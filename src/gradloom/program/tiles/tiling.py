@@ -34,12 +34,12 @@ _SCANNED = frozenset(ScanOperands.members)
 class Tiler:
     """Collects jobs and places, and writes the program.
 
-    ``config``: of the machine.
+    ``config``: of the machine. ``first``: offset of the first place.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, first: int = 0) -> None:
         self.config = config
-        self.program = PlacedProgram(config)
+        self.program = PlacedProgram(config, first)
         self.drafts: list[Draft] = []
         self.values: list[DraftValue] = []
         #: Records that the host reads.

@@ -244,10 +244,10 @@ class DiffusionTask(SteppedTask):
         """See :class:`~..task.Task`."""
         stepper = Stepper(self.step, machine, self.begun)
 
-        def take(batch: Batch, _: Values) -> tuple[float, Values, Counts]:
+        def take(batch: Batch, _: Values) -> tuple[float, Values, list[Counts]]:
             loss, after = stepper(*batch)
             health = stepper.ran[-1].counters
-            return loss, after, Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
+            return loss, after, [Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)]
 
         return self.with_cycles(self.stepped(take, stepper.learnt(), self._batches()), stepper.ran)
 
@@ -257,7 +257,7 @@ class DiffusionTask(SteppedTask):
         with_values(net, learnt)
         net.take_counts()
 
-        def take(batch: Batch, held: Values) -> tuple[float, Values, Counts]:
+        def take(batch: Batch, held: Values) -> tuple[float, Values, list[Counts]]:
             data, noise = batch
             found = net.forward(data)
             loss, last = net.falling("values", found[RESULT], noise)
@@ -266,7 +266,7 @@ class DiffusionTask(SteppedTask):
                 net.renewed(name, x)
             counts = net.take_counts()
             counts.clipped += rule.clipped
-            return loss, after, counts
+            return loss, after, [counts]
 
         return self.stepped(take, learnt, self._batches())
 
@@ -274,12 +274,12 @@ class DiffusionTask(SteppedTask):
         """See :class:`~..task.Task`."""
         rule, net = descent.AdamW(self.lr), self.real
 
-        def take(batch: Batch, held: Values) -> tuple[float, Values, None]:
+        def take(batch: Batch, held: Values) -> tuple[float, Values, list[Counts]]:
             with_values(net, held)
             loss, gradients = loss_and_gradients(net, *batch, set(held))
             after = dict(held)
             rule(after, gradients)
-            return loss, after, None
+            return loss, after, []
 
         return self.stepped(take, self.begun, self._batches())
 

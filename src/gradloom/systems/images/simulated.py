@@ -84,4 +84,4 @@ def compare(result: TunedWords, reference: FineTune, cache: WordCache, told: Tim
     """Compares a run that began with an empty cache; see :func:`~gradloom.sim.run.machine.check_runs`."""
     kept = records(reference.lowered, cache)[: len(result.records)]
     wanted = compared_words(reference.lowered, reference.losses, reference.correct, reference.adapters(), kept)
-    return check_runs([result.ran], [asdict(reference.health)], result.words, wanted, told)
+    return check_runs([result.ran], [asdict(reference.health)], result.words, wanted, None if told is None else [told])

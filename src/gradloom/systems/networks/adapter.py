@@ -21,7 +21,7 @@ _PREFIX = "base_model.model."
 def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]) -> None:
     """Writes weights that learnt, by the names that PEFT gives them.
 
-    ``told``: model, method, loss, and of adapters rank, alpha and layers.
+    ``told``: model, method, loss, and of adapters rank, alpha, targets and layers.
     """
     config = {
         "base_model_name_or_path": told["model"],
@@ -40,6 +40,8 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
             "r": told["rank"],
             "target_modules": sorted(told["layers"]),
         }
+    if told["method"] == "instantft":
+        config |= {"r": told["rank"], "gradloom_targets": told["targets"]}
     write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
 
 
@@ -62,6 +64,8 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
         given = {}
         if method == "lora":
             given = {"targets": ",".join(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
+        if method == "instantft":
+            given = {"targets": config["gradloom_targets"], "rank": config["r"]}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not of a fine-tune of a network: {error}") from None
     learning = learning_of(network, loss, method, **given)

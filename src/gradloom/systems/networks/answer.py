@@ -17,9 +17,10 @@ from gradloom.systems.forward import ForwardPass, result_of
 from gradloom.workload import Progress
 
 from .adapter import load
-from .data import load_judged, loss_of
+from .data import load_judged
 from .program.prepared import Prepared
 from .requests import NetworkAnswers
+from .scores import scored
 from .task import answers
 
 __all__ = ["infer"]
@@ -29,24 +30,20 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     """Answers samples by a network and what a fine-tune has learnt.
 
     Returns ``labels`` of a network with one row of results, and with classes ``accuracy``; ``error``, the mean squared
-    error, where the data have values; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets ``results``, and
-    ``labels``. ``host``: the way to a machine in place of simulated RTL.
+    error, where the data have values, of anomalies of all others; ``auc`` of anomalies, of two classes or labels of one
+    output; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets ``results``, and ``labels``. ``host``: the
+    way to a machine in place of simulated RTL.
     """
     path, output = Path(str(options.data)), options.output
     if output is not None:
         check_file(output, suffix=".npz", inputs=(path,))
     network = load_network(str(options.model))
-    x, y = load_judged(path, network, options.scale)
-    if options.limit is not None:
-        if options.limit > len(x):
-            raise ValueError(f"limit={options.limit}: must be from 1 to {len(x)}, the samples that there are")
-        x, y = x[: options.limit], None if y is None else y[: options.limit]
-    loss = loss_of(None, y) if y is not None else "values"
-    if options.adapter is None:
+    learning, learnt_by = (None, None) if options.adapter is None else load(Path(options.adapter), network)
+    samples, known = load_judged(path, network, options.scale, options.limit, learnt_by)
+    loss = learnt_by or known or "values"
+    if learning is None:
         learning = Learning(before_loss(network, loss), ())
-    else:
-        learning, loss = load(Path(options.adapter), network)
-    prepared = Prepared(learning, loss)
+    prepared, x = Prepared(learning, loss), samples.x
     tell(0, 0, "answering")
     told: dict[str, Any] = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
@@ -66,10 +63,11 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     labels = found[:, 0].argmax(axis=1) if found.shape[1] == 1 else None
     if labels is not None:
         told["labels"] = labels.tolist()
-    if y is not None and y.ndim == 1 and labels is not None:
-        told["accuracy"] = float((labels == y).mean())
-    elif y is not None and y.ndim > 1:
-        told["error"] = float(np.square(found - y.reshape(found.shape)).mean())
+    if known is not None:
+        made = scored(known, found, samples)
+        told |= {name: made[name] for name in ("accuracy", "auc") if name in made}
+        if known != "classes":
+            told["error"] = float(samples.errors(found)[~samples.odd if samples.odd is not None else ...].mean())
     if output is not None:
         arrays = {"results": found} | ({} if labels is None else {"labels": labels})
         with staged_file(output) as file:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradloom.graph.network import Network
+from gradloom.graph.network import Network, Port
 from gradloom.models.files.archive import read_labelled, read_npz
+from gradloom.systems.held_out import share_of
 
 from .workload import NetworkOptions
 
@@ -16,18 +17,33 @@ __all__ = ["Samples", "check_inputs", "load_judged", "load_samples", "loss_of", 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples ``x [n, ...]`` as the network's file has them, and ``y``: classes ``[n]``, or values ``[n, ...]``."""
+    """Samples ``x [n, ...]`` as the network's file has them, and ``y``: classes ``[n]``, or values ``[n, ...]``.
+
+    ``odd``: which of them are anomalies, where values are those of the samples themselves.
+    """
 
     x: np.ndarray
     y: np.ndarray
+    odd: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def wanted(self, loss: str, features: int, rows: np.ndarray, smoothing: float = 0.0) -> np.ndarray:
-        """Targets of some samples, a row each; all classes share ``smoothing``."""
+    def errors(self, found: np.ndarray) -> np.ndarray:
+        """Mean squared error of each sample."""
+        made: np.ndarray = np.square(found.reshape(len(self), -1) - self.y.reshape(len(self), -1)).mean(1)
+        return made
+
+    def wanted(
+        self, loss: str, features: int, rows: np.ndarray, smoothing: float = 0.0, weights: Sequence[float] | None = None
+    ) -> np.ndarray:
+        """Targets of some samples, a row each; all classes share ``smoothing``, and have ``weights``."""
         if loss == "classes":
-            return (1 - smoothing) * np.eye(features)[self.y[rows]] + smoothing / features
+            made = (1 - smoothing) * np.eye(features)[self.y[rows]] + smoothing / features
+            if weights is not None:
+                each = np.asarray(weights, np.float64)
+                made = made * each * (len(rows) / each[self.y[rows]].sum())
+            return made
         return self.y[rows].reshape(-1, features).astype(np.float64)
 
 
@@ -65,24 +81,46 @@ def loss_of(asked: str | None, y: np.ndarray) -> str:
     return asked or ("classes" if y.dtype.kind in "iu" and y.ndim == 1 else "values")
 
 
-def _targets(name: str, y: np.ndarray, count: int, loss: str, shape: tuple[int, ...]) -> np.ndarray:
+def _targets(name: str, y: np.ndarray, count: int, loss: str, port: Port) -> np.ndarray:
+    """Classes, or values as the network makes them."""
     if len(y) != count:
         raise ValueError(f"{name} has {len(y)} targets: there are {count} samples")
     if loss == "classes":
         if y.dtype.kind not in "iu" or y.ndim != 1:
             raise ValueError(f"{name} has shape {list(y.shape)} and dtype {y.dtype}: classes must be integers (n)")
-        wrong = (y < 0) | (y >= shape[-1])
+        wrong = (y < 0) | (y >= port.tensor.features)
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise ValueError(f"{name}[{at}] is {y[at]}: classes must be from 0 to {shape[-1] - 1}")
+            raise ValueError(f"{name}[{at}] is {y[at]}: classes must be from 0 to {port.tensor.features - 1}")
         return y.astype(np.int64)
-    if y.dtype.kind not in "fiu" or int(np.prod(y.shape[1:])) != int(np.prod(shape)):
-        raise ValueError(f"{name} has values of {list(y.shape[1:])}: the network makes {list(shape)}")
+    if y.dtype.kind not in "fiu" or int(np.prod(y.shape[1:])) != int(np.prod(port.shape)):
+        raise ValueError(f"{name} has values of {list(y.shape[1:])}: the network makes {list(port.shape)}")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"{name} has {int((~np.isfinite(y)).sum())} values that are NaN or infinite")
     if loss == "labels" and (y.min() < 0 or y.max() > 1):
         raise ValueError(f"{name} has values from {y.min():g} to {y.max():g}: labels must be from 0 to 1")
-    return y.reshape(len(y), *shape)
+    return port.wanted(y.reshape(len(y), *port.shape))
+
+
+def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network: Network) -> Samples:
+    """Samples as the network sees them; without ``y`` it is to give back what it takes.
+
+    Beside values, integers (n) are 1 for anomalies: samples that it is not to give back.
+    """
+    (port,), name = network.outputs, f"y{part}"
+    if loss == "values" and int(np.prod(port.shape)) != 1 and (y is None or (y.ndim == 1 and y.dtype.kind in "biu")):
+        if port.shape != network.inputs[0].shape:
+            has = "is missing" if y is None else f"has shape {list(y.shape)}"
+            raise ValueError(
+                f"{name} {has}: the network makes {list(port.shape)} of {list(network.inputs[0].shape)}; give values"
+            )
+        if y is not None and (len(y) != len(x) or set(np.unique(y)) != {0, 1}):
+            raise ValueError(
+                f"{name} has shape {list(y.shape)}: must have 0 or 1 for each of {len(x)} samples, and both"
+            )
+        return Samples(x, port.wanted(x), None if y is None else y == 1)
+    assert y is not None
+    return Samples(x, _targets(name, y, len(x), loss, port))
 
 
 def _classes(network: Network) -> int:
@@ -97,15 +135,20 @@ def _pictured(shape: tuple[int, ...], path: Path) -> None:
 def load_samples(asked: NetworkOptions, network: Network) -> tuple[Samples, Samples, str]:
     """Samples to learn from, those to judge by, and the loss."""
     shape, path = check_inputs(network), Path(str(asked.data))
-    arrays = _parts(path, network, shape, asked.parts)
+    arrays = _parts(path, network, shape, asked)
+    own = {part for part in asked.parts if f"y_{part}" not in arrays}
+    if "train" in own:
+        own |= {"test"} if share_of(asked.held_out) is not None else set()
+        arrays["y_train"] = arrays["x_train"]
     found = asked.divided(arrays, "sample", lambda held: _one(held, network, shape))
     loss = loss_of(asked.loss, found["y_train"])
     made = []
     for part in ("train", "test"):
-        x = _numbers(f"x_{part}", found[f"x_{part}"], shape)
-        y = _targets(f"y_{part}", found[f"y_{part}"], len(x), loss, network.outputs[0].tensor.shape)
-        made.append(Samples(scaled(x, asked.scale), y))
+        x = scaled(_numbers(f"x_{part}", found[f"x_{part}"], shape), asked.scale)
+        made.append(_samples(f"_{part}", x, None if part in own else found[f"y_{part}"], loss, network))
     learn, held = made
+    if learn.odd is not None:
+        raise ValueError("y_train has 0 or 1 for each sample: must be left out, or values; anomalies are not learnt")
     if asked.limit is not None:
         if asked.limit > len(learn):
             raise ValueError(f"limit={asked.limit}: must be from 1 to {len(learn)}, the samples that there are")
@@ -113,14 +156,16 @@ def load_samples(asked: NetworkOptions, network: Network) -> tuple[Samples, Samp
     return learn, held, loss
 
 
-def _parts(path: Path, network: Network, shape: tuple[int, ...], parts: Sequence[str]) -> dict[str, np.ndarray]:
-    """Arrays of all parts of a file or a folder."""
-    if not path.is_dir():
-        return read_labelled(path, parts)
-    from gradloom.models.pictures import load_parts
+def _parts(path: Path, network: Network, shape: tuple[int, ...], asked: NetworkOptions) -> dict[str, np.ndarray]:
+    """Arrays of all parts of a file or a folder; values may be left out."""
+    if path.is_dir():
+        from gradloom.models.pictures import load_parts
 
-    _pictured(shape, path)
-    return load_parts(path, shape, _classes(network), parts)
+        _pictured(shape, path)
+        return load_parts(path, shape, _classes(network), asked.parts)
+    if asked.loss == "values":
+        return read_npz(path, [f"x_{part}" for part in asked.parts], optional=[f"y_{part}" for part in asked.parts])
+    return read_labelled(path, asked.parts)
 
 
 def _one(path: Path, network: Network, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -137,11 +182,20 @@ def _one(path: Path, network: Network, shape: tuple[int, ...]) -> tuple[np.ndarr
     return x, found.get("y", found.get("y_test"))
 
 
-def load_judged(path: Path, network: Network, factor: float | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Samples to answer, and their classes or values if there are any."""
+def load_judged(
+    path: Path, network: Network, factor: float | None, limit: int | None, loss: str | None
+) -> tuple[Samples, str | None]:
+    """Samples to answer, and the loss of their classes or values; None where there are none."""
     shape = check_inputs(network)
     x, y = _one(path, network, shape)
-    x = _numbers("x", x, shape)
-    if y is not None:
-        y = _targets("y", y, len(x), loss_of(None, y), network.outputs[0].tensor.shape)
-    return scaled(x, factor), y
+    x = scaled(_numbers("x", x, shape), factor)
+    if limit is not None:
+        if limit > len(x):
+            raise ValueError(f"limit={limit}: must be from 1 to {len(x)}, the samples that there are")
+        x, y = x[:limit], None if y is None else y[:limit]
+    if y is None:
+        return Samples(x, np.empty((len(x), 0))), None
+    if loss is None and network.outputs[0].shape == network.inputs[0].shape:
+        loss = "values"
+    known = loss_of(None if loss == "classes" else loss, y)
+    return _samples("", x, y, known, network), known

@@ -45,6 +45,10 @@ def export_network(source: Path, output: Path | str, model: Path | str | None) -
     proto = read_onnx(path)
     network = load_network(path)
     learning, _ = load(source, network)
+    if any(".tap.lora_" in name for name in learning.learners):
+        raise ValueError(
+            f"{source}: has taps of InstantFT, which are no weights of the network; gradloom infer answers with them"
+        )
     changed = merged(learning)
     _put(proto, network, changed, path)
     found = network_of(proto).values

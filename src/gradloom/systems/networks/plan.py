@@ -4,6 +4,7 @@ from typing import Any
 
 from gradloom.compiler.lowering import TileStep
 from gradloom.graph.base import Operation
+from gradloom.graph.dependence import dependent
 from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.rtl.shell.engines import LOAD, STORE
@@ -12,6 +13,7 @@ from gradloom.systems.asked import Asked
 from gradloom.workload import Progress
 
 from .program.prepared import Prepared, learning_of
+from .program.programs import Programs
 from .requests import NetworkPlan
 from .workload import NetworkWorkload
 
@@ -21,8 +23,10 @@ __all__ = ["plan"]
 def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
     """Forecast of a step of training, or of the forward pass.
 
-    Entries: ``cycles`` in all, a sample and by phase; ``bytes`` read, written and of memory; ``multiplications`` that
-    count, and their share of those that the array could make; ``operations`` as the machine has them.
+    Entries: ``cycles`` in all, a sample and by phase; ``once``, what depends on nothing that learns and so runs once
+    for each batch, with the bytes that are kept of it; ``bytes`` read, written and of memory; ``multiplications`` of
+    the forward pass in a step, and their share of those that the array could make; ``operations`` as the machine has
+    them.
     """
     preset = asked.preset
     workload = preset.workload
@@ -30,15 +34,20 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
     batch = workload.batch if options.batch is None else options.batch
     network = load_network(str(options.model))
     rank = workload.rank if options.rank is None else options.rank
-    given: dict[str, Any] = {"targets": options.targets, "rank": rank} if options.method == "lora" else {}
+    is_adapter = options.method in ("lora", "instantft")
+    given: dict[str, Any] = {"targets": options.targets, "rank": rank} if is_adapter else {}
     prepared = Prepared(learning_of(network, options.loss, options.method, **given), options.loss)
-    rules = {} if options.method == "none" else prepared.rules(workload.lr)
     tell(0, 0, "planning")
-    step = prepared.step(preset.config, batch, rules)
-    found = forecast(step.program)
-    moved = _moved(step)
-    forward = batch * sum(_products(each) for each in prepared.learning.network.operations)
-    config = preset.config
+    config, learners = preset.config, prepared.learning.learners
+    operations = prepared.learning.network.operations
+    if learners:
+        programs = prepared.programs(config, batch, prepared.rules(workload.lr))
+        moving = dependent(operations, learners)
+        operations = tuple(each for each in operations if each.o.name in moving)
+    else:
+        programs = Programs(None, prepared.forward(config, batch))
+    step, found = programs.step, forecast(programs.step.program)
+    forward = batch * sum(map(_products, operations))
     return {
         "preset": preset.name,
         "board": preset.board,
@@ -48,9 +57,10 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
         "parameters": prepared.learning.network.parameters,
         "learnt": prepared.learning.parameters,
         "cycles": {"total": found.total, "sample": round(found.total / batch), **found.phases},
+        "once": None if programs.trunk is None else _once(programs, batch),
         "clock_mhz": config.clock_mhz,
         "milliseconds": round(found.total / (1e3 * config.clock_mhz), 3),
-        "bytes": {**moved, "memory": step.program.length},
+        "bytes": {**_moved(step), "memory": programs.length},
         "multiplications": forward,
         "share": round(forward / found.total / (config.array_rows * config.array_columns), 4),
         "operations": [
@@ -64,6 +74,13 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
             for each in prepared.network.operations
         ],
     }
+
+
+def _once(programs: Programs, batch: int) -> dict[str, int]:
+    """Of the part that runs once."""
+    assert programs.trunk is not None
+    total = forecast(programs.trunk.program).total
+    return {"cycles": total, "sample": round(total / batch), "bytes": programs.sets.size}
 
 
 def _moved(step: TileStep) -> dict[str, int]:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradloom.options import Bounds, Options, option
+from gradloom.systems.choice import ChoiceOptions
 
-from .workload import SCALE
+from .workload import DATA, LOSS, SCALE
 
-__all__ = ["NetworkAnswers", "NetworkPlan"]
+__all__ = ["NetworkAnswers", "NetworkChoice", "NetworkPlan"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,35 @@ class NetworkPlan(Options):
         "Network, an .onnx file.", metavar="M", needed="the .onnx file of the network", file=True
     )
     method: str = option(
-        "What learns: lora, head or bias; none: the forward pass.", "lora", choices=("lora", "head", "bias", "none")
+        "What learns, as in a fine-tune; none: the forward pass.",
+        "lora",
+        choices=("lora", "instantft", "head", "bias", "full", "none"),
     )
-    targets: str | None = option("Layers with an adapter.", usual="last:2", metavar="T")
+    targets: str | None = option("Layers with an adapter.", usual="last:2, of instantft all", metavar="T")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
     loss: str = option(
         "What the data want: classes, labels, or values.", "classes", choices=("classes", "labels", "values")
     )
     batch: int | None = option("Samples in a step.", bounds=Bounds(1, 256))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkChoice(ChoiceOptions):
+    """Options of a choice of what learns in a network."""
+
+    model: Path | str | None = option(
+        "Network, an .onnx file.", metavar="M", needed="the .onnx file of the network", file=True
+    )
+    data: Path | str | None = option(
+        f"{DATA} A fifth of x_train is held out, and x_test is not looked at.",
+        metavar="D.npz|DIR",
+        needed="samples to learn from",
+        file=True,
+        folder=True,
+    )
+    scale: float | None = option(
+        SCALE, usual="1, of bytes 1 / 255", metavar="F", bounds=Bounds(0, 1 << 16, open_low=True)
+    )
+    loss: str | None = option(
+        LOSS, usual="classes of integers, values of real numbers", choices=("classes", "labels", "values")
+    )

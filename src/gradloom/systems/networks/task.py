@@ -1,6 +1,6 @@
 """Fine-tunes of networks from ONNX files, a step a batch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +11,13 @@ import numpy as np
 from gradloom.compiler.integers.descent import IntegerDescent
 from gradloom.compiler.integers.held import Counts
 from gradloom.compiler.integers.reading import IntegerNetwork
-from gradloom.compiler.lowering import TileStep
 from gradloom.graph.descent import AdamW
-from gradloom.graph.losses import LOSSES
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import Training
-from gradloom.program.memory import Kind
 from gradloom.sim.run.device import MEMORY_BYTES
+from gradloom.sim.time.forecast import forecast
+from gradloom.sim.time.timing import Timing
 from gradloom.systems.forward import Run, result_of
 from gradloom.systems.held_out import Parts, Score, confusion
 from gradloom.systems.job import Job
@@ -27,8 +26,11 @@ from gradloom.systems.task import Judged, Outcome
 
 from .adapter import save
 from .data import Samples, load_samples
-from .program.prepared import TARGETS, Prepared, learning_of
+from .program.prepared import TAPS, TARGETS, Prepared, learning_of
+from .program.programs import Programs, runs
 from .program.steps import Steps
+from .program.trunk import Trunk
+from .scores import scored, weights_of
 from .workload import NetworkOptions, NetworkWorkload
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ __all__ = ["NetworkTask", "answers", "prepare"]
 
 #: Samples that share tiles where they are judged.
 _JUDGED = 16
+#: Of tensors that a fine-tune in floating point keeps.
+_FLOAT_BYTES = 1 << 29
 #: What a loss is, beside the picture's axis.
 _UNITS = {"classes": "cross-entropy, nats", "labels": "binary cross-entropy, nats", "values": "mean squared error"}
 
@@ -57,12 +61,16 @@ def prepare(job: Job) -> "NetworkTask":
     learn, held, loss = load_samples(asked, network)
     rank = workload.rank if asked.rank is None else asked.rank
     alpha = 2.0 * rank if asked.alpha is None else asked.alpha
-    given: dict[str, Any] = (
-        {"targets": asked.targets or TARGETS, "rank": rank, "alpha": alpha} if asked.method == "lora" else {}
-    )
+    given: dict[str, Any] = {}
+    if asked.method in ("lora", "instantft"):
+        given = {"targets": asked.targets or (TARGETS if asked.method == "lora" else TAPS), "rank": rank}
+    if asked.method == "lora":
+        given["alpha"] = alpha
     learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
-    if asked.smoothing and loss != "classes":
-        raise ValueError(f"smoothing={asked.smoothing:g}: must be left out with loss={loss}, it is of classes")
+    for name in ("smoothing", "class_weights"):
+        if loss != "classes" and (value := getattr(asked, name)):
+            raise ValueError(f"{name}={value}: must be left out with loss={loss}, it is of classes")
+    weights = weights_of(asked.class_weights, learn, learning.network.outputs[0].tensor.features)
     options = replace(
         asked,
         loss=loss,
@@ -72,43 +80,61 @@ def prepare(job: Job) -> "NetworkTask":
         limit=len(learn),
         **given,
     )
-    return NetworkTask(job, options, Prepared(learning, loss), learn, held)
+    return NetworkTask(job, options, Prepared(learning, loss, weights is not None), learn, held, weights)
 
 
 class NetworkTask(SteppedTask):
     """A fine-tune of a network, a step a batch."""
 
-    step: TileStep
+    programs: Programs
 
-    def __init__(self, job: Job, options: NetworkOptions, prepared: Prepared, learn: Samples, held: Samples) -> None:
-        self.prepared, self.learn, self.held = prepared, learn, held
+    def __init__(
+        self,
+        job: Job,
+        options: NetworkOptions,
+        prepared: Prepared,
+        learn: Samples,
+        held: Samples,
+        weights: list[float] | None,
+    ) -> None:
+        self.prepared, self.learn, self.held, self.weights = prepared, learn, held, weights
         self.loss_unit = _UNITS[prepared.loss]
         assert options.batch is not None and options.epochs is not None and options.lr is not None
         self.batch, epoch = options.batch, -(-len(learn) // options.batch)
         super().__init__(job, options, steps=options.epochs * epoch, epoch=epoch)
         if job.host is not None and options.patience:
             raise ValueError(f"patience={options.patience}: must be 0 on a board, which makes all steps by itself")
-        self.runs = self.steps
         if self.exact:
             return
         self.rules = prepared.rules(options.lr, options.decay)
         # The machine's limits are the reference's, too.
-        self.step = prepared.step(job.config, self.batch, self.rules)
-        if self.step.program.length > MEMORY_BYTES:
+        self.programs = prepared.programs(job.config, self.batch, self.rules, batches=epoch, limit=MEMORY_BYTES)
+        if self.programs.length > MEMORY_BYTES:
             raise ValueError(
-                f"batch={self.batch}: a step needs {self.step.program.length:,} bytes of memory, the simulation has "
+                f"batch={self.batch}: a step needs {self.programs.length:,} bytes of memory, the simulation has "
                 f"{MEMORY_BYTES:,}"
             )
-        self.program = self.step.program
 
-    def _batches(self) -> Iterator[np.ndarray]:
-        """Samples of each step, in random order, each once an epoch."""
-        random, order = np.random.default_rng([self.options.seed, 1]), np.empty(0, np.int64)
-        for _ in range(self.steps):
-            while len(order) < self.batch:
-                order = np.concatenate([order, random.permutation(len(self.learn))])
-            chosen, order = order[: self.batch], order[self.batch :]
-            yield chosen
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        """Samples of each batch: all of them, and so many that fill the last one."""
+        random = np.random.default_rng([self.options.seed, 1])
+        order = np.concatenate([random.permutation(len(self.learn)) for _ in range(2)])
+        return order[: self.epoch * self.batch].reshape(self.epoch, self.batch)
+
+    @cached_property
+    def _batches(self) -> list[int]:
+        """Number of each step's batch; they come in random order, each once an epoch."""
+        random = np.random.default_rng([self.options.seed, 2])
+        return np.concatenate([random.permutation(self.epoch) for _ in range(self.options.epochs)]).tolist()
+
+    @cached_property
+    def told(self) -> list[Timing] | None:
+        """See :class:`~..task.Task`."""
+        if self.exact:
+            return None
+        found = {id(each): forecast(each.program) for each in (self.programs.trunk, self.programs.step) if each}
+        return [found[id(each)] for each in runs(self.programs, self._batches)]
 
     @cached_property
     def features(self) -> int:
@@ -116,15 +142,16 @@ class NetworkTask(SteppedTask):
         return self.prepared.learning.network.outputs[0].tensor.features
 
     def _wanted(self, rows: np.ndarray) -> np.ndarray:
-        return self.learn.wanted(self.prepared.loss, self.features, rows, self.options.smoothing)
+        return self.learn.wanted(self.prepared.loss, self.features, rows, self.options.smoothing, self.weights)
 
     def state_there(self) -> list[tuple[int, int]]:
         """See :class:`~..task.Task`."""
-        return self.step.program.memory.of(Kind.LEARNT)
+        return self.programs.state
 
     def _begun(self) -> tuple[IntegerNetwork, IntegerDescent]:
-        """The reference whose weights are masters'."""
-        exact, rule = self.prepared.integers(), IntegerDescent(self.rules)
+        """The reference of steps, whose weights are masters'."""
+        exact = IntegerNetwork(self.prepared.parts.rest, self.prepared.learning.learners)
+        rule = IntegerDescent(self.rules)
         for name in exact.learners:
             exact.renewed(name, rule.begun(name, exact.matrix(name)))
         exact.take_counts()
@@ -133,46 +160,58 @@ class NetworkTask(SteppedTask):
     def on(self, machine: "Machine") -> Outcome:
         """See :class:`~..task.Task`."""
         exact, _ = self._begun()
-        steps = Steps(self.step, machine, exact, self.prepared.loss)
+        steps = Steps(self.programs, machine, exact, self.prepared.loss)
 
-        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, Counts]:
-            loss = steps(self.prepared.inputs(self.learn.x[rows]), self._wanted(rows))
+        def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
+            rows, before = self._rows[batch], len(steps.ran)
+            loss = steps(self.prepared.inputs(self.learn.x[rows]), self._wanted(rows), batch)
             for name, matrix in steps.matrices().items():
                 exact.renewed(name, matrix)
-            health = steps.ran[-1].counters
-            counts = Counts(self.step.stored, clipped=health.saturated, zeroed=health.underflowed)
+            some = zip(steps.ran[before:], runs(self.programs, [batch])[before - len(steps.ran) :])
+            counts = [
+                Counts(of.stored, clipped=each.counters.saturated, zeroed=each.counters.underflowed)
+                for each, of in some
+            ]
             return loss, self.prepared.back(exact), counts
 
-        return self.with_cycles(self.stepped(take, self.prepared.back(exact), self._batches()), steps.ran)
+        return self.with_cycles(self.stepped(take, self.prepared.back(exact), self._batches), steps.ran)
 
     def reference(self) -> Outcome:
         """See :class:`~..task.Task`."""
         exact, rule = self._begun()
+        trunk = Trunk(self.prepared, self.programs)
 
-        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, Counts]:
-            found = exact.forward(self.prepared.inputs(self.learn.x[rows]))
-            loss, last = exact.falling(self.prepared.loss, found[exact.port.tensor.name], self._wanted(rows))
+        def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
+            rows = self._rows[batch]
+            given, counts = trunk(self.prepared.inputs(self.learn.x[rows]), batch)
+            found = exact.forward(given)
+            loss, last = exact.falling(self.prepared.objective, found[exact.port.tensor.name], self._wanted(rows))
             gradients = exact.backward(found, last)
             for name, matrix in rule({name: exact.matrix(name) for name in exact.learners}, gradients).items():
                 exact.renewed(name, matrix)
-            counts = exact.take_counts()
-            counts.clipped += rule.clipped
+            counts.append(exact.take_counts())
+            counts[-1].clipped += rule.clipped
             return loss, self.prepared.back(exact), counts
 
-        return self.stepped(take, self.prepared.back(exact), self._batches())
+        return self.stepped(take, self.prepared.back(exact), self._batches)
 
     def mathematics(self) -> Outcome:
         """See :class:`~..task.Task`."""
         asked, learning = self.options, self.prepared.learning
-        more = {"smoothing": asked.smoothing} if asked.smoothing else {}
+        more = {"smoothing": asked.smoothing, "weights": self.weights} if self.prepared.loss == "classes" else {}
         training = Training(learning, self.prepared.loss, AdamW(asked.lr, weight_decay=asked.decay), options=more)
+        made: dict[int, dict[str, np.ndarray]] = {}
 
-        def take(rows: np.ndarray, _: Values) -> tuple[float, Values, None]:
-            loss = training.step(training.prepare(self.learn.x[rows]), self.learn.y[rows])
-            return loss, {name: value.copy() for name, value in training.values.items()}, None
+        def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
+            rows = self._rows[batch]
+            crossing = made.get(batch) or training.prepare(self.learn.x[rows])
+            if (len(made) + 1) * sum(each.nbytes for each in crossing.values()) < _FLOAT_BYTES:
+                made[batch] = crossing
+            loss = training.step(crossing, self.learn.y[rows])
+            return loss, {name: value.copy() for name, value in training.values.items()}, []
 
         begun = {name: learning.network.values[name] for name in learning.learners}
-        return self.stepped(take, begun, self._batches())
+        return self.stepped(take, begun, self._batches)
 
     def judged_as(self, values: Values) -> "dict[Any, Learnt]":
         """See :class:`~..stepped.SteppedTask`."""
@@ -195,12 +234,8 @@ class NetworkTask(SteppedTask):
         return answers(result_of(prepared.integers()), prepared, self.held.x, _JUDGED)
 
     def score(self, learnt: Mapping[Any, "Learnt"]) -> Score:
-        """Mean loss of the samples to judge by, and share of right answers."""
-        found = self.results(learnt)
-        loss, _ = LOSSES[self.prepared.loss](found[:, 0] if self.prepared.loss == "classes" else found, self.held.y)
-        if self.prepared.loss != "classes":
-            return {"loss": loss}
-        return {"loss": loss, "accuracy": float((found[:, 0].argmax(1) == self.held.y).mean())}
+        """See :func:`.scores.scored`."""
+        return scored(self.prepared.loss, self.results(learnt), self.held, self.weights)
 
     def judge(self, outcome: Outcome) -> Judged:
         """Losses of samples that were not learnt."""
@@ -232,6 +267,7 @@ class NetworkTask(SteppedTask):
             "samples": len(self.learn),
             "judged": len(self.held),
             "loss": self.prepared.loss,
+            "class_weights": self.weights,
             "clock_mhz": self.job.config.clock_mhz,
             "adapter_parameters": learning.parameters,
         }
@@ -240,7 +276,12 @@ class NetworkTask(SteppedTask):
         """See :class:`~..task.Task`."""
         asked = self.options
         told = {"model": Path(str(asked.model)).name, "method": asked.method, "loss": self.prepared.loss}
-        told |= {"rank": asked.rank, "alpha": asked.alpha, "layers": {each.layer for each in self.prepared.layers}}
+        told |= {
+            "rank": asked.rank,
+            "alpha": asked.alpha,
+            "targets": asked.targets,
+            "layers": {each.layer for each in self.prepared.layers},
+        }
         save(folder, learnt, told)
 
     def title(self, metrics: Mapping[str, Any]) -> str:

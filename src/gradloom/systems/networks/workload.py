@@ -14,6 +14,15 @@ __all__ = ["NetworkOptions", "NetworkWorkload"]
 
 #: Option of what a fine-tune and answers have in common.
 SCALE = "Factor of the data; the network sees so many times each number."
+#: The same of a fine-tune and a choice.
+DATA = (
+    "Samples x_train, x_test (n, ...) as the network takes them and y_train, y_test: classes (n), or values; or a "
+    "folder with pictures train/CLASS/PICTURE and test/CLASS/PICTURE."
+)
+LOSS = (
+    "What the data want: classes, by cross-entropy; labels from 0 to 1, by binary cross-entropy; values, by mean "
+    "squared error."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,23 +37,19 @@ class NetworkOptions(HeldOutOptions):
     model: Path | str | None = option(
         "Network, an .onnx file.", metavar="M", needed="the .onnx file of the network", file=True
     )
-    data: Path | str | None = option(
-        "Samples x_train, x_test (n, ...) as the network takes them and y_train, y_test: classes (n), or values; or a "
-        "folder with pictures train/CLASS/PICTURE and test/CLASS/PICTURE.",
-        metavar="D.npz|DIR",
-        needed="samples to learn from",
-        file=True,
-        folder=True,
-    )
+    data: Path | str | None = option(DATA, metavar="D.npz|DIR", needed="samples to learn from", file=True, folder=True)
     scale: float | None = option(
         SCALE, usual="1, of bytes 1 / 255", metavar="F", bounds=Bounds(0, 1 << 16, open_low=True)
     )
     method: str = option(
-        "What learns: adapters beside layers, the last layer, or all biases.", "lora", choices=("lora", "head", "bias")
+        "What learns: lora, adapters beside layers; instantft, adapters from layers' inputs to the result; head, the "
+        "last layer; bias, all biases; full, all weights.",
+        "lora",
+        choices=("lora", "instantft", "head", "bias", "full"),
     )
     targets: str | None = option(
         "Layers with an adapter: linear, conv, last:N, or patterns of names, with commas between.",
-        usual="last:2",
+        usual="last:2, of instantft all",
         metavar="T",
     )
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
@@ -54,10 +59,12 @@ class NetworkOptions(HeldOutOptions):
         bounds=Bounds(0, 1 << 16, open_low=True),
     )
     loss: str | None = option(
-        "What the data want: classes, by cross-entropy; labels from 0 to 1, by binary cross-entropy; values, by mean "
-        "squared error.",
-        usual="classes of integers, values of real numbers",
-        choices=("classes", "labels", "values"),
+        LOSS, usual="classes of integers, values of real numbers", choices=("classes", "labels", "values")
+    )
+    class_weights: str | None = option(
+        "Weights of classes in the loss: balanced, by how few samples each has; or a number each, with commas between.",
+        usual="1 each",
+        metavar="W,W,...",
     )
     smoothing: float = option(
         "Share of the target that all classes have in equal parts.", 0.0, bounds=Bounds(0, 1, open_high=True)
@@ -70,10 +77,10 @@ class NetworkOptions(HeldOutOptions):
     def check(self) -> Self:
         """Checks bounds, and that adapters' options are with adapters."""
         super().check()
-        if self.method != "lora":
-            for name in ("targets", "rank", "alpha"):
-                if (value := getattr(self, name)) is not None:
-                    raise ValueError(f"{name}={value}: must be left out with method={self.method}, it is of adapters")
+        own = {"lora": ("targets", "rank", "alpha"), "instantft": ("targets", "rank")}.get(self.method, ())
+        for name in ("targets", "rank", "alpha"):
+            if name not in own and (value := getattr(self, name)) is not None:
+                raise ValueError(f"{name}={value}: must be left out with method={self.method}, it is of adapters")
         return self
 
 
@@ -90,15 +97,16 @@ class NetworkWorkload(Workload):
     """
 
     kind: ClassVar = "networks"
-    title: ClassVar = "networks from ONNX by LoRA, their last layer or biases"
+    title: ClassVar = "networks from ONNX by LoRA, InstantFT, their last layer, biases or all weights"
     label: ClassVar = "networks"
     reads: ClassVar = "an ONNX file of a feed-forward network"
-    methods: ClassVar = ("lora", "head", "bias", "none")
+    methods: ClassVar = ("lora", "instantft", "head", "bias", "full", "none")
     takes: ClassVar = Homes(
         {
             "finetune": "gradloom.systems.networks.workload:NetworkOptions",
             "infer": "gradloom.systems.networks.requests:NetworkAnswers",
             "plan": "gradloom.systems.networks.requests:NetworkPlan",
+            "choose": "gradloom.systems.networks.requests:NetworkChoice",
         }
     )
     functions: ClassVar = {
@@ -106,6 +114,7 @@ class NetworkWorkload(Workload):
         "finetune": "gradloom.systems.networks.task:prepare",
         "infer": "gradloom.systems.networks.answer:infer",
         "plan": "gradloom.systems.networks.plan:plan",
+        "choose": "gradloom.choosing.networks:choose_networks",
         "energy": "gradloom.sim.activity.runs:network_step",
     }
     codes: ClassVar = ("int8",)

@@ -8,21 +8,26 @@ from typing import Any
 import numpy as np
 
 from gradloom.compiler.base import Rule
+from gradloom.compiler.dividing import Divided, divided
 from gradloom.compiler.integers.descent import fraction_of
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep, lower
 from gradloom.compiler.passes.arranging import Arranged, arranged
 from gradloom.compiler.passes.folding import folded
-from gradloom.graph.methods import METHODS, Learning, lora
+from gradloom.graph.methods import METHODS, Learning, instant, lora
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.training import before_loss
 from gradloom.program.descent import AdamW, scaled
 
-__all__ = ["TARGETS", "Prepared", "learning_of"]
+from .programs import Programs, lowered
+
+__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of"]
 
 #: Layers with an adapter unless others are named.
 TARGETS = "last:2"
+#: Layers whose inputs have a tap, unless others are named.
+TAPS = "*"
 
 Values = Mapping[str, np.ndarray]
 
@@ -43,6 +48,8 @@ def learning_of(
         return Learning(inner, ())
     if method == "lora":
         return lora(inner, targets or TARGETS, rank=rank, alpha=alpha, seed=seed)
+    if method == "instantft":
+        return instant(inner, targets or TAPS, rank=rank, seed=seed)
     return METHODS[method](inner)
 
 
@@ -50,11 +57,13 @@ def learning_of(
 class Prepared:
     """What learns, arranged for the machine.
 
-    ``values`` of its methods are weights by name as the file has them; those of the machine are matrices.
+    ``values`` of its methods are weights by name as the file has them; those of the machine are matrices. ``weighted``:
+    targets of classes have weights.
     """
 
     learning: Learning
     loss: str
+    weighted: bool = False
 
     @cached_property
     def arranged(self) -> Arranged:
@@ -65,6 +74,16 @@ class Prepared:
     def network(self) -> Network:
         """What :func:`~gradloom.compiler.lowering.lower` takes."""
         return folded(self.arranged.network, self.learning.learners)
+
+    @cached_property
+    def parts(self) -> Divided:
+        """The network in what runs once and what learns."""
+        return divided(self.network, self.learning.learners)
+
+    @property
+    def objective(self) -> str:
+        """The loss by the compiler's name."""
+        return "weighted" if self.weighted else self.loss
 
     def integers(self) -> IntegerNetwork:
         """The reference, at its beginning."""
@@ -84,9 +103,13 @@ class Prepared:
             made[name] = Rule(rule, fraction_of(sized))
         return made
 
-    def step(self, config: Any, batch: int, rules: Mapping[str, Rule]) -> TileStep:
-        """The program of a step of training, or without rules of the forward pass."""
-        return lower(config, self.network, samples=batch, loss=self.loss if rules else None, rules=rules)
+    def forward(self, config: Any, batch: int) -> TileStep:
+        """The program of the forward pass."""
+        return lower(config, self.network, samples=batch)
+
+    def programs(self, config: Any, batch: int, rules: Mapping[str, Rule], **more: int) -> Programs:
+        """Programs of steps of ``batch`` samples; ``more``: see :func:`.programs.lowered`."""
+        return lowered(config, self.parts, samples=batch, loss=self.objective, rules=rules, **more)
 
     def back(self, exact: IntegerNetwork) -> dict[str, np.ndarray]:
         """What learns, as the file has it."""

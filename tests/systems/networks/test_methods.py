@@ -1,0 +1,118 @@
+"""All weights of a network learn, or taps of InstantFT: in the machine's integers and in floating point."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import gradloom
+from gradloom.graph.onnx.reader import load_network
+from gradloom.preset import PRESETS
+from gradloom.program.memory import rounded
+from gradloom.sim.reference.tiles.program import TileMachine
+from gradloom.sim.time.forecast import forecast
+from gradloom.systems.networks.program.prepared import Prepared, learning_of
+from gradloom.systems.networks.program.programs import runs
+from gradloom.systems.networks.program.steps import Steps
+
+from .small import write_data, write_network
+
+KEYWORDS = str(Path(__file__).parents[3] / "tests/golden/networks/mlperf_kws_dscnn.onnx")
+CONFIG = PRESETS["tile-kv260"].config
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    return write_network(folder / "small.onnx"), write_data(folder / "d.npz")
+
+
+def tuned(files, folder, method, engine="reference", **more):
+    model, data = files
+    given = {"board": "kv260", "data": data, "epochs": 6, "batch": 8, "lr": 0.02}
+    return gradloom.finetune(model, method=method, engine=engine, output=folder, **(given | more))
+
+
+@pytest.mark.parametrize("method", ["full", "instantft", "head"])
+def test_integers_learn_as_floating_point_does(method, files, tmp_path):
+    lr = 0.02 if method == "full" else 0.2
+    made, exact = (tuned(files, tmp_path / engine, method, engine, lr=lr) for engine in ("reference", "float"))
+    assert made["preset"] == "tile-kv260" and made["saturated"] == 0
+    one, other = (np.array(each["loss"]) for each in (made, exact))
+    assert np.abs(one - other).max() < 0.1 * other[0] and made["loss_after"] < 0.6 * made["loss_before"]
+    assert made["accuracy_after"] > made["accuracy_before"] + 0.2
+    network = load_network(files[0])
+    assert (made["adapter_parameters"] == network.parameters) == (method == "full")
+    back = gradloom.infer(files[0], board="kv260", data=files[1], adapter=tmp_path / "reference")
+    assert back["accuracy"] == made["accuracy_after"]
+
+
+def test_all_weights_go_into_the_file(files, tmp_path):
+    tuned(files, tmp_path / "run", "full", "float")
+    told = gradloom.export(tmp_path / "run", tmp_path / "tuned.onnx", model=files[0])
+    assert told["weights"] == 6
+    session = onnxruntime.InferenceSession(tmp_path / "tuned.onnx")
+    found = session.run(None, {"x": np.load(files[1])["x_test"]})[0]
+    gradloom.infer(
+        files[0], board="kv260", data=files[1], adapter=tmp_path / "run", engine="float", output=tmp_path / "out.npz"
+    )
+    np.testing.assert_allclose(found, np.load(tmp_path / "out.npz")["results"][:, 0], atol=1e-4)
+
+
+def test_weights_without_a_gradient_are_named_at_once():
+    says = "weights have no gradient in the machine: kernels of channels in groups: .*, .*; let others learn"
+    with pytest.raises(ValueError, match=says):
+        gradloom.plan(KEYWORDS, board="kv260", method="full", batch=1)
+
+
+def test_taps_keep_means_and_logits_alone(files, tmp_path):
+    """Of a sample: a row of each layer's input but the first's, in codes of 8 bits, and the logits in 16."""
+    prepared = Prepared(learning_of(load_network(files[0]), "classes", "instantft", rank=2), "classes")
+    assert sorted(t.features for t in prepared.parts.crossing) == [3, 8, 8]
+    programs = prepared.programs(CONFIG, 8, prepared.rules(1e-2), batches=3)
+    # A record has a beat for its exponent, then a row of 16 bytes for each sample; targets are as wide as logits.
+    assert programs.sets.size == 4 * rounded(16 * (1 + 8))
+    assert forecast(programs.step.program).total < forecast(programs.trunk.program).total
+    planned = gradloom.plan(files[0], board="kv260", method="instantft", rank=2, batch=8)
+    assert planned["once"]["bytes"] == programs.sets.size and planned["learnt"] == 2 * 2 * (8 + 3)
+    assert planned["cycles"]["total"] == forecast(programs.step.program).total
+
+
+def test_taps_learn_the_words_of_the_reference(files):
+    """The program in the memory of models, over batches that are kept and one that shares the last place."""
+    data = np.load(files[1])
+    prepared = Prepared(learning_of(load_network(files[0]), "classes", "instantft", rank=3), "classes")
+    programs = prepared.programs(CONFIG, 8, prepared.rules(1e-2), batches=2)
+    steps = Steps(programs, TileMachine(CONFIG, programs.length), prepared.integers(), "classes")
+    from gradloom.compiler.integers.descent import IntegerDescent
+
+    exact, rule = prepared.integers(), IntegerDescent(prepared.rules(1e-2))
+    for name in exact.learners:
+        exact.renewed(name, rule.begun(name, exact.matrix(name)))
+    order = (0, 1, 2, 1, 0)
+    for batch in order:
+        rows = slice(8 * batch, 8 * batch + 8)
+        given, wanted = prepared.inputs(data["x_train"][rows]), np.eye(3)[data["y_train"][rows]]
+        found = exact.forward(given)
+        loss, last = exact.falling("classes", found[exact.port.tensor.name], wanted)
+        assert steps(given, wanted, batch) == loss
+        learnt = rule({name: exact.matrix(name) for name in exact.learners}, exact.backward(found, last))
+        for name, matrix in learnt.items():
+            exact.renewed(name, matrix)
+            np.testing.assert_array_equal(steps.matrices()[name], matrix, err_msg=name)
+    assert len(steps.ran) == len(runs(programs, order)) == 9
+
+
+def test_taps_are_files_that_know_their_layers(files, tmp_path):
+    made = tuned(files, tmp_path / "run", "instantft", epochs=1, targets="last:1", rank=2)
+    assert made["adapter_parameters"] == 2 * (8 + 3) and made["targets"] == "last:1"
+    config = json.loads((tmp_path / "run/adapter_config.json").read_text())
+    assert (config["gradloom_method"], config["gradloom_targets"], config["r"]) == ("instantft", "last:1", 2)
+    back = gradloom.infer(files[0], board="kv260", data=files[1], adapter=tmp_path / "run")
+    assert back["accuracy"] == made["accuracy_after"]
+    with pytest.raises(ValueError, match="has taps of InstantFT, which are no weights of the network"):
+        gradloom.export(tmp_path / "run", tmp_path / "tuned.onnx", model=files[0])
+    with pytest.raises(ValueError, match=r"alpha=4\.0: must be left out with method=instantft"):
+        tuned(files, tmp_path / "other", "instantft", alpha=4.0)
