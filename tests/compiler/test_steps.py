@@ -87,6 +87,15 @@ def test_an_adapter_of_which_only_b_learns_beside_the_first_layer(order):
     steps(headed([first], [x]), ("first.lora_B.weight", "first.weight"), samples=4, loss="values", order=order)
 
 
+@pytest.mark.parametrize("learner", ["weight", "lora_B.weight"])
+def test_what_nobody_reads_is_not_made(learner):
+    """Nothing comes back through B where A does not learn and nothing stands in front."""
+    x = tensor("x", 6, 11, 1)
+    only = replace(conv(x, "only", 1, 1, stride=(1, 2), bias=False), rank=1)
+    step, _, _ = steps(headed([only], [x]), [f"only.{learner}"], samples=2, loss="classes", order=ORDERS[0])
+    assert all(value.places for value in step.values if value.name.endswith((".back", ".hidden")))
+
+
 def test_adapters_behind_an_upsampling():
     x = tensor("x", 8, 8, 8)
     first = conv(x, "first", 12, 3, pads=1)

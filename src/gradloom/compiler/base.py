@@ -15,10 +15,11 @@ from gradloom.program.tiles.layout import LayoutWords, Tiles
 from gradloom.program.tiles.tiling import Tiler
 from gradloom.rtl.formats.tiles.codes import EDGE, NARROW, WIDE, coded
 from gradloom.rtl.formats.tiles.functions import Curve
+from gradloom.rtl.formats.tiles.records import TileRecord
 
 from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 
-__all__ = ["Base", "Beside", "Kept", "Learner", "Rule", "is_plain"]
+__all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of"]
 
 #: Weights that a message names, at most.
 _NAMED = 4
@@ -40,6 +41,20 @@ class Learner:
     gradient: Tiles
     words: LayoutWords
     rule: Rule
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Kept tiles of a PRODUCT by address.
+
+    ``records``: offsets and sizes; ``tiles``: what they are summed over. ``halves``: which halves of columns of a tile
+    they make. ``given``: operands for their places.
+    """
+
+    records: tuple[tuple[int, TileRecord], ...]
+    tiles: range
+    halves: range
+    given: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,17 @@ class Kept:
     def counts(self, taps: int, deep: int, back: bool) -> list[int]:
         """Tiles of each tap that a tile of the result takes at most."""
         return [deep] * taps if self.some is None else tiles_of_taps(self.some, back)
+
+    def pieces(self, j: int, tap: int, deep: int, back: bool) -> list[Piece]:
+        """What makes tile ``j`` of the columns by a tap; ``deep``: tiles of what is summed over."""
+        made = []
+        for run, halves in self.runs(j, tap, deep, back):
+            places = [self.at(k, j, tap, back) for k in run]
+            records = tuple((self.tiles.at(*at), self.tiles.record(*at[:2])) for at in places)
+            own = range(halves.start - 2 * j, halves.stop - 2 * j)
+            given = {"w_column": HALF * own.start} if len(own) == 1 else {}
+            made.append(Piece(records, run, own, given | self.begin(tap, back)))
+        return made
 
     def runs(self, j: int, tap: int, deep: int, back: bool) -> list[tuple[range, range]]:
         """Neighbours among the tiles of what is summed over, and which halves of columns of tile ``j`` they make.
@@ -135,6 +161,12 @@ class Beside(Kept):
         return [(range(j - tile, j - tile + 1), range(first, first + -(-min(self.pitch, EDGE) // HALF)))]
 
 
+def kept_of(codes: Tiles, shaped: np.ndarray) -> Kept:
+    """Codes of matrices that learn, which are ``shaped``."""
+    taps = shaped.shape[0] if shaped.ndim > 2 else 1
+    return Stacked(codes, True, pitch=pitch(taps, shaped.shape[-2])) if taps > 1 else Kept(codes, True)
+
+
 class Base:
     """Tensors by name, as far as they are written, and codes of weights.
 
@@ -178,6 +210,10 @@ class Base:
         tiles = self.codes(values, NARROW)
         return Kept(tiles, False, blocks(values.reshape(tiles.count, tiles.rows, tiles.features)))
 
+    def _kernel(self, each: Operation, name: str, values: np.ndarray) -> Kept:
+        """Places matrices of a layer that do not change."""
+        return self.matrices(values)
+
     def place(self) -> None:
         """Places weights, and what learns behind them."""
         operations = {weight.name: each for each in self.network.operations for weight in each.weights}
@@ -205,10 +241,10 @@ class Base:
             value = np.pad(value, (0, each.i[0].features - len(value) if isinstance(each, Norm) else 0))
             self.kept[name] = Kept(self.codes(value[None], WIDE), False)
         else:
-            self.kept[name] = self.matrices(matrices(each, name, value).swapaxes(-1, -2))
+            self.kept[name] = self._kernel(each, name, matrices(each, name, value).swapaxes(-1, -2))
 
     def _learner(self, name: str, each: Operation) -> None:
-        value = np.asarray(self.network.values[name], np.float64)
+        value = np.asarray(self.network.learnt(name), np.float64)
         shaped = value[None] if value.ndim == 1 else matrices(each, name, value)
         rows, features = stacked(shaped).shape
         gradient = self.learnt[name] = self.tiler.value(f"{name}.gradient", rows, features)
@@ -218,8 +254,7 @@ class Base:
         codes = self.tiler.tiles(1, rows, features, WIDE if value.ndim == 1 else NARROW, Kind.LEARNT)
         words = LayoutWords(masters, moments, tiles)
         self.learners[name] = Learner(codes, tiles, words, self.rules[name])
-        taps = shaped.shape[0] if shaped.ndim > 2 else 1
-        self.kept[name] = Stacked(codes, True, pitch=pitch(taps, shaped.shape[-2])) if taps > 1 else Kept(codes, True)
+        self.kept[name] = kept_of(codes, shaped)
 
     # -- tensors -------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """Convolutions by address."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 import numpy as np
 
+from gradloom.graph.base import Operation
 from gradloom.graph.operations import Convolution
 from gradloom.program.tiles.drafts import Block, DraftValue, Term
 from gradloom.program.tiles.layout import Tiles
@@ -13,8 +15,9 @@ from gradloom.rtl.formats.tiles.codes import EDGE, NARROW
 from gradloom.rtl.formats.tiles.pixels import Pixels, taps
 from gradloom.rtl.formats.tiles.product import REACH
 
-from .base import Beside
+from .base import Beside, Kept
 from .matrices import HALF, portions
+from .packed import is_packed, place
 from .products import Pair, Products
 
 __all__ = ["Convolutions", "addresses"]
@@ -68,23 +71,26 @@ class _Gather:
         x, kept = pair
         reached = ((tap, _reach(self.sources[tap][rows.start : rows.stop])) for tap in some)
         taps = [(tap, near) for tap, near in reached if near is not None]
-        runs = [(tap, near, run) for tap, near in taps for run in kept.runs(j, tap, x.wide, back)]
-        if not runs:
+        pieces = [(tap, near, piece) for tap, near in taps for piece in kept.pieces(j, tap, x.wide, back)]
+        if not pieces:
             return []
-        first = min(near[0] for _, near, _ in runs)
-        last = max(near[1] for _, near, _ in runs)
-        furthest = max(near[1] - near[0] for _, near, _ in runs)
+        first = min(near[0] for _, near, _ in pieces)
+        last = max(near[1] for _, near, _ in pieces)
+        furthest = max(near[1] - near[0] for _, near, _ in pieces)
         if furthest >> REACH:
             raise ValueError(
                 f"{layer}: rows of a tile come from {furthest + 1} tiles, must be {1 << REACH} at most; use smaller "
                 "images or strides"
             )
         stream = Block.of(tiles, [(row, k) for row in range(first, last + 1) for k in range(x.wide)])
-        block = Block.of(kept.tiles, [kept.at(k, j, tap, back) for tap, _, (run, _) in runs for k in run])
-        made, skip = [], 0
-        for tap, near, (run, halves) in runs:
+        # Taps may share a tile.
+        shared = dict.fromkeys(piece.records for _, _, piece in pieces)
+        skips = dict(zip(shared, accumulate(map(len, shared), initial=0)))
+        offsets, records = zip(*(each for tiles in shared for each in tiles))
+        block, made = Block(offsets, records), []
+        for tap, near, piece in pieces:
             place = self.pixels.place(rows.start, *self.places[tap], near[0])
-            begin = HALF * (halves.start - 2 * j)
+            run, begin = piece.tiles, HALF * piece.halves.start
             given = {
                 "gather": 1,
                 "tiles": len(run) - 1,
@@ -92,39 +98,66 @@ class _Gather:
                 "w_turn": int(kept.flips(back)),
                 "x_pitch": x.wide,
                 "reach": near[1] - near[0],
-            } | kept.begin(tap, back)
-            if len(halves) == 1 and columns > HALF:
-                given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin, "w_column": begin}
+            } | piece.given
+            if len(piece.halves) == 1 and columns > HALF:
+                given |= {"columns": min(HALF, columns - begin) - 1, "o_column": begin}
             x_skip = (near[0] - first) * x.wide + run.start
+            skip = skips[piece.records]
             made.append(Term(stream, block, given | place, x_skip=x_skip, w_skip=skip, scan=self.pixels.shape))
-            skip += len(run)
         return made
 
 
-def _whole_ends(terms: list[Term], has_bias: bool) -> list[Term]:
-    """Terms of all columns first, where no bias comes before, and last: they begin sums and end them."""
-    if all("columns" not in each.operands for each in terms):
+def _ended(terms: list[Term], columns: int, has_bias: bool, blank: Callable[[], Block]) -> list[Term]:
+    """Terms that begin and end the sums of all columns; ``blank``: a tile of zeros."""
+    part = [each for each in terms if "columns" in each.operands]
+    if not part:
         return terms
-    made = sorted(terms, key=lambda term: "columns" in term.operands)
-    ends = [made[-1]] if has_bias else [made[0], made[-1]]
-    if not has_bias and len(made) > 1 and "columns" not in made[1].operands:
-        ends[-1] = made.pop(1)
-        made.append(ends[-1])
-    elif has_bias:
-        ends[-1] = made.pop(0)
-        made.append(ends[-1])
-    whole = {id(each) for each in ends}
-    names = ("columns", "o_column", "w_column")
+    whole = [each for each in terms if "columns" not in each.operands]
+    both = {each.operands["o_column"] for each in part}
+    if not whole and len(both) == 1:
+        # Nothing else comes to the other half.
+        other = HALF - both.pop()
+        given = {"w_column": 0, "k_from": 0, "k_to": 0, "tiles": 0, "o_column": other}
+        given["columns"] = min(HALF, columns - other) - 1
+        part.append(replace(part[0], w=blank(), w_skip=0, operands=part[0].operands | given))
+    elif len(both) == 1 and (len(whole) > 1 or has_bias):
+        # The last of all columns ends both halves.
+        begin = [replace(each, ends=(n == 0 and not has_bias, False)) for n, each in enumerate(whole[:-1] + part)]
+        return [*begin, replace(whole[-1], ends=(False, True))]
+    elif len(whole) == 1 and len(both) == 1:
+        part, whole = _halves(whole[0], columns) + part, []
+    found = whole + part
+    made = []
+    for n, each in enumerate(found):
+        at = each.operands.get("o_column")
+        before = (
+            has_bias or bool(whole and n) or (at is not None and any(o.operands["o_column"] == at for o in found[:n]))
+        )
+        after = at is None or any(other.operands.get("o_column") == at for other in found[n + 1 :])
+        made.append(replace(each, ends=(not before, not after)))
+    return made
+
+
+def _halves(term: Term, columns: int) -> list[Term]:
+    """A term of all columns as two."""
+    first = term.operands.get("w_column", 0)
     return [
-        replace(each, operands={key: value for key, value in each.operands.items() if key not in names})
-        if id(each) in whole and "columns" in each.operands
-        else each
-        for each in made
+        replace(
+            term,
+            operands=term.operands
+            | {"o_column": at, "columns": min(HALF, columns - at) - 1, "w_column": (first + at) % EDGE},
+        )
+        for at in (0, HALF)
     ]
 
 
 class Convolutions(Products):
     """Writes convolutions and their gradients."""
+
+    def _kernel(self, each: Operation, name: str, values: np.ndarray) -> Kept:
+        if not is_packed(each, name) or values.ndim == 2:
+            return super()._kernel(each, name, values)
+        return place(values, lambda own: self.codes(own, NARROW))
 
     def _convolution(self, each: Convolution) -> None:
         (x,) = self.given(each)
@@ -213,10 +246,15 @@ class Convolutions(Products):
                     if not terms and bias is None:
                         self.nothing(own, i, j)
                         continue
-                    terms = _whole_ends(terms, bias is not None) if terms else terms
+                    terms = _ended(terms, columns, bias is not None, lambda: Block.of(self.blank, [(0, 0)]))
                     self.tiler.product(own, (i, j), terms, bias=bias, positive=positive and len(parts) == 1)
 
         self.added(made, parts, some, **({"positive": 1} if positive else {}))
+
+    @property
+    def blank(self) -> Tiles:
+        """A tile of zeros, of 8 bits."""
+        raise NotImplementedError
 
     def beside(self, taps: int, features: int) -> Beside:
         """Matrices that put the features of taps side by side."""

@@ -34,6 +34,7 @@ from .objectives import LOSSES, TARGET, WEIGHT
 from .rows import Rows
 from .sets import Sets
 from .softmaxes import PART
+from .tied import Tied
 from .updates import Updates, descent
 
 __all__ = ["TileStep", "lower"]
@@ -142,7 +143,7 @@ def lower(
     return _Writer(Tiler(config, first), network, samples, rules or {}).write(loss, whole, reader)
 
 
-class _Writer(Convolutions, Rows, Updates):
+class _Writer(Convolutions, Rows, Tied, Updates):
     """The forward pass, then the backward pass, then the update."""
 
     @cached_property
@@ -164,6 +165,11 @@ class _Writer(Convolutions, Rows, Updates):
     def even(self) -> Tiles:
         """A tile whose values are all :data:`PART`."""
         return self.codes(np.full((EDGE, EDGE), PART), WIDE)
+
+    @cached_property
+    def blank(self) -> Tiles:
+        """The same of 8 bits."""
+        return self.codes(np.zeros((EDGE, EDGE)), NARROW)
 
     @cached_property
     def _beside(self) -> dict[tuple[int, int], Beside]:
@@ -194,6 +200,7 @@ class _Writer(Convolutions, Rows, Updates):
             # With the target, which the host knows, the error says the result.
             shown = error or shown
             self._backward(port.tensor.name, falling)
+            self.taken_back()
             rules = self.update()
         places = {} if self.places else {name: self.tiler.read(value, WIDE) for name, value in shown.items()}
         for tiles in places.values():

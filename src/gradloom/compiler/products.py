@@ -11,7 +11,7 @@ from .base import Kept
 from .elements import Elements
 from .matrices import portions
 
-__all__ = ["Pair", "Products"]
+__all__ = ["Pair", "Products", "last_of"]
 
 #: A tensor, and the matrices that it is multiplied with.
 Pair = tuple[DraftValue, Kept]
@@ -51,7 +51,7 @@ class Products(Elements):
         return Term(
             Block.of(self.tiler.read(x, NARROW), [(i, k) for k in deep]),
             Block.of(kept.tiles, [kept.at(k, j, 0, back) for k in deep]),
-            {"tiles": len(deep) - 1, "k_to": _last(x.features, x.wide, deep), "w_turn": int(kept.flips(back))},
+            {"tiles": len(deep) - 1, "k_to": last_of(x.features, x.wide, deep), "w_turn": int(kept.flips(back))},
         )
 
     def over_rows(self, made: DraftValue, one: DraftValue, other: DraftValue) -> None:
@@ -60,7 +60,7 @@ class Products(Elements):
 
         def some(own: DraftValue, part: slice) -> None:
             deep = range(one.high)[part]
-            given = {"tiles": len(deep) - 1, "k_to": _last(one.rows, one.high, deep), "x_turn": 1}
+            given = {"tiles": len(deep) - 1, "k_to": last_of(one.rows, one.high, deep), "x_turn": 1}
             for j in range(own.wide):
                 for i in range(own.high):
                     x, w = Block.of(tiles, [(k, i) for k in deep]), Block.of(kept, [(k, j) for k in deep])
@@ -110,16 +110,19 @@ class Products(Elements):
             self.summed(self.learnt[bias], dy)
 
     def adapter_back(self, each: Linear | Convolution, dy: DraftValue, wanted: bool) -> DraftValue | None:
-        """Gradient of B, and what comes back through it; None where nothing reads that."""
+        """Gradient of B, and what comes back through it.
+
+        None without an adapter, and where nobody reads it: A does not learn, and the layer's gradient is not wanted.
+        """
         if not each.rank:
             return None
         h, (a, name) = self.found[f"{each.o.name}.hidden"], (weight.name for weight in each.adapter)
+        back = None
+        if wanted or a in self.learnt:
+            back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
+            self.matrix(back, [(dy, self.kept[name])], back=True)
         if name in self.learnt:
             self.over_rows(self.learnt[name], dy, h)
-        if not wanted and a not in self.learnt:
-            return None
-        back = self.tiler.value(f"{each.o.name}.back", dy.rows, each.rank)
-        self.matrix(back, [(dy, self.kept[name])], back=True)
         return back
 
     def summed(self, made: DraftValue, x: DraftValue) -> None:
@@ -128,7 +131,7 @@ class Products(Elements):
 
         def some(own: DraftValue, part: slice) -> None:
             deep = range(x.high)[part]
-            given = {"tiles": len(deep) - 1, "k_to": _last(x.rows, x.high, deep), "x_step": 0}
+            given = {"tiles": len(deep) - 1, "k_to": last_of(x.rows, x.high, deep), "x_step": 0}
             for j in range(own.wide):
                 term = Term(Block.of(self.ones, [(0, 0)]), Block.of(kept, [(k, j) for k in deep]), given)
                 self.tiler.product(own, (0, j), [term])
@@ -141,6 +144,6 @@ class Products(Elements):
         raise NotImplementedError
 
 
-def _last(count: int, tiles: int, deep: range) -> int:
+def last_of(count: int, tiles: int, deep: range) -> int:
     """Last index that counts in the last of some tiles."""
     return ((count if deep.stop == tiles else EDGE) - 1) % EDGE

@@ -8,7 +8,7 @@ import numpy as np
 
 from .base import Operation, Tensor
 
-__all__ = ["Network", "Port"]
+__all__ = ["Network", "Port", "Tie"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,28 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """A weight that repeats the values of a smaller one, of ``shape``.
+
+    ``index``: which of these each value is, -1 is a zero.
+    """
+
+    shape: tuple[int, ...]
+    index: np.ndarray
+
+    def there(self, small: np.ndarray) -> np.ndarray:
+        """The weight."""
+        made: np.ndarray = np.append(small.reshape(-1), 0.0)[self.index]
+        return made
+
+    def back(self, value: np.ndarray) -> np.ndarray:
+        """The smaller one."""
+        made, is_there = np.empty(prod(self.shape)), self.index >= 0
+        made[self.index[is_there]] = value[is_there]
+        return made.reshape(self.shape)
+
+
+@dataclass(frozen=True)
 class Network:
     """Operations in an order in which tensors are made before they are read.
 
@@ -60,6 +82,8 @@ class Network:
         Weights by name, as PyTorch has them.
     origins : mapping
         The file's name of weights that are one of its own, in its layout or another.
+    ties : mapping
+        Of weights that learn as smaller ones.
     """
 
     operations: tuple[Operation, ...]
@@ -67,11 +91,17 @@ class Network:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     origins: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, Tie] = field(default_factory=dict)
 
     @property
     def parameters(self) -> int:
         """Numbers in all weights."""
         return sum(prod(each.shape) for each in self.values.values())
+
+    def learnt(self, name: str) -> np.ndarray:
+        """A weight as it learns."""
+        value = np.asarray(self.values[name], np.float64)
+        return self.ties[name].back(value) if name in self.ties else value
 
     def with_operations(
         self,
@@ -88,4 +118,5 @@ class Network:
             self.inputs,
             self.outputs if outputs is None else tuple(outputs),
             {name: origin for name, origin in self.origins.items() if name in needed},
+            {name: tie for name, tie in self.ties.items() if name in needed},
         )

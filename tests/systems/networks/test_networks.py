@@ -150,7 +150,7 @@ def test_the_guide_says_what_plans_do():
         assert found["preset"] == "tile-kv260" and f"{found['cycles']['sample']:,}" == cycles, name
         assert ("" if found["once"] is None else f"{found['once']['sample']:,}") == once, name
         seen += 1
-    assert seen == 7
+    assert seen == 9
 
 
 def test_a_plan_says_where_cycles_go():

@@ -25,6 +25,8 @@ from ..between import Between
 from ..convolutions import addresses
 from ..matrices import blocks, matrices, pitch, portions, stacked, tiles_of_taps, weights_of
 from ..objectives import falling
+from ..packed import is_packed, packed_codes
+from ..tied import chosen_rows, repeated, taken_back
 from .held import Counts, Held
 
 __all__ = ["IntegerNetwork"]
@@ -56,12 +58,16 @@ class IntegerNetwork(Between):
         self.inputs = {port.tensor.name: port.tensor for port in network.inputs}
         self.values = {name: np.asarray(value, np.float64) for name, value in network.values.items()}
         self.learners = tuple(learners)
+        self.values |= {name: network.learnt(name) for name in self.learners}
+        self.ties = {name: tie for name, tie in network.ties.items() if name in self.learners}
         self.owner = {weight.name: each for each in self.operations for weight in each.weights}
         self.moving = dependent(self.operations, self.learners)
         self.counts, self.samples = Counts(), 0
         self.risen: dict[str, Tensor] = {}
         self.tables = {each.o.name for each in self.operations if isinstance(each, Parameter)}
+        self._chosen = {name: chosen_rows(self.owner[name], name, tie) for name, tie in self.ties.items()}
         self._kept: dict[str, tuple[np.ndarray, TileCoded]] = {}
+        self._whole: dict[str, tuple[np.ndarray, TileCoded]] = {}
         self._norms: dict[str, vector.TileNorm] = {}
         self._rows: dict[tuple[str, bool, int], np.ndarray] = {}
 
@@ -89,15 +95,28 @@ class IntegerNetwork(Between):
             if value.ndim == 1:
                 made = coded(value[None], WIDE)
             elif name in self.learners:
-                made = self._taps_of(coded(self.matrix(name), NARROW), each, name)
+                made = self._taps_of(self._stacked(name), each, name)
             else:
-                made = coded(matrices(each, name, value).swapaxes(-1, -2), NARROW)
+                whole = matrices(each, name, value).swapaxes(-1, -2)
+                made = packed_codes(whole) if whole.ndim > 2 and is_packed(each, name) else coded(whole, NARROW)
             kept = self._kept[name] = value, made
+        return kept[1]
+
+    def _stacked(self, name: str) -> TileCoded:
+        """Codes of what learns, as products read it."""
+        value = self.values[name]
+        kept = self._whole.get(name)
+        if kept is None or kept[0] is not value:
+            made = coded(self.matrix(name), NARROW)
+            if name in self.ties:
+                made = self.summed(repeated(self._chosen[name], made)).narrow
+            kept = self._whole[name] = value, made
         return kept[1]
 
     def _taps_of(self, codes: TileCoded, each: Operation, name: str) -> TileCoded:
         """Matrices of taps among codes of matrices that lie behind one another."""
-        shape = matrices(each, name, self.values[name]).shape
+        value = self.ties[name].index if name in self.ties else self.values[name]
+        shape = matrices(each, name, value).shape
         if len(shape) == 2:
             return transposed(codes)
         taps, outputs, _ = shape
@@ -173,6 +192,8 @@ class IntegerNetwork(Between):
                     if t.name in gradients:
                         dx = self.held(vector.add(gradients[t.name].values, dx.values))
                     gradients[t.name] = dx
+        for name in self.ties.keys() & learnt.keys():
+            learnt[name] = self._product(*taken_back(self._chosen[name], learnt[name].narrow))
         return {name: held.values for name, held in learnt.items()}
 
     def falling(self, loss: str, result: Held, target: np.ndarray) -> tuple[float, Held]:
@@ -332,7 +353,7 @@ class IntegerNetwork(Between):
             a = each.adapter[0].name
             if a in self.learners:
                 came = self._taps_back(each, a, through, x, learnt)
-                more.append((came.narrow, coded(self.matrix(a), NARROW)))
+                more.append((came.narrow, self._stacked(a)))
             else:
                 pairs.append((through, a))
         if weight in self.learners:

@@ -8,7 +8,7 @@ An input that one convolution reads may be written as that reads it, a row of al
 then it is a product of rows.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import product
 from math import gcd, prod
@@ -17,16 +17,19 @@ from typing import Any
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.network import Network, Port
+from gradloom.graph.network import Network, Port, Tie
 from gradloom.graph.operations import Activation, Add, Convolution, Larger, Linear, Multiply, Reduce
 from gradloom.rtl.formats.tiles.codes import EDGE
 
-from ..matrices import blocks, matrices
+from ..matrices import blocks, matrices, stacked
+from ..tied import fits
 
 __all__ = ["folded"]
 
 #: Features that a fold may reach, as candidates; the first folds nothing.
 _LIMITS = (0, 1, 2)
+#: Places from one row of a result to the next, at most.
+_STRIDE = 4
 #: Beats of a tile of weights, codes of a beat.
 _BEATS, _BEAT = 257, 16
 
@@ -34,12 +37,14 @@ _BEATS, _BEAT = 257, 16
 def folded(network: Network, learners: Collection[str] = ()) -> Network:
     """The network with the folds that take the fewest cycles, by estimate.
 
-    Layers with adapters, or with weights among ``learners``, have none in front and behind.
+    Layers with weights of their own among ``learners`` have none in front and behind. Adapters repeat what they learn.
     """
     found: dict[tuple[Any, ...], Network] = {}
     first = _first(network, learners)
     for limit, patches in product(_LIMITS, (False, True) if first else (False,)):
         whole = _Folds(network, set(learners), EDGE * limit, first if patches else None)
+        if not whole.fits:
+            continue
         key = (patches, *sorted((name, fold) for name, fold in whole.found.items() if fold > 1))
         if key not in found:
             found[key] = _Folded(network, whole.found, whole.first).network()
@@ -57,7 +62,18 @@ def _first(network: Network, learners: Collection[str]) -> Convolution | None:
 
 
 def _estimate(network: Network) -> int:
-    """Cycles of the array, and of reading weights and inputs, for a sample."""
+    """Cycles of the array, and of reading weights and inputs, for a sample.
+
+    With adapters, those of the array in a step: its gradients have the products of the forward pass, and that of A
+    two more.
+    """
+    if any(isinstance(each, Convolution | Linear) and each.rank for each in network.operations):
+        return sum(
+            2 * _passes(each, f"{each.layer}.weight", network)
+            + sum(times * _passes(each, weight.name, network) for weight, times in zip(each.adapter, (4, 3)))
+            for each in network.operations
+            if isinstance(each, Convolution | Linear)
+        )
     total = sum(port.tensor.rows * (-(-port.tensor.features // _BEAT)) for port in network.inputs)
     for each in network.operations:
         if isinstance(each, Convolution | Linear):
@@ -71,6 +87,17 @@ def _estimate(network: Network) -> int:
                 kept.reshape(*kept.shape[:2], -1, 2).any(3).sum()
             )
     return total
+
+
+def _passes(each: Convolution | Linear, name: str, network: Network) -> int:
+    """Rows of products with a weight that enter the array; parts of zeros of a layer's own are left out.
+
+    Factors of adapters begin as zeros, and learn.
+    """
+    taps = matrices(each, name, network.values[name]).swapaxes(-1, -2)
+    some = blocks(taps.reshape(-1, *taps.shape[-2:])) | (name != f"{each.layer}.weight")
+    some = np.pad(some, ((0, 0), (0, some.shape[1] % 2), (0, 0)))
+    return int(some.reshape(len(some), -1, 2, some.shape[2]).any(2).sum()) * max(each.o.rows, 1)
 
 
 class _Folds:
@@ -106,6 +133,17 @@ class _Folds:
     def found(self) -> dict[str, int]:
         """By tensor."""
         return {name: self.folds[self._root(name)] for name in self.tensors}
+
+    @property
+    def fits(self) -> bool:
+        """Whether what adapters repeat lies in whole tiles."""
+        made = _Folded(self.network, self.found, self.first)
+        return all(
+            fits(*matrix)
+            for each in self.network.operations
+            if isinstance(each, Convolution | Linear) and each.rank and made.is_changed(each)
+            for matrix in made.blocks(each)
+        )
 
     def _new(self, t: Tensor) -> None:
         if t.name not in self.tensors:
@@ -146,6 +184,12 @@ class _Folds:
                     continue
                 first, last = self._root(each.i[0].name), self._root(each.o.name)
                 step = _stride(each) * self.folds[last]
+                most = max(_STRIDE * self.folds[first] // _stride(each), 1)
+                if self.folds[last] > most:
+                    changed, fold = True, self.folds[last]
+                    self.folds[last] = max(each for each in range(1, most + 1) if fold % each == 0)
+                    self.lowered.add(last)
+                    continue
                 if step % self.folds[first] == 0:
                     continue
                 changed, t = True, self.tensors[last]
@@ -160,7 +204,9 @@ class _Folds:
 
 def _folds(each: Operation, learners: Collection[str]) -> bool:
     """Whether an operation is a product that may be folded."""
-    if not isinstance(each, Convolution | Linear) or each.rank or any(w.name in learners for w in each.weights):
+    if not isinstance(each, Convolution | Linear):
+        return False
+    if any(w.name in learners for w in each.weights if w not in each.adapter):
         return False
     return len(each.o.sides) > 0 if isinstance(each, Linear) else not each.transposed
 
@@ -194,6 +240,7 @@ class _Folded:
 
     def __init__(self, network: Network, folds: Mapping[str, int], first: Convolution | None) -> None:
         self.old, self.folds, self.first, self.values = network, folds, first, dict(network.values)
+        self.ties = dict(network.ties)
 
     def _turned(self, t: Tensor) -> Tensor:
         return _tensor(t, self.folds[t.name])
@@ -210,8 +257,44 @@ class _Folded:
             made = port if fold == 1 else split(port, fold)
             assert made is not None
             inputs.append(made)
-        whole = Network((), self.values, tuple(inputs), self.old.outputs, self.old.origins)
+        whole = Network((), self.values, tuple(inputs), self.old.outputs, self.old.origins, self.ties)
         return whole.with_operations(operations)
+
+    def is_changed(self, each: Convolution | Linear) -> bool:
+        """Whether a product is folded."""
+        return each is self.first or self.folds[each.i[0].name] > 1 or self.folds[each.o.name] > 1
+
+    def blocks(self, each: Convolution | Linear) -> list[tuple[int, int, int]]:
+        """Columns of A and of B; columns and rows of the smaller ones that they repeat."""
+        inputs = each.i[0].features
+        if isinstance(each, Convolution) and each is self.first:
+            wide = inputs * prod(map(len, self._reads(each)))
+        else:
+            wide = inputs * self.folds[each.i[0].name]
+        a, b = (weight.name for weight in each.adapter)
+        rows = [len(stacked(matrices(each, name, self.old.values[name]))) for name in (a, b)]
+        return [(wide, inputs, rows[0]), (each.rank * self.folds[each.o.name], each.rank, rows[1])]
+
+    def _adapter(self, each: Convolution | Linear, spread: Callable[[np.ndarray], np.ndarray], sides: int) -> None:
+        """Both factors, which repeat those that learn; ``spread`` is A's, of matrices of taps."""
+        if not each.rank:
+            return
+        a, b = (weight.name for weight in each.adapter)
+        after = self.folds[each.o.name]
+        self._tied(a, lambda value: spread(matrices(each, a, value)))
+        ones = (1,) * sides
+        self._tied(
+            b,
+            lambda value: np.kron(np.eye(after), matrices(each, b, value)).reshape(
+                after * each.o.features, after * each.rank, *ones
+            ),
+        )
+
+    def _tied(self, name: str, made: Callable[[np.ndarray], np.ndarray]) -> None:
+        value = self.old.values[name]
+        index = made(np.arange(1, 1 + value.size).reshape(value.shape)).astype(np.int64) - 1
+        self.ties[name] = Tie(value.shape, index)
+        self.values[name] = self.ties[name].there(value)
 
     def _reads(self, each: Convolution) -> list[list[int]]:
         """Places along each side that a row of the result reads, from its first one's on; the last side is folded."""
@@ -240,21 +323,26 @@ class _Folded:
     def _of_patches(self, each: Convolution) -> Linear:
         """The product of rows that a convolution becomes."""
         reads, fold, name = self._reads(each), self.folds[each.o.name], f"{each.layer}.weight"
-        taps = matrices(each, name, self.old.values[name]).reshape(*each.kernel, each.o.features, each.i[0].features)
-        made = np.zeros((*map(len, reads), fold, each.o.features, each.i[0].features))
-        for tap in np.ndindex(each.kernel):
-            for u in range(fold):
-                offsets = [d * k for d, k in zip(each.dilation, tap)]
-                offsets[-1] += each.stride[-1] * u
-                at = tuple(places.index(offset) for places, offset in zip(reads, offsets))
-                made[(*at, u)] += taps[tap]
-        o = self._turned(each.o)
-        count = len(reads)
-        self.values[name] = made.transpose(count, count + 1, *range(count), count + 2).reshape(o.features, -1)
+        o, count = self._turned(each.o), len(reads)
+
+        def spread(taps: np.ndarray) -> np.ndarray:
+            outputs, inputs = taps.shape[-2:]
+            taps = taps.reshape(*each.kernel, outputs, inputs)
+            made = np.zeros((*map(len, reads), fold, outputs, inputs))
+            for tap in np.ndindex(each.kernel):
+                for u in range(fold):
+                    offsets = [d * k for d, k in zip(each.dilation, tap)]
+                    offsets[-1] += each.stride[-1] * u
+                    at = tuple(places.index(offset) for places, offset in zip(reads, offsets))
+                    made[(*at, u)] += taps[tap]
+            return made.transpose(count, count + 1, *range(count), count + 2).reshape(fold * outputs, -1)
+
+        self.values[name] = spread(matrices(each, name, self.old.values[name]))
+        self._adapter(each, spread, 0)
         if each.bias:
             self.values[f"{each.layer}.bias"] = np.tile(self.old.values[f"{each.layer}.bias"], fold)
         t = Tensor(each.i[0].name, o.sides, self.values[name].shape[1])
-        return Linear((t,), o, each.layer, bias=each.bias, positive=each.positive)
+        return Linear((t,), o, each.layer, bias=each.bias, rank=each.rank * fold, positive=each.positive)
 
     def _operation(self, each: Operation) -> list[Operation]:
         if each is self.first:
@@ -289,20 +377,25 @@ class _Folded:
         pads = ((0, 0),) * sides
         if isinstance(each, Convolution):
             kernel, stride, pads, dilation = each.kernel, each.stride, each.pads, each.dilation
-        outputs, inputs = each.o.features, each.i[0].features
-        taps = matrices(each, name, self.old.values[name]).reshape(*kernel, outputs, inputs)
         reads = [
             (u, dx, *divmod(stride[-1] * u + dilation[-1] * dx - pads[-1][0], before))
             for u in range(after)
             for dx in range(kernel[-1])
         ]
         least, most = min(place for *_, place, _ in reads), max(place for *_, place, _ in reads)
-        made = np.zeros((*kernel[:-1], most - least + 1, after, outputs, before, inputs))
-        for u, dx, place, neighbour in reads:
-            made[..., place - least, u, :, neighbour, :] += taps[..., dx, :, :]
         lines = tuple(range(sides))
-        shaped = made.reshape(*made.shape[:sides], after * outputs, before * inputs)
-        self.values[name] = shaped.transpose(sides, sides + 1, *lines)
+
+        def spread(taps: np.ndarray) -> np.ndarray:
+            outputs, inputs = taps.shape[-2:]
+            taps = taps.reshape(*kernel, outputs, inputs)
+            made = np.zeros((*kernel[:-1], most - least + 1, after, outputs, before, inputs))
+            for u, dx, place, neighbour in reads:
+                made[..., place - least, u, :, neighbour, :] += taps[..., dx, :, :]
+            shaped = made.reshape(*made.shape[:sides], after * outputs, before * inputs)
+            return shaped.transpose(sides, sides + 1, *lines)
+
+        self.values[name] = spread(matrices(each, name, self.old.values[name]))
+        self._adapter(each, spread, sides)
         if each.bias:
             self.values[f"{each.layer}.bias"] = np.tile(self.old.values[f"{each.layer}.bias"], after)
         step = stride[-1] * after // before
@@ -313,6 +406,7 @@ class _Folded:
             o,
             each.layer,
             bias=each.bias,
+            rank=each.rank * after,
             positive=each.positive,
             kernel=(*kernel[:-1], most - least + 1),
             stride=(*stride[:-1], step),

@@ -47,7 +47,8 @@ class Block:
 class Term:
     """A PRODUCT: tiles of stream and array, operands but for slots.
 
-    ``x_skip``, ``w_skip``: slots of the block in front of the first. ``scan``: operands that only its SCAN has, which
+    ``x_skip``, ``w_skip``: slots of the block in front of the first. ``ends``: whether it begins and ends sums; unless
+    given the first of a tile begins them, and the last ends them. ``scan``: operands that only its SCAN has, which
     it then needs.
     """
 
@@ -56,6 +57,7 @@ class Term:
     operands: dict[str, int]
     x_skip: int = 0
     w_skip: int = 0
+    ends: tuple[bool, bool] | None = None
     scan: dict[str, int] = field(default_factory=dict)
 
 

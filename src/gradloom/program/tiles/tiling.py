@@ -150,19 +150,22 @@ class Tiler:
                 | term.operands
                 for term in terms
             ]
-            if len(held) == 1 and bias is None and not terms[0].scan:
+            if len(held) == 1 and bias is None and not terms[0].scan and terms[0].ends is None:
                 job.commands.append((ProductOpcode.PRODUCT, held[0] | ends | {"fresh": 1, "start": 1}))
                 return
-            for n, (term, each) in enumerate(zip(terms, held)):
-                read = {name: value for name, value in each.items() if name in _SCANNED}
-                job.commands.append((ProductOpcode.SCAN, read | term.scan | {"fresh": int(n == 0)}))
+            seen: list[dict[str, int]] = []
+            for term, each in zip(terms, held):
+                read = {name: value for name, value in each.items() if name in _SCANNED} | term.scan
+                if term.ends is None or read not in seen:
+                    job.commands.append((ProductOpcode.SCAN, read | {"fresh": int(not seen)}))
+                    seen.append(read)
             if bias is not None:
                 own = {"bias": hold(job, "bias", bias), "o": slot}
                 job.commands.append((ProductOpcode.SCAN, own | {"last": 1, "fresh": int(not held)}))
                 job.commands.append((ProductOpcode.BIAS, whole | own | {"start": 1} | ({} if held else ends)))
             parts = [tuple(each.get(name, 0) for name in _PART) if apart else () for each in held]
-            for n, each in enumerate(held):
-                start, last = parts[n] not in parts[:n] and bias is None, parts[n] not in parts[n + 1 :]
+            for n, (term, each) in enumerate(zip(terms, held)):
+                start, last = term.ends or (parts[n] not in parts[:n] and bias is None, parts[n] not in parts[n + 1 :])
                 job.commands.append((ProductOpcode.PRODUCT, each | {"start": int(start)} | (ends if last else {})))
 
         self._job("product", build, value, [at])
