@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from gradloom.rtl.formats.fixed import Fixed
 
-from .latencies import POST
+from ..systolic.latencies import POST
 
 __all__ = ["PostProcess"]
 

@@ -13,7 +13,7 @@ from gradloom.rtl.engines.array.latencies import EDGE, HIDDEN, LANES
 from gradloom.rtl.formats.images import SCALES_PER_BEAT
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.rtl.machines.images import ARRAY
-from gradloom.rtl.units.latencies import PE, POST, WINDOW, WINDOW_SETUP
+from gradloom.rtl.systolic.latencies import PE, POST, WINDOW, WINDOW_SETUP
 from gradloom.rtl.units.window_run import WindowRun
 
 from .encode import BLOCK, LEVELS, Encoder

@@ -1,6 +1,6 @@
 """Latencies of the array's units that forecasts know, in cycles."""
 
-from ...units.latencies import OPTIMIZER
+from ...systolic.latencies import OPTIMIZER
 
 __all__ = ["EDGE", "FEEDER", "HIDDEN", "LANES"]
 

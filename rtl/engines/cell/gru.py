@@ -4,7 +4,7 @@ from amaranth.hdl import Mux
 
 from ...formats.cell import Quantizers
 from ...stream.delay import delay, registered
-from ...units.latencies import MULTIPLY_ADD
+from ...systolic.latencies import MULTIPLY_ADD
 from .stages import CENTRED_STAGE
 
 __all__ = ["GruStages"]
