@@ -22,12 +22,14 @@ from amaranth.sim import Simulator
 
 from gradloom.rtl.shell.engines import EngineSpec
 
+from ..quick.engine import QuickEngine
 from .gates import LEAD
 from .play import BenchOptions, BenchPlay
 from .ports import BenchHarness, BenchPorts
 from .steps import FENCE, BenchCommand, BenchedRun, BenchLoad, BenchStore, Fence, Process, Step
 
 __all__ = [
+    "ENGINE",
     "FENCE",
     "LEAD",
     "BenchCommand",
@@ -39,6 +41,9 @@ __all__ = [
     "pressures",
     "simulate",
 ]
+
+#: Engine of Amaranth's simulator: a class, or ``"pysim"`` for its own.
+ENGINE: Any = QuickEngine
 
 
 def pressures(hold: int) -> tuple[dict[str, Any], ...]:
@@ -54,7 +59,7 @@ def simulate(component: Elaboratable, *processes: Process, background: Iterable[
 
     It does not wait for those of ``background``.
     """
-    simulator = Simulator(component)
+    simulator = Simulator(component, engine=ENGINE)
     simulator.add_clock(1e-6)
     for process in processes:
         simulator.add_testbench(process)
@@ -170,7 +175,7 @@ class EngineBench:
             BenchOptions(stall=stall, hold=hold, seed=seed, patience=patience, rest=rest),
         )
         if self._simulator is None:
-            self._simulator = Simulator(self._harness)
+            self._simulator = Simulator(self._harness, engine=ENGINE)
             self._simulator.add_clock(1e-6)
             self._simulator.add_process(self._play)
             self._simulator.add_testbench(self._serve)

@@ -61,7 +61,7 @@ def check_simulator(simulator: str) -> None:
 
 
 def _amaranth(component: wiring.Component, feed: UnitFeed) -> tuple[dict[str, list[int]], int]:
-    from amaranth.sim import Simulator
+    from ..bench.engine import simulate as run
 
     taken: dict[str, list[int]] = {name: [] for name in feed.outputs}
     cycles = 0
@@ -97,10 +97,7 @@ def _amaranth(component: wiring.Component, feed: UnitFeed) -> tuple[dict[str, li
             if waited > PATIENCE:
                 raise ValueError(f"the unit is stuck: no beat moved for {PATIENCE} cycles")
 
-    simulator = Simulator(component)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    run(component, bench)
     return taken, cycles
 
 

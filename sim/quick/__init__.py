@@ -1,0 +1,1 @@
+"""Amaranth's simulator with less work a cycle."""
