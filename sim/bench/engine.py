@@ -20,6 +20,7 @@ from typing import Any
 from amaranth.hdl import Elaboratable
 from amaranth.sim import Simulator
 
+from gradloom.rtl.hierarchy import uncollected
 from gradloom.rtl.shell.engines import EngineSpec
 
 from ..quick.engine import QuickEngine
@@ -59,13 +60,19 @@ def simulate(component: Elaboratable, *processes: Process, background: Iterable[
 
     It does not wait for those of ``background``.
     """
-    simulator = Simulator(component, engine=ENGINE)
-    simulator.add_clock(1e-6)
+    simulator = _simulator(component)
     for process in processes:
         simulator.add_testbench(process)
     for process in background:
         simulator.add_testbench(process, background=True)
     simulator.run()
+
+
+def _simulator(component: Elaboratable) -> Simulator:
+    with uncollected():
+        simulator = Simulator(component, engine=ENGINE)
+    simulator.add_clock(1e-6)
+    return simulator
 
 
 def _shown(word: Any) -> str:
@@ -175,8 +182,7 @@ class EngineBench:
             BenchOptions(stall=stall, hold=hold, seed=seed, patience=patience, rest=rest),
         )
         if self._simulator is None:
-            self._simulator = Simulator(self._harness, engine=ENGINE)
-            self._simulator.add_clock(1e-6)
+            self._simulator = _simulator(self._harness)
             self._simulator.add_process(self._play)
             self._simulator.add_testbench(self._serve)
             for wire in self._wires:
