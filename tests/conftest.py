@@ -30,6 +30,8 @@ def pytest_configure(config):
     free = DEEP or config.getoption("cov_source", None)
     clock = Clock(None if free else BUDGETS)
     config.pluginmanager.register(clock, "cpu-clock")
+    # Files would come by their number of tests, those of one long test last.
+    config.option.loadscopereorder = False
     if DEEP:
         # Amaranth's own engine is a witness of ours.
         engine.ENGINE = "pysim"

@@ -10,6 +10,7 @@ import pytest
 
 from .cpu import BUILDS, Budgets, slowest, spent
 
+BUDGETS = Budgets(Path(__file__).with_name("budgets.toml").read_text(encoding="utf-8"))
 BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass"
 TEXT = 'margin = 2\nmost = 0.1\nbuilds = 0.2\n[tests]\n"test_it.py::test_a_long_one" = 5\n'
 TESTS = f"""
@@ -93,9 +94,17 @@ def test_parameters_share_a_bound_unless_they_have_one():
 
 def test_every_bound_is_of_a_test_there_is():
     root = Path(__file__).parents[1]
-    for name in Budgets(Path(__file__).with_name("budgets.toml").read_text()).tests:
+    for name in BUDGETS.tests:
         path, _, test = name.partition("::")
         assert f"def {test.partition('[')[0]}(" in (root / path).read_text(encoding="utf-8"), name
+
+
+def test_files_with_long_tests_come_first(request):
+    """Workers take files in their order."""
+    assert request.config.option.loadscopereorder is False
+    long = {name.partition("::")[0] for name in BUDGETS.tests}
+    files = list(dict.fromkeys(item.nodeid.partition("::")[0] for item in request.session.items))
+    assert set(files[: len(long & set(files))]) == long & set(files)
 
 
 def test_the_slowest_are_told_with_their_folders():
