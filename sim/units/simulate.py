@@ -115,13 +115,11 @@ def _cocotb(
 
     emission = convert(component, name="unit")
     clocked = {port.name for port in emission.ports} & {"clk", "rst"}
-    # A run is short, beside what g++ would take to make it shorter.
     built = runner.build(
         {f"{name}.v": change(text) for name, text in emission.files.items()},
         top="unit",
         simulator=simulator,
         arguments=arguments,
-        optimize=0,
     )
     (root / "feed.json").write_text(
         json.dumps(

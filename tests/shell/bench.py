@@ -213,4 +213,4 @@ def built(data_bits=128, simulator="verilator", engines=IMAGES, machine=None):
     sources = {f"{name}.v": text for name, text in emission.files.items()}
     sources["axi_memory.sv"] = memory.read_text()
     sources["shell_bench.sv"] = wrapper(bench.m_axi.signature, data_bits)
-    return runner.build(sources, top="shell_bench", simulator=simulator, optimize=0)
+    return runner.build(sources, top="shell_bench", simulator=simulator)

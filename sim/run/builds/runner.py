@@ -128,16 +128,13 @@ def build(
     simulator: str = "verilator",
     parameters: Mapping[str, object] | None = None,
     arguments: Sequence[str] = (),
-    optimize: int = 1,
-    split: int = 20000,
 ) -> Path:
     """Builds ``sources`` (text by file name) for cocotb.
 
     Returns the folder, at once if it was built before.
 
     The folder's name is a hash of all that it is made from. Two processes that want the same one build it
-    once. ``optimize`` is g++'s level for what runs each cycle: 0 builds fastest. ``split`` is Verilator's
-    bound on the size of a C++ file: 3000 is best for a large array, more for a small design.
+    once. g++ optimises nothing: a bench in Python takes most of a run.
     """
     from cocotb_tools.runner import get_runner
 
@@ -149,8 +146,7 @@ def build(
         top,
         repr(sorted((parameters or {}).items())),
         repr(tuple(arguments)),
-        str(optimize),
-        str(split),
+        make_options(0),
         sys.version,
         verilator_version() if simulator == "verilator" else "",
         *(t for item in sorted(sources.items()) for t in item),
@@ -176,10 +172,10 @@ def build(
             (where / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{top}" -var "*"\n')
             files.append(where / "public.vlt")
             options.append("--no-public-flat-rw")
-            options += [*_WARNINGS, "--output-split", str(split), "-O3", "-j", "2"]
+            options += [*_WARNINGS, "--output-split", "20000", "-O3", "-j", "2"]
         env = verilator_environment() if simulator == "verilator" else dict(os.environ)
         if simulator == "verilator":
-            env["MAKEFLAGS"] += make_options(optimize)
+            env["MAKEFLAGS"] += make_options(0)
             cocotb = find_spec("cocotb")
             made_by = verilator_root(), verilator_version(), cocotb and cocotb.origin
             kept = kept_objects(cache_directory(), *made_by, tuple(arguments))
