@@ -47,11 +47,12 @@ def test_balanced_weights_make_classes_count_the_same():
     sums = [weights[each] * np.sum(samples.y == each) for each in (0, 1, 3)]
     np.testing.assert_allclose(sums, 8 / 3)
     assert weights_of("1,2,3,0.5", samples, 4) == [1, 2, 3, 0.5]
+    assert weights_of("none", samples, 4) is None
     # As the loss of torch has them: the mean of targets' sums is 1.
     made = samples.wanted("classes", 4, np.arange(8), 0.1, weights)
     assert made.sum(1).mean() == pytest.approx(1, abs=0.1) and made[5].sum() > 2 * made[0].sum()
     for wrong in ("1,2", "1,2,3,0", "1,2,3,x", "1,2,3,nan"):
-        with pytest.raises(ValueError, match="must be balanced, or 4 numbers above 0"):
+        with pytest.raises(ValueError, match="must be none, balanced, or 4 numbers above 0"):
             weights_of(wrong, samples, 4)
 
 

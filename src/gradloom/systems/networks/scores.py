@@ -12,12 +12,12 @@ from .data import Samples
 __all__ = ["auc", "ranked", "scored", "weights_of"]
 
 
-def weights_of(asked: str | None, samples: Samples, classes: int) -> list[float] | None:
+def weights_of(asked: str, samples: Samples, classes: int) -> list[float] | None:
     """Weights of classes as a user asks for them; None: all count the same.
 
     ``balanced``: all classes that there are have the same sum of weights, and samples a mean weight of 1.
     """
-    if asked is None:
+    if asked == "none":
         return None
     if asked == "balanced":
         counts = np.bincount(samples.y, minlength=classes)
@@ -29,7 +29,7 @@ def weights_of(asked: str | None, samples: Samples, classes: int) -> list[float]
         found = []
     if len(found) != classes or not all(np.isfinite(each) and each > 0 for each in found):
         raise ValueError(
-            f"class_weights={asked}: must be balanced, or {classes} numbers above 0 with commas between, one a class"
+            f"class_weights={asked}: must be none, balanced, or {classes} numbers above 0 with commas between, one a class"
         )
     return found
 

@@ -68,7 +68,7 @@ def prepare(job: Job) -> "NetworkTask":
         given["alpha"] = alpha
     learning = learning_of(network, loss, asked.method, seed=asked.seed, **given)
     for name in ("smoothing", "class_weights"):
-        if loss != "classes" and (value := getattr(asked, name)):
+        if loss != "classes" and (value := getattr(asked, name)) not in (0, "none"):
             raise ValueError(f"{name}={value}: must be left out with loss={loss}, it is of classes")
     weights = weights_of(asked.class_weights, learn, learning.network.outputs[0].tensor.features)
     options = replace(

@@ -61,10 +61,10 @@ class NetworkOptions(HeldOutOptions):
     loss: str | None = option(
         LOSS, usual="classes of integers, values of real numbers", choices=("classes", "labels", "values")
     )
-    class_weights: str | None = option(
+    class_weights: str = option(
         "Weights of classes in the loss: balanced, by how few samples each has; or a number each, with commas between.",
-        usual="1 each",
-        metavar="W,W,...",
+        "none",
+        metavar="none|balanced|W,W,...",
     )
     smoothing: float = option(
         "Share of the target that all classes have in equal parts.", 0.0, bounds=Bounds(0, 1, open_high=True)
