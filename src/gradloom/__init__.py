@@ -30,7 +30,7 @@ _HOME = {
         "systems.images.workload": ("ImageOptions",),
         "systems.questions": ("choose", "infer", "plan"),
         "systems.request": ("finetune",),
-        "systems.results": ("HeldOut", "Step", "Tuned"),
+        "systems.results": ("Chosen", "HeldOut", "Inferred", "Planned", "Step", "Tuned"),
         "systems.sequences.requests": ("SequenceAnswers",),
         "systems.sequences.workload": ("SequenceOptions",),
         "systems.text.requests": ("BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"),

@@ -2,7 +2,6 @@
 """Made by gradloom.cli.stub; do not edit."""
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from gradloom import boards as boards
 from gradloom.cli.field import card as card
@@ -33,7 +32,10 @@ from gradloom.systems.images.requests import ImageAnswers as ImageAnswers
 from gradloom.systems.images.requests import ImageChoice as ImageChoice
 from gradloom.systems.images.requests import ImagePlan as ImagePlan
 from gradloom.systems.images.workload import ImageOptions as ImageOptions
+from gradloom.systems.results import Chosen as Chosen
 from gradloom.systems.results import HeldOut as HeldOut
+from gradloom.systems.results import Inferred as Inferred
+from gradloom.systems.results import Planned as Planned
 from gradloom.systems.results import Step as Step
 from gradloom.systems.results import Tuned as Tuned
 from gradloom.systems.sequences.requests import SequenceAnswers as SequenceAnswers
@@ -67,7 +69,7 @@ def choose(
     jobs: int | None = None,
     scale: float | None = None,
     loss: str | None = None,
-) -> dict[str, Any]: ...
+) -> Chosen: ...
 
 def finetune(
     model: str,
@@ -159,7 +161,7 @@ def infer(
     seed: int | None = None,
     scale: float | None = None,
     batch: int | None = None,
-) -> dict[str, Any]: ...
+) -> Inferred: ...
 
 def plan(
     model: str,
@@ -185,4 +187,4 @@ def plan(
     batch: int | None = None,
     known_prompt: bool | None = None,
     loss: str | None = None,
-) -> dict[str, Any]: ...
+) -> Planned: ...

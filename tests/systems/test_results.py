@@ -52,3 +52,14 @@ def test_steps_that_rtl_and_reference_make_are_heard_once():
         job.judged(2, 2, {"loss": 2.0, "accuracy": 0.5})
     assert [(each.number, each.loss) for each in heard] == [(0, None), (1, 1.0), (2, 0.5), (2, None)]
     assert heard[-1].held_out.accuracy == 0.5
+
+
+@pytest.mark.parametrize("model", ["digits-ulx3s", "digits-unet", "spar-lstm", "smollm2-135m"])
+def test_a_plan_has_the_entries_of_its_type(model):
+    found = gradloom.plan(model)
+    assert found and set(found) <= set(gradloom.Planned.__annotations__)
+
+
+def test_answers_have_the_entries_of_their_type():
+    found = gradloom.infer("lenet5", limit=4)
+    assert set(found) <= set(gradloom.Inferred.__annotations__) and len(found["labels"]) == 4

@@ -15,6 +15,7 @@ from gradloom import __version__
 from gradloom.output import claimed
 from gradloom.systems.asked import Asked
 from gradloom.systems.job import digest
+from gradloom.systems.results import Alternative, Chosen, ChosenFacts, Finalist
 from gradloom.workload import Progress
 
 from .budgets import Budget, Priced, refusal, shortfalls
@@ -29,7 +30,7 @@ _AS_GOOD = 0.97
 class Offered(Priced, Protocol):
     """A fine-tune with its costs."""
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Alternative:
         """Plain data."""
 
 
@@ -45,7 +46,7 @@ class Short(Generic[OfferT]):
 
     offer: OfferT
     loss: float
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Finalist = field(default_factory=Finalist)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class ShortRuns(Generic[OfferT]):
 
     before: float
     runs: Sequence[Short[OfferT]]
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: ChosenFacts = field(default_factory=ChosenFacts)
 
 
 def ranked(runs: Sequence[Short[OfferT]], before: float) -> list[Short[OfferT]]:
@@ -91,7 +92,7 @@ class Chooser(ABC, Generic[OfferT]):
         self.data, self.output = Path(str(options.data)), Path(options.output)
 
     @classmethod
-    def choose(cls, asked: Asked, options: Any, tell: Progress) -> dict[str, Any]:
+    def choose(cls, asked: Asked, options: Any, tell: Progress) -> Chosen:
         """Chooses, and writes ``choose.json`` and ``pareto.png`` to ``output``.
 
         Returns what ``choose.json`` holds. What an interrupted choice left there is gone on from.
@@ -99,8 +100,8 @@ class Chooser(ABC, Generic[OfferT]):
         with claimed(str(options.output), verb="choose"):
             return cls(asked, options)._choose(tell)
 
-    def _choose(self, tell: Progress) -> dict[str, Any]:
-        same = {
+    def _choose(self, tell: Progress) -> Chosen:
+        same: dict[str, object] = {
             "gradloom": __version__,
             "preset": self.preset.name,
             "data": digest(self.data),
@@ -114,7 +115,7 @@ class Chooser(ABC, Generic[OfferT]):
             raise ValueError(self.nothing(offers))
         short = self.short_runs(within, state, tell)
         order = ranked(short.runs, short.before)
-        result = {
+        result: Chosen = {
             "gradloom": __version__,
             "preset": self.preset.name,
             "board": self.preset.board,
@@ -143,7 +144,7 @@ class Chooser(ABC, Generic[OfferT]):
         return refusal(near, self.described(near), self.candidates or len(offers), self.budget, **self.units)
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What else the results of an interrupted choice depend on."""
 
     @abstractmethod
@@ -155,7 +156,7 @@ class Chooser(ABC, Generic[OfferT]):
         """Runs those of the candidates within the budgets that are worth it."""
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ChosenFacts:
         """Plain data on model and data."""
 
     @abstractmethod
@@ -167,5 +168,5 @@ class Chooser(ABC, Generic[OfferT]):
         """What decides between two candidates that are as near: the less is nearer."""
 
     @abstractmethod
-    def command(self, offer: OfferT) -> dict[str, Any]:
+    def command(self, offer: OfferT) -> dict[str, object]:
         """Options of ``gradloom finetune`` by name, where they are not the usual ones."""

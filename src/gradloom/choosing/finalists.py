@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from gradloom.systems.results import Alternative
 from gradloom.systems.text.program.packed import STORES
 
 from .candidates import Candidate
@@ -44,7 +44,7 @@ class Offer:
         """Of the updates that were asked for."""
         return self.steps / self.wanted
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Alternative:
         """Plain data."""
         one = self.candidate
         return {

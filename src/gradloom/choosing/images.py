@@ -25,6 +25,7 @@ from gradloom.systems.images.requests import ImageChoice
 from gradloom.systems.images.task import check_shape, network_of
 from gradloom.systems.images.workload import ImageWorkload
 from gradloom.systems.job import digest
+from gradloom.systems.results import Alternative, ChosenFacts
 from gradloom.words import some
 from gradloom.workload import Progress
 
@@ -67,7 +68,7 @@ class ImageOffer:
         """In words."""
         return f"rank {self.rank}, {'no' if self.cache == 'none' else self.cache.upper()} cache"
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Alternative:
         """Plain data."""
         return {
             "learns": self.learns,
@@ -105,12 +106,12 @@ class ImageChooser(Chooser[ImageOffer]):
         #: Cycles of programs by their code: those of several ranks are the same.
         self.cycles: dict[bytes, int] = {}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """See :class:`Chooser`."""
         file = Path(self.model)
         return {"model": digest(file) if file.is_file() else self.model}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ChosenFacts:
         """See :class:`Chooser`."""
         held = len(self.dataset.y_train) // _HELD
         images = {"learnt": len(self.dataset.y_train) - held, "judged": held}
@@ -124,7 +125,7 @@ class ImageChooser(Chooser[ImageOffer]):
         """See :class:`Chooser`."""
         return offer.seconds
 
-    def command(self, offer: ImageOffer) -> dict[str, Any]:
+    def command(self, offer: ImageOffer) -> dict[str, object]:
         """See :class:`Chooser`."""
         usual = {"cache": "nf4", "epochs": self.workload.epochs, "seed": 0}
         asked = {"rank": offer.rank, "cache": offer.cache, "epochs": offer.epochs, "seed": self.seed}

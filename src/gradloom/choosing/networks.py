@@ -25,6 +25,7 @@ from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.requests import NetworkChoice
 from gradloom.systems.networks.scores import scored
 from gradloom.systems.networks.workload import NetworkOptions, NetworkWorkload
+from gradloom.systems.results import Alternative, ChosenFacts
 from gradloom.workload import Progress
 
 from .chooser import Chooser, Short, ShortRuns
@@ -76,7 +77,7 @@ class NetworkOffer:
         where = "" if self.method == "instantft" else f" {self.targets}"
         return f"{self.method}{where}, rank {self.rank}"
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Alternative:
         """Plain data."""
         return {
             "learns": self.learns,
@@ -110,11 +111,11 @@ class NetworkChooser(Chooser[NetworkOffer]):
         self.count = len(self.learn) + len(self.held)
         self.batch = min(workload.batch, self.count)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """See :class:`Chooser`."""
         return {"model": digest(Path(self.model)), "scale": self.options.scale, "loss": self.loss}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ChosenFacts:
         """See :class:`Chooser`."""
         samples = {"learnt": len(self.learn), "judged": len(self.held)}
         return {"model": Path(self.model).name, "data": self.data.name, "samples": samples}
@@ -127,7 +128,7 @@ class NetworkChooser(Chooser[NetworkOffer]):
         """See :class:`Chooser`."""
         return offer.seconds
 
-    def command(self, offer: NetworkOffer) -> dict[str, Any]:
+    def command(self, offer: NetworkOffer) -> dict[str, object]:
         """See :class:`Chooser`."""
         usual = {"targets": "*", "epochs": self.workload.epochs, "seed": 0}
         asked = {name: getattr(offer, name) for name in ("method", "targets", "rank", "epochs")}

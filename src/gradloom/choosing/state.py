@@ -9,6 +9,7 @@ from typing import Any
 
 from gradloom.json_file import json_text
 from gradloom.output import grouped, staged_file
+from gradloom.systems.results import Chosen
 
 from .points import Point
 
@@ -59,7 +60,7 @@ class ChoiceState:
         self.losses[key] = loss
         self._write()
 
-    def complete(self, result: dict[str, Any]) -> None:
+    def complete(self, result: Chosen) -> None:
         """Writes a choice and its picture, and removes what is unfinished."""
         from .picture import plot_choice
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from gradloom.firmware.steps import MAX_STEPS
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
@@ -16,6 +15,7 @@ from gradloom.sim.run.threads import threads
 from gradloom.sim.run.workers import processes
 from gradloom.sweeping.run import cores
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import ChosenFacts
 from gradloom.systems.text.card.layout import laid_out
 from gradloom.systems.text.costs.fit import DoesNotFit, machine_misfits, refuse
 from gradloom.systems.text.quantized import Quantized
@@ -80,13 +80,13 @@ class TextChooser(Chooser[Offer]):
             refuse([one for one in failed if one.field == "seq"])
         return sorted(set(given), reverse=True)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """See :class:`Chooser`."""
         weights = self.weights
         file = weights if weights.is_file() else next(iter(sorted(weights.glob("*.safetensors"))), weights)
         return {"model": [file.name, file.stat().st_size], "steps": self.steps, "seqs": self.seqs}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ChosenFacts:
         """See :class:`Chooser`."""
         tokens = {"learnt": len(self.parts.learnt), "judged": sum(map(len, self.parts.judged))}
         return {"model": self.shapes.name, "data": self.data.name, "tokens": tokens}
@@ -99,7 +99,7 @@ class TextChooser(Chooser[Offer]):
         """See :class:`Chooser`."""
         return preferred(offer)
 
-    def command(self, offer: Offer) -> dict[str, Any]:
+    def command(self, offer: Offer) -> dict[str, object]:
         """See :class:`Chooser`."""
         usual = {"method": "lora", "store": "words", "accumulate": 1, "from-layer": 0}
         asked = {name: value for name, value in offer.candidate.options().items() if usual.get(name) != value}

@@ -29,7 +29,6 @@ def stub() -> str:
         '"""Made by gradloom.cli.stub; do not edit."""',
         "from collections.abc import Callable, Sequence",
         "from pathlib import Path",
-        "from typing import Any",
         "",
     ]
     lines += [f"from {home.rpartition('.')[0]} import {name} as {name}" for name, home in groups]
@@ -47,7 +46,7 @@ def stub() -> str:
             "    progress: Callable[[int, int, str], None] | None = None,",
             *(["    callbacks: Sequence[Callable[[Step], object]] = (),"] if name == "finetune" else []),
             *(f"    {each.name}: {_text(each)} = None," for each in request.keywords(name)),
-            f") -> {'Tuned' if name == 'finetune' else 'dict[str, Any]'}: ...",
+            f") -> {inspect.signature(getattr(gradloom, name)).return_annotation.__name__}: ...",
         ]
     return "\n".join([*lines, ""])
 

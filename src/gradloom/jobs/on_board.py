@@ -28,6 +28,7 @@ from gradloom.preset import Preset, find_preset
 from gradloom.sim.run.builds.designs import Design, design_entry
 from gradloom.systems.asked import Asked
 from gradloom.systems.driver import finetune, prepared
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress, silent
 
 from .programs import JobRecorder, JobResults
@@ -343,7 +344,7 @@ def finetune_on(
     return _attached(reach, started.name, started, output, preset, compare, progress or silent, say or _unheard)
 
 
-def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress | None = None) -> dict[str, Any]:
+def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress | None = None) -> Inferred:
     """Answers by a board's machine, from here.
 
     Options and result are those of :func:`gradloom.infer` with the engine ``rtl``: words are compared with the
@@ -358,7 +359,7 @@ def infer_on(reach: Reach, asked: Asked, options: Options, *, progress: Progress
         host = Accelerator(transport)
         host.reset()
         host.clear_cache()
-        result: dict[str, Any] = function(asked, options, progress or silent, host=host)
+        result: Inferred = function(asked, options, progress or silent, host=host)
     return result
 
 

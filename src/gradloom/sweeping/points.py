@@ -21,6 +21,7 @@ from gradloom.systems.diffusion.unet import operations as operations_of
 from gradloom.systems.driver import finetune
 from gradloom.systems.images.expectation import expectation
 from gradloom.systems.images.workload import ImageOptions, ImageWorkload
+from gradloom.systems.results import Swept
 from gradloom.systems.text.card.layout import planner
 from gradloom.systems.text.costs.fit import DoesNotFit, Misfit, planned
 from gradloom.systems.text.costs.request import BudgetRequest, parse_targets
@@ -36,22 +37,23 @@ _BLOCK = ((576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 57
 _TOKENS = 64
 
 
-def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def of_images(preset: Preset, point: Mapping[str, Any]) -> Swept:
     """Cycles and memory by forecast, accuracy by the reference.
 
     The accuracy is given if it is asked for.
     """
     assert isinstance(preset.workload, ImageWorkload)
     expected = expectation(preset.config, preset.workload, rank=point["rank"], wide=point["codes"] == "int8")
-    if expected["forecast"] is None:
+    forecast, held = expected["forecast"], expected["memory_map"]
+    if forecast is None or held is None:
         raise ValueError(expected["reason"])
-    cycles, units = expected["forecast"]["cycles"], expected["workload"]["samples"] * expected["workload"]["epochs"]
-    found = {
+    cycles, units = forecast["cycles"], expected["workload"]["samples"] * expected["workload"]["epochs"]
+    found: Swept = {
         "cycles": cycles,
         "units": units,
         "cycles_a_unit": round(cycles / units, 1),
-        "milliseconds": expected["forecast"]["milliseconds"],
-        "memory_bytes": expected["memory_map"]["window_bytes"],
+        "milliseconds": forecast["milliseconds"],
+        "memory_bytes": held["window_bytes"],
     }
     if point["accuracy_of"] != "":
         limit = None if point["accuracy_of"] == "all" else point["accuracy_of"]
@@ -74,7 +76,7 @@ def of_images(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def of_diffusion(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def of_diffusion(preset: Preset, point: Mapping[str, Any]) -> Swept:
     """Memory and cycles of a step of Stable Diffusion v1.5.
 
     Adapters on cross-attention, an image of 512 by 512. Cycles are the bound of the whole step, as ``plan`` has it.
@@ -83,10 +85,10 @@ def of_diffusion(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     plan = planned_unet(SD_V1_5, rank=point["rank"], targets=targets, array=size)
     listed = operations_of(SD_V1_5, rank=point["rank"], targets=TARGETS[targets])
     cycles = summed(step_bounds(listed, preset.config))["cycles"]
-    return {"memory_bytes": sum(plan["memory"].values())} | _timed(preset.config, cycles, 1)
+    return {"memory_bytes": sum(plan["memory"].values()), **_timed(preset.config, cycles, 1)}
 
 
-def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def of_qlora(preset: Preset, point: Mapping[str, Any]) -> Swept:
     """Memory and cycles of fine-tuning SmolLM2-135M.
 
     Memory as ``plan`` counts it; cycles by forecast, of the linears of a block, forward and back.
@@ -94,7 +96,7 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     config = preset.config
     request = _request(point, _TOKENS)
     figures = planned(request, boards.find(preset.board), config, laid_out=planner(preset.config))
-    found = {"memory_bytes": figures["total_bytes"]}
+    found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
     tokens = min(_TOKENS, config.tokens)
@@ -107,7 +109,7 @@ def of_qlora(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     return found | _timed(config, cycles, tokens)
 
 
-def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> Swept:
     """The same of InstantFT.
 
     Cycles are those of a step on a text that is in the cache.
@@ -120,7 +122,7 @@ def of_instant_text(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     tokens = min(_TOKENS, config.tokens)
     request = _request(point, tokens)
     figures = planned(request, boards.find(preset.board), config, method="instantft")
-    found = {"memory_bytes": figures["total_bytes"]}
+    found: Swept = {"memory_bytes": figures["total_bytes"]}
     if request.bits != 4:
         return found | _unread(point)
     if not figures["fits"]:
@@ -138,11 +140,11 @@ def _request(point: Mapping[str, Any], seq: int) -> BudgetRequest:
     )
 
 
-def _unread(point: Mapping[str, Any]) -> dict[str, Any]:
+def _unread(point: Mapping[str, Any]) -> Swept:
     return {"note": f"codes={point['codes']}: the machine reads codes of 4 bits; memory alone is counted"}
 
 
-def _timed(config: Any, cycles: int, units: int) -> dict[str, Any]:
+def _timed(config: Any, cycles: int, units: int) -> Swept:
     return {
         "cycles": cycles,
         "units": units,

@@ -6,7 +6,7 @@ which is replaced as a whole after each point: whatever ends a sweep, the file i
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gradloom.sim.run.workers import processes
 
 __all__ = ["SweepTable", "cores", "pareto", "sweep"]
 
-Measure = Callable[[dict[str, Any]], dict[str, Any]]
+Measure = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 class SweepTable:
@@ -102,13 +102,13 @@ def sweep(
     workers = _cluster(scheduler) if scheduler else processes(min(jobs, len(left)))
     with workers as measured:
         for point, figures in measured(measure, left):
-            table.add(point | figures)
+            table.add({**point, **figures})
             done += 1
             if progress:
                 progress(done, len(points), "points")
 
 
-_Measured = Callable[[Measure, list[dict[str, Any]]], Iterator[tuple[dict[str, Any], dict[str, Any]]]]
+_Measured = Callable[[Measure, list[dict[str, Any]]], Iterator[tuple[dict[str, Any], Mapping[str, Any]]]]
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _cluster(address: str) -> Iterator[_Measured]:
     except (OSError, ValueError) as error:
         raise ValueError(f"scheduler={address}: no Dask scheduler answers there ({error})") from None
 
-    def measured(measure: Measure, points: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    def measured(measure: Measure, points: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
         running = {
             future.key: (future, point) for point in points for future in [client.submit(measure, point, pure=False)]
         }

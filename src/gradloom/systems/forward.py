@@ -14,6 +14,8 @@ from gradloom.sim.run.device import MEMORY_BYTES
 from gradloom.sim.run.machine import Machine, MachineHost
 from gradloom.workload import Progress
 
+from .results import Inferred
+
 __all__ = ["ForwardPass", "Run", "result_of"]
 
 #: Results ``[samples, rows, features]`` of inputs ``[samples, *sides, features]``.
@@ -70,7 +72,7 @@ class ForwardPass:
         self.machine.close()
 
     @property
-    def figures(self) -> dict[str, int | None]:
+    def figures(self) -> Inferred:
         """``cycles`` of all passes, and their ``forecast``, which there is of simulated RTL."""
         return {"cycles": self._cycles, "forecast": self._told or None}
 

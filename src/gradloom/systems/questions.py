@@ -7,6 +7,7 @@ from gradloom.workload import Progress
 
 from .asked import asked_for, learnt_by
 from .request import answered, keyworded
+from .results import Chosen, Inferred, Planned
 
 __all__ = ["choose", "infer", "plan"]
 
@@ -19,7 +20,7 @@ def infer(
     board: str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Inferred:
     """Answers of a model: labels, a text, or pictures.
 
     ``model``, ``request``, ``board`` and ``progress`` are as in :func:`gradloom.finetune`; a model that several boards
@@ -27,14 +28,15 @@ def infer(
 
     Returns
     -------
-    dict
+    Inferred
         Of images and sequences ``labels``, and ``accuracy`` (a share) where labels are given; of a recurrent network
         also what :func:`gradloom.systems.sequences.answers.infer` tells. Of a language model ``text`` and ``tokens``
         (their numbers); of a board that answers also ``waited`` and ``cycles``, the most cycles of a token. Of a
         diffusion model what was asked, its pictures are in ``output``.
     """
     asked = asked_for(model, board=board, method=learnt_by(options.get("adapter")), verb="infer")
-    return answered("infer", asked, request, progress=progress, **options)
+    found: Inferred = answered("infer", asked, request, progress=progress, **options)
+    return found
 
 
 @keyworded("plan")
@@ -45,16 +47,17 @@ def plan(
     board: str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Planned:
     """Memory, traffic and time of a fine-tune on a board.
 
     ``model``, ``request`` and ``board`` are as in :func:`gradloom.finetune`; a language model is planned for a board
-    without a preset, too. What the result holds is told where it is made:
+    without a preset, too. What :class:`gradloom.Planned` holds is told where it is made:
     :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.plan.plan`,
     :func:`gradloom.systems.images.expectation.plan`.
     """
     asked = asked_for(model, board=board, method=options.get("method"), verb="plan", any_board=True)
-    return answered("plan", asked, request, progress=progress, **options)
+    found: Planned = answered("plan", asked, request, progress=progress, **options)
+    return found
 
 
 @keyworded("choose")
@@ -65,7 +68,7 @@ def choose(
     board: str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Chosen:
     """Chooses what learns, within budgets of time, memory and update.
 
     A candidate on text has layers, targets, rank, stored format, windows and accumulation, and costs of all candidates
@@ -76,7 +79,7 @@ def choose(
 
     Returns
     -------
-    dict
+    Chosen
         ``command``, ``finalists`` (the chosen one first; ``held_out``: loss after ``short_steps``, nats a token, or
         after ``short_epochs``, of a sample), ``held_out_before``, and ``offers``: what each candidate costs.
 
@@ -85,4 +88,6 @@ def choose(
     ValueError
         The request: field, value, bound; or a budget that no candidate meets, with the nearest that does.
     """
-    return answered("choose", asked_for(model, board=board, verb="choose"), request, progress=progress, **options)
+    asked = asked_for(model, board=board, verb="choose")
+    found: Chosen = answered("choose", asked, request, progress=progress, **options)
+    return found

@@ -108,16 +108,18 @@ def finetune(
 
 def answered(
     verb: str, asked: Asked, request: Options | None = None, *, progress: Progress | None = None, **options: Any
-) -> dict[str, Any]:
-    """What a kind of workload answers to a verb, of a preset that is found."""
+) -> Any:
+    """What a kind of workload answers to a verb, of a preset that is found.
+
+    Its type is that of the verb: see :mod:`gradloom.systems.results`.
+    """
     made = options_of(verb, asked, request, options)
     preset = asked.preset
     if asked.elsewhere and not preset.workload.anywhere:
         what = preset.workload.title.partition(" by ")[0]
         raise ValueError(f"board={asked.board}: no preset fine-tunes {what} on it; must be {preset.board}")
     made.check()
-    result: dict[str, Any] = preset.workload.function(verb)(asked, made, progress or silent)
-    return result
+    return preset.workload.function(verb)(asked, made, progress or silent)
 
 
 def tuned(

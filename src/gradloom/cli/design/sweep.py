@@ -14,6 +14,7 @@ import typer
 
 from gradloom.output import claimed, staged_file
 from gradloom.preset import Preset, find_preset
+from gradloom.systems.results import Swept
 
 from ..app import app
 from ..output import print_json, progress_bar, say, table
@@ -255,7 +256,7 @@ def _number(text: str) -> Any:
     return text or None
 
 
-def measure(point: Mapping[str, Any]) -> dict[str, Any]:
+def measure(point: Mapping[str, Any]) -> Swept:
     """The figures of a point.
 
     A combination that cannot exist has none, and a ``note``.
@@ -268,7 +269,7 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     warnings.filterwarnings("ignore", message=".*created but never used")
     preset = find_preset(point["preset"])
     settings = dict(each.split("=", 1) for each in point["settings"].split())
-    found: dict[str, Any] = {}
+    found: Swept = {}
     try:
         rows, columns = map(int, point["mesh"].split("x"))
         own = preset.workload.resized(preset.config, rows, columns)
@@ -289,23 +290,29 @@ def measure(point: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _toggled(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def _toggled(preset: Preset, point: Mapping[str, Any]) -> Swept:
     from gradloom.sim.activity.driver import record
 
     taken = {"rank": point["rank"], "cache": point["codes"]}
     learns = preset.workload.can("finetune")
     known = preset.workload.takes["finetune"].known() if learns else {}
     result = record(preset, None, **{name: value for name, value in taken.items() if name in known})
-    return {name: result[name] for name in ("toggles", "toggles_a_cycle")}
+    return {"toggles": result["toggles"], "toggles_a_cycle": result["toggles_a_cycle"]}
 
 
-def _synthesised(preset: Preset, settings: Mapping[str, object]) -> dict[str, Any]:
+def _synthesised(preset: Preset, settings: Mapping[str, object]) -> Swept:
     import gradloom
 
     with tempfile.TemporaryDirectory() as folder:
         gradloom.generate(preset.name, f"{folder}/design", settings=settings)
         result = gradloom.report(f"{folder}/design")
     # DSP slices as they are now, and no longer as they are counted.
-    return {name: result["total"][name] for name in ("lut", "ff", "dsp", "bram36", "uram")} | {
-        "levels": result["levels"]
+    total = result["total"]
+    return {
+        "lut": total["lut"],
+        "ff": total["ff"],
+        "dsp": total["dsp"],
+        "bram36": total["bram36"],
+        "uram": total["uram"],
+        "levels": result["levels"],
     }

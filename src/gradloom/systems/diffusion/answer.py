@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from gradloom.program.descent import AdamW
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
 from gradloom.systems.forward import ForwardPass, Run, result_of
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .pictures import PICTURES, generated, plot_grids
@@ -31,7 +31,7 @@ __all__ = ["infer"]
 _TOGETHER = 4
 
 
-def infer(asked: Asked, options: Pictures, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
+def infer(asked: Asked, options: Pictures, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Writes pictures of a prompt as a grid, by DDIM, whose arithmetic is floating point.
 
     ``prompt``: a digit for ``*`` in turn, 0 to 9. ``adapter``: the folder of a fine-tune, or a file of diffusers.
@@ -66,7 +66,7 @@ def infer(asked: Asked, options: Pictures, tell: Progress, host: MachineHost | N
         )
     with staged_file(output) as file:
         plot_grids(file, {prompt: images})
-    return {
+    told: Inferred = {
         "preset": asked.preset.name,
         "engine": options.engine,
         "prompt": prompt,
@@ -74,7 +74,8 @@ def infer(asked: Asked, options: Pictures, tell: Progress, host: MachineHost | N
         "count": count,
         "steps": options.steps,
         "seed": options.seed,
-    } | (passes.figures if isinstance(passes, ForwardPass) else {})
+    }
+    return told | passes.figures if isinstance(passes, ForwardPass) else told
 
 
 def _passes(

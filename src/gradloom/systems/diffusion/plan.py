@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from gradloom.compiler.estimate.products import ShapedProduct, backward, forward, is_known, narrow_tensors, parameters
 from gradloom.graph.base import Operation
 from gradloom.models.digits_unet import shipped_prompts, shipped_unet
 from gradloom.models.files.unet import UNet, find_unet
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Planned, PlannedProduct
 from gradloom.workload import Progress
 
 from .requests import DiffusionPlan
@@ -21,7 +21,7 @@ __all__ = ["ARRAY", "memory", "plan", "planned"]
 ARRAY = (64, 32)
 
 
-def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> dict[str, Any]:
+def plan(asked: Asked, options: DiffusionPlan, tell: Progress) -> Planned:
     """Products, memory and cycles of a LoRA step of a UNet.
 
     ``step`` of the result has sums over all operations of a step: see :mod:`gradloom.compiler.estimate.bounds`.
@@ -67,7 +67,7 @@ def planned(
     batch: int = 1,
     array: tuple[int, int] = ARRAY,
     known_prompt: bool = False,
-) -> dict[str, Any]:
+) -> Planned:
     """Products of a LoRA step on ``batch`` images, sums and memory.
 
     ``only``: all products, or those of ``cross-attention``: its projections and their adapters, without scores and mix.
@@ -119,7 +119,7 @@ def _wanted(product: ShapedProduct, only: str) -> bool:
     return only == "all" or (".attn2.to_" in product.layer)
 
 
-def _row(way: str, product: ShapedProduct, array: tuple[int, int]) -> dict[str, Any]:
+def _row(way: str, product: ShapedProduct, array: tuple[int, int]) -> PlannedProduct:
     return {
         "layer": product.layer,
         "way": way,

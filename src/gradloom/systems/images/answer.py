@@ -16,6 +16,7 @@ from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .answered import Answers, by_machine
@@ -28,7 +29,7 @@ from .workload import ImageWorkload
 __all__ = ["infer", "judge", "reference_logits", "score_of"]
 
 
-def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
+def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Labels images by the base network and an adapter.
 
     It does so in the integers of the hardware or in float. Returns ``labels``, and where there are labels to compare
@@ -61,7 +62,7 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost
         images = images[:limit]
     adapters, codes = load_adapters(Path(options.adapter), network) if options.adapter is not None else (None, "nf4")
     tell(0, 0, "labelling")
-    figures: dict[str, Any] = {}
+    figures: Inferred = {}
     if options.engine == "float":
         from .mathematics import FloatCache, adapter_logits
 
@@ -79,7 +80,7 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost
     if output is not None:
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
-    told: dict[str, Any] = {"labels": labels.tolist()} | figures
+    told: Inferred = {"labels": labels.tolist(), **figures}
     if network.one_logit:
         told["one_logit"] = True
     if given is not None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gradloom.sim.run.counted import check_words
 from gradloom.sim.run.machine import Machine, MachineHost
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .integers import answered, fill_cache
@@ -29,7 +29,7 @@ class Answers:
 
     labels: np.ndarray
     logits: np.ndarray
-    figures: dict[str, Any]
+    figures: Inferred
 
 
 def by_machine(
@@ -63,7 +63,7 @@ def by_machine(
             cycles += ran.counters.cycles
             told += ran.forecast.total if ran.forecast is not None else 0
     loss, right = (np.concatenate(each) for each in zip(*found))
-    figures = {"cycles": cycles, "forecast": told or None}
+    figures: Inferred = {"cycles": cycles, "forecast": told or None}
     return Answers(logits=-loss / 65536, labels=right.argmax(axis=1), figures=figures)
 
 

@@ -6,7 +6,6 @@ take.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Planned, PlannedWork
 from gradloom.words import some
 from gradloom.workload import Progress
 
@@ -47,7 +47,7 @@ def expectation(
     wide: bool = False,
     model: Path | str | None = None,
     samples: int | None = None,
-) -> dict[str, Any]:
+) -> Planned:
     """``workload``, ``forecast`` and ``memory_map`` of a design.
 
     They are plain values. ``workload``: of its preset.
@@ -71,7 +71,7 @@ def expectation(
     return _in_memory(network, settings, config, rank, wide)
 
 
-def plan(asked: Asked, options: ImagePlan, tell: Progress) -> dict[str, Any]:
+def plan(asked: Asked, options: ImagePlan, tell: Progress) -> Planned:
     """Forecast and memory map of a fine-tune on the preset's design.
 
     As :func:`expectation`, with ``preset`` and ``board``.
@@ -84,8 +84,8 @@ def plan(asked: Asked, options: ImagePlan, tell: Progress) -> dict[str, Any]:
     return {"preset": preset.name, "board": preset.board, **found}
 
 
-def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
-    workload = {
+def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: int, wide: bool) -> Planned:
+    workload: PlannedWork = {
         "network": network.name,
         "samples": settings.samples,
         "epochs": settings.epochs,
@@ -122,7 +122,7 @@ def _in_memory(network: Network, settings: Settings, config: ImageConfig, rank: 
     }
 
 
-def _alone(config: ImageConfig, rank: int, wide: bool) -> dict[str, Any]:
+def _alone(config: ImageConfig, rank: int, wide: bool) -> Planned:
     """Expectation of a tuner that runs on its own.
 
     Its memory is requested one burst at a time, which is not followed here, so that it takes a little longer.

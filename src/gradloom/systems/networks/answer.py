@@ -1,7 +1,6 @@
 """Answers of a network, in the hardware's integers or in float."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from gradloom.output import check_file, staged_file
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
 from gradloom.systems.forward import ForwardPass, result_of
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from .adapter import load
@@ -26,7 +26,7 @@ from .task import answers
 __all__ = ["infer"]
 
 
-def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHost | None = None) -> dict[str, Any]:
+def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Answers samples by a network and what a fine-tune has learnt.
 
     Returns ``labels`` of a network with one row of results, and with classes ``accuracy``; ``error``, the mean squared
@@ -45,7 +45,7 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
         learning = Learning(before_loss(network, loss), ())
     prepared, x = Prepared(learning, loss), samples.x
     tell(0, 0, "answering")
-    told: dict[str, Any] = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
+    told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
         t = learning.network.outputs[0].tensor
         found = FloatReading(learning.network).forward(x)[t.name].reshape(-1, t.rows, t.features)
@@ -65,7 +65,10 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
         told["labels"] = labels.tolist()
     if known is not None:
         made = scored(known, found, samples)
-        told |= {name: made[name] for name in ("accuracy", "auc") if name in made}
+        if "accuracy" in made:
+            told["accuracy"] = made["accuracy"]
+        if "auc" in made:
+            told["auc"] = made["auc"]
         if known != "classes":
             told["error"] = float(samples.errors(found)[~samples.odd if samples.odd is not None else ...].mean())
     if output is not None:

@@ -10,6 +10,7 @@ from gradloom.graph.operations import Convolution, Linear
 from gradloom.rtl.shell.engines import LOAD, STORE
 from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
 from .program.prepared import Prepared, learning_of
@@ -20,7 +21,7 @@ from .workload import NetworkWorkload
 __all__ = ["plan"]
 
 
-def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> dict[str, Any]:
+def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     """Forecast of a step of training, or of the forward pass.
 
     Entries: ``cycles`` in all, a sample and by phase; ``once``, what depends on nothing that learns and so runs once

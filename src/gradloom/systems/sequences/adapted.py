@@ -17,6 +17,7 @@ from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.answer import reference_logits, score_of
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value
+from gradloom.systems.results import Inferred
 
 from .answer import check_fits, sequences_of
 from .requests import SequenceAnswers
@@ -26,7 +27,7 @@ from .task import check_steps, real_taps, steps_behind
 __all__ = ["infer_adapted", "judge", "learnt_taps"]
 
 
-def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
+def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
     """Labels of sequences by a network and its adapter.
 
     ``adapter``: output folder of a fine-tune, whose metrics.json has the scales of the taps. ``model`` and ``data`` may
@@ -62,7 +63,7 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> dict[str, Any]:
     if output is not None:
         with staged_file(output) as file:
             np.savez(file, labels=labels, logits=z)
-    told = {"sequences": len(x), "steps": x.shape[1], "saturated": beyond, "labels": labels.tolist()}
+    told: Inferred = {"sequences": len(x), "steps": x.shape[1], "saturated": beyond, "labels": labels.tolist()}
     return told if y is None else told | {"accuracy": float((labels == y).mean())}
 
 

@@ -19,6 +19,7 @@ from gradloom.models.recurrent.stored import load_network
 from gradloom.models.sequences import check_sequences, taken
 from gradloom.output import check_file, staged_file
 from gradloom.sim.reference import cell as reference
+from gradloom.systems.results import Inferred
 from gradloom.words import some
 
 __all__ = ["CellRun", "check_fits", "infer_sequences", "real_front", "real_layers", "real_states", "sequences_of"]
@@ -41,7 +42,7 @@ class CellRun:
 
     trace: reference.Trace
     sums: np.ndarray | None
-    figures: dict[str, Any]
+    figures: Inferred
 
 
 #: Runs a network on codes of its input; options ``every`` and ``stream``.
@@ -58,7 +59,7 @@ def infer_sequences(
     stream: bool = False,
     output: Path | None = None,
     ran: Runner | None = None,
-) -> dict[str, Any]:
+) -> Inferred:
     """Answers of a recurrent network.
 
     Parameters
@@ -105,7 +106,7 @@ def infer_sequences(
         x, y = x.reshape(1, -1, *x.shape[2:]), None if y is None else y.repeat(x.shape[1])[None]
     beyond = check_fits(network, x, f"data={data}")
     every = stream or network.pick == "all"
-    figures: dict[str, Any] = {}
+    figures: Inferred = {}
     if engine == "float":
         hidden, _ = real_states(network, x)
         held = {"h": hidden}
@@ -121,7 +122,7 @@ def infer_sequences(
             has = network.head is not None
             value = reference.logits(network, trace, every=every) if has else _host_value(network, trace, every)
         held = {"h": trace.h, "c": trace.state.c, "u": trace.u}
-    told: dict[str, Any] = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond} | figures
+    told: Inferred = {"sequences": len(x), "steps": held["h"].shape[1], "saturated": beyond, **figures}
     if network.answers:
         scores = network.scores(value, every=every)
         held |= _answers(network, scores)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
 from gradloom.systems.job import AloneHost
+from gradloom.systems.results import Inferred
 from gradloom.words import some
 from gradloom.workload import Progress
 
@@ -33,7 +33,7 @@ __all__ = ["infer", "run_cell"]
 
 def infer(
     asked: Asked, options: SequenceAnswers, tell: Progress, host: MachineHost | AloneHost | None = None
-) -> dict[str, Any]:
+) -> Inferred:
     """Answers of a recurrent network: :func:`~.answer.infer_sequences`.
 
     With ``rtl``, all convolutions in front but the last are computed by the reference, and the result has ``cycles``,
@@ -165,7 +165,7 @@ def run_cell(
     for counted in counters:
         for name, cycles in counted.phases.items():
             phases[name] = phases.get(name, 0) + cycles
-    figures: dict[str, Any] = {
+    figures: Inferred = {
         "cycles": sum(counted.cycles for counted in counters),
         "forecast": sum(told) if len(told) == len(counters) else None,
         "setup_cycles": ran[0].counters.cycles,

@@ -14,6 +14,7 @@ from gradloom.sim.time.forecast import forecast
 from gradloom.systems.asked import Asked
 from gradloom.systems.images.program.lowering import lower
 from gradloom.systems.images.program.program import Settings, plan_finetune
+from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
 from .program.image import CellImage
@@ -29,7 +30,7 @@ __all__ = ["plan"]
 _SAMPLES = 140
 
 
-def plan(asked: Asked, options: SequencePlan, tell: Progress) -> dict[str, Any]:
+def plan(asked: Asked, options: SequencePlan, tell: Progress) -> Planned:
     """Cycles of an answer, and of a fine-tune where the preset learns.
 
     Returns ``preset``, ``board``, ``parameters`` of the design, ``workload``, ``answer`` (``cycles`` of a sequence
@@ -43,7 +44,7 @@ def plan(asked: Asked, options: SequencePlan, tell: Progress) -> dict[str, Any]:
     image = CellImage(network, config)
     one = CellProgram(image, _rows(image, 1, steps), config, each=image.each(), states=False)
     answer = forecast(one).total
-    found: dict[str, Any] = {
+    found: Planned = {
         "preset": preset.name,
         "board": preset.board,
         "parameters": asdict(config),
@@ -56,9 +57,7 @@ def plan(asked: Asked, options: SequencePlan, tell: Progress) -> dict[str, Any]:
     return found | _learning(image, config, preset.workload, options, steps)
 
 
-def _learning(
-    image: CellImage, config: Any, workload: SequenceWorkload, options: SequencePlan, steps: int
-) -> dict[str, Any]:
+def _learning(image: CellImage, config: Any, workload: SequenceWorkload, options: SequencePlan, steps: int) -> Planned:
     network, samples = image.network, options.samples or _SAMPLES
     taps = zero_taps(network, config)
     if taps is None:

@@ -14,6 +14,7 @@ from gradloom.models.sequences import FOLDS, PERSONS, load_sequences, spar_model
 from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.results import Swept
 
 from .program.image import CellImage
 from .program.program import CellProgram, CellSetup
@@ -37,7 +38,7 @@ def _given(model: str, data: str) -> tuple[FloatNetwork, np.ndarray, np.ndarray,
     return network, held.x_train, held.x_test, held.y_test
 
 
-def of_widths(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
+def of_widths(preset: Preset, point: Mapping[str, Any]) -> Swept:
     """A network quantised after training to the point's widths.
 
     Cycles of one sequence by forecast, accuracy by the reference, if it is asked for. The area follows from the bits
@@ -50,7 +51,7 @@ def of_widths(preset: Preset, point: Mapping[str, Any]) -> dict[str, Any]:
     first = reference.run(network, network.codes(x[:1]))
     program = CellProgram(image, image.windows(first.source), preset.config, states=False)
     total, steps = forecast(program).total, first.h.shape[1]
-    found = {
+    found: Swept = {
         "cycles": total,
         "units": steps,
         "cycles_a_unit": round(total / steps, 1),

@@ -18,6 +18,7 @@ from gradloom.models.files.language.checkpoint import find_model, find_weights, 
 from gradloom.models.language import LanguageModel
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from . import task as language
@@ -104,7 +105,7 @@ def judge(
     return {name: sum(each[name] for each in scores) / len(scores) for name in scores[0]}
 
 
-def infer(asked: Asked, options: TextAnswers, tell: Progress) -> dict[str, Any]:
+def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
     """Continues a prompt with a model and an adapter, or asks a board.
 
     Greedy decoding, in floating point, on the same NF4 weights as the preset's. Returns ``text``, ``tokens`` (their

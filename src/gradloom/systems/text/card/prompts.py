@@ -9,6 +9,7 @@ from gradloom.boards.links.cards import SerialCard
 from gradloom.boards.links.monitor import BAUD, open_port
 from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import BLOCK, NOTE, read_header, read_section, section_of
+from gradloom.systems.results import Inferred
 from gradloom.words import some
 
 from .answers import CONTEXT, RESIDENT
@@ -27,7 +28,7 @@ def ask_board(
     adapter: str = "kept",
     model: Path | str | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Inferred:
     """Sends a prompt to a board, and returns its answer.
 
     ``model`` names the tokenizer of a text; without, the board's card does. See :func:`gradloom.infer`.
@@ -58,7 +59,7 @@ def ask_board(
         except ValueError as error:
             raise ValueError(f"port={port}: {error}") from None
     found = reply.tokens
-    answer: dict[str, Any] = {"model": about.get("model"), "adapter": adapter}
+    answer: Inferred = {"model": about.get("model"), "adapter": adapter}
     if tokenizer:
         found = found[: next((n for n, token in enumerate(found) if token in tokenizer.control), None)]
         answer["text"] = tokenizer.decode(found)

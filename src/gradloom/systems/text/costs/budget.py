@@ -14,6 +14,7 @@ from gradloom.models.adapters.language.methods import LORA
 from gradloom.models.language import EMBEDDING, HEAD, PROJECTIONS
 from gradloom.models.pack import raw_parts
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE, StreamShape
+from gradloom.systems.results import Planned, PlannedPart, PlannedTime
 
 from ..program import packed
 from ..program.packed import STORES
@@ -219,10 +220,10 @@ def multipliers(board: Target) -> int:
     return 1 << max(int(board.dsp * DSP_SHARE), 1).bit_length() - 1
 
 
-def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> dict[str, Any]:
+def _timed(parts: Sequence[_Part], board: Target, port_bits: int) -> PlannedTime:
     rate, port = _bandwidth(board, port_bits)
     macs_a_second = multipliers(board) * board.clock_hz
-    of: dict[str, dict[str, Any]] = {}
+    of: dict[str, PlannedPart] = {}
     for part in parts:
         entry = of.setdefault(part.name, {"bytes": 0, "macs": 0, "seconds": 0.0})
         entry["bytes"] += part.bytes
@@ -266,7 +267,7 @@ def plan(
     port_bits: int | None = None,
     held: Mapping[str, int] | None = None,
     texts: int = 1,
-) -> dict[str, Any]:
+) -> Planned:
     """Everything as plain values; bytes, seconds.
 
     ``held``: bytes of the memory by class, with so many ``texts``; those of :func:`memory`, with one, unless given.
@@ -286,7 +287,7 @@ def plan(
     total = sum(held.values())
     rate, port = _bandwidth(board, port_bits)
     step = _timed(list(_step_parts(request, board)), board, port_bits)
-    cached: dict[str, Any] = {}
+    cached: Planned = {}
     if request.from_layer:
         cached = {
             "cache": {
@@ -296,7 +297,7 @@ def plan(
             "first_step": step,
         }
         step = _timed(list(_step_parts(request, board, cached=True)), board, port_bits)
-    return {
+    found: Planned = {
         "model": request.model.name,
         "board": board.name,
         "rank": request.rank if request.known.ranked else None,
@@ -323,7 +324,8 @@ def plan(
         **cached,
         "step": step,
         "assumptions": _assumptions(request, board, counted),
-    } | ({} if request.method == LORA.name else {"method": request.method})
+    }
+    return found if request.method == LORA.name else found | {"method": request.method}
 
 
 def _halves(value: int) -> tuple[int, ...]:

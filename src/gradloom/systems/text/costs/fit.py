@@ -12,6 +12,7 @@ from typing import Any
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
+from gradloom.systems.results import Planned
 
 from ..operations.tensors import EDGE
 from ..operations.transformer import Step, odd_shapes
@@ -78,7 +79,7 @@ def planned(
     port_bits: int | None = None,
     laid_out: LaidOut | None = None,
     texts: int = 1,
-) -> dict[str, Any]:
+) -> Planned:
     """Figures of a plan, and whether they fit.
 
     The plan is :func:`~.budget.plan` or :func:`~.instant_budget.instant_plan`.

@@ -5,7 +5,8 @@ the place of what that one says of QLoRA's, and of decoded tokens it says nothin
 """
 
 from collections.abc import Iterator
-from typing import Any
+
+from gradloom.systems.results import Planned
 
 from .budget import ADAPTER_COPIES, WORD, Target, _head_bytes, _Part, _stream, _timed, cached_texts, memory
 from .request import OPTIMIZERS, BudgetRequest
@@ -67,7 +68,7 @@ def instant_memory(request: BudgetRequest) -> dict[str, int]:
     }
 
 
-def instant_plan(request: BudgetRequest, board: Target, planned: dict[str, Any], port_bits: int) -> dict[str, Any]:
+def instant_plan(request: BudgetRequest, board: Target, planned: Planned, port_bits: int) -> Planned:
     """``planned``, of QLoRA, with what differs.
 
     ``cache``: ``bytes_per_text``, ``texts`` that fit beside all else, ``base_bytes`` that a step reads of frozen
@@ -80,7 +81,7 @@ def instant_plan(request: BudgetRequest, board: Target, planned: dict[str, Any],
     total = sum(held.values())
     later = 2 * _head_bytes(request)
     blocks = sum(_stream(each.outputs, each.inputs, request.bits).bytes for each in request.model.linears)
-    return {key: value for key, value in planned.items() if key not in ("token", "learning_bytes")} | {
+    found: Planned = planned | {
         "method": "instantft",
         "adapter_parameters": parameters,
         "targets_of_adapters": ["head"],
@@ -95,3 +96,5 @@ def instant_plan(request: BudgetRequest, board: Target, planned: dict[str, Any],
         "first_step": _timed([*_blocks(request), *_step(request)], board, port_bits),
         "step": _timed(list(_step(request)), board, port_bits),
     }
+    del found["token"], found["learning_bytes"]
+    return found

@@ -10,6 +10,7 @@ from gradloom.models.files.language.checkpoint import find_model
 from gradloom.options import check_request
 from gradloom.preset import find_workload
 from gradloom.systems.asked import Asked
+from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
 from ..card.layout import planner
@@ -22,7 +23,7 @@ from .request import BudgetRequest
 __all__ = ["plan", "sizes"]
 
 
-def plan(asked: Asked, options: TextPlan, tell: Progress) -> dict[str, Any]:
+def plan(asked: Asked, options: TextPlan, tell: Progress) -> Planned:
     """Memory, traffic and time of fine-tuning a language model on a board.
 
     The plan counts every byte. It tells whether it fits. Where the board's preset runs the fine-tune, ``memory`` is
