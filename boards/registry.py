@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gradloom.plugins import Table
 from gradloom.preset import Preset
@@ -13,7 +13,10 @@ from . import genesys2, kr260, kv260, ulx3s, zcu104
 from .board import Board
 from .checkup import Check, Workplace
 from .links.reach import Reach
-from .netlist.area import area
+from .netlist.area import AreaReport, area
+
+if TYPE_CHECKING:
+    from gradloom.firmware.measured import RunEnergy
 
 # A board is a module that offers BOARD, project_files, build and flash; check, where configurations are bound; checks
 # of its workplace; and area, where synthesis is its own. A plug-in's has the name of its BOARD.
@@ -63,13 +66,14 @@ def check(board: Board, preset: Preset) -> None:
         package.check(board, preset)
 
 
-def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> dict[str, Any]:
+def measure(board: Board, directory: Path | str, *, unit: str | None = None) -> AreaReport:
     """Resources of a generated design on the board, by open synthesis.
 
     With ``unit``, those of this module of it alone; see :func:`gradloom.boards.netlist.area.area`.
     """
     package = _package(board.name)
-    return package.area(board, directory, unit=unit) if hasattr(package, "area") else area(directory, board, unit=unit)
+    own: Callable[..., AreaReport] | None = getattr(package, "area", None)
+    return area(directory, board, unit=unit) if own is None else own(board, directory, unit=unit)
 
 
 def build(
@@ -106,13 +110,13 @@ def flash(
     return _package(board.name).flash(board, directory, host=host, dry_run=dry_run, echo=echo)
 
 
-def measured(board: Board, *, host: str, name: str, request: bytes) -> dict[str, Any]:
+def measured(board: Board, *, host: str, name: str, request: bytes) -> "RunEnergy":
     """Energy of a program that the board repeats, by its own sensor.
 
     ``name`` of the design that was flashed; ``request``: see ``gradloom_host.measured``.
     """
     require_sensor(board, host)
-    result: dict[str, Any] = _package(board.name).measured(host, name=name, request=request)
+    result: RunEnergy = _package(board.name).measured(host, name=name, request=request)
     return result
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict
 
 from .energy import EnergyMeter
 from .host import Accelerator, AcceleratorError
@@ -38,7 +38,27 @@ class MeasureRequest:
     segments: list[list[int]]
 
 
-def measure(accelerator: Accelerator, request: MeasureRequest, meter: EnergyMeter) -> dict[str, Any]:
+class RunEnergy(TypedDict):
+    """Energy of runs by the board's sensor, and their least and most cycles.
+
+    ``gross`` is of the whole board, ``net`` without idle power; ``idle_drift_watts``: by how much that had changed
+    afterwards.
+    """
+
+    repeats: int
+    seconds: float
+    samples_of_sensor: int
+    cycles: list[int]
+    idle_watts: float
+    idle_drift_watts: float
+    mean_watts: float
+    gross_joules: float
+    net_joules: float
+    gross_joules_a_run: float
+    net_joules_a_run: float
+
+
+def measure(accelerator: Accelerator, request: MeasureRequest, meter: EnergyMeter) -> RunEnergy:
     """Runs a program that lies in the window, and measures.
 
     The first run is not measured. The forward cache is cleared before each, so that all do the same work.
@@ -72,7 +92,7 @@ def measure(accelerator: Accelerator, request: MeasureRequest, meter: EnergyMete
     }
 
 
-def serve(source: BinaryIO, transport: Callable[[], Transport], meter: Callable[[], EnergyMeter]) -> dict[str, Any]:
+def serve(source: BinaryIO, transport: Callable[[], Transport], meter: Callable[[], EnergyMeter]) -> RunEnergy:
     """Answers the request in ``source``.
 
     The sensor is looked for before the board's machine is touched, the machine before its window.

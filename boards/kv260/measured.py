@@ -2,10 +2,13 @@
 
 import json
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..links.ssh import ssh, valid_host
 from .bundle.flash import FOLDER, silent
+
+if TYPE_CHECKING:
+    from gradloom.firmware.measured import RunEnergy
 
 __all__ = ["REMEDIES", "measured"]
 
@@ -19,7 +22,7 @@ REMEDIES = {
 }
 
 
-def measured(host: str, *, name: str, request: bytes) -> dict[str, Any]:
+def measured(host: str, *, name: str, request: bytes) -> "RunEnergy":
     """The answer of ``gradloom_host.measured`` of the design ``name``.
 
     ``request`` is its standard input.
@@ -39,7 +42,7 @@ def measured(host: str, *, name: str, request: bytes) -> dict[str, Any]:
         remedy = next((f"; {text}" for words, text in REMEDIES.items() if words in line), "")
         raise ValueError(f"host={host}: {line}{remedy}")
     try:
-        result: dict[str, Any] = json.loads(done.stdout.decode("utf-8").strip().splitlines()[-1])
+        result: RunEnergy = json.loads(done.stdout.decode("utf-8").strip().splitlines()[-1])
     except (ValueError, IndexError):
         raise ValueError(f"host={host}: gave no result; run gradloom doctor --board kv260 --host {host}") from None
     return result

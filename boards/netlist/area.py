@@ -6,15 +6,16 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from gradloom.rtl.emit.yosys import YosysError, run_yosys
 
 from ..board import Board
 from . import timing
-from .delays import estimate
+from .delays import PathEstimate, estimate
+from .timing import PathReport
 
-__all__ = ["RESOURCES", "SynthesisError", "area", "summary"]
+__all__ = ["RESOURCES", "AreaReport", "SynthesisError", "area", "summary"]
 
 RESOURCES = ("lut", "ff", "dsp", "bram36", "uram", "lutram")
 
@@ -42,7 +43,26 @@ class SynthesisError(ValueError):
     """The design could not be synthesised."""
 
 
-def area(directory: Path | str, board: Board, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
+class AreaReport(TypedDict):
+    """Resources, levels and deepest paths of a design, as :func:`area` returns them.
+
+    ``clock_mhz`` of the design, budgets of its ``units`` and what is ``beyond`` them: :func:`gradloom.report`.
+    """
+
+    board: str
+    family: str
+    top: str
+    total: dict[str, float]
+    share: dict[str, float]
+    units: dict[str, dict[str, float | None]]
+    levels: int
+    paths: list[PathReport]
+    estimate: PathEstimate | None
+    clock_mhz: NotRequired[float | None]
+    beyond: NotRequired[list[str]]
+
+
+def area(directory: Path | str, board: Board, *, unit: str | None = None, paths: int = 5) -> AreaReport:
     """Synthesises ``directory/rtl/*.v`` for ``board``.
 
     A module in ``directory/synth`` stands in for its namesake. It takes the whole design, or module ``unit`` and its
@@ -81,7 +101,7 @@ def summary(
     netlist: timing.Netlist,
     unit: Callable[[str], str],
     paths: int,
-) -> dict[str, Any]:
+) -> AreaReport:
     """Makes the result of :func:`area`.
 
     ``total`` and ``units`` are without levels; ``unit`` tells a cell's by its name.
@@ -98,7 +118,7 @@ def summary(
         "total": {key: _plain(value) for key, value in total.items()},
         "share": share | {"bits": round(100 * bits, 1)},
         "units": {
-            name: {key: _plain(value) for key, value in entry.items()} | {"levels": levels.get(name, 0)}
+            name: {**{key: _plain(value) for key, value in entry.items()}, "levels": levels.get(name, 0)}
             for name, entry in units.items()
         },
         "levels": max(levels.values(), default=max((path.levels for path in deepest), default=0)),

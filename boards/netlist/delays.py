@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections import defaultdict
+from typing import TypedDict
 
 from .timing import LEVEL, Netlist
 
@@ -76,6 +77,18 @@ DELAYS = {
 }
 
 
+class PathEstimate(TypedDict):
+    """A path's time, of which wires are a part, and the clock that it allows."""
+
+    ns: float
+    cells_ns: float
+    wires_ns: float
+    start: str
+    end: str
+    grade: str
+    mhz: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """The slowest path between registers, by estimate."""
@@ -92,9 +105,17 @@ class Estimate:
         """The clock that the path allows."""
         return round(1000 / self.ns, 1) if self.ns else 0.0
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> PathEstimate:
         """Plain values, for JSON."""
-        return dataclasses.asdict(self) | {"mhz": self.mhz}
+        return {
+            "ns": self.ns,
+            "cells_ns": self.cells_ns,
+            "wires_ns": self.wires_ns,
+            "start": self.start,
+            "end": self.end,
+            "grade": self.grade,
+            "mhz": self.mhz,
+        }
 
 
 def estimate(netlist: Netlist, family: str) -> Estimate | None:

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 __all__ = ["LEVEL", "LogicPath", "Netlist", "TimingError", "worst_paths"]
 
@@ -33,6 +33,16 @@ class TimingError(ValueError):
     """A netlist whose levels cannot be counted."""
 
 
+class PathReport(TypedDict):
+    """A :class:`LogicPath` as plain values."""
+
+    levels: int
+    start: str
+    end: str
+    cells: tuple[str, ...]
+    ends_at_port: bool
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogicPath:
     """A path with its ``levels`` of logic.
@@ -48,9 +58,15 @@ class LogicPath:
     cells: tuple[str, ...]
     ends_at_port: bool
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> PathReport:
         """Plain values, for JSON."""
-        return dataclasses.asdict(self)
+        return {
+            "levels": self.levels,
+            "start": self.start,
+            "end": self.end,
+            "cells": self.cells,
+            "ends_at_port": self.ends_at_port,
+        }
 
 
 def worst_paths(netlist: dict[str, Any] | Path | str, *, count: int = 5) -> list[LogicPath]:

@@ -14,7 +14,7 @@ from gradloom.json_file import read_json
 
 from ..board import Board
 from ..netlist import timing
-from ..netlist.area import RESOURCES, SynthesisError, board_of, stand_ins, summary
+from ..netlist.area import RESOURCES, AreaReport, SynthesisError, board_of, stand_ins, summary
 from .tools import design_sources, synthesise
 
 __all__ = ["NAMELESS", "CellHomes", "area"]
@@ -31,7 +31,7 @@ _TAKEN = {
 }
 
 
-def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> dict[str, Any]:
+def area(board: Board, directory: Path | str, *, unit: str | None = None, paths: int = 5) -> AreaReport:
     """As :func:`gradloom.boards.netlist.area.area`, of the whole system.
 
     It is the accelerator with processor, memory and UART: the netlist that a build has left, or else one made as the

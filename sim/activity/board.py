@@ -3,23 +3,39 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest
+from gradloom.firmware.measured import LEAST_REPEATS, MeasureRequest, RunEnergy
 from gradloom.preset import Preset
 from gradloom.systems.job import Job
 from gradloom.workload import Progress
 
 from ..run.builds.designs import Design, design_entry
 
-__all__ = ["board_request"]
+__all__ = ["MeasuredEnergy", "MeasuredWork", "board_request"]
+
+
+class MeasuredWork(TypedDict):
+    """The fine-tune that a board repeats, and the cycles that are forecast."""
+
+    samples: int
+    epochs: int
+    forecast_cycles: int
+    clock_mhz: float
+
+
+class MeasuredEnergy(MeasuredWork, RunEnergy):
+    """A fine-tune that a board has repeated, and its energy."""
+
+    preset: str
+    host: str
 
 
 def board_request(
     preset: Preset, *, design: Path | str | None, samples: int | None, repeats: int, scratch: Path, tell: Progress
-) -> tuple[bytes, dict[str, Any]]:
+) -> tuple[bytes, MeasuredWork]:
     """Standard input of ``gradloom_host.measured``, and facts of the work.
 
     ``samples``: images or sequences, else the preset's own. The workload must be one program.
@@ -47,7 +63,7 @@ def board_request(
         segments=[[offset, len(content)] for offset, content in contents],
     )
     line = json.dumps(dataclasses.asdict(request)).encode() + b"\n"
-    facts = {
+    facts: MeasuredWork = {
         "samples": plan.settings.samples,
         "epochs": plan.settings.epochs,
         "forecast_cycles": expected,

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from gradloom.output import check_file, staged_file
 from gradloom.preset import Preset
@@ -14,9 +13,26 @@ from ..run.builds.designs import Design
 from ..run.recording import recorded
 from .runs import ActivityRequest
 from .saif import read_activity, write_saif
-from .summary import activity_of, figures, most_active, named_parts
+from .summary import NetActivity, PartActivity, activity_of, figures, most_active, named_parts
 
-__all__ = ["SAMPLES", "record"]
+__all__ = ["SAMPLES", "Activity", "record"]
+
+
+class Activity(NetActivity):
+    """Switching activity of a run; ``engines`` and the parts that are ``most_active`` by row."""
+
+    preset: str
+    run: str
+    cycles: int
+    clock_mhz: float
+    microseconds: float
+    toggles: int
+    engines: list[PartActivity]
+    most_active: list[PartActivity]
+    design: str
+    saif: str | None
+    instance: str
+
 
 #: Images or sequences of a run, where nothing else is asked for.
 SAMPLES = 4
@@ -35,7 +51,7 @@ def record(
     cache: str | None = None,
     path: Sequence[str] = (),
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Activity:
     """Switching activity of a preset's short run in simulated RTL.
 
     Parameters

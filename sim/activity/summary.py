@@ -4,15 +4,31 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from .counts import parts, signals
 from .saif import Instance
 
-__all__ = ["SummaryPart", "activity_of", "most_active", "named_parts"]
+__all__ = ["NetActivity", "PartActivity", "SummaryPart", "activity_of", "most_active", "named_parts"]
 
 #: Names of a loop's variable at the start of a simulation, which is no hardware.
 _LOOP = re.compile(r"clear_\w+")
+
+
+class NetActivity(TypedDict):
+    """Nets, their transitions a cycle, and transitions of a net in a cycle."""
+
+    nets: int
+    toggles_a_cycle: float
+    toggles_a_net: float
+
+
+class PartActivity(NetActivity):
+    """The same of a part, of which there are so many ``instances``; ``share`` of all transitions, in percent."""
+
+    part: str
+    instances: int
+    share: float
 
 
 @dataclass
@@ -61,7 +77,7 @@ class SummaryPart:
             raise KeyError(name)
         return min(called, key=lambda each: len(each.path))
 
-    def row(self, cycles: int, whole: int) -> dict[str, Any]:
+    def row(self, cycles: int, whole: int) -> PartActivity:
         """Figures as the command line shows them."""
         return {
             "part": "/".join(self.path) or "all",
@@ -71,8 +87,8 @@ class SummaryPart:
         }
 
 
-def figures(nets: int, toggles: int, cycles: int) -> dict[str, Any]:
-    """Nets, transitions a cycle, and transitions of a net in a cycle."""
+def figures(nets: int, toggles: int, cycles: int) -> NetActivity:
+    """Figures of so many transitions."""
     return {
         "nets": nets,
         "toggles_a_cycle": round(toggles / cycles, 2),
@@ -139,7 +155,7 @@ def _walk(part: SummaryPart) -> Iterator[SummaryPart]:
         yield from _walk(each)
 
 
-def named_parts(whole: SummaryPart, names: Sequence[str], cycles: int) -> list[dict[str, Any]]:
+def named_parts(whole: SummaryPart, names: Sequence[str], cycles: int) -> list[PartActivity]:
     """A row for each of the engines in ``names``, the shell, and the rest.
 
     Without engines there is a row for each part.
@@ -147,14 +163,14 @@ def named_parts(whole: SummaryPart, names: Sequence[str], cycles: int) -> list[d
     engines = [whole.named(name) for name in names]
     chosen = [*engines, *(each for each in whole.parts if each.path[0] != "engines" or not engines)]
     total = whole.toggles
-    rows = [{**each.row(cycles, total), "part": each.path[-1]} for each in chosen]
+    rows: list[PartActivity] = [{**each.row(cycles, total), "part": each.path[-1]} for each in chosen]
     nets, toggles = (getattr(whole, each) - sum(getattr(part, each) for part in chosen) for each in ("nets", "toggles"))
     share = round(100 * toggles / total, 2) if total else 0.0
     rows.append({"part": "between them", "instances": 1, **figures(nets, toggles, cycles), "share": share})
     return rows
 
 
-def most_active(whole: SummaryPart, cycles: int, count: int = 12) -> list[dict[str, Any]]:
+def most_active(whole: SummaryPart, cycles: int, count: int = 12) -> list[PartActivity]:
     """Rows of the parts whose own nets have the most transitions."""
     ranked = sorted(_walk(whole), key=lambda each: each.own_toggles, reverse=True)[:count]
     total = whole.toggles

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def print_json(value: Any) -> None:
     print(json_text(value), end="")
 
 
-def table(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:
+def table(rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], as_json: bool, title: str | None = None) -> None:
     """``columns`` of rows for people, or all of them as JSON.
 
     No word is broken: where not all columns find room, a second table with the first column follows. Only a word that

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -20,7 +20,10 @@ from ..arguments import Json, designed, usual_option
 from ..output import print_json, progress_bar, say, table, working
 from .generate import REPORT
 
-__all__ = ["build", "flash", "monitor", "parse_shares", "report", "selftest"]
+if TYPE_CHECKING:
+    from gradloom.boards.netlist.area import AreaReport
+
+__all__ = ["Checked", "build", "flash", "monitor", "parse_shares", "report", "selftest"]
 
 #: What a report tells the share of.
 _SHARES = ("lut", "ff", "dsp", "bram36", "uram", "bits")
@@ -41,7 +44,7 @@ def parse_shares(items: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def report(directory: Path | str, *, board: str | None = None, unit: str | None = None) -> dict[str, Any]:
+def report(directory: Path | str, *, board: str | None = None, unit: str | None = None) -> "AreaReport":
     """Area and deepest paths of a generated design, by open synthesis.
 
     With ``unit``, of this module of the design alone.
@@ -94,13 +97,21 @@ def _budget(summary: Mapping[str, Any]) -> Mapping[str, int] | None:
     return {re.sub(rf"^{own}(?=_|$)", module, unit): levels for unit, levels in found.items()}
 
 
+class Checked(TypedDict):
+    """A check of a self-test, whether it is ``ok``, and how."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
 def selftest(
     preset: str,
     *,
     design: Path | str | None = None,
     host: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Checked]:
     """Checks of simulated RTL that a user asks of a board first.
 
     Returns ``check``, ``ok`` and ``detail`` of each check.
@@ -222,7 +233,7 @@ def _synthesis_time(directory: Path, unit: str | None) -> str:
     return "some minutes" if unit is None and size > 300_000 else "some seconds"
 
 
-def _show_report(result: dict[str, Any]) -> None:
+def _show_report(result: Mapping[str, Any]) -> None:
     columns = ("lut", "ff", "dsp", "bram36", "uram")
     # Of a flat netlist LUTs are told of the whole only.
     rows = [

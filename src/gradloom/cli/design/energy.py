@@ -4,7 +4,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import typer
 
@@ -18,9 +18,41 @@ from ..arguments import Json, Settings, usual_option
 from ..output import print_json, progress_bar, say, table
 from .generate import configured
 
+if TYPE_CHECKING:
+    from gradloom.sim.activity.board import MeasuredEnergy
+    from gradloom.sim.activity.driver import Activity
+
 __all__ = ["energy"]
 
 _COLUMNS = ("part", "instances", "nets", "toggles_a_cycle", "toggles_a_net", "share")
+
+
+@overload
+def energy(
+    preset: str,
+    *,
+    saif: Path | str | None = None,
+    settings: Mapping[str, object] | None = None,
+    design: Path | str | None = None,
+    samples: int | None = None,
+    host: None = None,
+    repeats: None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> "Activity": ...
+
+
+@overload
+def energy(
+    preset: str,
+    *,
+    saif: None = None,
+    settings: Mapping[str, object] | None = None,
+    design: Path | str | None = None,
+    samples: int | None = None,
+    host: str,
+    repeats: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> "MeasuredEnergy": ...
 
 
 def energy(
@@ -33,7 +65,7 @@ def energy(
     host: str | None = None,
     repeats: int | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> dict[str, Any]:
+) -> "Activity | MeasuredEnergy":
     """Switching activity of a preset's short run in simulated RTL.
 
     It is no energy: no power model of these chips has been calibrated. Vivado's ``report_power`` estimates watts from
@@ -97,7 +129,7 @@ def _measured(
     host: str,
     repeats: int,
     progress: Callable[[int, int, str], None] | None,
-) -> dict[str, Any]:
+) -> "MeasuredEnergy":
     from gradloom import boards
     from gradloom.boards.kv260.bundle.flash import design_name
     from gradloom.boards.links.ssh import valid_host

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -12,7 +12,18 @@ from ..app import app
 from ..arguments import Json
 from ..output import print_json, progress_bar, say
 
-__all__ = ["merge"]
+__all__ = ["MergedModel", "merge"]
+
+
+class MergedModel(TypedDict):
+    """A model that was written; ``learnt``: tensors that an adapter has changed."""
+
+    output: str
+    model: str
+    weights: str
+    learnt: int
+    bytes: int
+    error: float
 
 
 def merge(
@@ -22,7 +33,7 @@ def merge(
     model: Path | str = "smollm2-135m",
     weights: str = "f32",
     progress: Callable[[int, int, str], None] | None = None,
-) -> dict[str, Any]:
+) -> MergedModel:
     """Writes a language model with an adapter merged into its weights.
 
     Linears have the values of NF4 codes that the adapter learnt beside. ``output`` is a ``.gguf`` file where the model
