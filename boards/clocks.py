@@ -1,9 +1,9 @@
 """Clocks that presets reach by open tools, beside what is asked."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
-__all__ = ["REACHED", "asked_mhz", "reached"]
+__all__ = ["REACHED", "ReachedClock", "asked_mhz", "reached"]
 
 _ESTIMATE = "open synthesis, without placement"
 _ROUTED = "place-and-route by open tools"
@@ -25,7 +25,16 @@ REACHED: Mapping[str, tuple[float, str]] = {
 }
 
 
-def reached(preset: str, clock_mhz: float) -> dict[str, Any] | None:
+class ReachedClock(TypedDict):
+    """A clock that is asked for, beside the one that a preset reaches."""
+
+    asked_mhz: float
+    reached_mhz: float
+    evidence: str
+    short: str | None
+
+
+def reached(preset: str, clock_mhz: float) -> ReachedClock | None:
     """A preset's asked clock beside the one that it reaches.
 
     ``asked_mhz``, ``reached_mhz``, ``evidence`` (its kind), and ``short``, a sentence if more is asked than is reached,

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 from .adapter_store import HEADER_BYTES
 from .soc import HEADER_BYTES as RESERVED
@@ -23,6 +23,7 @@ __all__ = [
     "PARTS",
     "PLAIN",
     "CardError",
+    "CardSection",
     "Entry",
     "Section",
     "place",
@@ -131,7 +132,18 @@ def place(name: str, parts: Sequence[Path | bytes], start: int, *, kind: int = P
     return Section(name=name, parts=section.parts, offset=section.offset, kind=kind, capacity=max(section.size, _UNIT))
 
 
-def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> list[dict[str, Any]]:
+class CardSection(TypedDict):
+    """A section of a card's image, and its place in the board's memory."""
+
+    name: str
+    kind: str
+    offset: int
+    bytes: int
+    capacity: int
+    crc32: str
+
+
+def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int) -> list[CardSection]:
     """Writes an image into ``file`` and returns its sections.
 
     The file must be seekable. Of each section it returns its place, with its CRC-32.
@@ -148,7 +160,7 @@ def write_card(file: BinaryIO, sections: Sequence[Section], *, memory_bytes: int
                 raise ValueError(f"{section.name} and {other.name} overlap in memory")
         taken.append(section)
     block, entries = 1, b""
-    rows: list[dict[str, Any]] = []
+    rows: list[CardSection] = []
     for section in sections:
         block = -(-block * BLOCK // section.unit) * section.unit // BLOCK
         file.seek(block * BLOCK)

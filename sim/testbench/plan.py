@@ -5,9 +5,9 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
-__all__ = ["FOLDER", "BenchPart", "BenchPlan", "wrapped", "write_bench"]
+__all__ = ["FOLDER", "BenchPart", "BenchPlan", "WrittenBench", "wrapped", "write_bench"]
 
 FOLDER = "tb"
 _FILES = Path(__file__).parent / "files"
@@ -86,9 +86,16 @@ class BenchPlan:
         }
 
 
+class WrittenBench(TypedDict):
+    """The entry of a test bench in ``report.json``; without ``files``, the ``reason``."""
+
+    files: list[str] | None
+    reason: NotRequired[str]
+
+
 def write_bench(
     stage: Path, top: str, content: Mapping[str, Any], *, bench: str = "bench.py", wrapper: str | None = None
-) -> dict[str, Any]:
+) -> WrittenBench:
     """Writes ``stage/tb``.
 
     It has the ``bench``, ``vectors.json`` with ``content`` and what runs them. ``wrapper``: Verilog of a module ``tb``

@@ -38,7 +38,7 @@ class UnitArray:
     high: int = 0
     optional: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, str]:
         """Plain values, for JSON."""
         label = f"integer {self.low} to {self.high}" + (", optional" if self.optional else "")
         return {

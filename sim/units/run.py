@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -14,7 +14,25 @@ from .adapter import Arrays, UnitArray
 from .adapters import unit_adapter
 from .simulate import check_simulator, simulate, unpacked
 
-__all__ = ["describe_unit", "run_unit"]
+__all__ = ["UnitFigures", "UnitRun", "describe_unit", "run_unit"]
+
+
+class UnitFigures(TypedDict):
+    """Cycles of a run, and of a mesh the share in which its PEs multiply."""
+
+    cycles: int
+    utilisation: NotRequired[float]
+
+
+class UnitRun(UnitFigures):
+    """A run of a unit; ``words`` were compared with the reference, and ``differing`` arrays are not equal to it."""
+
+    unit: str
+    simulator: str
+    equal: bool
+    differing: list[str]
+    words: int
+    output: str
 
 
 def describe_unit(unit: Unit, settings: Mapping[str, object]) -> dict[str, Any]:
@@ -40,7 +58,7 @@ def run_unit(
     *,
     settings: Mapping[str, object] | None = None,
     simulator: str = "verilator",
-) -> dict[str, Any]:
+) -> UnitRun:
     """Runs the arrays of ``source`` through the unit and writes ``output``.
 
     ``output`` holds each array that came out, the reference's as ``reference_NAME``, and ``cycles``, from the
@@ -60,7 +78,7 @@ def run_unit(
     answer = adapter.collect(component, arrays, unpacked(component, beats))
     expected = adapter.reference(parameters, arrays)
     differing = [name for name in answer if not np.array_equal(answer[name], expected[name])]
-    figures: dict[str, Any] = {"cycles": cycles}
+    figures: UnitFigures = {"cycles": cycles}
     if adapter.busy is not None:
         figures["utilisation"] = adapter.busy(arrays) / cycles
     _write(

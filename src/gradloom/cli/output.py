@@ -79,7 +79,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: tuple[str, ...], as_json: 
         print()
 
 
-def say_card(sections: list[dict[str, Any]], image: Path, what: str, size: int) -> None:
+def say_card(sections: Sequence[Mapping[str, Any]], image: Path, what: str, size: int) -> None:
     """Prints the sections of a memory card's image, and how to write it."""
     table(
         sections,

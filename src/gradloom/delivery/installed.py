@@ -1,7 +1,7 @@
 """Checks a package against what is installed, and installs it."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from gradloom.models.adapters.peft import read_peft, read_record
 from gradloom.models.adapters.peft_files import RECORD, write_peft, write_record
@@ -13,7 +13,7 @@ from .keys import parse_keys, read_public
 from .manifest import DELTA, KEYS, WORDS
 from .package import Package, base_hash, open_package
 
-__all__ = ["check", "install_files", "read_content", "read_package"]
+__all__ = ["InstalledRecord", "check", "install_files", "read_content", "read_package"]
 
 #: A package is read whole; none of an adapter is larger.
 _MOST = 1 << 30
@@ -89,6 +89,17 @@ def check(
     return opened, opened.content(before), keys_version
 
 
+class InstalledRecord(TypedDict):
+    """What is installed: versions, and hashes as hexadecimal digits."""
+
+    version: int
+    least: int
+    keys_version: int
+    key: str
+    base: str
+    result: str
+
+
 def install_files(
     package: Path | str,
     output: Path | str,
@@ -97,7 +108,7 @@ def install_files(
     base: Path | str,
     keys: Path | str | None = None,
     parent: Path | str | None = None,
-) -> dict[str, Any]:
+) -> InstalledRecord:
     """Writes a package's adapter and record to a folder; the record last.
 
     Returns the record: ``version``, ``least``, ``keys_version``, and hashes as hexadecimal digits.
@@ -107,7 +118,7 @@ def install_files(
     if content is None:
         content = opened.content(None)
     manifest = opened.manifest
-    told = {
+    told: InstalledRecord = {
         "version": manifest.version,
         "least": manifest.least,
         "keys_version": keys_version,

@@ -9,12 +9,22 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from gradloom.models.files.kinds import what_is
 from gradloom.output import check_file, room
 
-__all__ = ["Signer", "check_signature", "key_id", "make_keys", "parse_keys", "read_public", "read_signer", "write_keys"]
+__all__ = [
+    "KeyFile",
+    "Signer",
+    "check_signature",
+    "key_id",
+    "make_keys",
+    "parse_keys",
+    "read_public",
+    "read_signer",
+    "write_keys",
+]
 
 _SECRET, _PUBLIC = "gradloom secret key ", "gradloom public key "
 _TRUSTED, _REVOKED = 1, 2
@@ -58,7 +68,19 @@ def check_signature(signature: bytes, public: bytes, message: bytes) -> bool:
     return bool(_monocypher().signature_check(signature, public, message))
 
 
-def make_keys(path: Path | str) -> dict[str, str]:
+class KeyFile(TypedDict, total=False):
+    """A pair of keys by its files, and the number of the ``key``; or a list of keys, which is a package."""
+
+    secret: str
+    public: str
+    key: str
+    bytes: int
+    version: int
+    trusted: int
+    revoked: int
+
+
+def make_keys(path: Path | str) -> KeyFile:
     """Writes a new secret key to ``path``, its public key to ``path.pub``.
 
     Nobody but the owner may read the secret key. A file that is there is refused.

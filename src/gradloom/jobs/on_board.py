@@ -119,7 +119,7 @@ def _configured(preset: Preset, options: Options) -> Any:
     return Design(preset, getattr(options, "design", None)).preset.config
 
 
-def _plain(options: Options) -> dict[str, Any]:
+def _plain(options: Options) -> dict[str, object]:
     """Options as plain data; files by their whole path."""
     return {
         name: str(Path(value).absolute()) if Path in options.types()[name] and value is not None else value

@@ -226,7 +226,7 @@ class Judging:
                 name: {which: values.copy() for which, values in each.parts.items()} for name, each in adapters.items()
             }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What must outlive an interruption, for :meth:`restore`."""
         return {"scores": self.scores, "best": self.best}
 

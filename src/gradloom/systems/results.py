@@ -10,11 +10,13 @@ __all__ = [
     "Callback",
     "Chosen",
     "ChosenFacts",
+    "Exported",
     "Finalist",
     "HeldOut",
     "Inferred",
     "Planned",
     "PlannedCache",
+    "PlannedChange",
     "PlannedCycles",
     "PlannedMemory",
     "PlannedOperation",
@@ -230,6 +232,13 @@ class PlannedCache(TypedDict, total=False):
     base_bytes_later: int
 
 
+class PlannedChange(TypedDict):
+    """Options that make a fine-tune fit, and the bytes that it takes then."""
+
+    change: dict[str, Any]
+    total_bytes: int
+
+
 class PlannedProduct(TypedDict):
     """A product of a step, ``[m, k]`` by ``[k, n]``, so many ``times``."""
 
@@ -325,7 +334,7 @@ class Planned(TypedDict, total=False):
     assumptions: list[str]
     fits: bool
     misfits: list[dict[str, Any]]
-    nearest: dict[str, Any] | None
+    nearest: PlannedChange | None
 
 
 class Alternative(TypedDict, total=False):
@@ -416,3 +425,24 @@ class Swept(TypedDict, total=False):
     toggles_a_cycle: float
     accuracy: float
     note: str
+
+
+class Exported(TypedDict, total=False):
+    """A file or folder that was written, as :func:`gradloom.export` returns it.
+
+    ``name`` of the model. Of adapters, how many, their ``rank``, several ranks as a list, and ``codes`` of the forward
+    cache; of a network how many ``weights`` changed; of a recurrent one ``hidden`` units and ``channels``, or
+    ``steps`` of the sequences that were learnt.
+    """
+
+    output: str
+    format: str
+    name: str
+    bytes: int
+    adapters: int
+    rank: int | list[int]
+    codes: str
+    weights: int
+    hidden: int
+    channels: int
+    steps: int

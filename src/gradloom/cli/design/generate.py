@@ -31,6 +31,7 @@ from ..arguments import Json, Settings, TrustedKey, usual_option
 from ..output import print_json, say, working
 
 if TYPE_CHECKING:
+    from gradloom.sim.testbench.plan import WrittenBench
     from gradloom.systems.asked import Asked
 
 __all__ = ["REPORT", "configured", "generate"]
@@ -134,7 +135,7 @@ def _generate_unit(target: str, name: str | None, settings: dict[str, object], s
 
 def _unit_bench(
     unit: Unit, parameters: Mapping[str, Any], component: Any, emission: Any, stage: Path
-) -> dict[str, Any]:
+) -> "WrittenBench":
     """Writes the unit's test bench; returns its entry of the report."""
     from gradloom.sim.testbench.plan import write_bench
     from gradloom.sim.testbench.units import plan_unit
@@ -211,7 +212,7 @@ def _generate_preset(
     return summary
 
 
-def _machine_bench(config: Any, summary: Mapping[str, Any], stage: Path) -> dict[str, Any]:
+def _machine_bench(config: Any, summary: Mapping[str, Any], stage: Path) -> "WrittenBench":
     """Writes the machine's test bench; returns its entry of the report."""
     from gradloom.sim.testbench.machines import machine_content, programs
     from gradloom.sim.testbench.plan import wrapped, write_bench

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from gradloom.words import some
 from ..app import app
 from ..arguments import Json, Settings, usual_option
 from ..output import print_json, say, table, working
+
+if TYPE_CHECKING:
+    from gradloom.sim.units.run import UnitRun
 
 __all__ = ["quantize", "run"]
 
@@ -31,7 +34,7 @@ def run(
     *,
     settings: Mapping[str, object] | None = None,
     simulator: str = "verilator",
-) -> dict[str, Any]:
+) -> "UnitRun":
     """Sends arrays through one unit's RTL and its reference.
 
     The arrays are of ``source`` (.npz), and both answers go to ``output`` (.npz). Returns ``cycles``, ``equal``,

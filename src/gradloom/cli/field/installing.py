@@ -2,14 +2,25 @@
 
 import secrets
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NotRequired, TypedDict
 
 from .cards import Tell, any_card, name_of
 
-__all__ = ["install", "rollback"]
+__all__ = ["Requested", "install", "rollback"]
 
 #: Seconds without a line in which a board checks a package; it takes a fraction of one.
 _CHECKED = 10
+
+
+class Requested(TypedDict):
+    """A request to a board, and what it ``said``; ``installed``: the version that it has so far, or 0."""
+
+    card: str
+    said: str | None
+    version: int
+    installed: int
+    base: NotRequired[str]
+    bytes: NotRequired[int]
 
 
 def install(
@@ -19,7 +30,7 @@ def install(
     port: str | None = None,
     baud: int | None = None,
     tell: Tell = None,
-) -> dict[str, Any]:
+) -> Requested:
     """Puts a package into the inbox of a board's memory card.
 
     ``card`` is the card's device, or its image in a file: the board checks and installs the package when it starts
@@ -72,7 +83,7 @@ def install(
     }
 
 
-def rollback(*, card: Path | str | None = None, port: str | None = None, baud: int | None = None) -> dict[str, Any]:
+def rollback(*, card: Path | str | None = None, port: str | None = None, baud: int | None = None) -> Requested:
     """Asks a board to bring back the adapter before.
 
     It asks by the card or by the UART. ``said`` is as in :func:`install`. :class:`ValueError` if there is none, or if

@@ -1,8 +1,8 @@
 """The group of verbs ``package``: adapters as signed packages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import typer
 
@@ -14,10 +14,42 @@ from ..arguments import Json, usual_option
 from ..output import print_json, say
 from .cards import card_file
 
-__all__ = ["apply", "average", "keys", "sign", "verify"]
+if TYPE_CHECKING:
+    from gradloom.delivery.installed import InstalledRecord
+    from gradloom.delivery.keys import KeyFile
+
+__all__ = ["AveragedAdapters", "SignedPackage", "apply", "average", "keys", "sign", "verify"]
 
 package = typer.Typer(name="package", no_args_is_help=True, help="Sign, check, apply and average adapters.")
 app.add_typer(package)
+
+
+class SignedPackage(TypedDict):
+    """A package; ``result``: hash of the adapter that it makes.
+
+    ``largest_error``: of rounding to ``bits``, in words of the board where the package is for one.
+    """
+
+    bytes: int
+    bits: int
+    parameters: int
+    result: str
+    largest_value: float
+    largest_error: float
+
+
+class AveragedAdapters(TypedDict):
+    """An average of adapters; ``errors`` by tensor, ``norms`` and ``kept`` share by client."""
+
+    output: str
+    clients: int
+    weights: list[float]
+    exact: bool
+    largest_error: float
+    errors: dict[str, float]
+    norms: dict[str, float]
+    kept: dict[str, float]
+    held_out: NotRequired[dict[str, float]]
 
 
 def keys(
@@ -27,7 +59,7 @@ def keys(
     version: int | None = None,
     trust: Sequence[Path | str] = (),
     revoke: Sequence[Path | str] = (),
-) -> dict[str, Any]:
+) -> "KeyFile":
     """Makes a key pair, or with ``key`` signs a list of keys.
 
     A pair is a new secret key, and beside it its public key in ``.pub``. A list has trusted and revoked keys; ``key``
@@ -64,7 +96,7 @@ def sign(
     bits: int | None = None,
     least: int = 0,
     bound: float = 0.0,
-) -> dict[str, Any]:
+) -> SignedPackage:
     """Writes an adapter in PEFT's format as a signed package.
 
     ``base`` is the packed base (a folder or a file); the adapter of a language model must fit it. With ``card`` in its
@@ -84,7 +116,7 @@ def verify(
     keys: Path | str | None = None,
     base: Path | str | None = None,
     installed: Path | str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a package says of itself, after signature and hashes hold.
 
     ``trust`` is the root's public key, ``keys`` a signed list of further ones. Of ``base`` and ``installed``, the
@@ -104,7 +136,7 @@ def apply(
     base: Path | str,
     keys: Path | str | None = None,
     parent: Path | str | None = None,
-) -> dict[str, Any]:
+) -> "InstalledRecord":
     """Writes the adapter of a package in PEFT's format, with a record.
 
     A delta changes ``parent``, by default what is in ``output``. An earlier version there is replaced; the same or a
@@ -124,7 +156,7 @@ def _make(
     card: Path | str | None,
     parent: Path | str | None = None,
     **asked: Any,
-) -> dict[str, Any]:
+) -> SignedPackage:
     from gradloom.delivery.installed import read_content
     from gradloom.delivery.keys import read_signer
     from gradloom.delivery.package import base_hash, make_package
@@ -159,7 +191,7 @@ def _make(
 
 def _make_for_board(
     adapter: Path | str, output: Path | str, card: Path | str, signer: Any, parent: Path | str | None, **asked: Any
-) -> dict[str, Any]:
+) -> SignedPackage:
     import hashlib
 
     from gradloom.delivery.board import make_board_package, read_parent
@@ -196,7 +228,7 @@ def average(
     start: Path | str | None = None,
     held_out: Path | str | None = None,
     model: Path | str | None = None,
-) -> dict[str, Any]:
+) -> AveragedAdapters:
     """Writes the average of adapters in PEFT's format.
 
     What is averaged is the change of the base, B A; the result tells whether that is exact. ``weights`` are equal
@@ -229,7 +261,7 @@ def average(
         clip=clip,
         start=None if start is None else read_content(start),
     )
-    told: dict[str, Any] = {
+    told: AveragedAdapters = {
         "output": str(output),
         "clients": len(clients),
         "weights": list(weights),
@@ -246,7 +278,7 @@ def average(
     return told
 
 
-def _metrics(client: Path) -> dict[str, Any]:
+def _metrics(client: Path) -> Mapping[str, object]:
     """What a fine-tune's folder tells of it."""
     from gradloom.json_file import read_json
 
@@ -403,8 +435,8 @@ def _apply_verb(
         return
     check_request("unless --check is", needed={"output": output, "base": base})
     assert output is not None and base is not None
-    result = apply(file, output, trust=trust, base=base, keys=key_list, parent=parent)
-    _say(result, as_json, f"version {result['version']} is in {output}")
+    record = apply(file, output, trust=trust, base=base, keys=key_list, parent=parent)
+    _say(record, as_json, f"version {record['version']} is in {output}")
 
 
 @package.command("average", epilog="Example: gradloom package average client1 client2 client3 -o average")
@@ -462,7 +494,7 @@ def _weights(text: str | None) -> list[float]:
         raise ValueError(f"weights={text}: must be numbers with commas between them") from None
 
 
-def _say(result: dict[str, Any], as_json: bool, text: str) -> None:
+def _say(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     if as_json:
         print_json(result)
     else:

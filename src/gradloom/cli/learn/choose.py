@@ -1,6 +1,6 @@
 """The verb choose: a fine-tune by what it costs and by what it learns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def _say_choice(result: dict[str, Any], output: Path) -> None:
     print(result["command"])
 
 
-def _of_epochs(row: dict[str, Any]) -> dict[str, Any]:
+def _of_epochs(row: Mapping[str, Any]) -> dict[str, object]:
     return {
         "fine-tune": row["learns"],
         "epochs": row["epochs"],
@@ -80,7 +80,7 @@ def _of_epochs(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _loss(row: dict[str, Any]) -> float | str:
+def _loss(row: Mapping[str, Any]) -> float | str:
     return "diverged" if row["held_out"] is None else round(row["held_out"], 4)
 
 

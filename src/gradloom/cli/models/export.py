@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gradloom.systems.results import Exported
 from gradloom.words import some
 
 from ..app import app
@@ -29,7 +30,7 @@ _KNOWN = tuple(dict.fromkeys(each for formats in _FORMATS.values() for each in f
 
 def export(
     source: Path | str, output: Path | str, *, to: str | None = None, model: Path | str | None = None
-) -> dict[str, Any]:
+) -> Exported:
     """Writes what a fine-tune or an import holds in a format of other tools.
 
     Parameters
@@ -128,17 +129,17 @@ def _held(source: Path) -> str:
     return "network's adapter" if TOPOLOGY_KEY in config else "language model's adapter"
 
 
-def _recurrent(source: Path | str, output: Path | str) -> dict[str, Any]:
+def _recurrent(source: Path | str, output: Path | str) -> Exported:
     from gradloom.models.recurrent.export import export_recurrent
     from gradloom.models.recurrent.stored import load_network
 
     found = load_network(source)
     export_recurrent(found, output)
-    told = {"output": str(output), "format": "onnx", "name": found.name}
+    told: Exported = {"output": str(output), "format": "onnx", "name": found.name}
     return told | {"hidden": found.cell.units, "channels": found.channels}
 
 
-def _images(source: Path, output: Path, model: Path | str | None) -> dict[str, Any]:
+def _images(source: Path, output: Path, model: Path | str | None) -> Exported:
     from gradloom.models.adapters.peft import load_adapters
     from gradloom.models.onnx_network import network_onnx
     from gradloom.output import staged_file
@@ -152,11 +153,11 @@ def _images(source: Path, output: Path, model: Path | str | None) -> dict[str, A
     with staged_file(output) as file:
         file.write(network_onnx(network, adapters, codes))
         size = file.tell()
-    told = {"output": str(output), "format": "onnx", "name": network.name}
+    told: Exported = {"output": str(output), "format": "onnx", "name": network.name}
     return told | {"adapters": len(adapters), "rank": len(adapters[0][0]), "bytes": size, "codes": codes}
 
 
-def _pictures(source: Path, output: Path, wanted: str) -> dict[str, Any]:
+def _pictures(source: Path, output: Path, wanted: str) -> Exported:
     from gradloom.models.adapters.diffusion_lora import layers_in, load_diffusion_lora, save_kohya_lora
 
     adapters = load_diffusion_lora(source, layers_in(source))
@@ -164,7 +165,7 @@ def _pictures(source: Path, output: Path, wanted: str) -> dict[str, Any]:
     return _told(output, wanted, source.name, adapters, output.stat().st_size)
 
 
-def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> dict[str, Any]:
+def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> Exported:
     from gradloom.models.adapters.language.gguf_lora import write_gguf_lora
     from gradloom.models.adapters.language.mlx_lora import write_mlx_lora
     from gradloom.models.adapters.lora import save_lora
@@ -183,10 +184,10 @@ def _text(source: Path, output: Path, wanted: str, model: Path | str | None) -> 
     return _told(output, wanted, shapes.name, adapters, size)
 
 
-def _told(output: Path, wanted: str, name: str, adapters: Mapping[str, Any], size: int) -> dict[str, Any]:
+def _told(output: Path, wanted: str, name: str, adapters: Mapping[str, Any], size: int) -> Exported:
     """What is said of adapters that were written; several ranks are a list."""
     ranks = sorted({each.rank for each in adapters.values()})
-    told = {"output": str(output), "format": wanted, "name": name, "adapters": len(adapters)}
+    told: Exported = {"output": str(output), "format": wanted, "name": name, "adapters": len(adapters)}
     return told | {"rank": ranks[0] if len(ranks) == 1 else ranks, "bytes": size}
 
 

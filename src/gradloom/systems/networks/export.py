@@ -12,6 +12,7 @@ from gradloom.graph.operations import Convolution, Linear
 from gradloom.json_file import read_json
 from gradloom.models.files.onnx_file import read_onnx
 from gradloom.output import staged_file
+from gradloom.systems.results import Exported
 
 from .adapter import load
 
@@ -35,7 +36,7 @@ def merged(learning: Learning) -> dict[str, np.ndarray]:
     return made
 
 
-def export_network(source: Path, output: Path | str, model: Path | str | None) -> dict[str, Any]:
+def export_network(source: Path, output: Path | str, model: Path | str | None) -> Exported:
     """Writes the network of a run's folder with its weights.
 
     ``model``: the network's file, where it is not the run's. :class:`ValueError` where a weight of the network is no

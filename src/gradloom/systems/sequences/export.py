@@ -16,6 +16,7 @@ from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, t
 from gradloom.models.sequences import fold_of, spar_model
 from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import ACTIVATION
+from gradloom.systems.results import Exported
 
 from .adapted import learnt_taps
 from .taps import input_sums
@@ -33,7 +34,7 @@ def is_of_sequences(folder: Path) -> bool:
         return False
 
 
-def export_adapted(source: Path, output: Path, model: Path | str | None) -> dict[str, Any]:
+def export_adapted(source: Path, output: Path, model: Path | str | None) -> Exported:
     """Writes the network of a fine-tune in ``source`` with its adapter as the ONNX file ``output``.
 
     Inputs and states are those of :func:`~gradloom.models.recurrent.export.export_recurrent`; ``x`` has as many steps
@@ -63,7 +64,7 @@ def export_adapted(source: Path, output: Path, model: Path | str | None) -> dict
     made = _AdaptedWriter(network, taps, steps, parallel, dense, adapters, codes).model()
     with staged_file(output) as file:
         file.write(made.SerializeToString(deterministic=True))
-    told = {"name": network.name, "adapters": len(adapters), "rank": len(adapters[0][0]), "codes": codes}
+    told: Exported = {"name": network.name, "adapters": len(adapters), "rank": len(adapters[0][0]), "codes": codes}
     return told | {"steps": steps, "bytes": output.stat().st_size}
 
 

@@ -262,7 +262,7 @@ class Writer(AdapterWriter):
                 # the queue has no room for wait behind it.
                 self._store_tap(ARRAY.store("taps"), conv.tap)
 
-    def _tile(self, stage: int, tile: int, source: int) -> dict[str, Any]:
+    def _tile(self, stage: int, tile: int, source: int) -> dict[str, int]:
         """Operands of a part of a convolution."""
         low, config, row = self.low, self.low.config, self.at.row
         conv, to_dense = low.convs[stage], stage == len(low.convs) - 1

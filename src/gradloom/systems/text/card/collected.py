@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NotRequired, TypedDict
 
 import numpy as np
 
@@ -26,11 +26,23 @@ from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 
 from ..operations.instant import A, B, InstantStep
 
-__all__ = ["Collected", "collected_files", "read_collected"]
+__all__ = ["Collected", "CollectedLog", "collected_files", "read_collected"]
 
 #: Features of a tile, and fraction bits of an adapter's word more than its exponent says.
 _TILE, _SPARE = 64, 14
 LOG, OPTIMIZER = "log.json", "optimizer.safetensors"
+
+
+class CollectedLog(TypedDict):
+    """Steps that a board has made, ``of`` how many, and why they were stored; loss and clipped words by step."""
+
+    steps: int
+    of: int
+    reason: str
+    stored: int
+    loss: list[float | None]
+    saturated: list[int]
+    parameters: NotRequired[int]
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Collected:
             for which, values in zip("AB", parts):
                 yield instant_key(layer, which), values
 
-    def log(self) -> dict[str, Any]:
+    def log(self) -> CollectedLog:
         """Steps, why they were stored, and each step's loss and clipped words."""
         return {
             "steps": self.copy.runs,
@@ -168,7 +180,7 @@ def read_collected(file: BinaryIO) -> Collected:
     raise CardError("the board has stored nothing yet")
 
 
-def collected_files(found: Collected, folder: Path) -> dict[str, Any]:
+def collected_files(found: Collected, folder: Path) -> CollectedLog:
     """Writes adapter, moments and log.
 
     Returns the log with the number of parameters.

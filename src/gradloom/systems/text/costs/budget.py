@@ -14,7 +14,7 @@ from gradloom.models.adapters.language.methods import LORA
 from gradloom.models.language import EMBEDDING, HEAD, PROJECTIONS
 from gradloom.models.pack import raw_parts
 from gradloom.rtl.formats.weights.weight_stream import BOOKS, TILE, StreamShape
-from gradloom.systems.results import Planned, PlannedPart, PlannedTime
+from gradloom.systems.results import Planned, PlannedChange, PlannedPart, PlannedTime
 
 from ..program import packed
 from ..program.packed import STORES
@@ -335,7 +335,7 @@ def _halves(value: int) -> tuple[int, ...]:
 
 def nearest(
     request: BudgetRequest, room: int, *, total: Callable[[BudgetRequest], int], runs: Callable[[BudgetRequest], bool]
-) -> dict[str, Any] | None:
+) -> PlannedChange | None:
     """The fewest changes that make a request fit, the mildest first.
 
     A shorter text comes before fewer bits.

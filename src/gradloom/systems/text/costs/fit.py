@@ -12,7 +12,7 @@ from typing import Any
 
 from gradloom.models.language import PROJECTIONS, LanguageModel
 from gradloom.rtl.machines.configs.language import LanguageConfig
-from gradloom.systems.results import Planned
+from gradloom.systems.results import Planned, PlannedChange
 
 from ..operations.tensors import EDGE
 from ..operations.transformer import Step, odd_shapes
@@ -190,7 +190,7 @@ def memory_misfits(
 
 def _memory(
     request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str, held: Mapping[str, int] | None
-) -> tuple[list[Misfit], dict[str, Any] | None]:
+) -> tuple[list[Misfit], PlannedChange | None]:
     """Bounds of memory that fail, and the nearest request that fits.
 
     The request is None if there is none or it is not wanted.
@@ -221,9 +221,7 @@ def _failed(request: BudgetRequest, config: LanguageConfig | None, method: str) 
     )
 
 
-def _nearest(
-    request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str
-) -> dict[str, Any] | None:
+def _nearest(request: BudgetRequest, board: Target, config: LanguageConfig | None, method: str) -> PlannedChange | None:
     """The nearest request that fits, as counted by shapes."""
 
     def runs(other: BudgetRequest) -> bool:

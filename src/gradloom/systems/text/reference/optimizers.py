@@ -93,7 +93,7 @@ class FloatLion(FloatAdamW):
             m += of(1 - kept) * (g - m)
 
 
-def optimizer_state(optimizer: object) -> dict[str, Any]:
+def optimizer_state(optimizer: object) -> dict[str, object]:
     """The state of an optimiser that persists from step to step."""
     return (
         {"steps": optimizer.steps, "first": optimizer.first, "second": optimizer.second}

@@ -234,7 +234,7 @@ class InstantTrainer:
         """Fraction bits of the next program, whose tensors ``reached`` so much before."""
         return foretold(training, reached, tell)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The state that must outlive a step, for :meth:`restore`."""
         return {
             "adapters": {layer: (each.a, each.b) for layer, each in self.adapters.items()},

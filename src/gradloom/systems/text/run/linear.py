@@ -419,7 +419,7 @@ def _sizes(shape: LayerShape) -> dict[str, tuple[int, int]]:
     }
 
 
-def errors(found: Mapping[str, np.ndarray], exact: LinearStep) -> dict[str, Any]:
+def errors(found: Mapping[str, np.ndarray], exact: LinearStep) -> dict[str, float]:
     """Relative RMS error of each tensor against float64."""
     return {
         name: float(np.sqrt(np.mean((found[name] - value) ** 2)) / np.sqrt(np.mean(value**2)))

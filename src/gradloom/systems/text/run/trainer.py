@@ -329,7 +329,7 @@ class Trainer:
                         words[each.name] = unpacked_words(each, values[each.packed])[0]
         self._learn(words, frac)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """The state that must outlive a step, for :meth:`restore`."""
         return {
             "adapters": {name: each.parts for name, each in self.adapters.items()},
