@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -24,13 +24,33 @@ from ..run.recording import recorded
 from .saif import read_activity
 from .summary import SummaryPart, activity_of
 
-__all__ = ["idle_activity", "main"]
+__all__ = ["IdleActivity", "IdleEngine", "idle_activity", "main"]
+
+
+class IdleEngine(TypedDict):
+    """Transitions a cycle of an engine, with its ports and without."""
+
+    engine: str
+    nets: int
+    toggles_a_cycle: float
+    inside: float
+    inside_a_net: float
+
+
+class IdleActivity(TypedDict):
+    """Transitions of all engines, while data go through the port that is named."""
+
+    preset: str
+    cycles: int
+    moves: str
+    engines: list[IdleEngine]
+
 
 #: Times that the data go through, and the memory of the simulations of presets, which are built once.
 _TIMES, _MEMORY = 40, {"text": 1 << 24}
 
 
-def idle_activity(preset: Preset, *, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+def idle_activity(preset: Preset, *, tell: Callable[[str], None] | None = None) -> IdleActivity:
     """Transitions a cycle of each engine, of which one moves data.
 
     ``inside``: without nets of the engine's outermost module, where the wires of the shell's bus end.
@@ -74,7 +94,7 @@ def _copy(host: Accelerator) -> None:
         )
 
 
-def _row(whole: SummaryPart, name: str, cycles: int) -> dict[str, Any]:
+def _row(whole: SummaryPart, name: str, cycles: int) -> IdleEngine:
     part = whole.named(name)
     inside = replace(part, own_nets=0, own_toggles=0)
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -10,7 +10,7 @@ from .app import app
 from .arguments import Json, designed, usual_option
 from .output import table
 
-__all__ = ["doctor", "presets", "units"]
+__all__ = ["ListedUnit", "doctor", "presets", "units"]
 
 lists = typer.Typer(name="list", no_args_is_help=True, help="List presets, boards and units.")
 app.add_typer(lists)
@@ -29,7 +29,17 @@ def presets() -> list[dict[str, str]]:
     ]
 
 
-def units() -> list[dict[str, Any]]:
+class ListedUnit(TypedDict):
+    """A unit that can be generated alone."""
+
+    name: str
+    run: bool
+    summary: str
+    origin: str
+    parameters: dict[str, Any]
+
+
+def units() -> list[ListedUnit]:
     """Units that can be generated alone.
 
     Of each: ``name``, ``summary``, ``parameters`` with defaults, ``run``: whether :func:`gradloom.run` takes it, and

@@ -1,11 +1,11 @@
 """Figures of ``metrics.json``: their units, and whether a run diverged."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from gradloom.words import some
 
-__all__ = ["MOST_CLIPPED", "UNITS", "units", "units_table", "verdict"]
+__all__ = ["MOST_CLIPPED", "UNITS", "Verdict", "units", "units_table", "verdict"]
 
 #: Share of an epoch's words that may be clipped.
 MOST_CLIPPED = 0.001
@@ -76,6 +76,14 @@ def units_table() -> str:
     return "".join(f"| `{path}` | {unit} |\n" for path, unit in UNITS.items())
 
 
+class Verdict(TypedDict):
+    """The first and the last epoch, and reasons for divergence."""
+
+    first_epoch: dict[str, float]
+    last_epoch: dict[str, float | None]
+    diverged: list[str]
+
+
 def verdict(
     losses: Sequence[float],
     size: int,
@@ -86,7 +94,7 @@ def verdict(
     steps: int | None = None,
     stopped: str | None = None,
     after: float | None = None,
-) -> dict[str, Any]:
+) -> Verdict:
     """Losses of the first and last epoch, and reasons for divergence.
 
     They are ``first_epoch`` and ``last_epoch`` as ``metrics.json`` has them, and ``diverged``: the reasons, in words.

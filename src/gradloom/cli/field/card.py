@@ -1,8 +1,8 @@
 """The group of verbs ``card``: a board's memory card."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -18,10 +18,23 @@ from ..output import print_json, progress_bar, say, say_card
 from .cards import Tell, any_card, name_of
 from .installing import install, rollback
 
-__all__ = ["collect", "install", "load", "rollback", "write"]
+if TYPE_CHECKING:
+    from gradloom.firmware.card import CardSection
+    from gradloom.systems.text.card.collected import CardResults
+
+__all__ = ["LoadedCard", "collect", "install", "load", "rollback", "write"]
 
 card = typer.Typer(name="card", no_args_is_help=True, help="Write, read and update a board's memory card.")
 app.add_typer(card)
+
+
+class LoadedCard(TypedDict):
+    """The image of a card with weights and adapters, and where memory that they take ends."""
+
+    model: str
+    bytes: int
+    memory_end: int
+    sections: "list[CardSection]"
 
 
 def load(
@@ -31,7 +44,7 @@ def load(
     adapters: Sequence[Path | str] = (),
     offset: int = 1 << 20,
     progress: Tell = None,
-) -> dict[str, Any]:
+) -> "LoadedCard":
     """Writes the image of a card with weights and adapters alone.
 
     It has the output of :func:`gradloom.pack`, and adapters as PEFT has them, for the memory of a system on chip from
@@ -83,7 +96,7 @@ def collect(
     host: str | None = None,
     baud: int | None = None,
     tell: Tell = None,
-) -> dict[str, Any]:
+) -> "CardResults":
     """Writes what a board has learnt.
 
     The output has the adapter in PEFT's format, ``optimizer.safetensors`` and ``log.json``. ``card`` is the memory
@@ -138,7 +151,9 @@ def _write_verb(model_name: str, *, board: str | None, output: Path, as_json: bo
         check_request(f"with {model_name}, packed weights without a fine-tune", needless={"board": board, **options})
     with progress_bar(as_json) as progress:
         if packed:
-            result = load(model_name, output, adapters=[] if adapter is None else [adapter], progress=progress)
+            result: Mapping[str, Any] = load(
+                model_name, output, adapters=[] if adapter is None else [adapter], progress=progress
+            )
         else:
             result = write(model_name, output, board=board, progress=progress, **options)
     if as_json:

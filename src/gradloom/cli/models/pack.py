@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -10,7 +10,20 @@ from ..app import app
 from ..arguments import Bits, Head, Json, Model
 from ..output import print_json, progress_bar, say
 
-__all__ = ["pack"]
+__all__ = ["PackSizes", "pack"]
+
+
+class PackSizes(TypedDict):
+    """Sizes of weights in the board's layout."""
+
+    model: str
+    bits: int
+    head: str
+    linears: int
+    linear_parameters: int
+    frozen_bytes: int
+    bits_per_parameter: float
+    bytes: int
 
 
 def pack(
@@ -20,7 +33,7 @@ def pack(
     bits: int = 4,
     head: str = "float16",
     progress: Callable[[int, int, str], None] | None = None,
-) -> dict[str, Any]:
+) -> PackSizes:
     """Writes a language model's weights in the board's layout.
 
     Returns their sizes.

@@ -1,7 +1,7 @@
 """The verb that imports a quantised recurrent network."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,12 +9,15 @@ from ..app import app
 from ..arguments import Json
 from ..output import print_json, say, table, working
 
+if TYPE_CHECKING:
+    from gradloom.models.recurrent.stored import NetworkSummary
+
 __all__ = ["import_model"]
 
 
 def import_model(
     model: Path | str, *, calibrate: Path | str | None = None, bits: str | None = None, output: Path | str | None = None
-) -> dict[str, Any]:
+) -> "NetworkSummary":
     """Reads a quantised recurrent network from ONNX.
 
     Each quantiser becomes integer arithmetic.

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .lstm import GATES, Gate, LstmCell
 from .network import Dense, RecurrentNetwork
 from .readers.reader import load_recurrent
 
-__all__ = ["FORMAT", "load_network", "save_network", "summary"]
+__all__ = ["FORMAT", "NetworkSummary", "load_network", "save_network", "summary"]
 
 #: Version of the files; another one is refused.
 FORMAT = 1
@@ -85,7 +85,38 @@ def save_network(network: RecurrentNetwork, folder: Path | str) -> None:
         np.savez(stage / "network.npz", **arrays)  # type: ignore[arg-type]
 
 
-def summary(network: RecurrentNetwork) -> dict[str, Any]:
+class NetworkSummary(TypedDict):
+    """Sizes of a network; ``quantizers``: what each became.
+
+    ``host``: operations before and behind the machine's. ``fits``: see :func:`gradloom.import_model`.
+    """
+
+    name: str
+    layers: int
+    directions: int
+    kind: str
+    channels: int
+    tokens: int
+    inputs: int
+    hidden: int
+    classes: int | None
+    host: dict[str, list[str]]
+    pick: str
+    dense: list[list[Any]]
+    coupled_gates: bool
+    convolutions: list[dict[str, int]]
+    pools: list[dict[str, int]]
+    parameters: int
+    products_a_step: int
+    input_codes: list[int]
+    input_scale: float
+    hidden_codes: list[int]
+    state_codes: list[int]
+    quantizers: list[dict[str, Any]]
+    fits: NotRequired[str]
+
+
+def summary(network: RecurrentNetwork) -> NetworkSummary:
     """Sizes of a network, and what each quantiser became, with its numbers."""
     cell, integers = network.cell, network.integers
     gates = [gate for pair in network.layers for each in pair if each is not None for gate in each.gates.values()]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NotRequired, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 
 from ..operations.instant import A, B, InstantStep
 
-__all__ = ["Collected", "CollectedLog", "collected_files", "read_collected"]
+__all__ = ["CardResults", "Collected", "CollectedFiles", "CollectedLog", "collected_files", "read_collected"]
 
 #: Features of a tile, and fraction bits of an adapter's word more than its exponent says.
 _TILE, _SPARE = 64, 14
@@ -42,7 +42,19 @@ class CollectedLog(TypedDict):
     stored: int
     loss: list[float | None]
     saturated: list[int]
-    parameters: NotRequired[int]
+
+
+class CollectedFiles(CollectedLog):
+    """The log beside an adapter of so many parameters."""
+
+    parameters: int
+
+
+class CardResults(CollectedFiles):
+    """A folder with what a board has learnt, and its log."""
+
+    output: str
+    model: str
 
 
 @dataclass(frozen=True)
@@ -180,7 +192,7 @@ def read_collected(file: BinaryIO) -> Collected:
     raise CardError("the board has stored nothing yet")
 
 
-def collected_files(found: Collected, folder: Path) -> CollectedLog:
+def collected_files(found: Collected, folder: Path) -> CollectedFiles:
     """Writes adapter, moments and log.
 
     Returns the log with the number of parameters.
@@ -191,4 +203,4 @@ def collected_files(found: Collected, folder: Path) -> CollectedLog:
         write_safetensors(folder / OPTIMIZER, {name: (values, "float32") for name, values in moments.items()})
     log = found.log()
     (folder / LOG).write_text(json_text(log), encoding="utf-8")
-    return log | {"parameters": parameters}
+    return {**log, "parameters": parameters}
