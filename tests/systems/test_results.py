@@ -54,9 +54,12 @@ def test_steps_that_rtl_and_reference_make_are_heard_once():
     assert heard[-1].held_out.accuracy == 0.5
 
 
-@pytest.mark.parametrize("model", ["digits-ulx3s", "digits-unet", "spar-lstm", "smollm2-135m"])
-def test_a_plan_has_the_entries_of_its_type(model):
-    found = gradloom.plan(model)
+@pytest.mark.parametrize(
+    "model, options",
+    [("digits-ulx3s", {}), ("digits-unet", {}), ("spar-lstm", {}), ("smollm2-135m", {"method": "instantft"})],
+)
+def test_a_plan_has_the_entries_of_its_type(model, options):
+    found = gradloom.plan(model, **options)
     assert found and set(found) <= set(gradloom.Planned.__annotations__)
 
 
