@@ -276,7 +276,9 @@ def test_tiles_that_no_slots_hold_are_refused():
     tiles = tiler.read(tiler.value("x", EDGE, 33 * EDGE), NARROW)
     given = {"tiles": 0, "k_to": EDGE - 1, "w_turn": 0}
     terms = [Term(Block.of(tiles, [(0, k)]), Block.of(tiles, [(0, k)]), given) for k in range(33)]
-    tiler.product(tiler.value("y", EDGE, EDGE), (0, 0), terms)
+    y = tiler.value("y", EDGE, EDGE)
+    tiler.product(y, (0, 0), terms)
+    tiler.show(tiler.read(y, NARROW))
     with pytest.raises(ValueError, match="a job of product needs more tiles at once than its slots .* have"):
         tiler.write()
 

@@ -112,7 +112,7 @@ def test_somebodys_own_data_are_shuffled(tmp_path):
     [
         ("lenet5", ("(4)", "(0.05)", "(20)", "(10)")),
         ("digits", ("(0.07)", "(8)", "(40)")),
-        ("smollm2-135m", ("(8)", "(0.001, with sgd 0.1)")),
+        ("smollm2-135m", ("(8)", "(0.001, with lion 0.0001, with sgd 0.1)")),
         ("spar-lstm", ("(0.04)", "(30)")),
         ("digits-unet", ("(0.003)", "(16)")),
     ],

@@ -31,7 +31,7 @@ BAD = {
     "a model by its shapes": (("finetune", "tinyllama-1.1b", "--data", "text.txt"), "known by its shapes only"),
     "a rate of nothing": ((*TUNE, "--lr", "0"), "lr=0"),
     "a rate that is no number": ((*TUNE, "--lr", "nan"), "lr=nan"),
-    "an unknown optimiser": ((*TUNE, "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
+    "an unknown optimiser": ((*TUNE, "--optimizer", "adagrad"), "optimizer=adagrad: must be one of adamw, lion, sgd"),
     "an unknown method": ((*TUNE, "--method", "bitfit"), "method=bitfit: must be one of lora, lora-xs, layernorm, ia3"),
     "a rank of norms": (
         (*TUNE, "--method", "layernorm", "--rank", "4"),

@@ -183,7 +183,7 @@ def test_cycles(vector_bench, lanes, tokens):
         *(
             (opcode, operands)
             for opcode in (VectorOpcode.SOFTMAX_SUMS, VectorOpcode.SOFTMAX)
-            for operands in ({"row": 1}, {"gate": 3}, {"row": 33, "tiles": 993}, {"tokens": 9}, {"tiles": 0})
+            for operands in ({"row": 1}, {"gate": 3}, {"row": 33, "tiles": 1986}, {"tokens": 9}, {"tiles": 0})
         ),
         *(
             (opcode, operands)

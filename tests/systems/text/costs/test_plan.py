@@ -293,7 +293,7 @@ def test_help_says_every_default(run, monkeypatch):
             "seq=8193: must be from 2 to 64 (tokens of the preset's machine); give --seq 64",
         ),
         (("smollm2-135m", "--bits", "8"), "bits=8: must be one of 4, 3, 2"),
-        (("smollm2-135m", "--optimizer", "lion"), "optimizer=lion: must be one of adamw, sgd"),
+        (("smollm2-135m", "--optimizer", "adagrad"), "optimizer=adagrad: must be one of adamw, lion, sgd"),
         (("smollm2-135m", "--head", "int8"), "head=int8"),
         (("smollm2-135m", "--targets", "q,w"), "targets=q,w: must be all, or some of q, k"),
         (("smollm2-135m", "--axi-bits", "100"), "axi_bits=100"),

@@ -62,14 +62,14 @@ def test_integers_follow_floats(step):
         assert np.sqrt(np.mean(error**2)) <= 5e-3 * np.sqrt(np.mean(values**2)), name
 
 
-def test_a_step_in_rtl(step, machine):
+def test_a_step_in_rtl(step, fresh):
     made, frac, _, reference = step
     assert sum(isinstance(each, Biased) for each in made.operations) == 6
-    run = machine.run(made, frac)
+    run = fresh.run(made, frac)
     assert run.check(reference)["commands"] == len(run.instructions)
 
 
-def test_tokens_behind_a_text(step, machine, frozen, adapters):
+def test_tokens_behind_a_text(step, fresh, frozen, adapters):
     """Rows that a step over all tokens makes, and in RTL those of the integers."""
     whole = Training(frozen, TOKENS, adapters, range(MODEL.layers))
     exact = whole.exact()
@@ -84,13 +84,13 @@ def test_tokens_behind_a_text(step, machine, frozen, adapters):
                 values[position:] = 0
     token = Decoding(whole, frac, position, TOKENS[position])
     np.testing.assert_allclose(token.exact(exact).values["next.2.logits"][0], floats["2.logits"][position], rtol=1e-9)
-    machine.load(whole, frac)
+    fresh.load(whole, frac)
     after = token.integers(before)
     np.testing.assert_array_equal(after.values["next.2.logits"][0], wanted["2.logits"][position])
-    loaded = token.load(machine, before)
-    machine.host.request(loaded.start, len(loaded.program))
-    machine.host.wait_request()
-    for name, words in token.values(machine, loaded).items():
+    loaded = token.load(fresh, before)
+    fresh.host.request(loaded.start, len(loaded.program))
+    fresh.host.wait_request()
+    for name, words in token.values(fresh, loaded).items():
         np.testing.assert_array_equal(words, after.values[name], err_msg=name)
 
 
