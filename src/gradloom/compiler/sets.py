@@ -5,18 +5,25 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from gradloom.program.assembler import Instruction
-from gradloom.program.memory import rounded
+from gradloom.program.memory import PAGE, rounded
 from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 __all__ = ["Sets"]
 
 
+def _pages(area: tuple[int, int]) -> int:
+    """Bytes of the pages in which an area lies."""
+    own, size = area
+    return rounded(own % PAGE + size, PAGE)
+
+
 @dataclass(frozen=True)
 class Sets:
     """``count`` sets of the same form.
 
-    ``areas``: offset and size of each tensor of the first set. The others lie behind one another from ``first`` on.
+    ``areas``: offset and size of each tensor of the first set. The others lie behind one another from ``first`` on, the
+    beginning of a page. Each has its own's place in a page, so that transfers have the same bursts and take as long.
     """
 
     areas: tuple[tuple[int, int], ...]
@@ -30,18 +37,19 @@ class Sets:
 
     @property
     def size(self) -> int:
-        """Bytes of a set."""
-        return sum(size for _, size in self.areas)
+        """Bytes of a set, with what lies between its tensors."""
+        return sum(map(_pages, self.areas))
 
     def at(self, offset: int, number: int) -> int:
         """What has ``offset`` in the first set, in set ``number``."""
         if not 0 <= number < self.count:
             raise ValueError(f"number={number}: must be from 0 to {self.count - 1}, the sets that memory has")
         begin = self.first + (number - 1) * self.size
-        for own, size in self.areas:
+        for area in self.areas:
+            own, size = area
             if own <= offset < own + size:
-                return begin + offset - own if number else offset
-            begin += size
+                return begin + own % PAGE + offset - own if number else offset
+            begin += _pages(area)
         raise ValueError(f"offset={offset}: is in no set")
 
     def tiles(self, first: Tiles, number: int) -> Tiles:

@@ -8,7 +8,7 @@ from gradloom.compiler.base import Rule
 from gradloom.compiler.dividing import Divided
 from gradloom.compiler.lowering import TileStep, lower
 from gradloom.compiler.sets import Sets
-from gradloom.program.memory import PAGE, Kind
+from gradloom.program.memory import PAGE, Kind, rounded
 
 __all__ = ["Kept", "Programs", "lowered", "runs"]
 
@@ -67,12 +67,15 @@ def lowered(
     step = lower(config, parts.rest, samples=samples, loss=loss, rules=rules)
     trunk = None if parts.trunk is None else lower(config, parts.trunk, samples=samples, reader=step)
     last = trunk or step
+    first = rounded(last.program.memory.end, PAGE)
     if limit is not None:
         # Of whole pages in front of the last program.
-        room = (limit - len(last.program.code)) // PAGE * PAGE - last.program.memory.end
+        room = (limit - len(last.program.code)) // PAGE * PAGE - first
         batches = min(batches, 1 + max(room, 0) // step.sets.size)
-    more = (batches - 1) * step.sets.size
-    sets = replace(step.sets, first=last.program.room(more // 4, kind=Kind.KEPT).offset, count=batches)
+    if batches > 1:
+        more = first - last.program.memory.end + (batches - 1) * step.sets.size
+        last.program.room(more // 4, kind=Kind.KEPT)
+    sets = replace(step.sets, first=first, count=batches)
     return Programs(None if trunk is None else replace(trunk, sets=sets), replace(step, sets=sets))
 
 
