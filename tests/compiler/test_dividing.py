@@ -142,6 +142,9 @@ def test_memory_that_is_full_keeps_as_many_batches_as_fit():
     for limit, count in ((whole.length, 9), (whole.length - 1, 8), (1000, 1)):
         some = lowered(CONFIG, parts, samples=3, loss="classes", rules=rules, batches=9, limit=limit)
         assert some.sets.count == count and (some.length <= limit or count == 1), limit
+    # Bursts end at pages: transfers of all sets have the same.
+    moved = {whole.sets.at(own, number) - own for own, _ in whole.sets.areas for number in range(9)}
+    assert {each % PAGE for each in moved} == {0} and len(moved) > 9
     with pytest.raises(ValueError, match="number=9: must be from 0 to 8"):
         whole.sets.at(whole.sets.areas[0][0], 9)
     with pytest.raises(ValueError, match="offset=0: is in no set"):

@@ -324,6 +324,12 @@ def conv_transpose(g, x):
     return g("ConvTranspose", x, g.w(8, 3, 3, 3), g.w(3), strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1])
 
 
+@operator("conv_transpose_same", 3, 3, 5)
+def conv_transpose_same(g, x):
+    y = g("ConvTranspose", x, g.w(8, 3, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER")
+    return g("ConvTranspose", y, g.w(3, 2, 4, 3), strides=[1, 2], auto_pad="SAME_LOWER")
+
+
 @operator("conv_transpose_groups", 3, 3, 5)
 def conv_transpose_groups(g, x):
     y = g("ConvTranspose", x, g.w(8, 2, 2, 3), strides=[2, 1], group=4, dilations=[1, 2])

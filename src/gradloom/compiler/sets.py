@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 from gradloom.program.assembler import Instruction
@@ -10,12 +11,6 @@ from gradloom.program.tiles.layout import Tiles
 from gradloom.rtl.shell.engines import LOAD, STORE
 
 __all__ = ["Sets"]
-
-
-def _pages(area: tuple[int, int]) -> int:
-    """Bytes of the pages in which an area lies."""
-    own, size = area
-    return rounded(own % PAGE + size, PAGE)
 
 
 @dataclass(frozen=True)
@@ -35,21 +30,28 @@ class Sets:
         """The first set alone."""
         return cls(tuple((each.offset, rounded(each.size)) for each in inputs))
 
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Where each tensor lies in a further set."""
+        made, end = [0] * len(self.areas), 0
+        for number, (own, size) in sorted(enumerate(self.areas), key=lambda each: each[1]):
+            made[number] = end + (own - end) % PAGE
+            end = made[number] + size
+        return tuple(made)
+
     @property
     def size(self) -> int:
-        """Bytes of a set, with what lies between its tensors."""
-        return sum(map(_pages, self.areas))
+        """Bytes of a further set: whole pages."""
+        return rounded(max(at + size for at, (_, size) in zip(self.places, self.areas)), PAGE)
 
     def at(self, offset: int, number: int) -> int:
         """What has ``offset`` in the first set, in set ``number``."""
         if not 0 <= number < self.count:
             raise ValueError(f"number={number}: must be from 0 to {self.count - 1}, the sets that memory has")
         begin = self.first + (number - 1) * self.size
-        for area in self.areas:
-            own, size = area
+        for at, (own, size) in zip(self.places, self.areas):
             if own <= offset < own + size:
-                return begin + own % PAGE + offset - own if number else offset
-            begin += _pages(area)
+                return begin + at + offset - own if number else offset
         raise ValueError(f"offset={offset}: is in no set")
 
     def tiles(self, first: Tiles, number: int) -> Tiles:

@@ -3,7 +3,7 @@
 import fnmatch
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from .base import Operation, Tensor
 from .network import Network
 from .operations import Add, Convolution, Linear, Norm, Rearrange, Reduce, Weighted
 
-__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "targets"]
+__all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "most_rank", "targets"]
 
 _LAST = re.compile(r"last:(\d+)")
 
@@ -34,13 +34,18 @@ def _layers(network: Network) -> list[Linear | Convolution]:
     return [each for each in network.operations if isinstance(each, Linear | Convolution)]
 
 
-def targets(network: Network, asked: str) -> list[Linear | Convolution]:
+def targets(network: Network, asked: str | Sequence[str]) -> list[Linear | Convolution]:
     """Layers by what a user asks for.
 
-    ``asked``: ``linear``, ``conv``, ``last:N``, or patterns of layers' names, with commas between. :class:`ValueError`
-    lists the layers if nothing is found.
+    ``asked``: ``linear``, ``conv``, ``last:N``, or patterns of layers' names, with commas between; or the very names.
+    :class:`ValueError` lists the layers if nothing is found.
     """
     layers = _layers(network)
+    if not isinstance(asked, str):
+        missing = next((name for name in asked if name not in {each.layer for each in layers}), None)
+        if missing is not None:
+            raise ValueError(f"{missing}: the network has no layer of this name")
+        return [each for each in layers if each.layer in asked]
     found: list[Linear | Convolution] = []
     for part in filter(None, (each.strip() for each in asked.split(","))):
         last = _LAST.fullmatch(part)
@@ -57,6 +62,8 @@ def targets(network: Network, asked: str) -> list[Linear | Convolution]:
                 f"targets={part}: no layer of this name; there are {', '.join(dict.fromkeys(e.layer for e in layers))}"
             )
         found += some
+    if not found:
+        raise ValueError(f"targets={asked}: names no layer")
     return list(dict.fromkeys(found))
 
 
@@ -64,8 +71,18 @@ def _is_part(each: Operation) -> bool:
     return isinstance(each, Convolution) and (each.groups > 1 or each.transposed)
 
 
+def _most(each: Linear | Convolution) -> int:
+    """The largest rank of an adapter beside a layer: fewer of its results, or of what one is made of."""
+    return min(each.o.features, int(np.prod(replace(each, rank=1).factors[0])))
+
+
+def most_rank(network: Network, asked: str) -> int:
+    """The largest rank that all layers of :func:`targets` may have."""
+    return min(map(_most, targets(network, asked)))
+
+
 def lora(
-    network: Network, asked: str = "linear", *, rank: int = 4, alpha: float | None = None, seed: int = 0
+    network: Network, asked: str | Sequence[str] = "linear", *, rank: int = 4, alpha: float | None = None, seed: int = 0
 ) -> Learning:
     """LoRA beside layers, A as PEFT draws it and B zero; ``alpha`` is twice the rank unless given."""
     random = np.random.default_rng(seed)
@@ -79,9 +96,9 @@ def lora(
                 f"targets={each.layer}: its channels are in groups, or it is transposed; LoRA stands beside layers of "
                 "all channels: name others"
             )
-        least = min(each.o.features, int(np.prod(replace(each, rank=1).factors[0])))
-        if not 1 <= rank <= least:
-            raise ValueError(f"rank={rank}: must be from 1 to {least} beside {each.layer}")
+        most = _most(each)
+        if not 1 <= rank <= most:
+            raise ValueError(f"rank={rank}: must be from 1 to {most} beside {each.layer}")
         for weight in replace(each, rank=rank).adapter:
             bound = 1 / math.sqrt(np.prod(weight.shape[1:]))
             made = random.uniform(-bound, bound, weight.shape) if ".lora_A." in weight.name else np.zeros(weight.shape)
@@ -97,7 +114,7 @@ def lora(
     return Learning(network.with_operations(operations, values), tuple(dict.fromkeys(learners)))
 
 
-def instant(network: Network, asked: str = "*", *, rank: int = 4, seed: int = 0) -> Learning:
+def instant(network: Network, asked: str | Sequence[str] = "*", *, rank: int = 4, seed: int = 0) -> Learning:
     """InstantFT: adapters from what layers read straight to the result.
 
     Each has A over the features of a layer's input, of several rows over their mean, and B to the result's features;

@@ -155,3 +155,13 @@ def test_a_factor_behind_a_linear_multiplies_its_bias(tmp_path):
         wanted = (plain.values(f"{name}.{end}").T * factors).T
         np.testing.assert_array_equal(merged.values(f"{name}.{end}"), wanted)
     assert plain.values(f"{name}.bias").any()
+
+
+def test_a_merged_model_ends_texts_as_its_source_does(tmp_path):
+    change = {"bos_token_id": 0, "eos_token_id": [1, 2], "pad_token_id": None}
+    source = HuggingFaceCheckpoint(written(tmp_path, HELD["models"]["smollm3"][0], change))
+    folder = tmp_path / "merged"
+    folder.mkdir()
+    write_folder(folder, Merged(source.model, source.tensor, {}, source.token_ids), lambda *_: None)
+    config = json.loads((folder / "config.json").read_text())
+    assert change.items() <= config.items()

@@ -43,6 +43,7 @@ def merge(
     from gradloom.models.adapters.language.merged import WEIGHTS, Merged, write_folder, write_gguf
     from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
     from gradloom.models.files.language.gguf import GGUF_SUFFIX, GgufCheckpoint
+    from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
     from gradloom.output import check_file, check_folder, size_of, staged, staged_file
     from gradloom.systems.text.answer import learnt_of
     from gradloom.systems.text.quantized import Quantized
@@ -63,7 +64,8 @@ def merge(
     else:
         check_folder(output, needs=needs, verb="merge")
     learnt = learnt_of(Path(adapter), checkpoint)
-    merged, tell = Merged(checkpoint.model, checkpoint.tensor, learnt), progress or silent
+    ids = source.token_ids if isinstance(source, HuggingFaceCheckpoint) else {}
+    merged, tell = Merged(checkpoint.model, checkpoint.tensor, learnt, ids), progress or silent
     if one:
         assert isinstance(source, GgufCheckpoint)
         with staged_file(output) as file:

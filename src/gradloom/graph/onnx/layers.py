@@ -103,7 +103,7 @@ def conv_transpose(reader: Reader, node: Node) -> None:
             stride[n] * (view.tensor.sides[n] - 1) + dilation[n] * (kernel[n] - 1) + 1 - out[n] for n in range(count)
         ]
         node.attribute("pads")
-        lows = [t - t // 2 if auto == "SAME_UPPER" else t // 2 for t in total]
+        lows = [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
         if min(total) < 0:
             raise RefusedNode("its result is larger than its windows: not supported with output_shape or auto_pad")
         pads = tuple((low, t - low) for low, t in zip(lows, total))

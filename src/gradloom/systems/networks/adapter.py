@@ -63,7 +63,7 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
         method, loss = config["gradloom_method"], config["gradloom_loss"]
         given = {}
         if method == "lora":
-            given = {"targets": ",".join(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
+            given = {"targets": tuple(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
         if method == "instantft":
             given = {"targets": config["gradloom_targets"], "rank": config["r"]}
     except (ValueError, KeyError, TypeError) as error:

@@ -29,10 +29,10 @@ __all__ = ["infer"]
 def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
     """Answers samples by a network and what a fine-tune has learnt.
 
-    Returns ``labels`` of a network with one row of results, and with classes ``accuracy``; ``error``, the mean squared
-    error, where the data have values, of anomalies of all others; ``auc`` of anomalies, of two classes or labels of one
-    output; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets ``results``, and ``labels``. ``host``: the
-    way to a machine in place of simulated RTL.
+    Returns ``labels`` of a network with one row of results, of one result alone with the loss ``labels``; with classes
+    ``accuracy``; ``error``, the mean squared error, where the data have values, of anomalies of all others; ``auc`` of
+    anomalies, of two classes or labels of one output; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets
+    ``results``, and ``labels``. ``host``: the way to a machine in place of simulated RTL.
     """
     path, output = Path(str(options.data)), options.output
     if output is not None:
@@ -60,7 +60,12 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
         with ForwardPass(config, prepared.integers(), lowered, tell=tell, host=host) as forward:
             found = answers(forward, prepared, x, options.batch)
         told |= forward.figures
-    labels = found[:, 0].argmax(axis=1) if found.shape[1] == 1 else None
+    labels = None
+    if found.shape[1:] == (1, 1):
+        # One label: its logit is above 0, or there is no threshold.
+        labels = (found[:, 0, 0] > 0).astype(int) if loss == "labels" else None
+    elif found.shape[1] == 1:
+        labels = found[:, 0].argmax(axis=1)
     if labels is not None:
         told["labels"] = labels.tolist()
     if known is not None:

@@ -48,10 +48,12 @@ class Samples:
 
 
 def check_inputs(network: Network) -> tuple[int, ...]:
-    """Shape of a sample; refuses a network with several inputs."""
+    """Shape of a sample; refuses a network with several inputs or results."""
     if len(network.inputs) != 1:
         names = ", ".join(repr(each.name) for each in network.inputs)
         raise ValueError(f"model: has the inputs {names}: data names one; export the network with one input")
+    if len(network.outputs) != 1:
+        raise ValueError(f"model: has {len(network.outputs)} results: targets are of one; export it with one")
     return network.inputs[0].shape
 
 
@@ -196,6 +198,8 @@ def load_judged(
     if y is None:
         return Samples(x, np.empty((len(x), 0))), None
     if loss is None and network.outputs[0].shape == network.inputs[0].shape:
-        loss = "values"
+        # It gives back what it takes, and y tells anomalies; else it is of as many classes as features.
+        features, few = network.outputs[0].tensor.features, set(np.unique(y)) <= {0, 1}
+        loss = "values" if loss_of(None, y) == "values" or (few and features > 2) else "classes"
     known = loss_of(None if loss == "classes" else loss, y)
     return _samples("", x, y, known, network), known

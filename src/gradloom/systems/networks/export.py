@@ -11,7 +11,7 @@ from gradloom.graph.onnx.reader import load_network, network_of
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.json_file import read_json
 from gradloom.models.files.onnx_file import read_onnx
-from gradloom.output import staged_file
+from gradloom.output import check_file, staged_file
 from gradloom.systems.results import Exported
 
 from .adapter import load
@@ -26,8 +26,10 @@ def merged(learning: Learning) -> dict[str, np.ndarray]:
     """Weights that a fine-tune has changed, adapters folded in."""
     network = learning.network
     made = {name: network.values[name] for name in learning.learners if ".lora_" not in name}
-    for each in network.operations:
-        if isinstance(each, Linear | Convolution) and each.rank:
+    # A layer may stand in the list more than once.
+    layers = {each.layer: each for each in network.operations if isinstance(each, Linear | Convolution)}
+    for each in layers.values():
+        if each.rank:
             a, b = (np.asarray(network.values[weight.name], np.float64) for weight in each.adapter)
             product = b.reshape(len(b), -1) @ a.reshape(len(a), -1)
             name = f"{each.layer}.weight"
@@ -43,6 +45,7 @@ def export_network(source: Path, output: Path | str, model: Path | str | None) -
     initializer of the file's own, and so cannot be changed there.
     """
     path = Path(model) if model is not None else _model_of(source)
+    check_file(output, inputs=(path, source))
     proto = read_onnx(path)
     network = load_network(path)
     learning, _ = load(source, network)
@@ -53,9 +56,12 @@ def export_network(source: Path, output: Path | str, model: Path | str | None) -
     changed = merged(learning)
     _put(proto, network, changed, path)
     found = network_of(proto).values
-    for name, value in changed.items():
-        if np.abs(found[name] - value).max() > _CLOSE * np.abs(value).max():
-            raise ValueError(f"{path}: {name} is made of several values, so that a file cannot hold what it learnt")
+    for name, value in {**network.values, **changed}.items():
+        if np.abs(found[name] - value).max(initial=0) > _CLOSE * np.abs(value).max(initial=0):
+            raise ValueError(
+                f"{path}: {name} is made of several values, or of one with another layer, so that a file cannot hold "
+                f"what was learnt"
+            )
     with staged_file(Path(output)) as file:
         file.write(proto.SerializeToString())
         size = file.tell()

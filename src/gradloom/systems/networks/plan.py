@@ -13,7 +13,7 @@ from gradloom.systems.asked import Asked
 from gradloom.systems.results import Planned
 from gradloom.workload import Progress
 
-from .program.prepared import Prepared, learning_of
+from .program.prepared import Prepared, learning_of, rank_of
 from .program.programs import Programs
 from .requests import NetworkPlan
 from .workload import NetworkWorkload
@@ -34,7 +34,7 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     assert isinstance(workload, NetworkWorkload)
     batch = workload.batch if options.batch is None else options.batch
     network = load_network(str(options.model))
-    rank = workload.rank if options.rank is None else options.rank
+    rank = rank_of(network, options.method, options.targets, options.rank, workload.rank)
     is_adapter = options.method in ("lora", "instantft")
     given: dict[str, Any] = {"targets": options.targets, "rank": rank} if is_adapter else {}
     prepared = Prepared(learning_of(network, options.loss, options.method, **given), options.loss)

@@ -29,7 +29,8 @@ def weights_of(asked: str, samples: Samples, classes: int) -> list[float] | None
         found = []
     if len(found) != classes or not all(np.isfinite(each) and each > 0 for each in found):
         raise ValueError(
-            f"class_weights={asked}: must be none, balanced, or {classes} numbers above 0 with commas between, one a class"
+            f"class_weights={asked}: must be none, balanced, or {classes} numbers above 0 with commas between, "
+            f"one a class"
         )
     return found
 

@@ -26,7 +26,7 @@ from gradloom.systems.task import Judged, Outcome
 
 from .adapter import save
 from .data import Samples, load_samples
-from .program.prepared import TAPS, TARGETS, Prepared, learning_of
+from .program.prepared import TAPS, TARGETS, Prepared, learning_of, rank_of
 from .program.programs import Programs, runs
 from .program.steps import Steps
 from .program.trunk import Trunk
@@ -59,7 +59,7 @@ def prepare(job: Job) -> "NetworkTask":
     assert isinstance(workload, NetworkWorkload)
     network = load_network(str(asked.model))
     learn, held, loss = load_samples(asked, network)
-    rank = workload.rank if asked.rank is None else asked.rank
+    rank = rank_of(network, asked.method, asked.targets, asked.rank, workload.rank)
     alpha = 2.0 * rank if asked.alpha is None else asked.alpha
     given: dict[str, Any] = {}
     if asked.method in ("lora", "instantft"):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Merged:
     model: LanguageModel
     tensor: Callable[[str], np.ndarray]
     learnt: Mapping[str, Learnt]
+    #: Keys of ``config.json`` that are its source's.
+    config: Mapping[str, Any] = field(default_factory=dict)
     #: Sums of squares: what rounding changed, and what was rounded.
     lost: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
@@ -150,5 +152,5 @@ def write_folder(folder: Path, merged: Merged, tell: Tell) -> None:
         tell(count, len(names), "writing")
         tensors[name] = np.ascontiguousarray(merged.values(name), np.float32), "float32"
     write_safetensors(folder / "model.safetensors", tensors)
-    config = config_of(model) | {"torch_dtype": "float32"}
+    config = config_of(model) | {"torch_dtype": "float32", **merged.config}
     (folder / "config.json").write_text(json.dumps(config, indent=2, allow_nan=False) + "\n", encoding="utf-8")

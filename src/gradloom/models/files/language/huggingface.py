@@ -51,6 +51,8 @@ class HuggingFaceCheckpoint:
         except ValueError as error:
             raise ValueError(f"{folder / CONFIG}: {error}") from None
         self.model = self._folded.model
+        #: Keys of tokens with a meaning of their own.
+        self.token_ids = {key: value for key, value in config.items() if key.endswith("_token_id")}
         quantization = check_quantization(config.get("quantization_config"))
         self._tensors: dict[str, StoredTensor] = {}
         self._coded: dict[str, CodedLinear] = {}

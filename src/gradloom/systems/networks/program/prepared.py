@@ -1,6 +1,6 @@
 """A network and what learns in it, as the machine has them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.lowering import TileStep, lower
 from gradloom.compiler.passes.arranging import Arranged, arranged
 from gradloom.compiler.passes.folding import folded
-from gradloom.graph.methods import METHODS, Learning, instant, lora
+from gradloom.graph.methods import METHODS, Learning, instant, lora, most_rank
 from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.training import before_loss
@@ -22,7 +22,7 @@ from gradloom.program.descent import AdamW, scaled
 
 from .programs import Programs, lowered
 
-__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of"]
+__all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "rank_of"]
 
 #: Layers with an adapter unless others are named.
 TARGETS = "last:2"
@@ -32,12 +32,19 @@ TAPS = "*"
 Values = Mapping[str, np.ndarray]
 
 
+def rank_of(network: Network, method: str, targets: str | None, asked: int | None, usual: int) -> int:
+    """The rank that is asked for, or the usual one, or the largest that all layers may have if this is less."""
+    if asked is not None:
+        return asked
+    return min(usual, most_rank(network, targets or TARGETS)) if method == "lora" else usual
+
+
 def learning_of(
     network: Network,
     loss: str,
     method: str,
     *,
-    targets: str | None = None,
+    targets: str | Sequence[str] | None = None,
     rank: int = 4,
     alpha: float | None = None,
     seed: int = 0,
