@@ -7,6 +7,7 @@ from gradloom.compiler.dividing import divided
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.operations import Add, Linear, Multiply, Norm, Parameter, Upsample
 from gradloom.preset import PRESETS
+from gradloom.program.memory import PAGE
 from gradloom.sim.reference.tiles.program import TileMachine
 from gradloom.systems.networks.program.programs import Kept, lowered, runs
 from gradloom.systems.networks.program.steps import Steps
