@@ -19,6 +19,7 @@ __all__ = [
     "LanguageLinear",
     "PROJECTIONS",
     "Scaling",
+    "check_positive",
     "check_shapes",
 ]
 
@@ -63,9 +64,13 @@ def check_shapes(shapes: Mapping[str, Any], names: Mapping[str, str] | None = No
     if shapes["head_dim"] % 2:
         raise ValueError(f"{named['head_dim']}={shapes['head_dim']}: must be even, rotary positions turn pairs")
     for field in ("rope_theta", "norm_eps"):
-        value = shapes[field]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-            raise ValueError(f"{named[field]}={shown(value)}: must be a number above 0 and below 1e12")
+        check_positive(named[field], shapes[field])
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuses what is no number above 0, or a very large one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
+        raise ValueError(f"{name}={shown(value)}: must be a number above 0 and below 1e12")
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,8 @@ class Scaling:
     def __post_init__(self) -> None:
         for field in ("factor", "low", "high", "original"):
             value = getattr(self, field)
-            if value is None and field != "factor":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e12:
-                raise ValueError(f"{field}={shown(value)}: must be a number above 0 and below 1e12")
+            if value is not None or field == "factor":
+                check_positive(field, value)
         if self.low is not None and (self.high is None or self.original is None or self.low >= self.high):
             raise ValueError(f"low={self.low}: must be below high={self.high}")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...language import LanguageModel, Scaling, check_shapes
+from ...language import LanguageModel, Scaling, check_positive, check_shapes
 from ..keys import ANY, check_keys, shown
 from .four_bits import check_quantization
 
@@ -86,7 +86,6 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
         "original_max_position_embeddings",
     )
     + ("pretraining_tp", "initializer_range", "use_cache", "cache_implementation", "attn_implementation")
-    + ("_attn_implementation_autoset", "original_max_position_embeddings")
     + ("_attn_implementation", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id")
     + ("decoder_start_token_id", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict")
     + ("tie_last_hidden_states", "tie_encoder_decoder", "chunk_size_feed_forward", "is_decoder", "id2label")
@@ -214,10 +213,13 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
         raise ValueError(f"has no {error.args[0]}") from None
     if "sliding_window" in family.handled and value("sliding_window") is not None:
         # A text within the window attends to all of itself.
-        window = _number("sliding_window", value("sliding_window"), whole=True)
+        window = _whole("sliding_window", value("sliding_window"))
         if isinstance(shapes["context"], int):
-            shapes["context"] = min(shapes["context"], int(window))
-    embedding, residual, logits, score = (_number(key, value(key, 1.0)) for key in _FACTORS)
+            shapes["context"] = min(shapes["context"], window)
+    factors = {key: value(key, 1.0) for key in _FACTORS}
+    for key, factor in factors.items():
+        check_positive(key, factor)
+    embedding, residual, logits, score = factors.values()
     theta, scaling = _positions(config, family.defaults.get("rope_theta", 10000.0))
     shapes["rope_theta"] = theta
     check_shapes(shapes, _KEYS)
@@ -327,17 +329,16 @@ def _unturned(value: Any, layers: int) -> tuple[int, ...]:
     """Layers without rotary positions."""
     turned = value("no_rope_layers")
     if turned is None:
-        every = int(_number("no_rope_layer_interval", value("no_rope_layer_interval"), whole=True))
+        every = _whole("no_rope_layer_interval", value("no_rope_layer_interval"))
         turned = [int((layer + 1) % every != 0) for layer in range(layers)]
     if not isinstance(turned, list) or len(turned) < layers or any(each not in (0, 1) for each in turned):
         raise ValueError(f"no_rope_layers={shown(turned)}: must be 0 or 1 for each of the {layers} layers")
     return tuple(layer for layer in range(layers) if not turned[layer])
 
 
-def _number(key: str, value: Any, *, whole: bool = False) -> float:
-    kinds = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1e12:
-        raise ValueError(f"{key}={shown(value)}: must be {'an integer' if whole else 'a number'} above 0, below 1e12")
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1e12:
+        raise ValueError(f"{key}={shown(value)}: must be an integer above 0, below 1e12")
     return value
 
 

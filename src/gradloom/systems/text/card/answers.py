@@ -104,12 +104,13 @@ class Answers:
             for which in "kv"
             for each in self.decode(0).cache(layer, which)
         }
+        tables |= self.frozen.added(self.decode(0).operations)
         for position in range(len(prompt) + tokens - 1):
             decode = self.decode(position)
             row = self.embedding[0][[made[position]]].astype(np.int64) << self.shift
             step = IntegerStep(
                 cache | {decode.input.name: row},
-                tables | self.frozen.added(decode.operations) | self.frozen.angles(decode.operations, 1, position),
+                tables | self.frozen.angles(decode.operations, 1, position),
                 self.frozen.matrix,
                 frac=held.fracs(decode),
             )

@@ -17,7 +17,7 @@ from .elements import Add, Rope, Softmax, Swiglu
 from .products import Product
 from .scaling import Norm
 from .tensors import EDGE, Angles, Slice, Tensor, Words
-from .transformer import MADE, Step
+from .transformer import Step
 
 __all__ = ["NEXT", "Decode"]
 
@@ -148,17 +148,7 @@ class Decode:
         after = self.tensor(step.tensor(layer + 1, "x", model.hidden, wide=True))
 
         def through(projection: str, x: Tensor, y: Slice) -> list[Operation]:
-            weight, adapter = step.linear(layer, projection)
-            if not step.has_bias(projection):
-                return [Product(x.all(), weight, y, adapter=adapter)]
-            made = self.tensor(step.tensor(layer, f"{MADE[projection]}.linear", EDGE * y.count))
-            # A row of a cache does not lie in one piece.
-            parts = [replace(y, first=y.first + n, count=1) for n in range(y.count)] if not y.whole else [y]
-            return [Product(x.all(), weight, made.all(), adapter=adapter)] + [
-                each
-                for part in parts
-                for each in step.biased(layer, projection, made.part(part.first - y.first, part.count), part, NEXT)
-            ]
+            return step.through(layer, projection, x.all(), y, next_of=self.tensor)
 
         def rows(cache: list[Tensor], group: int) -> Words:
             """A head's rows up to the token's own."""

@@ -8,8 +8,8 @@ logits, and the mean over the foretold tokens on the way back.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
@@ -24,14 +24,14 @@ from .scaling import Norm, NormBackward
 from .tensors import EDGE, Adapter, Angles, Codes, Halves, Slice, Tensor, Words
 from .vectors import LAST_NORM, Vectors
 
-__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "MADE", "TARGETS", "Step", "odd_shapes"]
+__all__ = ["HEAD_MATRIX", "IDENTITY", "LOSS", "TARGETS", "Step", "odd_shapes"]
 
 #: Rows of the identity: a product with it turns a tile.
 IDENTITY = "identity"
 TARGETS, LOSS = "targets", "loss"
 HEAD_MATRIX = "head"
 #: Tensors of a layer that linears with biases make.
-MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
+_MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 #: Tiles of logits whose gradient is an operand at a time: two such products are on chip.
 _CHUNK = 16
 #: Logits of a token: so many bits count their tiles.
@@ -171,17 +171,26 @@ class Step:
         rank = self.ranks.get(name, 0)
         return self.codes(name), Adapter(name, rank, name in self.made, self.held) if rank else None
 
-    def biased(self, layer: int, projection: str, x: Slice, y: Slice, prefix: str = "") -> list[Operation]:
-        """``x`` with the bias of the linear that made it.
+    def through(
+        self, layer: int, projection: str, x: Slice, y: Slice, *, next_of: Callable[[Tensor], Tensor] | None = None
+    ) -> list[Operation]:
+        """A linear with its adapter and its bias.
 
-        ``y`` is some tiles of rows, and x those tiles. ``prefix``: before the name of the bias in memory.
+        ``next_of``: the tensor of one row that stands for a step's, of a token behind a text.
         """
-        bias = f"{self.linear(layer, projection)[0].name}.bias"
-        return [Biased(x, bias, Tensor(f"{prefix}{bias}", x.rows, x.tensor.features).part(x.first, x.count), y)]
-
-    def has_bias(self, projection: str) -> bool:
-        """Whether a linear has a bias."""
-        return self.model.biases and projection in BIASED
+        weight, adapter = self.linear(layer, projection)
+        if not (self.model.biases and projection in BIASED):
+            return [Product(x, weight, y, adapter=adapter)]
+        made, bias = self.tensor(layer, f"{_MADE[projection]}.linear", EDGE * y.count), f"{weight.name}.bias"
+        added = Tensor(bias, self.tokens, made.features)
+        if next_of is not None:
+            made, added = next_of(made), next_of(added)
+        # A row of a cache does not lie in one piece.
+        size = y.count if y.whole else 1
+        parts = [(n, replace(y, first=y.first + n, count=size)) for n in range(0, y.count, size)]
+        return [Product(x, weight, made.all(), adapter=adapter)] + [
+            Biased(made.part(n, size), bias, added.part(n, size), part) for n, part in parts
+        ]
 
     def codes(self, name: str) -> Codes:
         """A frozen matrix by the linear's name."""
@@ -229,12 +238,7 @@ class Step:
             return self.tensor(layer, name, width[size], wide=wide)
 
         def through(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
-            weight, adapter = self.linear(layer, projection)
-            if not self.has_bias(projection):
-                return [Product(x.all(), weight, y.all(), adapter=adapter)]
-            made = t(f"{MADE[projection]}.linear", "q" if projection == "q_proj" else "kv").all()
-            product = Product(x.all(), weight, made, adapter=adapter)
-            return [product, *self.biased(layer, projection, made, y.all())]
+            return self.through(layer, projection, x.all(), y.all())
 
         def scaled(projection: str, x: Tensor, y: Tensor) -> list[Operation]:
             module = learnt.linear(layer, projection)
