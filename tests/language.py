@@ -34,8 +34,8 @@ def drawn(model, seed=5):
     }
 
 
-def save_model(folder, model):
+def save_model(folder, model, seed=5):
     """Writes the model to ``folder``, which it makes."""
     folder.mkdir(parents=True)
-    save_file(drawn(model), folder / "model.safetensors")
+    save_file(drawn(model, seed), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config_of(model)))

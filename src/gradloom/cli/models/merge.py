@@ -30,23 +30,23 @@ def merge(
     adapter: Path | str,
     output: Path | str,
     *,
-    model: Path | str = "smollm2-135m",
+    model: Path | str | None = None,
     weights: str = "f32",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> MergedModel:
     """Writes a language model with an adapter merged into its weights.
 
-    Linears have the values of NF4 codes that the adapter learnt beside. ``output`` is a ``.gguf`` file where the model
-    is one, else a folder of Hugging Face's. ``weights`` of linears: ``f32``, which loses nothing of the fine-tuned
-    model, or in a GGUF file ``q8_0``; ``error`` is the root mean square of what rounding then changes, as a share.
+    ``model`` is that of the run whose folder ``adapter`` is, or SmolLM2-135M, if left out. Linears have the values of
+    NF4 codes that the adapter learnt beside. ``output`` is a ``.gguf`` file where the model is one, else a folder of
+    Hugging Face's. ``weights`` of linears: ``f32``, which loses nothing of the fine-tuned model, or in a GGUF file
+    ``q8_0``; ``error`` is the root mean square of what rounding then changes, as a share.
     """
     from gradloom.models.adapters.language.merged import WEIGHTS, Merged, write_folder, write_gguf
-    from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
     from gradloom.models.files.language.gguf import GGUF_SUFFIX, GgufCheckpoint
     from gradloom.models.files.language.huggingface import HuggingFaceCheckpoint
     from gradloom.output import check_file, check_folder, size_of, staged, staged_file
     from gradloom.systems.text.answer import learnt_of
-    from gradloom.systems.text.quantized import Quantized
+    from gradloom.systems.text.base import opened
     from gradloom.workload import silent
 
     if weights not in WEIGHTS:
@@ -54,13 +54,15 @@ def merge(
     one = str(output).endswith(GGUF_SUFFIX)
     if not one and weights != "f32":
         raise ValueError(f"weights={weights}: must be f32 for a folder; or name a {GGUF_SUFFIX} file as the output")
-    checkpoint = Quantized(open_checkpoint(find_weights(model)))
+    checkpoint = opened(Path(adapter), model)
     source = checkpoint.source
     if one and not isinstance(source, GgufCheckpoint):
-        raise ValueError(f"output={output}: must be a folder, {model} is no {GGUF_SUFFIX} file with a tokenizer")
+        raise ValueError(
+            f"output={output}: must be a folder, {checkpoint.path} is no {GGUF_SUFFIX} file with a tokenizer"
+        )
     needs = 5 * checkpoint.model.parameters
     if one:
-        check_file(output, needs=needs, inputs=(model, adapter))
+        check_file(output, needs=needs, inputs=(checkpoint.path, adapter))
     else:
         check_folder(output, needs=needs, verb="merge")
     learnt = learnt_of(Path(adapter), checkpoint)
@@ -93,7 +95,9 @@ def _merge_verb(
         Path, typer.Argument(metavar="ADAPTER_DIR", help="An adapter of PEFT, of LoRA-XS, or a .gguf file.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="M.gguf|DIR", help="Output file or folder.")],
-    model: Annotated[str, typer.Option(metavar="M", help="smollm2-135m, a file or a folder.")] = "smollm2-135m",
+    model: Annotated[
+        str | None, typer.Option(metavar="M", help="A file, a folder or a name, where it is not that of the run.")
+    ] = None,
     weights: Annotated[str, typer.Option(help="Linears of a GGUF file: f32 or q8_0.")] = "f32",
     as_json: Json = False,
 ) -> None:

@@ -4,24 +4,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradloom.json_file import read_json
 from gradloom.models.adapters.language.gguf_lora import is_gguf_adapter, load_linears
 from gradloom.models.adapters.language.instant import holds_instant, load_instant
 from gradloom.models.adapters.language.learnt import load_learnt
-from gradloom.models.adapters.language.lora_xs import load_cores
+from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.methods import LORA, LORA_XS
 from gradloom.models.adapters.language.vectors import peft_method
 from gradloom.models.adapters.lora import Adapter, Learnt
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
-from gradloom.models.files.language.checkpoint import find_model, find_weights, open_checkpoint
-from gradloom.models.language import LanguageModel
+from gradloom.models.language import BUILT_IN, LanguageModel
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
 from . import task as language
+from .base import check_base, model_of, opened
 from .data import read_data
 from .instant_text import InstantLlama
 from .quantized import Quantized
@@ -32,7 +31,8 @@ __all__ = ["infer", "judge", "learnt_of", "plain_lora"]
 
 
 def learnt_of(folder: Path, checkpoint: Quantized) -> Mapping[str, Learnt]:
-    """Adapters or vectors of a folder."""
+    """Adapters or vectors of a folder; :class:`ValueError` if they are of another model."""
+    check_base(folder, checkpoint)
     return load_learnt(folder, checkpoint.model, checkpoint.tensor)
 
 
@@ -42,35 +42,21 @@ def plain_lora(source: Path, model: Path | str | None) -> tuple[LanguageModel, d
     ``model`` is that of the run whose folder ``source`` is, or SmolLM2-135M, if left out. LoRA-XS becomes plain LoRA.
     :class:`ValueError` of what is no product of A and B.
     """
-    of_run = None if model is not None or is_gguf_adapter(source) else _model_of(source)
-    named = model or of_run or "smollm2-135m"
     method = LORA if is_gguf_adapter(source) else peft_method(source)
     if method not in (LORA, LORA_XS):
         kind = read_config(source)["peft_type"] if method is None else method.peft_type
         raise ValueError(f"{source}: peft_type={shown(kind)}: has no A and B, which this format is made of; merge it")
-    try:
-        if method is LORA:
-            shapes = find_model(str(named))
-            return shapes, load_linears(source, shapes)
-        checkpoint = Quantized(open_checkpoint(find_weights(named)))
-    except ValueError as error:
-        if of_run is None or "no such file" not in str(error):
-            raise
-        raise ValueError(f"model={of_run}: that of the run is not here; name it by --model") from None
-    cores = load_cores(source, checkpoint.model, checkpoint.tensor)
-    return checkpoint.model, {name: each.plain for name, each in cores.items()}
-
-
-def _model_of(folder: Path) -> str | None:
-    """The model that a fine-tune in a folder was asked for."""
-    path = folder / "metrics.json"
-    if not path.is_file():
-        return None
-    try:
-        asked = read_json(path)["request"]["model"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return asked if isinstance(asked, str) else None
+    named = str(model or model_of(source) or "smollm2-135m")
+    if method is LORA and named in BUILT_IN and not Path(named).exists():
+        # Known by its shapes, without weights.
+        return BUILT_IN[named], load_linears(source, BUILT_IN[named])
+    checkpoint = opened(source, model)
+    learnt = learnt_of(source, checkpoint)
+    return checkpoint.model, {
+        name: each.plain if isinstance(each, CoreAdapter) else each
+        for name, each in learnt.items()
+        if isinstance(each, CoreAdapter | Adapter)
+    }
 
 
 def judge(
@@ -81,15 +67,12 @@ def judge(
     Windows and layers are those of the fine-tune in ``run``; ``model`` is its own, if left out.
     """
     try:
-        named, seq, layers = model or metrics["request"]["model"], int(metrics["seq"]), int(metrics["layers"])
+        seq, layers = int(metrics["seq"]), int(metrics["layers"])
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{run}/metrics.json: lacks the model, seq or layers of a fine-tune on text") from None
-    try:
-        checkpoint = Quantized(open_checkpoint(find_weights(named)))
-    except ValueError as error:
-        if model is not None or "no such file" not in str(error):
-            raise
-        raise ValueError(f"model={named}: that of the run is not here; name it by --model") from None
+        raise ValueError(f"{run}/metrics.json: lacks the seq or layers of a fine-tune on text") from None
+    checkpoint = opened(run, model)
+    # The average of several runs has no run of its own.
+    check_base(run, checkpoint)
     shapes = checkpoint.model
     windows = read_data(
         held_out, checkpoint.path, lambda: language.open_tokenizer(checkpoint.path, model_size=shapes.vocab), seq
@@ -128,7 +111,9 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
             baud=options.baud or BAUD,
         )
     learnt = None if options.adapter is None else Path(options.adapter)
-    checkpoint = Quantized(open_checkpoint(find_weights(options.model or str(asked.preset.workload.ships))))
+    checkpoint = opened(learnt, options.model)
+    if learnt is not None:
+        check_base(learnt, checkpoint)
     blocks = load_instant(learnt, checkpoint.model) if learnt is not None and holds_instant(learnt) else None
     adapters = None if learnt is None or blocks is not None else learnt_of(learnt, checkpoint)
     tokenizer = language.open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)

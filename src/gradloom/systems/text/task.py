@@ -25,6 +25,7 @@ from gradloom.systems.task import Judged, Outcome, Task
 from gradloom.words import some
 
 from ..rates import Schedule
+from .base import check_base, digest
 from .card.layout import planner
 from .costs.budget import cached_texts
 from .costs.fit import MIN_SEQ, machine_misfits, memory_misfits, refuse
@@ -81,6 +82,8 @@ class TextTask(Task):
         self.text = Path(asked.data)
         self.files = {**self.files, "model": weights}
         self.shapes = self.checkpoint.model
+        if asked.adapter is not None:
+            check_base(Path(asked.adapter), self.checkpoint)
         if asked.layers is not None and asked.layers > self.shapes.layers:
             raise ValueError(f"layers={asked.layers}: must be from 1 to {self.shapes.layers}")
         self.layers = self.shapes.layers if asked.layers is None else asked.layers
@@ -337,6 +340,7 @@ class TextTask(Task):
         return {
             "method": self.method,
             "model": self.shapes.name,
+            "base": digest(self.checkpoint),
             "layers": self.layers,
             "text": self.text.name,
             "tokens": self.data.tokens,
