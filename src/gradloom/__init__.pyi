@@ -149,6 +149,7 @@ def infer(
     baud: int | None = None,
     prompt: str | None = None,
     tokens: int | None = None,
+    chat: bool | None = None,
     window: int | None = None,
     hop: int | None = None,
     columns: str | None = None,

@@ -49,7 +49,7 @@ def test_a_folders_template_and_tokens_are_read(tmp_path):
 
 def test_what_has_no_template_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"messages: .* has no chat template"):
+    with pytest.raises(ValueError, match=r"has no chat template"):
         _ = open_texts(tmp_path).template
     (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "rag", "template": "r"}]}')
     with pytest.raises(ValueError, match="must be a text, or a list with one called default"):

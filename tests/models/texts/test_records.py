@@ -194,6 +194,15 @@ def test_windows_are_read_when_they_are_asked_for(read):
     assert len(windows) == len(found.records) and found.records[-1] == 299
 
 
+def test_a_question_is_put_as_an_example_puts_it(model, read):
+    """Its tokens are those of a conversation before its answer; a model without a template is refused."""
+    tokenizer, texts = model
+    example = read(chat(("user", "hi"), ("assistant", "yes"))).windows[0]
+    asked = texts.question(tokenizer, "hi")
+    assert asked == list(example.tokens[: len(asked)])
+    assert np.flatnonzero(targets_of(example) >= 0)[0] + 1 == len(asked)
+
+
 def test_tokens_and_answers_are_those_of_transformers(smollm2):
     golden = json.loads((GOLDEN / "curve.json").read_text(encoding="utf-8"))
     found = read_records(GOLDEN / "chat.jsonl", open_tokenizer(smollm2), open_texts(smollm2), 64)

@@ -44,7 +44,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     if as_json:
         print_json(result)
     elif "text" in result:
-        _say_text(result, str(options["prompt"]))
+        _say_text(result, "" if options.get("chat") else str(options["prompt"]))
     elif "samples" in result:
         _say_network(result, written=options.get("output") is not None)
     elif "count" in result:

@@ -68,7 +68,8 @@ def rendered(line: bytes, model: ModelTexts) -> Rendered:
             return _conversation(_messages(record, "messages"), 0, model)
     prompt, completion = record["prompt"], record.get("completion")
     if completion is None or completion in ("", []):
-        raise ValueError("completion: is missing: an example must have an answer to learn")
+        fault = "is missing" if completion is None else "is empty"
+        raise ValueError(f"completion: {fault}: an example must have an answer to learn")
     if isinstance(prompt, list) or isinstance(completion, list):
         first = _messages(record, "prompt")
         return _conversation([*first, *_messages(record, "completion")], len(first), model)

@@ -10,6 +10,7 @@ from gradloom.json_file import read_json
 
 from ..files.language.gguf import GGUF_SUFFIX, GgufFile
 from ..files.language.huggingface import CONFIG
+from ..files.language.tokenizer import Tokenizer
 
 __all__ = ["ChatTemplate", "ModelTexts", "open_texts"]
 
@@ -112,14 +113,19 @@ class ModelTexts:
         """Its chat template; a model without one is refused."""
         if self._template is None:
             if self._source is None:
-                raise ValueError(
-                    f"messages: {self.path} has no chat template; give another model, or prompt and completion"
-                )
+                raise ValueError(f"{self.path} has no chat template; give another model, or texts that need none")
             try:
                 self._template = ChatTemplate(self._source, self.tokens)
             except ValueError as error:
                 raise ValueError(f"{self.path}: {error}") from None
         return self._template
+
+    def question(self, tokenizer: Tokenizer, text: str) -> list[int]:
+        """Tokens of a user's question, up to where the answer begins."""
+        asked = self.template.render([{"role": "user", "content": text}], ask=True)
+        tokens = tokenizer.spans([asked], around=False)[0][0]
+        tokenizer.check(tokens)
+        return tokens
 
 
 def open_texts(path: Path | str) -> ModelTexts:

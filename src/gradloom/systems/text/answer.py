@@ -14,6 +14,7 @@ from gradloom.models.adapters.lora import Adapter, Learnt
 from gradloom.models.adapters.peft import read_config
 from gradloom.models.files.keys import shown
 from gradloom.models.language import BUILT_IN, LanguageModel
+from gradloom.models.texts.template import open_texts
 from gradloom.preset import Preset
 from gradloom.systems.asked import Asked
 from gradloom.systems.results import Inferred
@@ -107,6 +108,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
             adapter=adapter,
             model=options.model,
             tokens=tokens,
+            chat=options.chat,
             progress=tell,
             baud=options.baud or BAUD,
         )
@@ -117,7 +119,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
     blocks = load_instant(learnt, checkpoint.model) if learnt is not None and holds_instant(learnt) else None
     adapters = None if learnt is None or blocks is not None else learnt_of(learnt, checkpoint)
     tokenizer = language.open_tokenizer(checkpoint.path, model_size=checkpoint.model.vocab)
-    given = tokenizer.encode(prompt)
+    given = open_texts(checkpoint.path).question(tokenizer, prompt) if options.chat else tokenizer.encode(prompt)
     if not given:
         raise ValueError("prompt: has no tokens, at least 1 is needed")
     if len(given) + tokens > checkpoint.model.context:

@@ -22,6 +22,7 @@ class TextAnswers(Options):
         "Output folder of a fine-tune, or a .gguf adapter.", metavar="DIR", usual="no adapter"
     )
     tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
+    chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

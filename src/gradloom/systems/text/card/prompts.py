@@ -27,11 +27,13 @@ def ask_board(
     tokens: int = 32,
     adapter: str = "kept",
     model: Path | str | None = None,
+    chat: bool = False,
     progress: Progress | None = None,
 ) -> Inferred:
     """Sends a prompt to a board, and returns its answer.
 
-    ``model`` names the tokenizer of a text; without, the board's card does. See :func:`gradloom.infer`.
+    ``model`` names the tokenizer of a text; without, the board's card does. With ``chat`` the prompt is a question. See
+    :func:`gradloom.infer`.
     """
     if adapter not in RESIDENT:
         raise ValueError(f"adapter={adapter}: must be one of {', '.join(RESIDENT)}, which are resident on a board")
@@ -42,8 +44,12 @@ def ask_board(
         card = SerialCard(line, told)
         try:
             about = _about(card)
-            tokenizer = _tokenizer(model or about.get("model", "")) if isinstance(prompt, str) else None
-            numbers = tokenizer.encode(prompt) if tokenizer else [int(each) for each in prompt]
+            named, tokenizer = model or about.get("model", ""), None
+            if isinstance(prompt, str):
+                tokenizer = _tokenizer(named)
+                numbers = _texts(named).question(tokenizer, prompt) if chat else tokenizer.encode(prompt)
+            else:
+                numbers = [int(each) for each in prompt]
             most = CONTEXT - tokens
             if not 1 <= len(numbers) <= most:
                 raise ValueError(
@@ -76,6 +82,13 @@ def _about(card: SerialCard) -> dict[str, Any]:
     if not about.get("answer"):
         raise ValueError("the card's job answers no prompts: write it again with gradloom card write --answer")
     return about
+
+
+def _texts(model: Path | str) -> Any:
+    from gradloom.models.files.language.checkpoint import find_weights
+    from gradloom.models.texts.template import open_texts
+
+    return open_texts(find_weights(model))
 
 
 def _tokenizer(model: Path | str) -> Any:
