@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gradloom.models.class_folders import PARTS
 from gradloom.models.datasets import digits_split
-from gradloom.models.pictures import load_dataset, load_judged
+from gradloom.models.pictures import load_dataset, load_judged, load_parts
 
 SHAPE = (1, 8, 8)
 
@@ -54,6 +55,19 @@ def test_a_folder_is_learnt_as_its_arrays_are(run, folder, tmp_path):
     assert code == 0 and json.loads(out)["accuracy"] == told[1]["accuracy_after"]
     code, out, _ = run("infer", "digits", "--data", folder / "test" / "digit 3", "--json")
     assert code == 0 and len(json.loads(out)["labels"]) == 1 and "accuracy" not in json.loads(out)
+
+
+def test_a_folder_of_classes_alone_is_to_learn_from(folder):
+    """Where what to judge by is held out of it; elsewhere its parts are asked for."""
+    whole, flat = (load_parts(folder, SHAPE, 10, PARTS[:1]), load_parts(folder / "train", SHAPE, 10, PARTS[:1]))
+    np.testing.assert_array_equal(whole["x_train"], flat["x_train"])
+    with pytest.raises(
+        ValueError, match="has no folder train: must have train/CLASS and test/CLASS; or give --held-out"
+    ):
+        load_dataset(folder / "train", SHAPE, 10)
+    shutil.rmtree(folder / "train")
+    with pytest.raises(ValueError, match="has no folder train"):
+        load_parts(folder, SHAPE, 10, PARTS[:1])
 
 
 def test_pictures_become_what_the_network_takes(tmp_path):
@@ -103,7 +117,7 @@ def missing(folder):
         ),
         (
             lambda folder: (folder / "test").rename(folder / "rest"),
-            "data=mine: has no folder test: must have test/CLASS; or",
+            "data=mine: has no folder test: must have train/CLASS and test/CLASS; or",
         ),
     ],
     ids=["spoilt", "16 bits", "other class", "stray", "text", "missing class", "more classes", "no test"],

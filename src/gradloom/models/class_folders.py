@@ -20,8 +20,11 @@ def inside(folder: Path) -> list[Path]:
 def parts_of(path: Path, classes: int, parts: Sequence[str] = PARTS) -> dict[str, list[Path]]:
     """Folders of the classes in each of ``parts``, in the order of their names.
 
-    :class:`ValueError` where one part has not the classes of the other.
+    A folder of classes alone is to learn from, where that part alone is asked for. :class:`ValueError` where one part
+    has not the classes of the other.
     """
+    if parts == PARTS[:1] and path.is_dir() and not any((path / part).exists() for part in PARTS):
+        return {PARTS[0]: classes_in(path, classes)}
     found = {part: _folders(path / part) for part in parts}
     for part, other in itertools.permutations(parts, 2):
         names = [folder.name for folder in found[part]]
@@ -43,8 +46,10 @@ def classes_in(folder: Path, count: int) -> list[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        instead = "; or give --held-out" if folder.name == PARTS[1] else ""
-        raise ValueError(f"data={folder.parent}: has no folder {folder.name}: must have {folder.name}/CLASS{instead}")
+        raise ValueError(
+            f"data={folder.parent}: has no folder {folder.name}: must have train/CLASS and test/CLASS; or give "
+            f"--held-out SHARE, with train/CLASS or CLASS alone"
+        )
     found = inside(folder)
     for each in found:
         if not each.is_dir():

@@ -87,7 +87,12 @@ REFUSED = {
         "board 'vcu118': must be one of genesys2, kr260, kv260, ulx3s, zcu104",
     ),
     "no images": (("--data", "none.npz"), ("finetune images",), "data=none.npz: no such file"),
-    "a folder of images": (("--data", "."), ("finetune images",), "data=.: has no folder train: must have train/CLASS"),
+    "a folder of images": (
+        ("--data", "."),
+        ("finetune images",),
+        "data=.: has no folder train: must have train/CLASS and test/CLASS; or give --held-out SHARE, with train/CLASS "
+        "or CLASS alone",
+    ),
     "no file of images": ((), ("finetune images",), "bytes.npz: not a readable .npz file; is it truncated?"),
 }
 

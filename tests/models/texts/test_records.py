@@ -122,7 +122,7 @@ BAD = [
     ({"text": "a", "messages": []}, "has text, messages: .*, one of them"),
     ({"text": 3}, "text: must be a text, not a number"),
     ({"prompt": "a"}, "completion: is missing"),
-    ({"prompt": "a", "completion": ""}, "completion: is missing"),
+    ({"prompt": "a", "completion": ""}, "completion: is empty"),
     ({"prompt": 1, "completion": "b"}, "prompt: must be a text, or messages, not a number"),
     ({"text": ""}, "every token is masked"),
     ({"messages": []}, "messages: must be a list of messages"),
