@@ -6,11 +6,12 @@ from gradloom.systems.plots import plot_steps
 def test_held_out_losses_are_drawn(tmp_path, monkeypatch):
     from matplotlib.axes import Axes
 
-    drawn = {}
+    drawn, axes = {}, []
     plot = Axes.plot
 
     def noted(self, x, y, *more, **style):
         drawn[style["label"]] = (list(x), list(y))
+        axes.append(self)
         return plot(self, x, y, *more, **style)
 
     monkeypatch.setattr(Axes, "plot", noted)
@@ -20,3 +21,5 @@ def test_held_out_losses_are_drawn(tmp_path, monkeypatch):
     held = [{"step": 0, "loss": 3.5}, {"step": 2, "loss": 2.5}]
     plot_steps(tmp_path / "b.png", metrics | {"held_out_losses": held}, "m", loss_unit="nats")
     assert drawn["held out"] == ([1, 3], [3.5, 2.5]) and drawn["learnt"] == ([1, 2], [3.0, 2.0])
+    # Markers lie within the frame.
+    assert axes[-1].get_xlim()[1] > 3 and axes[-1].get_ylim()[1] > 3.5

@@ -46,7 +46,7 @@ def plot_loss(path: Path, metrics: Mapping[str, Any]) -> None:
     _held_out(axes, metrics)
     axes.set(xlabel="step", ylabel="cross-entropy", xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
-    _from_zero(axes, loss)
+    _from_zero(axes)
     axes.legend(frameon=False)
     axes.set_title(
         f"{metrics['model']}, rank {metrics['rank']}, {some(metrics['samples'], 'sample')}: accuracy "
@@ -93,7 +93,7 @@ def plot_steps(path: Path, metrics: Mapping[str, Any], what: str, *, loss_unit: 
         axes.legend(frameon=False)
     axes.set(xlabel="step", ylabel=loss_unit, xlim=(0, _room(len(loss))))
     axes.locator_params(axis="x", integer=True)
-    _from_zero(axes, loss)
+    _from_zero(axes)
     axes.set_title(
         f"{what}: {metrics['loss_before']:.3f} before, {_loss(metrics['loss_after'])} after ({metrics['engine']})",
         fontsize=10,
@@ -115,17 +115,18 @@ def _held_out(axes: Any, metrics: Mapping[str, Any]) -> bool:
     return True
 
 
-def _from_zero(axes: Any, values: np.ndarray) -> None:
+def _from_zero(axes: Any) -> None:
     """An axis from 0, with room for a marker above the largest value."""
     axes.set_ylim(bottom=0)
-    finite = values[np.isfinite(values)]
+    drawn = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
+    finite = drawn[np.isfinite(drawn)]
     if finite.size and finite.max() > 0:
         axes.set_ylim(top=1.08 * finite.max())
 
 
 def _room(steps: int) -> float:
-    """The end of an axis of steps, half a marker behind the last."""
-    return steps + max(1, 0.01 * steps)
+    """The end of an axis of steps, half a marker behind what is judged after the last."""
+    return steps + max(1.5, 0.015 * steps)
 
 
 def _loss(value: float | None) -> str:

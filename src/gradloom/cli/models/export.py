@@ -192,13 +192,20 @@ def _told(output: Path, wanted: str, name: str, adapters: Mapping[str, Any], siz
 
 
 _TAKES: dict[str, str] = {
-    "onnx": "onnxruntime runs it, pixels from 0 to 1 in, logits out",
+    "onnx": "onnxruntime runs it",
     "kohya": "kohya's tools, WebUI and ComfyUI take it",
     "comfyui": "ComfyUI takes it from its folder models/loras",
     "gguf": "llama.cpp takes it by --lora, beside a GGUF file of the model",
     "mlx": "mlx-lm takes it by --adapter-path",
     "peft": "PEFT takes it by PeftModel.from_pretrained",
 }
+
+
+def _inputs(told: Exported) -> str:
+    """What a network with adapters to its logits takes."""
+    if "steps" in told:
+        return f", of {told['steps']} steps, with zeros as h_init and c_init"
+    return ", pixels from 0 to 1 in, logits out" if "codes" in told else ""
 
 
 @app.command(
@@ -245,5 +252,5 @@ def _export_verb(
     else:
         say(
             f"{output} has {some(told['adapters'], 'adapter')} of {told['name']}, {told['bytes']:,} bytes; "
-            f"{_TAKES[told['format']]}"
+            f"{_TAKES[told['format']]}{_inputs(told)}"
         )
