@@ -11,6 +11,7 @@
 #   make integrate  setup, FuseSoC, LiteX and a RISC-V compiler
 #   make evidence  all of them, and the figures that the documentation quotes (most of an hour on two cores)
 #   make evidence WITNESS=DIR  the same, and what files of vendors say, which lie in DIR
+#   make mutants ROOMS="rtl/shell firmware" COUNT=20  single changes of sources, and which of them the tests of their rooms find
 #   make demo    generate the KV260 design and fine-tune on it in simulated RTL (a shortened run)
 PYTHON ?= python3
 VENV := .venv
@@ -33,7 +34,7 @@ install() { if $(BIN)/python -m uv --version >/dev/null 2>&1; \
 	    else $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; fi; }; install
 endef
 
-.PHONY: setup llm firmware proofs ecp5 cluster integrate test lint types unit docs coverage demo evidence lock clean \
+.PHONY: setup llm firmware proofs mutants ecp5 cluster integrate test lint types unit docs coverage demo evidence lock clean \
     $(EVIDENCE:%=evidence-%)
 
 setup: $(READY)
@@ -79,6 +80,10 @@ proofs: $(PROOFS_READY)
 $(PROOFS_READY): $(READY)
 	@$(INSTALL) -c requirements.lock -e '.[dev,proofs]'
 	@touch $@
+
+# Seeded; a run that was interrupted is continued.
+mutants: $(FIRMWARE_READY)
+	$(BIN)/python -m tests.mutants.run $(ROOMS) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) -o build/mutants.json
 
 cluster: $(CLUSTER_READY)
 

@@ -246,7 +246,7 @@ def test_drivers_run_without_a_simulator(path):
 
 
 #: Folders of tests that go through several rooms, and of what such tests read.
-ACROSS = {"docs", "examples", "fuzz", "golden", "integrate", "proofs", "tools", "witness"}
+ACROSS = {"docs", "examples", "fuzz", "golden", "integrate", "mutants", "proofs", "tools", "witness"}
 
 
 def test_tests_mirror_the_rooms():

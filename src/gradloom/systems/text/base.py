@@ -5,7 +5,7 @@ quantise its linears keep them. Models of the same shapes, as a base and what wa
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def digest(checkpoint: Checkpoint) -> str:
     return made.hexdigest()[:16]
 
 
-def _metrics(adapter: Path) -> Iterator[dict[str, Any]]:
+def _metrics(adapter: Path) -> Iterator[Mapping[str, Any]]:
     """What the run of an adapter's folder says, if it is one's; R of LoRA-XS has a folder inside the run's."""
     folder = adapter.resolve()
     path = (folder.parent if folder.name == CORE else folder) / "metrics.json"

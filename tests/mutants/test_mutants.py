@@ -1,0 +1,101 @@
+"""Single changes of sources are made where something runs, and tests find them or not."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+from .changes import changes_of
+from .run import Bench, drawn, room_of
+
+PYTHON = '''"""1 + 1"""
+__all__ = ["f"]
+
+
+def f(a: int = 3, *, é="é") -> "a == 1":
+    """a < b"""
+    if not a & é == 2 and a > 1:  # a < b
+        raise ValueError(f"a={a + 1}: 4")
+    with m.If(a[4:]):
+        return Mux(a, Signal(8, init=a), True)
+'''
+C = """/* 1 + 1 */
+#define A 1
+int f(int *a, const int b) { // 2 - 1
+    a += b - 10; return a->x >= 0x1f && '1' != b;
+}
+"""
+ONE = """from time import sleep
+
+
+def f(a):
+    while a > 0:
+        sleep(0.01)
+        a = a - 1
+    return a
+"""
+
+
+def test_changes_are_those_of_what_runs(tmp_path):
+    (tmp_path / "a.py").write_text(PYTHON)
+    found = changes_of(tmp_path, Path("a.py"))
+    assert [(each.line, each.kind, each.old, each.new) for each in found] == [
+        (5, "constant", "3", "4"),
+        (7, "dropped negation", "not a & é == 2", "(a & é == 2)"),
+        (7, "dropped term", "a & é", "(a)"),
+        (7, "operator", "&", "|"),
+        (7, "comparison", "==", "!="),
+        (7, "constant", "2", "3"),
+        (7, "operator", "and", "or"),
+        (7, "comparison", ">", ">="),
+        (7, "constant", "1", "2"),
+        (9, "dropped condition", "a[4:]", "1"),
+        (9, "constant", "4", "5"),
+        (10, "swapped arms", "Mux(a, Signal(8, init=a), True)", "Mux(a, True, Signal(8, init=a))"),
+        (10, "constant", "8", "9"),
+        (10, "dropped reset", "a", "0"),
+        (10, "constant", "True", "False"),
+    ]
+    for each in found:
+        assert ast.unparse(ast.parse(each.made(PYTHON))) != ast.unparse(ast.parse(PYTHON))
+    (tmp_path / "a.c").write_text(C)
+    found = changes_of(tmp_path, Path("a.c"))
+    assert [(each.line, each.old, each.new) for each in found] == [
+        (4, "-", "+"),
+        (4, "10", "11"),
+        (4, ">=", ">"),
+        (4, "&&", "||"),
+        (4, "!=", "=="),
+    ]
+
+
+def test_room_of_a_room_find_what_they_look_at(tmp_path):
+    """Of two functions one is tested; a change that hangs is found, too."""
+    root = tmp_path / "root"
+    for name, text in {
+        "rtl/room/one.py": ONE,
+        "rtl/room/two.py": "def g(a):\n    return a & 6\n",
+        "tests/room/test_one.py": "from rtl.room.one import f\n\n\ndef test_f():\n    assert f(2) == 0\n",
+        "pyproject.toml": "",
+        "conftest.py": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for words in (("init", "-q"), ("add", ".")):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    assert room_of(Path("rtl/room/one.py"), root) == ["tests/room/test_one.py", "tests/room"]
+    assert room_of(Path("rtl/room/two.py"), root) == ["tests/room"]
+    made = drawn(["rtl"], 99, 3, root)
+    assert made == drawn(["rtl"], 99, 3, root) != drawn(["rtl"], 99, 4, root) and len(set(made)) == len(made) == 7
+    bench = Bench(tmp_path / "copy", root)
+    bench.limit = lambda tests: 8.0
+    found = {str(each): bench.judge(each) for each in made}
+    assert found == {
+        "rtl/room/one.py:5 comparison: > -> >=": "failed",
+        "rtl/room/one.py:5 constant: 0 -> 1": "failed",
+        "rtl/room/one.py:7 operator: - -> +": "hung",
+        "rtl/room/one.py:7 constant: 1 -> 2": "lived",
+        "rtl/room/two.py:2 operator: & -> |": "lived",
+        "rtl/room/two.py:2 dropped term: a & 6 -> (a)": "lived",
+        "rtl/room/two.py:2 constant: 6 -> 7": "lived",
+    }
+    assert (root / "rtl/room/one.py").read_text() == (bench.folder / "rtl/room/one.py").read_text()
