@@ -69,7 +69,8 @@ CellOperands = data.StructLayout(
         "cell": 4,  #: cell whose weights, settings and states count
         "both": 1,  #: each second sequence is one of the cell behind, which must be odd: the other direction's
         "gru": 1,  #: the cell is a GRU; only in a design with ``gru``
-        "_reserved": 57,
+        "passes": 1,  #: of two steps the first is of ``cell``, an LSTM's, the second of a GRU's behind it; see Feed
+        "_reserved": 56,
     }
 )
 

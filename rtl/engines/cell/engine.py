@@ -123,10 +123,11 @@ class CellEngine(GateStages, StateStages, wiring.Component):
                 | (args.classes > Sums.depth)
                 | (args.classes + args.filters > config.groups)
                 | (args.channels > config.tap_chunks)
-                | (args.channels.any() & ((args.steps < TAP_QUARTERS) | (args.own == 0)))
+                | (args.channels.any() & (((args.steps >> args.passes) < TAP_QUARTERS) | (args.own == 0)))
                 | (args.cell >= config.cells)
                 | (args.both & (args.cell[0] | args.sequences[0] | (config.cells == 1)))
                 | (args.gru & (not config.gru))
+                | (args.passes & (~args.gru | args.steps[0] | self._unlike(args)))
             ),
         )
         # The check of the operands is deep: the command begins a cycle behind it.
@@ -134,6 +135,14 @@ class CellEngine(GateStages, StateStages, wiring.Component):
         m.d.comb += [feed.job[name].eq(args[name]) for name in feed.job.shape().members]
         with m.If(begins | self.engine.done):
             m.d.sync += busy.eq(begins)
+
+    def _unlike(self, args):
+        """Whether a cell of two passes is none of the design's."""
+        config = self.config
+        if config.gru < 2:
+            return Const(1, 1)
+        few = [each for each, beside in ((~args.both, 1), (args.both, 2)) if config.cells <= beside]
+        return Cat(args.cell[0], args.both & args.cell[1], *few).any()
 
     def _arriving(self, m, port, count):
         """Beats of a load port, a cycle later: valid, place, data."""

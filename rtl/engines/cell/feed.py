@@ -1,6 +1,6 @@
 """Which operands enter the groups, and when."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -34,6 +34,7 @@ def job_layout(config):
             "own": 8,
             **({"cell": range(config.cells), "both": 1} if config.cells > 1 else {}),
             **({"gru": 1} if config.gru else {}),
+            **({"passes": 1} if config.gru == 2 else {}),
         }
     )
 
@@ -60,9 +61,12 @@ def row_layout(config):
     """A row of a step of a sequence.
 
     It begins at zero, its h leaves, it is the command's last, it is one of the dense layer. In a design with several
-    cells: whose it is.
+    cells: whose it is. Where steps may have two passes: whose states they are, it makes a GRU's new state, the state
+    that it makes it from is zero.
     """
     own = {"cell": range(config.cells)} if config.cells > 1 else {}
+    if config.gru == 2:
+        own |= {"home": range(config.cells), "mixes": 1, "empty": 1}
     return data.StructLayout({"sequence": range(config.sequences), "zero": 1, "emit": 1, "last": 1, "classes": 1} | own)
 
 
@@ -75,7 +79,9 @@ class Feed(wiring.Component):
 
         window 0 | window 1, input 0, state 0 | window 2, input 1, state 1 | ... | input n, state n | classes
 
-    With ``both``, odd sequences are those of the next cell: a network's two directions take turns.
+    With ``both``, odd sequences are those of the next cell: a network's two directions take turns. With ``passes``, odd
+    steps have the weights of another cell, the next of the same direction, and go on from the states of the first: a
+    GRU that resets in front of the product. The rows of x of both passes are alike.
 
     A chunk of the input is given when it is there; so is one of the hidden state. While a step's results are computed,
     the next window and the next step's input are given. A step whose results leave begins its hidden state when all of
@@ -163,6 +169,7 @@ class Feed(wiring.Component):
             self.row.last.eq(at.last_step & at.last_sequence & (kinds["classes"] | ~at.classes_any)),
             self.row.classes.eq(kinds["classes"]),
             *([self.row.cell.eq(at.cell)] if self.config.cells > 1 else []),
+            *(self._passes(at) if self.config.gru == 2 else []),
             self.reserve.eq(go & at.begins_row & self.row.emit),
             self.reserve_sums.eq(go & at.begins_row & kinds["classes"]),
             self.ends.eq(go & at.at_end & (kinds["state"] | kinds["classes"])),
@@ -202,7 +209,9 @@ class Feed(wiring.Component):
         ]
         windowed = job.window.any()
         if config.cells > 1:
-            m.d.comb += at.cell.eq(job.cell | (job.both & at.sequence[:1].any()))
+            m.d.comb += at.home.eq(job.cell | (job.both & at.sequence[:1].any()))
+            # mutant unpassed: m.d.comb += at.cell.eq(at.home)
+            m.d.comb += at.cell.eq(at.home | (self._again(at) << job.both))
         m.d.comb += at.last_sequence.eq(at.sequence == last["sequences"])
         row_ends, step_ends, passes = Signal(), Signal(), Signal()
         turns = at.each | (at.classes_any & at.last_step)
@@ -240,6 +249,11 @@ class Feed(wiring.Component):
                 m.d.sync += prologue.eq(0)
         with m.If(step_ends):
             m.d.sync += [at.step.eq(at.step + 1), at.first_step.eq(0)]
+        if config.gru == 2:
+            with m.If(step_ends & at.step[0]):
+                m.d.sync += at.first_pair.eq(0)
+            with m.If(self.begins):
+                m.d.sync += at.first_pair.eq(1)
         self._counts(m, at, row_ends)
         with m.If(self.begins):
             m.d.sync += [
@@ -257,6 +271,20 @@ class Feed(wiring.Component):
                 at.inputs_waiting.eq(0),
             ]
         return at
+
+    def _again(self, at):
+        """It is the second pass of a step."""
+        return self.job.passes & at.step[0] if self.config.gru == 2 else Const(0, 1)
+
+    def _passes(self, at):
+        """What a row of a step of two passes is."""
+        job = self.job
+        begins = Mux(job.passes, at.first_pair, at.first_step)
+        return [
+            self.row.home.eq(at.home),
+            self.row.mixes.eq(job.gru & (~job.passes | self._again(at))),
+            self.row.empty.eq(begins & job.fresh & self._kinds["state"]),
+        ]
 
     def _counts(self, m, at, row_ends):
         """What waits, and when the sums of a row may leave the groups."""
@@ -290,7 +318,7 @@ class Feed(wiring.Component):
         within = at.position[: (per_beat - 1).bit_length()]
         beats = kinds["window"] | (kinds["input"] & ~at.windowed)
         m.d.comb += [
-            self.h_place.eq(Cat(at.position[: (config.groups - 1).bit_length()], at.sequence, at.cell)),
+            self.h_place.eq(Cat(at.position[: (config.groups - 1).bit_length()], at.sequence, at.home)),
             self.u_place.eq(Cat(at.position[2:][: (config.input_words - 1).bit_length()], at.sequence, at.step[0])),
             queue.r_en.eq(go & beats & (at.at_end | (within == per_beat - 1))),
         ]
@@ -331,7 +359,9 @@ class _Place:
         self.position = Signal(range(max(config.groups, config.chunks, config.window_chunks)))
         self.begins_row, self.at_end = Signal(), Signal()
         self.sequence, self.step = Signal(range(config.sequences)), Signal(16)
-        self.cell = Signal(range(config.cells), name="cell")
+        #: Cell whose weights count, and whose states.
+        self.cell, self.home = (Signal(range(config.cells), name=name) for name in ("cell", "home"))
+        self.first_pair = Signal()
         self.first_step, self.last_step, self.last_sequence = Signal(init=1), Signal(), Signal()
         #: There are windows; a dense layer; it follows each step.
         self.windowed, self.classes_any, self.each = Signal(), Signal(), Signal()

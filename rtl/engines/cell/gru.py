@@ -23,11 +23,15 @@ class GruStages:
     A GRU's tables give z, r, nothing and the hidden state's part, of which the table is that of the code itself. The
     state of its cell is its hidden state. No stage is of a GRU alone, so both take the same cycles.
 
+    A GRU that resets in front of the product takes two passes. The first is an LSTM's, whose forget gate is r and whose
+    hidden state is what r passes of h; it keeps z, and the state stays. In the second that is the hidden state, and the
+    hidden state's part is nothing.
+
     Parameters
     ----------
     m : Module
-    chosen : Value
-        The command's cell is a GRU.
+    chosen : function
+        Of a stage: the row there makes the new state of a GRU.
     ends : function
         See :meth:`~.gates.GateStages._quantizers`.
     stages : Stages
@@ -43,13 +47,13 @@ class GruStages:
         """
         enter, _, cell, output = gates
         rest = (self.ends(Quantizers.HIDDEN, "one", self.stages.codes) - enter)[: len(output)].as_signed()
-        chosen = self.chosen
+        chosen = self.chosen(self.stages.codes)
         # mutant unkept: return Mux(chosen, output, before), cell, Mux(chosen, rest, output)
         return Mux(chosen, output, before), Mux(chosen, before, cell), Mux(chosen, rest, output)
 
     def multiplier(self, gated, usual):
         """Of ``kept``."""
-        return Mux(self.chosen, gated, usual)
+        return Mux(self.chosen(self.stages.codes), gated, usual)
 
     def kept_addend(self, raw):
         """Of ``kept``, in the cycle in which it takes it.
@@ -70,4 +74,4 @@ class GruStages:
         wanted = stage + MULTIPLY_ADD - 2
         # mutant early: raw = delay(self.m, raw, wanted - (begins + MULTIPLY_ADD) - 1)
         raw = delay(self.m, raw, wanted - (begins + MULTIPLY_ADD))
-        return registered(self.m, Mux(self.chosen, raw, self.ends(which, "addend", wanted)).as_signed())
+        return registered(self.m, Mux(self.chosen(wanted), raw, self.ends(which, "addend", wanted)).as_signed())

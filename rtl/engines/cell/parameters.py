@@ -42,7 +42,8 @@ class CellParameters(Parameters):
     cells : int
         Most recurrent cells, one a layer and direction, whose weights, settings and states are there at once.
     gru : int
-        1: the engine computes GRUs too. LSTMs and plain cells need no datapath of their own.
+        1: the engine computes GRUs too; 2: also those whose reset gate is in front of the product with the hidden
+        state. LSTMs and plain cells need no datapath of their own.
     """
 
     hidden: int = parameter(64, 8, 256, power=True, known=True, mesh=True)
@@ -55,7 +56,7 @@ class CellParameters(Parameters):
     table_cycles: int = parameter(1, 1, 2)
     tap_channels: int = parameter(0, 0, 256, known=True)
     cells: int = parameter(1, 1, 8, power=True)
-    gru: int = parameter(0, 0, 1)
+    gru: int = parameter(0, 0, 2)
 
     @property
     def groups(self) -> int:

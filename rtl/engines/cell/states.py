@@ -36,7 +36,8 @@ class StateStages:
         asked = stages.codes - config.table_cycles
         m.d.comb += read.addr.eq(self._place(line[asked][1]))
         told, entry, entry_cell, table_word = self._table_beat
-        gru = GruStages(m, job.gru, ends, stages) if config.gru else None
+        gru = GruStages(m, lambda stage: self._mixes(line[stage][1], job), ends, stages) if config.gru else None
+        kept_gates = self._kept_gates(m, line, [enter for enter, *_ in gates], job)
         hidden, self._tap_tables = [], []
         lo, hi = (ends(Quantizers.STATE, "ends", stages.kept)[end] for end in ("lo", "hi"))
         for element, (enter, forget, cell, output) in enumerate(gates):
@@ -44,7 +45,9 @@ class StateStages:
                 place(m, f"{name}_{element}", MultiplyShift(raw=bool(config.gru and name == "added")), platform)
                 for name in ("kept", "added", "hidden")
             )
-            before = self._looked_up(m, Mux(line[asked + 1][1].zero, 0, read.data[element]))
+            enter = kept_gates[element]
+            nothing = line[asked + 1][1].empty if config.gru == 2 else line[asked + 1][1].zero
+            before = self._looked_up(m, Mux(nothing, 0, read.data[element]))
             kept, added = (Signal(signed(10), reset_less=True, name=f"{n}_{element}_code") for n in ("k", "a"))
             new = Signal(signed(config.state_bits), reset_less=True, name=f"new_{element}")
             total = kept + added
@@ -98,9 +101,40 @@ class StateStages:
         at = self._place(known)
         if gru is not None:
             later, known = self._stepped(line[stages.hidden])
+            if config.gru == 2:
+                later &= ~job.passes | known.mixes
             valid, at = Mux(job.gru, later, valid), Mux(job.gru, self._place(known), at)
         m.d.comb += [keep.en.eq(valid | loads), keep.addr.eq(Mux(loads, loaded_at, at))]
         return hidden, seen
+
+    def _mixes(self, known, job):
+        """Whether a row makes the new state of a GRU."""
+        return known.mixes if self.config.gru == 2 else job.gru
+
+    def _kept_gates(self, m, line, gates, job):
+        """Codes of the first gate, of the second of two passes those of the first."""
+        config, stages = self.config, self.stages
+        if config.gru < 2:
+            return gates
+        m.submodules.passed = passed = memory.Memory(
+            shape=data.ArrayLayout(signed(CODE), config.parallel),
+            depth=config.sequences * config.groups,
+            init=[],
+            attrs={"ram_style": "distributed"},
+        )
+        write, read = passed.write_port(), passed.read_port()
+        valid, known = self._stepped(line[stages.codes])
+        bits = (config.groups - 1).bit_length()
+        asked = line[stages.codes - config.table_cycles][1]
+        m.d.comb += [
+            write.en.eq(valid & ~known.mixes),
+            write.addr.eq(Cat(known.group[:bits], known.sequence)),
+            *(write.data[n].eq(code) for n, code in enumerate(gates)),
+            read.addr.eq(Cat(asked.group[:bits], asked.sequence)),
+        ]
+        again = job.passes & known.mixes
+        # mutant forgotten: return gates
+        return [Mux(again, self._looked_up(m, read.data[n]), code).as_signed() for n, code in enumerate(gates)]
 
     def _leave(self, m, feed, results, hidden, line, states):
         """Sends new hidden states to feed, memory and results.
@@ -189,4 +223,5 @@ class StateStages:
     def _place(self, known):
         """Place of a group's state in a memory."""
         bits = (self.config.groups - 1).bit_length()
-        return Cat(known.group[:bits], known.sequence, self._cell(known))
+        home = known.home if self.config.gru == 2 else self._cell(known)
+        return Cat(known.group[:bits], known.sequence, home)

@@ -100,13 +100,14 @@ class Taps(wiring.Component):
         # Chunks of the row still count; they are of a later part of it; the step is its quarter's first.
         counted, later, opens = Signal(), Signal(), Signal(init=1)
         starts = [Signal(16, name=f"start_{n}") for n in range(1, TAP_QUARTERS)]
-        m.d.sync += [start.eq((job.steps * n) >> 2) for n, start in enumerate(starts, 1)]
-        turn, row_ends, ahead = Signal(), given.source & given.ends, Signal()
+        steps, source, state = self._first_passes(m)
+        m.d.sync += [start.eq((steps * n) >> 2) for n, start in enumerate(starts, 1)]
+        turn, row_ends, ahead = Signal(), source & given.ends, Signal()
         m.d.comb += [
             turn.eq(channel + 1 == job.channels),
             ahead.eq(step + 1 == Array([*starts, Const(0, 16)])[quarter]),
         ]
-        with m.If(given.source):
+        with m.If(source):
             m.d.sync += channel.eq(Mux(turn, 0, channel + 1))
             with m.If(turn):
                 m.d.sync += [phase.eq(phase + 1), later.eq(1)]
@@ -121,18 +122,18 @@ class Taps(wiring.Component):
         place = Signal(self.inner + 1)
         m.d.comb += place.eq(
             Mux(
-                given.source, self._place(channel, given.sequence, quarter), self._place(given.position, given.sequence)
+                source, self._place(channel, given.sequence, quarter), self._place(given.position, given.sequence)
             )
         )
         first, zero, again = Signal(), Signal(), Signal()
         word = Signal.like(write.data, reset_less=True)
         m.d.sync += [
-            write.en.eq(given.state | (given.source & counted)),
+            write.en.eq(state | (source & counted)),
             write.addr.eq(place),
-            # mutant unopened: first.eq(Mux(given.source, opens, given.first)),
-            first.eq(Mux(given.source, opens & ~later, given.first)),
+            # mutant unopened: first.eq(Mux(source, opens, given.first)),
+            first.eq(Mux(source, opens & ~later, given.first)),
             # What a state holds before the first step is none of the command's hidden states.
-            zero.eq(given.state & given.first),
+            zero.eq(state & given.first),
             # What was written as the same place was read is not in the answer.
             # mutant stale: again.eq(0),
             again.eq(write.en & (write.addr == place)),
@@ -143,6 +144,22 @@ class Taps(wiring.Component):
             total = Mux(zero, 0, self.x[n]) + Mux(first, 0, before)
             m.d.comb += write.data[n].eq(saturate_hdl(total, signed(TAP_WORD))[0])
         return place
+
+    def _first_passes(self, m):
+        """Steps of a sequence; a chunk of x is given, and one of a state: of steps of two passes in the first."""
+        job, given = self.job, self.given
+        if self.config.gru < 2:
+            return job.steps, given.source, given.state
+        found = []
+        for kind in (given.source, given.state):
+            again = Signal()
+            with m.If(kind & given.ends & given.last_sequence):
+                m.d.sync += again.eq(job.passes & ~again)
+            with m.If(self.begins):
+                m.d.sync += again.eq(0)
+            # mutant twice: found.append(kind)
+            found.append(kind & ~again)
+        return Mux(job.passes, job.steps >> 1, job.steps), *found
 
     def _walk(self, m):
         """Goes through a sequence's chunks.

@@ -23,6 +23,8 @@ from ...deep import deep
 from .test_cell import play
 
 SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16, cells=4, gru=1)
+#: GRUs that reset in front of the product: a cell of each pass.
+PASSES = SIZES.replace(cells=8, gru=2)
 #: With a register behind tables, and one product a slice.
 LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
 #: For the bench of the engine alone.
@@ -65,12 +67,23 @@ NETWORKS = {
 }
 
 
+#: Those of two passes a step.
+NETWORKS |= {
+    "reset first": (drawn("GRU0"), 5, 6),
+    "reset first, stack": (drawn("GRU0", layers=2, pick="mean"), 3, 6),
+    "reset first, both": (drawn("GRU0", both=True, pick="ends"), 2, 7),
+    "reset first, stack of both": (drawn("GRU0", layers=2, both=True, pick="last"), 2, 5),
+    "reset first, windows": (replace(with_windows(False), cell=example_cell("GRU0", 9, 8, 7)), 3, 16),
+    "reset first, dense layers": (example_dense(drawn("GRU0"), 5, (8, "relu")), 3, 6),
+}
+
+
 @pytest.mark.parametrize("memory", MEMORIES, ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_code_sum_and_counter(name, memory):
     made, count, steps = NETWORKS[name]
     codes = example_codes(made, np.random.default_rng(3), count, steps)
-    ran = run_cell(made, codes, SIZES, timing=memory)
+    ran = run_cell(made, codes, PASSES if name.startswith("reset") else SIZES, timing=memory)
     assert "stall" in memory or ran.figures["cycles"] == ran.figures["forecast"]
     assert len(np.unique(ran.trace.h)) > 6
     assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]

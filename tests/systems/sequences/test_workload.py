@@ -225,6 +225,30 @@ def test_the_adapter_of_a_fine_tune_answers(run, tmp_path, engine, cache):
         assert code == 2 and said in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("engine", ["reference", "float"])
+def test_a_rare_movement_is_learnt_sooner(tmp_path, engine):
+    """Of one class two windows are left; balanced, they count as much as those of another class together."""
+    data, rare = spar_person(2), 4
+    kept = np.sort(np.append(np.flatnonzero(data.y_train != rare), np.flatnonzero(data.y_train == rare)[:2]))
+    parts = {"x_train": data.x_train[kept], "y_train": data.y_train[kept], "x_test": data.x_test, "y_test": data.y_test}
+    np.savez(tmp_path / "few.npz", **parts)
+    found = {
+        weights: finetune(
+            str(spar_model(0)),
+            board="kv260",
+            data=tmp_path / "few.npz",
+            epochs=4,
+            engine=engine,
+            class_weights=weights,
+            output=tmp_path / weights,
+        )
+        for weights in ("none", "balanced")
+    }
+    called = {weights: sum(row[rare] for row in each["confusion_after"]) for weights, each in found.items()}
+    right = {weights: each["confusion_after"][rare][rare] for weights, each in found.items()}
+    assert called["balanced"] > called["none"] and right["balanced"] > right["none"], (called, right)
+
+
 def test_a_network_without_logits_of_a_sequence_is_refused():
     with pytest.raises(ValueError, match="has no dense layer behind its recurrent node"):
         tap_network(load_network(AUTHORS), TAPS, 5)

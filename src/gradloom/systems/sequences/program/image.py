@@ -18,6 +18,7 @@ from gradloom.words import some
 
 from .layers import Layer
 from .room import Room
+from .slots import passes_of
 from .words import CellWords, Window, state_range
 
 __all__ = ["CellImage"]
@@ -98,22 +99,19 @@ class CellImage:
     def _check_room(self) -> None:
         """Refuses a network that is too large, with all parameters that are too small."""
         network, config, cells = self.network, self.config, list(self.network.integers.cells)
-        for each in cells:
-            if isinstance(each, IntegerGru) and each.cell.passed is not None:
-                raise ValueError(
-                    f"node {each.cell.name!r}: its reset gate is in front of the product with the hidden state: must "
-                    "be behind it, linear_before_reset=1; gradloom infer --engine reference runs it"
-                )
         room, parallel = Room(network.name, config), config.parallel
         units = max(cell.cell.units for cell in cells)
         room.need("hidden", units, f"{units} elements of a hidden state")
         inputs = max(size for size, _ in self._columns())
         room.need("inputs", inputs, f"{inputs} of an input")
-        count = self._numbers()[-1] + len(self._directions(-1))
-        room.need("cells", count, f"{count} layers and directions")
+        count = self._numbers()[-1] + self._cells_of(-1)
+        passes = max(map(passes_of, cells))
+        what = f"{count} layers and directions" if passes == 1 else f"{count} layers, directions and passes"
+        room.need("cells", count, what)
         ways = max(len(self._directions(n)) for n in range(len(self._pairs)))
         room.need("sequences", ways, f"{ways} directions")
-        room.need("gru", int(any(isinstance(cell, IntegerGru) for cell in cells)), "a GRU")
+        if any(isinstance(cell, IntegerGru) for cell in cells):
+            room.need("gru", passes, "a GRU" if passes == 1 else "a GRU that resets in front of its product")
         size = self.order.size
         room.need("window", size, f"windows of {size} codes")
         outputs = 0 if self.conv is None else len(self.conv.conv.weight)
@@ -131,15 +129,26 @@ class CellImage:
         """Forward and backward cell of each layer, dense layers with activations too."""
         return (*self.network.layers, *((cell, None) for cell in self.network.behind))
 
+    @property
+    def _integers(self) -> tuple[tuple[Any, Any], ...]:
+        """The same in integers."""
+        integers = self.network.integers
+        return (*integers.layers, *((cell, None) for cell in integers.behind))
+
     def _directions(self, layer: int) -> list[int]:
         return [number for number, cell in enumerate(self._pairs[layer]) if cell is not None]
 
+    def _cells_of(self, layer: int) -> int:
+        """The engine's cells of a layer: one a pass and direction."""
+        own = self._integers[layer]
+        return sum(passes_of(cell) for cell in own if cell is not None)
+
     def _numbers(self) -> list[int]:
-        """Of each layer's first cell in the engine; two directions are an even one and the next."""
+        """Of each layer's first cell in the engine, a multiple of how many it has."""
         numbers, free = [], 0
         for layer in range(len(self._pairs)):
-            count = len(self._directions(layer))
-            numbers.append(free + free % count)
+            count = self._cells_of(layer)
+            numbers.append(free + -free % count)
             free = numbers[-1] + count
         return numbers
 
@@ -158,11 +167,10 @@ class CellImage:
 
     def _layers(self) -> Iterator[Layer]:
         network, config, source = self.network, self.config, self.network.cell_input
-        integers, top = network.integers, len(self._pairs) - 1
-        layers = [*integers.layers, *((cell, None) for cell in integers.behind)]
+        top = len(self._pairs) - 1
         for at, (number, (inputs, columns)) in enumerate(zip(self._numbers(), self._columns())):
-            cells = [cell for cell in layers[at] if cell is not None]
-            units = cells[0].cell.units
+            cells = [cell for cell in self._integers[at] if cell is not None]
+            units, passes = cells[0].cell.units, max(map(passes_of, cells))
             window = self._window(units) if at == 0 and self.conv is not None else None
             heads: list[np.ndarray | None] = [None] * len(cells)
             if at == top and network.head is not None:
@@ -172,12 +180,15 @@ class CellImage:
                     CellWords(
                         name=network.name,
                         cell=cell,
+                        at=pass_,
                         source=source,
                         columns=columns,
                         window=window,
-                        head=head,
+                        # Sums of other passes are not taken.
+                        head=head if pass_ == passes - 1 else None,
                         config=config,
                     )
+                    for pass_ in range(passes)
                     for cell, head in zip(cells, heads)
                 ),
                 number=number,
@@ -187,6 +198,7 @@ class CellImage:
                 window=0 if window is None else self.order.size,
                 unsigned=source.hi > 127,
                 window_unsigned=self.source.hi > 127,
+                passes=passes,
                 pick=network.pick if at == len(network.layers) else "all",
             )
             source = cells[0].cell.hidden
@@ -206,7 +218,9 @@ class CellImage:
         codings: list[tuple[str, Coding, bool]] = [("input", layer.words[0].source, layer.unsigned)]
         if layer.window:
             codings.append(("window", self.source, layer.window_unsigned))
-        codings += [("hidden state", each.cell.cell.hidden, False) for each in layer.words]
+        cells = [each.cell.cell for each in layer.words]
+        codings += [("hidden state", cell.hidden, False) for cell in cells]
+        codings += [("hidden state that the reset gate passes", cell.passed, False) for cell in cells[layer.directions :]]
         for what, coding, unsigned in codings:
             lo, hi = (0, 255) if unsigned else (-128, 127)
             if coding.lo < lo or coding.hi > hi:
@@ -214,6 +228,11 @@ class CellImage:
                     f"{self.network.name}: codes of the {what} are {coding.lo} to {coding.hi}: must be within {lo} "
                     f"and {hi}"
                 )
+
+    @property
+    def most_steps(self) -> int:
+        """Steps of a sequence that a command holds."""
+        return ((1 << 16) - 1) // max(layer.passes for layer in self.layers)
 
     def check_tap_room(self) -> None:
         """Refuses a network with more channels to add up than the design has room for."""
@@ -231,11 +250,10 @@ class CellImage:
                 f"{network.name}: has hidden={odd}: the taps of a design with parallel="
                 f"{config.parallel} need a multiple of {config.parallel}; set parallel=1"
             )
-        if not TAP_QUARTERS <= steps < 1 << 16:
+        if not TAP_QUARTERS <= steps <= self.most_steps:
             raise ValueError(
                 f"{network.name}: sequences have {some(steps, 'step')} at the cell: taps need {TAP_QUARTERS}, "
-                f"one a quarter, "
-                f"to {(1 << 16) - 1}"
+                f"one a quarter, to {self.most_steps}"
             )
         most = max(-self.source.lo, self.source.hi) * self.own * (-(-steps // TAP_QUARTERS) + 1)
         if most >= 1 << TAP_WORD - 1:

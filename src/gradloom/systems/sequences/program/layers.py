@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Layer:
     Parameters
     ----------
     words : tuple of CellWords
-        By direction. Of two, the second goes through the sequence from its end.
+        By pass, and by direction. Of two, the second goes through the sequence from its end.
     number : int
         Of the first direction's cell in the engine; of two directions even.
     config : CellParameters
@@ -40,6 +41,8 @@ class Layer:
         Codes of a window; 0: there is no convolution in front.
     unsigned, window_unsigned : bool
         Codes of the cell's input, and of windows, are 0 to 255.
+    passes : int
+        Of a step: two of a GRU that resets in front of the product.
     pick : str
         Steps of the layer below that it takes: ``all``, the ``last``, or those that both directions end with, ``ends``.
     """
@@ -52,12 +55,18 @@ class Layer:
     window: int
     unsigned: bool
     window_unsigned: bool
+    passes: int = 1
     pick: str = "all"
 
     @property
     def directions(self) -> int:
         """One or two."""
-        return len(self.words)
+        return len(self.words) // self.passes
+
+    @property
+    def beside(self) -> int:
+        """Rows of results that a step of a sequence has."""
+        return self.directions * self.passes
 
     @property
     def units(self) -> int:
@@ -98,13 +107,13 @@ class Layer:
         Behind the sums of a step they leave groups that are busy no more; of a single step they leave the first.
         """
         last = self.hidden - self.filters
-        return last if steps > 1 and last >= self.filters else 0
+        return last if steps * self.passes > 1 and last >= self.filters else 0
 
     def operands(self, steps: int) -> dict[str, int]:
         """Operands of RUN by name, without those of what leaves."""
         parallel = self.config.parallel
         return {
-            "steps": steps,
+            "steps": steps * self.passes,
             "hidden": self.hidden,
             "inputs": -(-self.inputs // parallel),
             "unsigned": int(self.unsigned),
@@ -115,20 +124,21 @@ class Layer:
             "cell": self.number,
             "both": self.directions - 1,
             "gru": int(self.gru),
+            "passes": self.passes - 1,
         }
 
     def taken(self, rows: np.ndarray) -> np.ndarray:
-        """Rows ``[sequences, steps, codes]`` as sequences of the engine: each in both directions."""
-        if self.directions == 1:
-            return rows
-        both = np.stack([rows, rows[:, ::-1]], axis=1)
-        return both.reshape(-1, *rows.shape[1:])
+        """Rows ``[sequences, steps, codes]`` as sequences of the engine: each in both directions, in all passes."""
+        if self.directions == 2:
+            rows = np.stack([rows, rows[:, ::-1]], axis=1).reshape(-1, *rows.shape[1:])
+        return np.repeat(rows, self.passes, axis=1)
 
     def told(self, found: np.ndarray) -> np.ndarray:
-        """Of the engine's sequences ``[n, steps, values]`` those of the network.
+        """Of the engine's sequences ``[n, rows, values]`` those of the network, of the last pass of each step.
 
-        ``[sequences, directions, steps, values]``, in the order of time.
+        ``[sequences, directions, steps, values]``, in the order of time. A single row is of the last step.
         """
+        found = found[:, ::-1][:, :: self.passes][:, ::-1]
         apart = found.reshape(-1, self.directions, *found.shape[1:])
         if self.directions == 1:
             return apart
@@ -140,21 +150,26 @@ class Layer:
         ``sequences``: of the network.
         """
         size, found = below.result // CODES_A_BEAT, None
-        for step in range(first, min(last, steps)):
-            for sequence in range(sequences):
-                for own in range(self.directions):
-                    time = steps - 1 - step if own else step
-                    for other in range(below.directions):
-                        at = (steps - 1 - time if other else time) * sequences + sequence
-                        begin = (at * below.directions + other) * size
-                        if found is not None and found.last == begin:
-                            found = Piece(found.first, begin + size)
-                            continue
-                        if found is not None:
-                            yield found
-                        found = Piece(begin, begin + size)
+        for begin in self._begins(below, sequences, steps, range(first, min(last, steps))):
+            if found is not None and found.last == begin * size:
+                found = Piece(found.first, found.last + size)
+                continue
+            if found is not None:
+                yield found
+            found = Piece(begin * size, (begin + 1) * size)
         if found is not None:
             yield found
+
+    def _begins(self, below: "Layer", sequences: int, steps: int, chosen: range) -> Iterator[int]:
+        """Rows of the results below, in the order in which x takes them."""
+        for step, _, sequence, own in product(
+            chosen, range(self.passes), range(sequences), range(self.directions)
+        ):
+            time = steps - 1 - step if own else step
+            for other in range(below.directions):
+                # The last pass made the state.
+                at = (steps - 1 - time if other else time) * below.passes + below.passes - 1
+                yield (at * sequences + sequence) * below.directions + other
 
 
 def _whole(size: int) -> int:

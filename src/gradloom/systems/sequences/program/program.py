@@ -75,7 +75,7 @@ class LayerProgram(PlacedProgram):
             if kept is not None:
                 self._stores(layer, kept, logits)
             return
-        if below is not None and not layer.directions == below[0].directions == 1:
+        if below is not None and not layer.beside == below[0].beside == 1:
             self._joined(layer, *below, (steps, count), kept, logits)
             return
         if below is not None:
@@ -106,7 +106,8 @@ class LayerProgram(PlacedProgram):
         steps = hidden.shape[0]
         wait: tuple[int, ...] = (self.kept_token,)
         if below.directions == 1 or layer.pick == "ends":
-            self.load(hidden.rows(steps - 1, steps), "cell", "x", wait=wait)
+            size = count * below.directions * below.result
+            self.load(Place(hidden.offset + hidden.length - size, (size // 16, 4)), "cell", "x", wait=wait)
             return
         for piece in layer.pieces(below, count, steps, steps - 1, steps):
             place = Place(hidden.offset + CODES_A_BEAT * piece.first, (piece.last - piece.first, 4))
@@ -124,7 +125,7 @@ class LayerProgram(PlacedProgram):
     ) -> None:
         """Loads x where it is no copy of the results below, some steps ahead of the STOREs."""
         steps, count = sizes
-        ahead = max(_AHEAD // (count * layer.directions * layer.result // CODES_A_BEAT), 1)
+        ahead = max(_AHEAD // (count * layer.beside * layer.result // CODES_A_BEAT), 1)
         wait: tuple[int, ...] = (self.kept_token,)
         for first in range(0, steps + ahead, ahead):
             for piece in layer.pieces(below, count, steps, first, first + ahead):
@@ -199,8 +200,8 @@ class CellProgram(LayerProgram):
         super().__init__(image, config)
         self.each, self.fresh, self.states = each, fresh, states
         count, steps, _ = rows.shape
-        if steps >= 1 << 16:
-            raise ValueError(f"steps={steps}: must be at most {(1 << 16) - 1}")
+        if steps > image.most_steps:
+            raise ValueError(f"steps={steps}: must be at most {image.most_steps}")
         self.batches: list[Batch] = []
         together = config.sequences // max(layer.directions for layer in image.layers)
         for first in range(0, count, together):
@@ -233,10 +234,11 @@ class CellProgram(LayerProgram):
             wait = ()
             if below is None:
                 x = self.given(rows)
-            kept = self.room(steps, count * layer.directions, layer.result // 4)
+            kept = self.room(steps, count * layer.beside, layer.result // 4)
             if last_layer and image.classes:
                 size = image.classes * 4 * self.config.parallel
-                logits = self.room(steps if self.each else 1, count * layer.directions, size)
+                rows_ = (steps, layer.beside) if self.each else (1, layer.directions)
+                logits = self.room(rows_[0], count * rows_[1], size)
             self.enter(layer, below, x, count, kept, logits)
             below = layer, kept
             if layer is image.top:

@@ -3,7 +3,7 @@
 The engine has four gates an element, of sums, a shift and a table each, and three requantisers behind them:
 ``kept`` of the forget gate and the state, ``added`` of the input gate and the cell gate, ``hidden`` of the output gate
 and the tanh of the state. An LSTM is all of these. A plain cell is an output gate, times 1. A GRU takes the way of
-:class:`~gradloom.rtl.engines.cell.gru.GruStages`.
+:class:`~gradloom.rtl.engines.cell.gru.GruStages`, one that resets in front of the product in two passes.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from gradloom.rtl.formats.cell import CENTRED
 
 from .settings import HALF, IDLE, Affine
 
-__all__ = ["Behind", "Slot", "behind_of", "slots_of"]
+__all__ = ["Behind", "Slot", "behind_of", "passes_of", "slots_of"]
 
 _OTHER = {"input": "forget", "forget": "input"}
 #: Bits of a multiplier.
@@ -70,12 +70,19 @@ class Behind:
     one: int = 0
 
 
-#: A gate that there is not.
-_ABSENT = Slot(name="", table=np.zeros(1, np.int64))
+#: A gate that there is not, and one that is 1.
+_ABSENT, _OPEN = (Slot(name="", table=np.full(1, code, np.int64)) for code in (0, 1))
 
 
-def slots_of(cell: Any) -> tuple[Slot, ...]:
-    """The four gates of an integer cell; :class:`ValueError` names what does not fit."""
+def passes_of(cell: Any) -> int:
+    """Passes of a step: two where the product with the hidden state waits for the reset gate."""
+    return 2 if isinstance(cell, IntegerGru) and cell.cell.passed is not None else 1
+
+
+def slots_of(cell: Any, at: int = 0) -> tuple[Slot, ...]:
+    """The four gates of pass ``at`` of an integer cell; :class:`ValueError` names what does not fit."""
+    if passes_of(cell) == 2:
+        return _of_pass(cell, at)
     if isinstance(cell, IntegerRnn):
         new = _slot(cell, "new", cell.factors, cell.accumulator, cell.table, cell.w, cell.u)
         return _ABSENT, _ABSENT, _ABSENT, new
@@ -97,12 +104,15 @@ def slots_of(cell: Any) -> tuple[Slot, ...]:
     return tuple(found[name] for name in GATE_NAMES)
 
 
-def behind_of(cell: Any) -> Behind:
-    """The requantisers behind the gates of an integer cell."""
+def behind_of(cell: Any, at: int = 0) -> Behind:
+    """The requantisers behind the gates of pass ``at`` of an integer cell."""
     if isinstance(cell, IntegerRnn):
-        one, zero = np.ones(1, np.int64), np.zeros(1, np.int64)
-        same = Affine(one, zero, 0, False, *cell.state_range)
-        return Behind(kept=(IDLE, 0), added=(IDLE, 0), hidden=(same, 0), state=(0, 0), first=0, squash=one)
+        same = _unchanged(*cell.state_range)
+        return Behind(
+            kept=(IDLE, 0), added=(IDLE, 0), hidden=(same, 0), state=(0, 0), first=0, squash=np.ones(1, np.int64)
+        )
+    if at < passes_of(cell) - 1:
+        return _behind_reset(cell)
     if isinstance(cell, IntegerGru):
         return _behind_gru(cell)
     made = []
@@ -140,6 +150,41 @@ def _slot(
         reach=cell.reach[name],
         first=cell.cell.gates[name].accumulator.lo,
         table=table,
+    )
+
+
+def _unchanged(lo: int, hi: int) -> Affine:
+    """Codes as they are."""
+    return Affine(np.ones(1, np.int64), np.zeros(1, np.int64), 0, False, lo, hi)
+
+
+def _of_pass(cell: IntegerGru, at: int) -> tuple[Slot, ...]:
+    """Of a GRU that resets in front of the product: update and reset gate; then the new state of what was passed."""
+    units, found = cell.cell.units, []
+    for number, name in enumerate(cell.gates):
+        own = slice(number * units, (number + 1) * units)
+        args = cell.factors[name], cell.accumulators[name], cell.tables[name], cell.w[own], cell.u[own]
+        found.append(_slot(cell, name, *args))
+    update, reset, new = found
+    if at == 0:
+        return update, reset, _ABSENT, _OPEN
+    return _ABSENT, _ABSENT, replace(new, first=0, table=np.zeros(1, np.int64)), _ABSENT
+
+
+def _behind_reset(cell: IntegerGru) -> Behind:
+    """What a reset gate passes of the hidden state, which is the state."""
+    what = "reset gate * hidden state"
+    _within_half(what, *cell.reach["inner"])
+    kept, passed = Affine.of(cell.inner, what), cell.cell.passed
+    assert passed is not None
+    codes = np.arange(passed.lo, passed.hi + 1)
+    return Behind(
+        kept=(kept, int(kept.addend[0])),
+        added=(IDLE, 0),
+        hidden=(_unchanged(passed.lo, passed.hi), 0),
+        state=(passed.lo, passed.hi),
+        first=passed.lo,
+        squash=codes,
     )
 
 

@@ -80,7 +80,7 @@ class _Taps(LayerProgram):
             top = layer is layers[-1]
             self._run(layer, rows, top=top, wait=() if first and number == 0 else (_LEFT,))
             count, steps, _ = rows.shape
-            kept = None if top else self.room(steps, count * layer.directions, layer.result // 4)
+            kept = None if top else self.room(steps, count * layer.beside, layer.result // 4)
             self.enter(layer, below, x, count, kept)
             self._taps(number, layer, places, last=top)
             below = None if kept is None else (layer, kept)

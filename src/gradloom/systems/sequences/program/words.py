@@ -15,7 +15,7 @@ from gradloom.rtl.formats.gates import GATES
 
 from .room import RoomError
 from .settings import HALF, IDLE, Affine, quantizer_word
-from .slots import behind_of, slots_of
+from .slots import behind_of, passes_of, slots_of
 
 __all__ = ["CellWords", "Window", "state_range"]
 
@@ -47,6 +47,8 @@ class CellWords:
     name : str
         Of the network.
     cell : IntegerCell, IntegerGru or IntegerRnn
+    at : int
+        Pass of a step.
     source : Coding
         Of its input.
     columns : array of int ``[inputs]``
@@ -59,6 +61,7 @@ class CellWords:
 
     name: str
     cell: Any
+    at: int
     source: Coding
     columns: np.ndarray
     window: Window | None
@@ -68,12 +71,12 @@ class CellWords:
     @cached_property
     def slots(self) -> Any:
         """The engine's four gates."""
-        return slots_of(self.cell)
+        return slots_of(self.cell, self.at)
 
     @cached_property
     def behind(self) -> Any:
         """The engine's requantisers behind them."""
-        return behind_of(self.cell)
+        return behind_of(self.cell, self.at)
 
     @cached_property
     def lanes(self) -> np.ndarray:
@@ -104,8 +107,9 @@ class CellWords:
     def _check_chains(self) -> None:
         """Every sum of a lane stays within its bits, whatever the codes."""
         config, lanes, hidden = self.config, self.lanes, self.cell.cell.hidden
+        seen = self.cell.cell.passed if self.at else hidden
         rows: dict[str, tuple[tuple[int, int, Coding], ...]] = {
-            "the cell": ((0, config.groups, hidden), (config.input_place, config.chunks, self.source)),
+            "the cell": ((0, config.groups, seen), (config.input_place, config.chunks, self.source)),
             "the dense layer": ((config.class_place, config.groups, hidden),),
         }
         if self.window is not None:
@@ -210,11 +214,10 @@ class CellWords:
 
 def state_range(cell: Any) -> tuple[int, int]:
     """Codes that the registers and the memory of a cell's state hold."""
-    low, high = behind_of(cell).state
+    ranges = [behind_of(cell, at).state for at in range(passes_of(cell))]
     if isinstance(cell, IntegerGru):
-        hidden = cell.cell.hidden
-        low, high = min(low, hidden.lo), max(high, hidden.hi)
-    return low, high
+        ranges.append((cell.cell.hidden.lo, cell.cell.hidden.hi))
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 def _put(groups: np.ndarray, weights: np.ndarray) -> None:
