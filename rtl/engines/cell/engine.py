@@ -123,7 +123,7 @@ class CellEngine(GateStages, StateStages, wiring.Component):
                 | (args.classes > Sums.depth)
                 | (args.classes + args.filters > config.groups)
                 | (args.channels > config.tap_chunks)
-                | (args.channels.any() & (((args.steps >> args.passes) < TAP_QUARTERS) | (args.own == 0)))
+                | (args.channels.any() & ((self._steps(args) < TAP_QUARTERS) | (args.own == 0)))
                 | (args.cell >= config.cells)
                 | (args.both & (args.cell[0] | args.sequences[0] | (config.cells == 1)))
                 | (args.gru & (not config.gru))
@@ -135,6 +135,10 @@ class CellEngine(GateStages, StateStages, wiring.Component):
         m.d.comb += [feed.job[name].eq(args[name]) for name in feed.job.shape().members]
         with m.If(begins | self.engine.done):
             m.d.sync += busy.eq(begins)
+
+    def _steps(self, args):
+        """Steps of a sequence."""
+        return args.steps >> args.passes if self.config.gru == 2 else args.steps
 
     def _unlike(self, args):
         """Whether a cell of two passes is none of the design's."""

@@ -121,9 +121,7 @@ class Taps(wiring.Component):
             m.d.sync += [step.eq(0), opens.eq(1), quarter.eq(0)]
         place = Signal(self.inner + 1)
         m.d.comb += place.eq(
-            Mux(
-                source, self._place(channel, given.sequence, quarter), self._place(given.position, given.sequence)
-            )
+            Mux(source, self._place(channel, given.sequence, quarter), self._place(given.position, given.sequence))
         )
         first, zero, again = Signal(), Signal(), Signal()
         word = Signal.like(write.data, reset_less=True)

@@ -93,7 +93,8 @@ def play(bench, image, codes, *, parts=1, every=True, **pressure):
             state = reference.step(network.integers.cell, part[:, at], state)
             if every or at == part.shape[1] - 1:
                 hidden.append(state.h)
-        steps.append(BenchStore("h", (part.shape[1] if every else 1) * len(codes) * image.result // 16))
+        rows = part.shape[1] * image.top.passes if every else 1
+        steps.append(BenchStore("h", rows * len(codes) * image.result // 16))
     ran = bench.check(*loads(image), FENCE, *steps, FENCE, BenchStore("state", 2 * config.state_places), **pressure)
     raw = {name: b"".join(word.to_bytes(16, "little") for word in words) for name, words in ran.words.items()}
     np.testing.assert_array_equal(image.hidden_codes(raw["h"], len(codes)), np.stack(hidden, axis=1))

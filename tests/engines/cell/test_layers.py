@@ -9,8 +9,10 @@ from gradloom.models.recurrent.coding import Coding
 from gradloom.models.recurrent.example import example_codes, example_network
 from gradloom.models.recurrent.example_cells import example_cell, example_dense, example_layers
 from gradloom.rtl.engines.cell.engine import CellEngine
+from gradloom.rtl.engines.cell.feed import Feed
 from gradloom.rtl.engines.cell.gru import GruStages
 from gradloom.rtl.engines.cell.spec import SPEC
+from gradloom.rtl.engines.cell.states import StateStages
 from gradloom.rtl.formats.cell import CellOpcode
 from gradloom.rtl.machines.configs.recurrent import RecurrentConfig
 from gradloom.rtl.shell.registers.errors import Error
@@ -28,7 +30,7 @@ PASSES = SIZES.replace(cells=8, gru=2)
 #: With a register behind tables, and one product a slice.
 LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
 #: For the bench of the engine alone.
-BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=1)
+BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=2)
 
 KINDS = ("LSTM", "CIFG", "GRU", "RNN")
 #: Slow writes fill the queue of results; slow reads starve the input.
@@ -96,12 +98,12 @@ def test_one_product_a_slice_and_late_tables(kind):
     assert ran.figures["cycles"] == ran.figures["forecast"]
 
 
-@pytest.mark.parametrize("kind", ["CIFG", "GRU"])
+@pytest.mark.parametrize("kind", ["CIFG", "GRU", "GRU0"])
 def test_a_stream_keeps_the_state_of_each_layer(kind):
     """A step a program: both layers go on where they stopped."""
     made = example_layers(kind, 8, 8, 6, layers=2, classes=3)
     codes = example_codes(made, np.random.default_rng(5), 1, 7)
-    whole, stream = (run_cell(made, codes, SIZES, every=True, stream=stream) for stream in (False, True))
+    whole, stream = (run_cell(made, codes, PASSES, every=True, stream=stream) for stream in (False, True))
     np.testing.assert_array_equal(whole.trace.h, stream.trace.h)
     np.testing.assert_array_equal(whole.sums, stream.sums)
 
@@ -111,7 +113,7 @@ def bench():
     return EngineBench(SPEC, BENCH)
 
 
-@pytest.mark.parametrize("kind", ["GRU", pytest.param("RNN", marks=deep)])
+@pytest.mark.parametrize("kind", ["GRU", "GRU0", pytest.param("RNN", marks=deep)])
 def test_long_holds_change_nothing(bench, kind):
     """One command goes on where the other stopped."""
     made = example_layers(kind, 7, 7, 5, powers=False)
@@ -120,26 +122,49 @@ def test_long_holds_change_nothing(bench, kind):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cell": 2}, {"both": 1}, {"both": 1, "sequences": 2, "cell": 1}], ids=["cell", "odd", "second"]
+    "wrong",
+    [
+        {"cell": 2},
+        {"both": 1},
+        {"both": 1, "sequences": 2, "cell": 1},
+        {"passes": 1},
+        {"passes": 1, "gru": 1, "steps": 3},
+        {"passes": 1, "gru": 1, "cell": 1},
+        {"passes": 1, "gru": 1, "both": 1, "sequences": 2},
+    ],
+    ids=["cell", "odd", "second", "no GRU", "half a step", "second pass", "too few"],
 )
 def test_an_operand_is_refused(bench, wrong):
-    operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+    operands = {"steps": 2, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
     bench.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
 
 
 def test_a_design_without_them_refuses_them():
     plain = EngineBench(SPEC, BENCH.replace(cells=1, gru=0))
-    for wrong in ({"cell": 1}, {"both": 1, "sequences": 2}, {"gru": 1}):
-        operands = {"steps": 1, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
+    for wrong in ({"cell": 1}, {"both": 1, "sequences": 2}, {"gru": 1}, {"passes": 1}):
+        operands = {"steps": 2, "sequences": 1, "hidden": 1, "inputs": 1} | wrong
         plain.check(BenchCommand(CellOpcode.RUN, operands), errors=[Error.BAD_OPERAND])
 
 
 @deep
-@pytest.mark.parametrize("name", ["unkept", "early"])
-def test_a_mutant_fails_the_bench(monkeypatch, name):
-    monkeypatch.setattr("gradloom.rtl.engines.cell.states.GruStages", mutant(GruStages, name))
-    made = example_layers("GRU", 7, 7, 5, powers=False)
-    broken = EngineBench(SPEC, component=CellEngine(SPEC, BENCH))
+@pytest.mark.parametrize(
+    ("unit", "name", "kind"),
+    [
+        (GruStages, "unkept", "GRU"),
+        (GruStages, "early", "GRU"),
+        (Feed, "unpassed", "GRU0"),
+        (StateStages, "forgotten", "GRU0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mutant_fails_the_bench(monkeypatch, unit, name, kind):
+    made, each, engine = example_layers(kind, 7, 7, 5, powers=False), mutant(unit, name), CellEngine
+    if unit is StateStages:  # a part of the engine's class
+        engine = type("Broken", (each, CellEngine), {})
+    else:
+        place = "states" if unit is GruStages else "engine"
+        monkeypatch.setattr(f"gradloom.rtl.engines.cell.{place}.{unit.__name__}", each)
+    broken = EngineBench(SPEC, component=engine(SPEC, BENCH))
     with pytest.raises(AssertionError):
         play(broken, CellImage(made, BENCH), example_codes(made, np.random.default_rng(1), 2, 4))
 
@@ -154,6 +179,7 @@ def gates(**changes):
     return gru(gates={name: replace(each, **changes.get(name, {})) for name, each in cell.gates.items()})
 
 
+RESET = example_layers("GRU0", 7, 8, 5).cell
 WIDE = example_layers("LSTM", 1, 40, 50, layers=2, both=True)
 BAD = {
     "every size at once": (
@@ -163,6 +189,17 @@ BAD = {
         "a hidden state., inputs=128 .88 of an input., cells=4 .4 layers and directions., sequences=2 .2 directions.$",
     ),
     "a GRU": (gru(), SIZES.replace(gru=0), "example: does not fit a design with gru=0: set gru=1 .a GRU.$"),
+    "a GRU that resets first": (
+        example_layers("GRU0", 1, 8, 5, both=True),
+        SIZES.replace(cells=2),
+        "does not fit a design with cells=2, gru=1: set cells=4 .4 layers, directions and passes., gru=2 .a GRU that "
+        "resets in front of its product.$",
+    ),
+    "what a reset gate passes": (
+        replace(example_layers("GRU0", 7, 8, 5), cell=replace(RESET, passed=Coding(2.0**-8, -200, 200))),
+        PASSES,
+        "codes of the hidden state that the reset gate passes are -200 to 200: must be within -128 and 127",
+    ),
     "a GRU in two directions": (
         example_layers("GRU", 1, 8, 5, both=True),
         SIZES.replace(gru=0, cells=1),

@@ -1,10 +1,12 @@
 """Taps in RTL: every word equals the reference, whatever holds the beats."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gradloom.models.recurrent.example import example_codes, example_lstm, example_network
-from gradloom.models.recurrent.example_cells import example_layers
+from gradloom.models.recurrent.example_cells import example_cell, example_layers
 from gradloom.models.recurrent.taps import TapSums, parts_of
 from gradloom.program.assembler import pack
 from gradloom.rtl.engines.cell.engine import CellEngine
@@ -103,7 +105,7 @@ def test_of_a_window_the_steps_own_samples_count(small, channels, kernel, stride
 
 
 #: Of several cells and kinds, and of both directions.
-MANY = SMALL.replace(cells=2, gru=1, sequences=4, table_cycles=2)
+MANY = SMALL.replace(cells=4, gru=2, sequences=4, table_cycles=2)
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +114,22 @@ def many():
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one", "both"])
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU0", "RNN"])
 def test_cells_of_all_kinds_have_taps(many, kind, both):
     """A cell without a state has no tanh of it; the backward cell has no sums of x."""
     made = example_layers(kind, 3, 8, 5, both=both)
     codes = example_codes(made, np.random.default_rng(5), 2, 7)
     tapped(many, made, codes, config=MANY, commands=2, stall=0.3)
+
+
+def test_each_sample_of_two_passes_counts_once(many):
+    """The windows of both passes of a step are alike."""
+    made = example_network(9, 8, 3, kernel=4, stride=2, outputs=7, classes=5)
+    made = replace(made, cell=example_cell("GRU0", 9, 8, 7))
+    tapped(many, made, example_codes(made, np.random.default_rng(4), 2, 24), config=MANY, commands=2, stall=0.3)
+    odd = {"steps": 9, "channels": 1, "own": 1, "gru": 1, "passes": 1, "hidden": 1, "inputs": 1, "sequences": 1}
+    for steps in (6, 9):
+        many.check(BenchCommand(CellOpcode.RUN, odd | {"steps": steps}), errors=[Error.BAD_OPERAND])
 
 
 @pytest.mark.parametrize(
@@ -166,9 +178,10 @@ def test_more_beats_than_there_are_are_zeros(small):
 
 
 @deep
-def test_a_mutant_without_the_flags_fails(monkeypatch):
-    monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, "whole"))
-    made = example_layers("GRU", 3, 8, 5)
+@pytest.mark.parametrize(("name", "kind"), [("whole", "GRU"), ("twice", "GRU0")])
+def test_a_mutant_fails_with_several_cells(monkeypatch, name, kind):
+    monkeypatch.setattr("gradloom.rtl.engines.cell.states.Taps", mutant(Taps, name))
+    made = example_layers(kind, 3, 8, 5)
     with pytest.raises(AssertionError):
         codes = example_codes(made, np.random.default_rng(5), 2, 7)
         tapped(EngineBench(SPEC, component=CellEngine(SPEC, MANY)), made, codes, config=MANY)

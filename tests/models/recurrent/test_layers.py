@@ -206,13 +206,19 @@ def _mean_in_front(model):
     model.graph.node.insert(at, mean)
 
 
-@pytest.mark.parametrize("change", [_quantiser_of_the_logits, _mean_in_front])
-def test_a_quantiser_elsewhere_behind_is_refused_by_its_node(change, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (_quantiser_of_the_logits, "the recurrent nodes: only dense layers"),
+        (_mean_in_front, "the mean of all steps, .* leave quantisers of activations out there"),
+    ],
+)
+def test_a_quantiser_elsewhere_behind_is_refused_by_its_node(change, where, tmp_path):
     made = example_dense(example_layers("LSTM", 4, 6, 4, classes=3), 5, *DENSE)
     export_recurrent(made, tmp_path / "back.onnx")
     model = onnx.load(tmp_path / "back.onnx")
     change(model)
-    with pytest.raises(ValueError, match=r"its quantiser is not supported behind the recurrent nodes"):
+    with pytest.raises(ValueError, match=f"node '.*': its quantiser is not supported behind {where}"):
         load_recurrent(saved(model, tmp_path))
 
 

@@ -208,19 +208,20 @@ def test_what_is_not_built_is_refused_by_its_node(case, tmp_path):
     assert f"node '/rnn/{kind}' ({kind})" in str(refused.value)
 
 
-def test_the_engine_resets_behind_the_product_alone(file_of, tmp_path, run):
-    """Every verb that needs the engine says so in a line; the reference answers."""
-    save_network(quantized(file_of("GRU0"), MANY), tmp_path / "net")
-    np.savez(tmp_path / "d.npz", x=MANY)
-    asked = ["infer", tmp_path / "net", "--data", tmp_path / "d.npz", "-o", tmp_path / "answers.npz"]
-    for more in (["--board", "kv260", "--engine", "rtl"], ["--board", "zcu104", "--engine", "rtl"]):
-        code, _, err = run(*asked, *more)
-        assert code == 2 and "linear_before_reset=1; gradloom infer --engine reference runs it" in err
-        assert err.count("\n") == 1 and not (tmp_path / "answers.npz").exists()
-    code, _, err = run("plan", tmp_path / "net", "--board", "kv260", "--steps", 20)
-    assert code == 2 and "linear_before_reset=1" in err
+def test_a_reset_in_front_of_the_product_has_two_cells_of_the_engine(file_of, tmp_path, run):
+    """Every verb that needs the engine chooses them, and a step takes two passes."""
+    cycles = {}
+    for kind, chosen in (("GRU", "gru=1 (a GRU)"), ("GRU0", "cells=2 (2 layers, directions and passes), gru=2 (")):
+        save_network(quantized(file_of(kind), MANY), tmp_path / kind)
+        assert f"lstm-kv260 holds it, with {chosen}" in " ".join(run("import", tmp_path / kind)[1].split())
+        code, out, err = run("plan", tmp_path / kind, "--board", "kv260", "--steps", 40, "--json")
+        assert code == 0, err
+        cycles[kind] = json.loads(out)["answer"]["cycles"]
+    assert 1.6 < cycles["GRU0"] / cycles["GRU"] < 2
+    asked = ["generate", tmp_path / "GRU0", "--board", "kv260", "--set", "gru=1", "-o", tmp_path / "design"]
     code, _, err = run(*asked)
-    assert code == 0, err
+    assert (code, err.count("\n")) == (2, 1) and "set cells=2" in err and "gru=2 (a GRU that resets in front" in err
+    assert not (tmp_path / "design").exists()
 
 
 def with_input(at, name, value):

@@ -23,6 +23,8 @@ __all__ = [
     "with_zero",
 ]
 
+#: Results of all steps that are no codes of a hidden state, and their names.
+_REDUCED = {"mean": "mean", "max": "maximum"}
 #: Results that recurrent nodes give themselves.
 _STATES = ("all", "end", "last", "first", "state", "states")
 
@@ -47,10 +49,15 @@ def behind_results(value: Expression, where: str) -> tuple[ResultForm | Stacked,
     return value, found[::-1]
 
 
-def _refused(value: Expression, where: str) -> ValueError:
+def _refused(value: Expression, where: str, pick: str = "") -> ValueError:
     coding = value.coding if isinstance(value, CodedForm) else value
     name = getattr(coding, "name", "")
     what = "its quantiser" if isinstance(value, CodedForm) else "what it makes"
+    if pick in _REDUCED:
+        return ValueError(
+            f"node {name!r}: {what} is not supported behind the {_REDUCED[pick]} of all steps, where the host computes "
+            "in floating point: leave quantisers of activations out there, those of weights may stay"
+        )
     return ValueError(
         (f"node {name!r}: {what}" if name else where)
         + " is not supported behind the recurrent nodes: only dense layers, Relu, Sigmoid, Tanh, Clip, "
@@ -64,13 +71,13 @@ def dense_cells(pick: str, steps: list[Expression]) -> tuple[list[RnnCell], list
     A quantiser elsewhere is refused, and of the mean or the greatest of all steps any.
     """
     cells: list[RnnCell] = []
-    while pick not in ("mean", "max") and (found := _dense(steps)) is not None:
+    while pick not in _REDUCED and (found := _dense(steps)) is not None:
         cell, count = found
         cells.append(cell)
         steps = steps[count:]
     for each in steps:
         if isinstance(each, CodedForm):
-            raise _refused(each, "the answer")
+            raise _refused(each, "the answer", pick)
     return cells, steps
 
 

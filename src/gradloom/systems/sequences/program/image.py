@@ -220,7 +220,9 @@ class CellImage:
             codings.append(("window", self.source, layer.window_unsigned))
         cells = [each.cell.cell for each in layer.words]
         codings += [("hidden state", cell.hidden, False) for cell in cells]
-        codings += [("hidden state that the reset gate passes", cell.passed, False) for cell in cells[layer.directions :]]
+        codings += [
+            ("hidden state that the reset gate passes", cell.passed, False) for cell in cells[layer.directions :]
+        ]
         for what, coding, unsigned in codings:
             lo, hi = (0, 255) if unsigned else (-128, 127)
             if coding.lo < lo or coding.hi > hi:

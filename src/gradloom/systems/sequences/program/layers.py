@@ -162,9 +162,7 @@ class Layer:
 
     def _begins(self, below: "Layer", sequences: int, steps: int, chosen: range) -> Iterator[int]:
         """Rows of the results below, in the order in which x takes them."""
-        for step, _, sequence, own in product(
-            chosen, range(self.passes), range(sequences), range(self.directions)
-        ):
+        for step, _, sequence, own in product(chosen, range(self.passes), range(sequences), range(self.directions)):
             time = steps - 1 - step if own else step
             for other in range(below.directions):
                 # The last pass made the state.
