@@ -4,8 +4,8 @@ Simulated RTL, beside forecast and reference.
 
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
 ``--sequences``, ``--steps`` and ``--table-cycles`` choose others. Weights and inputs are random; cycles do not depend
-on them. ``--kind`` GRU or RNN, ``--layers`` and ``--both`` choose other networks; of two directions a step is one of
-each. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
+on them. ``--kind`` GRU, GRU0 (one that resets in front of its product) or RNN, ``--layers`` and ``--both`` choose other
+networks; of two directions a step is one of each. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
 interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each. ``--forecast`` leaves the
 RTL out.
 """
@@ -38,15 +38,15 @@ def measured(hidden, inputs, parallel, sequences, steps, table_cycles, layers, *
 
     ``run``: cycles of the command, ``step``: of each further step.
     """
-    several = layers > 1 or both
+    several, gru = layers > 1 or both, {"GRU": 1, "GRU0": 2}.get(kind, 0)
     widest = max(inputs, hidden * (1 + both)) if layers > 1 else inputs
     config = RecurrentConfig(
         hidden=max(8, 1 << (hidden - 1).bit_length()),
         inputs=max(8, 1 << (widest - 1).bit_length()),
         parallel=parallel,
         table_cycles=table_cycles,
-        cells=1 << (layers * (1 + both) - 1).bit_length(),
-        gru=int(kind == "GRU"),
+        cells=1 << (layers * (1 + both) * max(gru, 1) - 1).bit_length(),
+        gru=gru,
     )
     network = example_layers(kind, 1, hidden, inputs, layers=layers, both=both)
     image = CellImage(network, config)
@@ -118,7 +118,7 @@ def main():
     sizes["layers"] = 1
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--kind", choices=["LSTM", "GRU", "RNN"], default="LSTM")
+    parser.add_argument("--kind", choices=["LSTM", "GRU", "GRU0", "RNN"], default="LSTM")
     parser.add_argument("--both", action="store_true", help="two directions")
     parser.add_argument("--network", choices=["spar"], help="a shipped ConvLSTM; of the sizes only --parallel counts")
     parser.add_argument("--stream", action="store_true", help="with --network: a program for each step")

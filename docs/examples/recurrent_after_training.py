@@ -48,10 +48,14 @@ def watch():
 
 
 class Network(torch.nn.Module):
-    """A convolution, where there is one, a recurrent node and a dense layer."""
+    """A convolution, where there is one, a recurrent node and a dense layer.
 
-    def __init__(self, kind, channels, classes, convolved):
+    ``drop``: share of the values in front of the latter two that count for nothing while the network learns.
+    """
+
+    def __init__(self, kind, channels, classes, convolved, drop=0.0):
         super().__init__()
+        self.drop = torch.nn.Dropout(drop)
         self.conv = torch.nn.Conv1d(channels, 16, 5, stride=2, padding=2) if convolved else None
         self.rnn = getattr(torch.nn, kind)(16 if convolved else channels, HIDDEN, batch_first=True)
         self.dense = torch.nn.Linear(HIDDEN, classes)
@@ -59,7 +63,7 @@ class Network(torch.nn.Module):
     def forward(self, x):
         if self.conv is not None:
             x = torch.relu(self.conv(x.transpose(1, 2))).transpose(1, 2)
-        return self.dense(self.rnn(x)[0][:, -1])
+        return self.dense(self.drop(self.rnn(self.drop(x))[0][:, -1]))
 
 
 def trained(kind, x, y, convolved):

@@ -39,13 +39,13 @@ def trained(kind, fold):
     torch.manual_seed(0)
     random = np.random.default_rng(0)
     x, y = spar_windows(seen(fold), HOP, steps=SPAR_STEPS + LATE)
-    labels, model = torch.from_numpy(y), Network(kind, 6, len(CLASSES), True)
+    labels, model = torch.from_numpy(y), Network(kind, 6, len(CLASSES), True, DROP)
     descent = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(descent, EPOCHS)
     for _ in range(EPOCHS):
         for index in np.array_split(random.permutation(len(x)), -(-len(x) // BATCH)):
             given = torch.from_numpy(varied(x[index], random)).clamp(LOW, HIGH)
-            loss = torch.nn.functional.cross_entropy(model(given), labels[index])
+            loss = torch.nn.functional.cross_entropy(model(given), labels[index], label_smoothing=SMOOTH)
             descent.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from gradloom.models.recurrent.calibrate import float_logits, quantized
 from gradloom.models.recurrent.example_cells import example_dense, example_layers
 from gradloom.models.recurrent.export import export_recurrent
-from gradloom.models.recurrent.host import FloatDense, Function
+from gradloom.models.recurrent.host import FloatDense, Function, picked
 from gradloom.models.recurrent.readers.native import load_native
 from gradloom.models.recurrent.readers.reader import load_recurrent
 from gradloom.models.recurrent.readers.tails import commuted, with_two_logits
@@ -196,14 +196,39 @@ def _quantiser_of_the_logits(model):
         nodes.append(made)
 
 
-def _mean_in_front(model):
-    """The mean of all steps in front of the dense layers."""
+def _in_front(model, kind):
+    """The mean or the greatest of all steps in front of the dense layers."""
     model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "axis"))
     for node in model.graph.node:
-        node.input[:] = ["h_mean" if name == "h_last" and node.op_type == "MatMul" else name for name in node.input]
-    mean = helper.make_node("ReduceMean", ["h_all", "axis"], ["h_mean"], keepdims=0)
-    at = next(n for n, node in enumerate(model.graph.node) if "h_mean" in node.input)
-    model.graph.node.insert(at, mean)
+        node.input[:] = ["h_made" if name == "h_last" and node.op_type == "MatMul" else name for name in node.input]
+    made = helper.make_node(kind, ["h_all", "axis"], ["h_made"], keepdims=0)
+    at = next(n for n, node in enumerate(model.graph.node) if "h_made" in node.input)
+    model.graph.node.insert(at, made)
+
+
+def _mean_in_front(model):
+    _in_front(model, "ReduceMean")
+
+
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMax"])
+def test_activations_behind_all_steps_are_the_hosts(kind, tmp_path):
+    """The same logits as onnxruntime's, where they have no quantiser."""
+    made = example_dense(example_layers("LSTM", 4, 6, 4, classes=3), 5, (7, "relu"))
+    export_recurrent(made, tmp_path / "back.onnx")
+    model = onnx.load(tmp_path / "back.onnx")
+    _in_front(model, kind)
+    for node in [each for each in model.graph.node if each.output[0] in ("dense0_code", "dense0_clipped", "dense0")]:
+        model.graph.node.remove(node)
+    for node in model.graph.node:
+        node.input[:] = ["dense0_active" if name == "dense0" else name for name in node.input]
+    path, x = saved(model, tmp_path), np.random.default_rng(3).normal(size=(24, 9, 4)).astype(np.float32)
+    zeros = {each.name: np.zeros((24, 6), np.float32) for each in model.graph.input if each.name != "x"}
+    network = load_recurrent(path)
+    trace = cell.run(network, network.codes(x))
+    reached = picked(network.pick, trace.h * network.cell.hidden.scale, network.cell.units)
+    found = network.scores(cell.logits(network, trace) if network.head is not None else reached)
+    np.testing.assert_allclose(found, unfused(path, {"x": x} | zeros)["logits"], atol=1e-6)
+    assert network.pick == kind[len("Reduce") :].lower() and len(np.unique(found)) > 40
 
 
 @pytest.mark.parametrize(
