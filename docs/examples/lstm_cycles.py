@@ -5,7 +5,9 @@ Simulated RTL, beside forecast and reference.
 ``python docs/examples/lstm_cycles.py`` runs hidden 64 with 64 inputs; ``--hidden``, ``--inputs``, ``--parallel``,
 ``--sequences``, ``--steps`` and ``--table-cycles`` choose others. Weights and inputs are random; cycles do not depend
 on them. ``--kind`` GRU, GRU0 (one that resets in front of its product) or RNN, ``--layers`` and ``--both`` choose other
-networks; of two directions a step is one of each. ``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
+networks; of two directions a step is one of each.
+
+``--network spar`` runs a shipped ConvLSTM on one window of the smartwatch instead, from the doorbell to the
 interrupt; ``--network spar --stream`` gives it the window step by step, with a doorbell each. ``--forecast`` leaves the
 RTL out.
 """

@@ -55,10 +55,10 @@ NETWORKS = {
         SIZES,
         48,
     ),
-    # Two parts of 8 of four cells, four sums of four channels.
+    # Two parts of 8 of four cells, two passes each; four sums of four channels.
     "stack of GRUs": (
-        example_layers("GRU", 6, 8, 3, layers=2, both=True, classes=4, pick="ends"),
-        SIZES | LARGER | {"gru": 1},
+        example_layers("GRU0", 6, 8, 3, layers=2, both=True, classes=4, pick="ends"),
+        SIZES | LARGER | {"cells": 8, "gru": 2},
         80,
     ),
     # Three parts of 8 of two cells.
