@@ -42,7 +42,8 @@ class Workload:
         Others that a kind may have: ``expectation`` (forecast of the preset's own workload), ``measure`` (a point of a
         sweep), ``judge`` (the score of an adapter by what is held out), ``energy`` (a short run whose activity is
         recorded), ``sizes`` (``generate`` for a model), ``held`` (the preset's configuration for a model, and how it
-        differs), ``power_up`` (memory of a board that fine-tunes by itself).
+        differs), ``unfit`` (why a preset cannot work with a model that is known, or with its data), ``power_up``
+        (memory of a board that fine-tunes by itself).
     reads : str
         Models that can be named, in words.
     methods : tuple of str

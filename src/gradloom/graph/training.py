@@ -9,13 +9,14 @@ import numpy as np
 
 from .base import Operation
 from .dependence import dependent, kept
+from .functions import sigmoid
 from .losses import LOSSES
 from .mathematics import FloatReading
 from .methods import Learning
 from .network import Network, Port
 from .operations import Activation, Softmax
 
-__all__ = ["Training", "before_loss"]
+__all__ = ["Training", "before_loss", "ended", "without_end"]
 
 Kept = dict[str, np.ndarray]
 
@@ -38,10 +39,34 @@ def before_loss(network: Network, loss: str) -> Network:
         raise ValueError("loss=labels: the network ends with a softmax; take loss=classes")
     if loss == "classes" and port.tensor.features < 2:
         raise ValueError("loss=classes: the last layer has one output; take loss=labels, or values")
+    if loss == "classes" and port.tensor.rows > 1:
+        raise ValueError(
+            f"loss=classes: the network makes {list(port.shape)}, classes are of one row; take loss=labels, or values"
+        )
     if last is None or not is_end:
         return network
     ended = replace(port, tensor=last.i[0])
     return network.with_operations([each for each in network.operations if each is not last], outputs=[ended])
+
+
+def without_end(network: Network) -> tuple[Network, Operation | None]:
+    """The network without a softmax or sigmoid at its end, and that."""
+    (port,) = network.outputs
+    last = next((each for each in network.operations if each.o == port.tensor), None)
+    is_end = isinstance(last, Softmax) or (isinstance(last, Activation) and last.kind == "sigmoid")
+    if last is None or not is_end or any(port.tensor in each.i for each in network.operations):
+        return network, None
+    rest = [each for each in network.operations if each is not last]
+    return network.with_operations(rest, outputs=[replace(port, tensor=last.i[0])]), last
+
+
+def ended(last: Operation | None, x: np.ndarray) -> np.ndarray:
+    """What :func:`without_end` has left out, of results ``[..., features]``."""
+    if isinstance(last, Softmax):
+        shifted = x - x.max(-1, keepdims=True)
+        logs: np.ndarray = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        return logs if last.log else np.exp(logs)
+    return x if last is None else sigmoid(x)
 
 
 class Training:

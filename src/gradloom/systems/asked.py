@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gradloom.json_file import read_json
 from gradloom.models.files.kinds import what_is
@@ -58,6 +59,7 @@ def asked_for(
     method: str | None = None,
     verb: str | None = "finetune",
     any_board: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Asked:
     """The preset of a model.
 
@@ -65,8 +67,8 @@ def asked_for(
 
     ``board`` may be left out of a shipped model, which is a preset's own, and where one board alone has a preset for
     the model; an answer that needs no board takes the first. ``method`` parts presets of one board; the first is meant
-    where it is left out. ``verb``: one that the preset must have; None: any preset has a design. ``any_board``: a board
-    without a preset is another's.
+    where it is left out, unless only a later one has the options that are ``given`` or takes their data. ``verb``: one
+    that the preset must have; None: any preset has a design. ``any_board``: a board without a preset is another's.
 
     Raises
     ------
@@ -83,13 +85,14 @@ def asked_for(
     found = shipping if shipping and board is None else [*shipping, *others]
     if not found:
         raise ValueError(_unknown(model, able, verb))
-    preset = _on(board, method, found, model, verb, any_board)
+    preset, reason = _on(board, method, found, model, verb, any_board, given or {})
     if board:
         why = ""
     elif preset in shipping:
         why = ", whose model it is"
     else:
         why = ", the first of several" if len({each.board for each in found}) > 1 else ", no other board does"
+    why += f"; {reason}" if reason else ""
     if verb is not None and preset not in shipping and preset.workload.can("held"):
         config, changed = preset.workload.function("held")(preset, kinds[preset.workload.kind])
         preset, why = replace(preset, config=config), why + (f"; with {changed}" if changed else "")
@@ -143,9 +146,15 @@ def _kinds(able: Sequence[Preset]) -> list[type[Workload]]:
 
 
 def _on(
-    board: str | None, method: str | None, found: Sequence[Preset], model: str, verb: str | None, any_board: bool
-) -> Preset:
-    """The first preset on a board, by a method where one is given."""
+    board: str | None,
+    method: str | None,
+    found: Sequence[Preset],
+    model: str,
+    verb: str | None,
+    any_board: bool,
+    given: Mapping[str, Any],
+) -> tuple[Preset, str]:
+    """The first preset on a board that takes what is given, and why an earlier one does not."""
     boards = list(dict.fromkeys(preset.board for preset in found))
     if board is not None:
         from gradloom.boards import find as find_board
@@ -154,14 +163,33 @@ def _on(
     if board is not None and board not in boards:
         beside = [preset for preset in found if verb is None and _shared(board, preset)]
         if beside:
-            return replace(beside[0], board=board)
+            return replace(beside[0], board=board), ""
         if any_board:
-            return found[0]
+            return found[0], ""
         raise ValueError(f"board={board}: no preset {_DOES[verb]} {model} on it; must be one of {', '.join(boards)}")
     if board is None and len(boards) > 1 and verb != "infer":
         raise ValueError(f"board: must be given, {', '.join(boards)} have presets for {model}")
     here = [preset for preset in found if preset.board == (board or boards[0])]
-    return next((preset for preset in here if method in preset.workload.methods), here[0])
+    here = [preset for preset in here if method in preset.workload.methods] or here
+    reasons = [_lacks(preset, here, model, verb, given) for preset in here] if len(here) > 1 else [""]
+    first = next((n for n, reason in enumerate(reasons) if not reason), 0)
+    return here[first], reasons[0] if first else ""
+
+
+def _lacks(preset: Preset, others: Sequence[Preset], model: str, verb: str | None, given: Mapping[str, Any]) -> str:
+    """What a preset does not take of what is given; "" for nothing. An option that no preset has is nobody's."""
+    if verb is None:
+        return ""
+    own, kinds = preset.workload.takes.get(verb), [each.workload.takes.get(verb) for each in others]
+    every = {name for kind in kinds if kind is not None for name in kind.known()}
+    asked = {name for name, value in given.items() if value not in (None, False)}
+    missing = sorted(asked & every - set(own.known() if own is not None else ()) - {"method"})
+    if missing:
+        return f"{preset.name} has no --{missing[0].replace('_', '-')}"
+    if not preset.workload.can("unfit"):
+        return ""
+    reason: str | None = preset.workload.function("unfit")(preset, model, given.get("data"))
+    return f"{preset.name} does not take it: {reason}" if reason else ""
 
 
 def _unknown(model: str, able: Sequence[Preset], verb: str | None) -> str:

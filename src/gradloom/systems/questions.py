@@ -34,7 +34,7 @@ def infer(
         (their numbers); of a board that answers also ``waited`` and ``cycles``, the most cycles of a token. Of a
         diffusion model what was asked, its pictures are in ``output``.
     """
-    asked = asked_for(model, board=board, method=learnt_by(options.get("adapter")), verb="infer")
+    asked = asked_for(model, board=board, method=learnt_by(options.get("adapter")), verb="infer", given=options)
     found: Inferred = answered("infer", asked, request, progress=progress, **options)
     return found
 
@@ -55,7 +55,7 @@ def plan(
     :func:`gradloom.systems.text.costs.plan.plan`, :func:`gradloom.systems.diffusion.plan.plan`,
     :func:`gradloom.systems.images.expectation.plan`.
     """
-    asked = asked_for(model, board=board, method=options.get("method"), verb="plan", any_board=True)
+    asked = asked_for(model, board=board, method=options.get("method"), verb="plan", any_board=True, given=options)
     found: Planned = answered("plan", asked, request, progress=progress, **options)
     return found
 
@@ -88,6 +88,6 @@ def choose(
     ValueError
         The request: field, value, bound; or a budget that no candidate meets, with the nearest that does.
     """
-    asked = asked_for(model, board=board, verb="choose")
+    asked = asked_for(model, board=board, verb="choose", given=options)
     found: Chosen = answered("choose", asked, request, progress=progress, **options)
     return found

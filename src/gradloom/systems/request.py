@@ -99,8 +99,8 @@ def finetune(
     gradloom.sim.run.counted.MismatchError
         Simulated RTL differs from its reference.
     """
-    method = getattr(request, "method", options.get("method"))
-    asked = asked_for(model, board=board, method=method)
+    given = options if request is None else vars(request)
+    asked = asked_for(model, board=board, method=given.get("method"), given=given)
     return Tuned.of(
         Path(output), tuned(asked, request, output=output, progress=progress, callbacks=callbacks, **options)
     )

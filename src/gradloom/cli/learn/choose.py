@@ -29,7 +29,7 @@ def _choose_verb(model_name: str, *, board: str | None, as_json: bool, **options
 
     Costs are forecasts of the board's programs; what is learnt comes from short runs on your data.
     """
-    asked = asked_for(model_name, board=board, verb="choose")
+    asked = asked_for(model_name, board=board, verb="choose", given=options)
     with progress_bar(as_json, asked.why) as progress:
         result = answered("choose", asked, progress=progress, **options)
     if as_json:

@@ -31,7 +31,7 @@ def _infer_verb(model_name: str, *, board: str | None, host: str | None, as_json
     An adapter of a fine-tune may take part.
     Language models answer in floating point; a board answers over ssh or by its serial port.
     """
-    asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer")
+    asked = asked_for(model_name, board=board, method=learnt_by(options.get("adapter")), verb="infer", given=options)
     with progress_bar(as_json, asked.why) as progress:
         if host is None:
             result = answered("infer", asked, progress=progress, **options)

@@ -33,7 +33,7 @@ def _plan_verb(model_name: str, *, board: str | None, as_json: bool, **options: 
 
     Exit code 2: it does not fit; the last lines say which bounds fail and what to change.
     """
-    asked = asked_for(model_name, board=board, method=options.get("method"), verb="plan", any_board=True)
+    asked = asked_for(model_name, board=board, method=options.get("method"), verb="plan", any_board=True, given=options)
     with working(f"planning {model_name}", as_json):
         result = answered("plan", asked, **options)
     if as_json:

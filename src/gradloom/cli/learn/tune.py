@@ -47,7 +47,7 @@ def _finetune_verb(
 
     Exit code 4: the fine-tune diverged; its results are saved, and metrics.json says why.
     """
-    asked = asked_for(model_name, board=board, method=options.get("method"))
+    asked = asked_for(model_name, board=board, method=options.get("method"), given=options)
     with progress_bar(as_json, asked.why) as progress:
         there = tuned_on(
             asked,

@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from gradloom.models.files.archive import read_npz
 from gradloom.models.files.onnx_file import has_recurrence
 from gradloom.models.onnx_import import load_onnx, shipped_networks
+from gradloom.preset import Preset
 
-__all__ = ["known"]
+from .program.lowering import lower
+
+__all__ = ["known", "unfit"]
 
 
 def known(model: str) -> str | None:
-    """The file of a shipped network, or an ONNX file of a chain of layers that the machine for images takes.
-
-    One that nobody takes is this kind's, too: its refusal says why.
-    """
+    """The file of a shipped network, or an ONNX file of a chain of layers that the machine for images takes."""
     if model in (networks := shipped_networks()):
         return str(networks[model])
     if Path(model).suffix != ".onnx" or not Path(model).is_file() or has_recurrence(model):
@@ -20,16 +23,22 @@ def known(model: str) -> str | None:
     try:
         load_onnx(model)
     except ValueError:
-        return None if _is_network(model) else model
+        return None
     return model
 
 
-def _is_network(model: str) -> bool:
-    """Whether it is a network of another kind."""
-    from gradloom.graph.onnx.reader import load_network
-
+def unfit(preset: Preset, model: str, data: Path | str | None) -> str | None:
+    """Why a preset cannot work with a model that is known, or with its data; None where it can."""
     try:
-        load_network(model)
-    except ValueError:
-        return False
-    return True
+        lower(load_onnx(shipped_networks().get(model, model)), preset.config, 1)
+    except ValueError as error:
+        return str(error)
+    if data is None or not Path(data).is_file():
+        return None
+    arrays = read_npz(Path(data), optional=("x", "x_train", "x_test", "y", "y_train", "y_test"))
+    for name, value in arrays.items():
+        if name.startswith("x") and value.dtype != np.uint8:
+            return f"{name} are {value.dtype}, no bytes of pixels"
+        if name.startswith("y") and (value.dtype.kind not in "iu" or value.ndim != 1):
+            return f"{name} are no classes"
+    return None

@@ -68,6 +68,7 @@ class ImageWorkload(InstantWorkload):
         "finetune": "gradloom.systems.images.task:prepare",
         "judge": "gradloom.systems.images.answer:judge",
         "knows": "gradloom.systems.images.known:known",
+        "unfit": "gradloom.systems.images.known:unfit",
         "infer": "gradloom.systems.images.answer:infer",
         "plan": "gradloom.systems.images.expectation:plan",
         "choose": "gradloom.choosing.images:choose_images",

@@ -1,14 +1,16 @@
 """Answers of a network, in the hardware's integers or in float."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from gradloom.compiler.lowering import TileStep, lower
+from gradloom.graph.functions import sigmoid
 from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.methods import Learning
 from gradloom.graph.onnx.reader import load_network
-from gradloom.graph.training import before_loss
+from gradloom.graph.training import before_loss, ended, without_end
 from gradloom.output import check_file, staged_file
 from gradloom.sim.run.machine import MachineHost
 from gradloom.systems.asked import Asked
@@ -32,23 +34,29 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     Returns ``labels`` of a network with one row of results, of one result alone with the loss ``labels``; with classes
     ``accuracy``; ``error``, the mean squared error, where the data have values, of anomalies of all others; ``auc`` of
     anomalies, of two classes or labels of one output; with ``rtl`` ``cycles`` and ``forecast``, too. ``output`` gets
-    ``results``, and ``labels``. ``host``: the way to a machine in place of simulated RTL.
+    ``results`` as the file's own runtime has them, in its shape and behind its last softmax or sigmoid, which the host
+    computes; and ``labels``. ``host``: the way to a machine in place of simulated RTL.
     """
     path, output = Path(str(options.data)), options.output
     if output is not None:
         check_file(output, suffix=".npz", inputs=(path,))
     network = load_network(str(options.model))
     learning, learnt_by = (None, None) if options.adapter is None else load(Path(options.adapter), network)
-    samples, known = load_judged(path, network, options.scale, options.limit, learnt_by)
-    loss = learnt_by or known or "values"
+    if learnt_by is not None and options.loss not in (None, learnt_by):
+        raise ValueError(f"loss={options.loss}: must be {learnt_by} or left out, the adapter has learnt by it")
+    samples, known = load_judged(path, network, options.scale, options.limit, options.loss or learnt_by)
+    loss = options.loss or learnt_by or known or "values"
     if learning is None:
         learning = Learning(before_loss(network, loss), ())
-    prepared, x = Prepared(learning, loss), samples.x
+    (port,), end = network.outputs, without_end(network)[1]
+    has_end = before_loss(network, loss).outputs[0].tensor == port.tensor
+    before, own = without_end(learning.network)
+    prepared, x = Prepared(replace(learning, network=before), loss), samples.x
     tell(0, 0, "answering")
     told: Inferred = {"preset": asked.preset.name, "engine": options.engine, "samples": len(x)}
     if options.engine == "float":
-        t = learning.network.outputs[0].tensor
-        found = FloatReading(learning.network).forward(x)[t.name].reshape(-1, t.rows, t.features)
+        t = before.outputs[0].tensor
+        found = FloatReading(before).forward(x)[t.name].reshape(-1, t.rows, t.features)
     elif options.engine == "reference":
         found = answers(result_of(prepared.integers()), prepared, x, options.batch)
     else:
@@ -60,6 +68,8 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
         with ForwardPass(config, prepared.integers(), lowered, tell=tell, host=host) as forward:
             found = answers(forward, prepared, x, options.batch)
         told |= forward.figures
+    found = ended(own, found)
+    results = port.given(found if has_end else ended(end, found))
     labels = None
     if found.shape[1:] == (1, 1):
         # One label: its logit is above 0, or there is no threshold.
@@ -69,15 +79,16 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
     if labels is not None:
         told["labels"] = labels.tolist()
     if known is not None:
-        made = scored(known, found, samples)
-        if "accuracy" in made:
-            told["accuracy"] = made["accuracy"]
-        if "auc" in made:
-            told["auc"] = made["auc"]
+        scores = scored(known, found, samples)
+        if "accuracy" in scores:
+            told["accuracy"] = scores["accuracy"]
+        if "auc" in scores:
+            told["auc"] = scores["auc"]
         if known != "classes":
-            told["error"] = float(samples.errors(found)[~samples.odd if samples.odd is not None else ...].mean())
+            errors = samples.errors(sigmoid(found) if known == "labels" else found)
+            told["error"] = float(errors[~samples.odd if samples.odd is not None else ...].mean())
     if output is not None:
-        arrays = {"results": found} | ({} if labels is None else {"labels": labels})
+        arrays = {"results": results} | ({} if labels is None else {"labels": labels})
         with staged_file(output) as file:
             np.savez(file, **arrays)
     return told

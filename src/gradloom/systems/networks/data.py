@@ -197,9 +197,8 @@ def load_judged(
         x, y = x[:limit], None if y is None else y[:limit]
     if y is None:
         return Samples(x, np.empty((len(x), 0))), None
-    if loss is None and network.outputs[0].shape == network.inputs[0].shape:
-        # It gives back what it takes, and y tells anomalies; else it is of as many classes as features.
-        features, few = network.outputs[0].tensor.features, set(np.unique(y)) <= {0, 1}
-        loss = "values" if loss_of(None, y) == "values" or (few and features > 2) else "classes"
-    known = loss_of(None if loss == "classes" else loss, y)
+    known = loss_of(loss, y)
+    features = network.outputs[0].tensor.features
+    if loss is None and known == "classes" and network.outputs[0].shape == network.inputs[0].shape and features > 2:
+        raise ValueError("loss: must be given, the network gives back what it takes: y may be classes, or tell values'")
     return _samples("", x, y, known, network), known

@@ -29,6 +29,11 @@ class NetworkAnswers(Options):
         SCALE, usual="1, of bytes 1 / 255", metavar="F", bounds=Bounds(0, 1 << 16, open_low=True)
     )
     adapter: Path | str | None = option("Output folder of a fine-tune.", metavar="DIR", usual="none")
+    loss: str | None = option(
+        LOSS,
+        usual="the adapter's, else classes of integers, values of real numbers",
+        choices=("classes", "labels", "values"),
+    )
     limit: int | None = option("Number of samples.", usual="all", bounds=Bounds(1))
     batch: int = option("Samples that share tiles.", 16, bounds=Bounds(1, 256))
     engine: str = option(
