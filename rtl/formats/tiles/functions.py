@@ -22,13 +22,17 @@ __all__ = [
     "ENTROPY",
     "FIXED",
     "GELU",
+    "COSINE",
     "GELU_TANH",
     "HARD_SWISH",
+    "INVERSE",
     "LOGISTIC",
     "MISH",
     "QUICK_GELU",
     "SILU",
+    "SINE",
     "SOFTPLUS",
+    "SOFTSIGN",
     "TANH",
     "Chords",
     "Curve",
@@ -36,9 +40,11 @@ __all__ = [
     "Mirror",
     "Times",
     "clip",
+    "exponential",
     "hard_sigmoid",
     "leaky",
     "packed_pieces",
+    "root",
     "selu",
 ]
 
@@ -329,6 +335,64 @@ SOFTPLUS = Function(
     slope=LOGISTIC.value,
     line=1.0,
 )
+
+
+def _mirrored(function: Callable[[Values], Values], range: int, exponent: int, mirror: Mirror) -> Curve:  # noqa: A002
+    """A curve by the table of one sign."""
+    return Curve(tables=(Chords(function, range, exponent),), mirror=mirror, range=range, exponent=exponent)
+
+
+SOFTSIGN = Function(
+    value=_mirrored(lambda x: x / (1 + x), 5, 1, Mirror.OPPOSITE),
+    slope=_mirrored(lambda x: (1 + x) ** -2.0, 4, 1, Mirror.SAME),
+)
+#: Of arguments to 64, which are 10 periods.
+_SINE, _COSINE = _mirrored(np.sin, 6, 2, Mirror.OPPOSITE), _mirrored(np.cos, 6, 2, Mirror.SAME)
+SINE = Function(value=_SINE, slope=_COSINE)
+COSINE = Function(value=_COSINE, slope=_mirrored(lambda x: -np.sin(x), 6, 2, Mirror.OPPOSITE))
+
+
+def _inverse(x: Values) -> Values:
+    return 1 / np.maximum(x, 1 / 16)
+
+
+#: 1 / x within a tenth for \|x\| from a 16th to 16; below it stays 16.
+INVERSE = Function(
+    value=_mirrored(_inverse, 4, 8, Mirror.OPPOSITE), slope=_mirrored(lambda x: -_inverse(np.maximum(x, 0.25)) ** 2, 4, 8, Mirror.SAME)
+)
+
+
+def root(exponent: float) -> Function:
+    """``x ** exponent`` for x from 0 to 16; the slope is that of 1/64 and more."""
+    if not 0 < exponent < 2:
+        raise ValueError(f"exponent={exponent:g}: must be above 0 and below 2")
+
+    def slope(x: Values) -> Values:
+        made: Values = exponent * np.maximum(x, 1 / 64) ** (exponent - 1)
+        return made
+
+    return Function(
+        value=_mirrored(lambda x: x**exponent, 4, _scale(lambda x: x**exponent, 4), Mirror.SAME),
+        slope=_mirrored(slope, 4, _scale(slope, 4), Mirror.SAME),
+    )
+
+
+def _scale(function: Callable[[Values], Values], range: int) -> int:  # noqa: A002
+    """The least exponent with which a table holds a function."""
+    ends = function(np.arange((1 << INDEX) + 1) * 2.0 ** (range - INDEX))
+    rise, most = np.abs(np.diff(ends)).max(), np.abs(ends).max()
+    return max(math.frexp(rise * 1.001)[1] + 5, math.frexp(most * 1.01)[1] - 1, 0)
+
+
+def exponential(gain: float) -> Function:
+    """``exp(gain x)`` for \|x\| to 4 / gain."""
+    if not 1 / 32 <= gain <= 2 or math.frexp(gain)[0] != 0.5:
+        raise ValueError(f"gain={gain:g}: must be a power of two from 1/32 to 2")
+    size = 2 - math.frexp(gain)[1] + 1
+    return Function(
+        value=_sided(lambda x: np.exp(gain * x), lambda x: np.exp(-gain * x), size, 5),
+        slope=_sided(lambda x: gain * np.exp(gain * x), lambda x: gain * np.exp(-gain * x), size, 5),
+    )
 
 
 def _entropy(p: Values) -> Values:

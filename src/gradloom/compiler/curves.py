@@ -5,19 +5,25 @@ from functools import cache
 
 from gradloom.graph.operations import Activation
 from gradloom.rtl.formats.tiles.functions import (
+    COSINE,
     GELU,
     GELU_TANH,
     HARD_SWISH,
+    INVERSE,
     LOGISTIC,
     MISH,
     QUICK_GELU,
     SILU,
+    SINE,
     SOFTPLUS,
+    SOFTSIGN,
     TANH,
     Function,
     clip,
+    exponential,
     hard_sigmoid,
     leaky,
+    root,
     selu,
 )
 
@@ -34,6 +40,10 @@ _PLAIN = {
     "mish": MISH,
     "softplus": SOFTPLUS,
     "abs": leaky(-1.0),
+    "softsign": SOFTSIGN,
+    "sin": SINE,
+    "cos": COSINE,
+    "inverse": INVERSE,
 }
 _MADE: dict[str, Callable[..., Function]] = {
     "clip": clip,
@@ -41,6 +51,8 @@ _MADE: dict[str, Callable[..., Function]] = {
     "elu": selu,
     "selu": selu,
     "hard_sigmoid": hard_sigmoid,
+    "power": root,
+    "exp_of": exponential,
 }
 #: Names of functions that the machine has.
 KINDS = ("relu", "affine", *_PLAIN, *_MADE)

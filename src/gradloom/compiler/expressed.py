@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import isinf
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 
 __all__ = ["EXPRESSED", "label"]
 
+#: Constants below it are masks, which become so much less than all others: the codes of scores have two bits fewer.
+_FAR, _LESS = -1e3, 96.0
 #: Values of a matrix that makes all rows of a larger image, at most.
 _MATRIX = 1 << 22
 
@@ -237,13 +240,100 @@ def _gate(made: Editor, each: Operation) -> bool:
     return True
 
 
-def _square(made: Editor, each: Operation) -> bool:
-    """A value times itself."""
-    if not isinstance(each, Activation) or each.kind != "power" or each.parameters != (2.0,):
+def _powers(made: Editor, each: Operation) -> bool:
+    """Whole powers by products, and inverses by a step of Newton's from a table."""
+    if not isinstance(each, Activation) or each.kind != "power":
         return False
-    made.change(each, [Multiply((*each.i, *each.i), each.o, positive=each.positive)])
+    (x,), (exponent,) = each.i, each.parameters
+    parts: list[Operation] = []
+
+    def put(name: str, kind: Any, *given: Any, **more: Any) -> Tensor:
+        parts.append(kind(*given[:1], _like(made, each, name, each.o), *given[1:], **more))
+        return parts[-1].o
+
+    if exponent in (2, 3, 4, 6, 8):
+        t = x
+        while exponent > 1 and exponent % 2 == 0:
+            t, exponent = put(f"square{len(parts)}", Multiply, (t, t)), exponent / 2
+        if exponent == 3:
+            t = put("cube", Multiply, (put("squared", Multiply, (t, t)), t))
+    elif exponent == -1:
+        y = put("table", Activation, (x,), "inverse")
+        rest = put("rest", Activation, (put("product", Multiply, (x, y)),), "affine", (-1.0, 2.0))
+        put("inverse", Multiply, (y, rest))
+    elif exponent < 0:
+        put("inverse", Activation, (put("positive", Activation, (x,), "power", (-exponent,)),), "power", (-1.0,))
+    else:
+        return False
+    made.change(each, [*parts[:-1], replace(parts[-1], o=each.o, positive=each.positive)])
+    return True
+
+
+def _exponential(made: Editor, each: Operation) -> bool:
+    """The fourth power of that of a quarter, whose table holds arguments to 16."""
+    if not isinstance(each, Activation) or each.kind != "exp":
+        return False
+    root, square = (_like(made, each, name, each.o) for name in ("root", "square"))
+    parts = [
+        Activation(each.i, root, "exp_of", (0.25,)),
+        Multiply((root, root), square),
+        Multiply((square, square), each.o, positive=each.positive),
+    ]
+    made.change(each, parts)
+    return True
+
+
+def _masked(made: Editor, each: Operation) -> bool:
+    """A mask of scores keeps the bits of those that count: a softmax has nothing where they are less by 16 and more."""
+    if not isinstance(each, Softmax):
+        return False
+    added = made.made(each.i[0])
+    while isinstance(added, Rearrange):
+        added = made.made(added.i[0])
+    if not isinstance(added, Add) or added.subtract:
+        return False
+    for at in (0, 1):
+        value = made.parameter(added.i[at])
+        gone = None if value is None else value < _FAR
+        if value is None or gone is None or not gone.any() or gone.all(-1).any():
+            continue
+        name = made.free(f"{added.o.name}~mask")
+        made.values[name] = np.where(gone, min(value[~gone].min(), 0) - _LESS, value)
+        table = Parameter((), replace(added.i[at], name=name), name)
+        pair = (added.i[0], table.o) if at else (table.o, added.i[1])
+        made.change(added, [table, replace(added, i=pair)])
+        return True
+    return False
+
+
+def _largest_feature(made: Editor, each: Operation) -> bool:
+    """The largest of a row's features: of the rows that they become."""
+    if not isinstance(each, Reduce) or each.over_rows or each.kind != "max":
+        return False
+    (x,) = each.i
+    turned = Tensor(made.free(f"{each.o.name}~turned"), (x.features,), x.rows)
+    found = Tensor(made.free(f"{each.o.name}~found"), (1,), x.rows)
+    parts = [
+        Rearrange((x,), turned, (x.rows, x.features), (1, 0)),
+        Reduce((turned,), found, "max", True),
+        Rearrange((found,), each.o, (x.rows,), (0,)),
+    ]
+    made.change(each, parts)
     return True
 
 
 #: Rules of an editor.
-EXPRESSED = (_slopes, _limited, _over_features, _largest_row, _risen_linear, _risen_rows, _biased, _gate, _square)
+EXPRESSED = (
+    _slopes,
+    _limited,
+    _over_features,
+    _largest_feature,
+    _largest_row,
+    _risen_linear,
+    _risen_rows,
+    _biased,
+    _masked,
+    _gate,
+    _powers,
+    _exponential,
+)

@@ -142,9 +142,12 @@ FUNCTIONS: dict[str, Function] = {
     "affine": Function(lambda x, gain, shift: gain * x + shift, lambda x, gain, shift: np.full_like(x, gain)),
     "power": Function(lambda x, exponent: x**exponent, _power_slope),
     "exp": Function(np.exp, np.exp),
+    "exp_of": Function(lambda x, gain: np.exp(gain * x), lambda x, gain: gain * np.exp(gain * x)),
+    "inverse": Function(lambda x: 1 / x, lambda x: -1 / (x * x)),
     "log": Function(np.log, lambda x: 1 / x),
     "erf": Function(erf, lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
     "abs": Function(np.abs, np.sign),
+    "step": Function(lambda x: (x > 0).astype(x.dtype), np.zeros_like),
     "sin": Function(np.sin, np.cos),
     "cos": Function(np.cos, lambda x: -np.sin(x)),
 }
@@ -162,6 +165,8 @@ _COMPOUND: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("softplus", ()),
     ("sigmoid", ()),
     ("tanh", ()),
+    ("softsign", ()),
+    ("abs", ()),
     ("relu", ()),
     ("clip", (0.0, 6.0)),
 )
@@ -185,7 +190,11 @@ def named(expression: Callable[[np.ndarray], np.ndarray]) -> tuple[str, tuple[fl
     at = _POINTS.searchsorted([0, 1])
     shift = float(found[at[0]])
     gain = float(found[at[1]]) - shift
-    return ("affine", (gain, shift)) if _agree(found, gain * _POINTS + shift) else None
+    if _agree(found, gain * _POINTS + shift):
+        return "affine", (gain, shift)
+    slope = -float(found[_POINTS.searchsorted(-1)])
+    # One above 1 or below 0 is another function's: files name this one by what it is beside ReLU.
+    return ("leaky_relu", (slope,)) if 0 < slope < 1 and _agree(found, np.maximum(_POINTS, slope * _POINTS)) else None
 
 
 def _agree(one: np.ndarray, other: Sequence[float] | np.ndarray) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Slice, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Parameter, Slice, Upsample
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.rewriting.resampling import repeats
 from gradloom.rtl.formats.tiles.codes import EDGE
@@ -118,15 +118,22 @@ def _reads(each: Operation) -> bool:
 
 
 def _affine(made: Editor, each: Operation) -> bool:
-    """Values times a factor below 0, or plus a constant."""
-    if not isinstance(each, Activation) or each.kind != "affine" or not each.o.sides:
+    """Values times a factor below 0, or plus a constant: by tables of one row, which have codes of 16 bits."""
+    if not isinstance(each, Activation) or each.kind != "affine":
         return False
     gain, shift = each.parameters
-    if (gain > 0 and not shift) or not _shaped(each):
+    if gain > 0 and not shift:
         return False
-    taps = np.full((1,) * len(each.o.sides), gain)
-    bias = np.full(each.o.features, shift) if shift else None
-    made.change(each, [_channels(made, each, taps, bias=bias)])
+    parts: list[Operation] = []
+    (t,) = each.i
+    for value, neutral, kind in ((gain, 1.0, Multiply), (shift, 0.0, Add)):
+        if value != neutral:
+            table = Tensor(made.free(f"{each.o.name}~{kind.__name__.lower()}"), (1,) * len(t.sides), t.features)
+            made.values[table.name] = np.full(table.shape, value)
+            o = Tensor(made.free(f"{table.name}d"), t.sides, t.features)
+            parts += [Parameter((), table, table.name), kind((t, table), o)]
+            t = o
+    made.change(each, [*parts[:-1], replace(parts[-1], o=each.o, positive=each.positive)])
     return True
 
 

@@ -12,8 +12,9 @@ from ..base import Tensor
 from ..operations import Activation, Add, Multiply, Prelu
 from ..rewriting.views import BATCH, View, common
 from .reader import Reader, taken
+from .repeated import expanded
 
-__all__: list[str] = []
+__all__ = ["applied", "between", "grown", "table", "with_constant"]
 
 #: Operators without parameters, by their names here.
 _PLAIN = {
@@ -88,7 +89,7 @@ def foreign(reader: Reader, node: Node) -> None:
         reader.put(node, applied(reader, view, node.outputs[0], "quick_gelu"))
         return
     if node.kind == "FastGelu" and node.optional(1) is not None:
-        view = _with_constant(reader, view, node.weights(1), f"{node.outputs[0]}~bias", Add, node.source(1))
+        view = with_constant(reader, view, node.weights(1), f"{node.outputs[0]}~bias", Add, node.source(1))
     reader.put(node, applied(reader, view, node.outputs[0], {"Gelu": "gelu"}.get(node.kind, "gelu_tanh")))
 
 
@@ -120,7 +121,7 @@ def bound(reader: Reader, node: Node) -> None:
     value = node.weights(1 - computed[0], "bound")
     if value.size != 1:
         raise RefusedNode("its bound must be one for all values")
-    view = _grown(reader.view(node, computed[0]), value.ndim)
+    view = grown(reader.view(node, computed[0]), value.ndim)
     bounds = [value.item(), math.inf] if node.kind == "Max" else [-math.inf, value.item()]
     _bounded(reader, node, view, bounds)
 
@@ -148,20 +149,27 @@ def power(reader: Reader, node: Node) -> None:
     exponent = node.weights(1, "exponent")
     if exponent.size != 1:
         raise RefusedNode("its exponent must be one for all values")
-    view = _grown(reader.view(node), exponent.ndim)
+    view = grown(reader.view(node), exponent.ndim)
     reader.put(node, applied(reader, view, node.outputs[0], "power", exponent.item()))
 
 
 @taken("Add", "Sub", "Mul", "Div", "Sum")
 def both(reader: Reader, node: Node) -> None:
-    """Two values, of which one may be a constant."""
+    """Two values, of which one may be a constant; a sum may have more."""
     hint = node.outputs[0]
-    if len(node.inputs) == 1:
-        reader.put(node, reader.view(node))
+    computed = [reader.is_computed(node, n) for n in range(len(node.inputs))]
+    if node.kind == "Sum" and len(computed) != 2:
+        total = None
+        for n, own in sorted(enumerate(computed), key=lambda each: not each[1]):
+            if total is None:
+                total = reader.view(node, n)
+            elif own:
+                total = between(reader, total, reader.view(node, n), hint, False)
+            else:
+                total = with_constant(reader, total, reader.constant(node, n), hint, Add, node.source(n))
+        assert total is not None
+        reader.put(node, total)
         return
-    if len(node.inputs) != 2:
-        raise RefusedNode(f"adds {len(node.inputs)} values: must be two")
-    computed = [reader.is_computed(node, n) for n in (0, 1)]
     product = node.kind in ("Mul", "Div")
     if all(computed):
         one, other = reader.view(node), reader.view(node, 1)
@@ -170,7 +178,7 @@ def both(reader: Reader, node: Node) -> None:
         reader.put(node, between(reader, one, other, hint, product, node.kind == "Sub"))
         return
     at = computed.index(True)
-    view, value = reader.view(node, at), reader.constant(node, 1 - at)
+    view, value = reader.view(node, at), reader.constant(node, 1 - at, is_mask=node.kind in ("Add", "Sum"))
     if at and node.kind == "Sub":
         view = applied(reader, view, f"{hint}~negative", "affine", -1, 0)
     elif at and node.kind == "Div":
@@ -181,15 +189,15 @@ def both(reader: Reader, node: Node) -> None:
         value = 1 / value
     origin = node.source(1 - at)
     plain = node.kind in ("Add", "Mul")
-    made = _with_constant(reader, view, value, hint, Multiply if product else Add, origin, origin if plain else None)
+    made = with_constant(reader, view, value, hint, Multiply if product else Add, origin, origin if plain else None)
     reader.put(node, made)
 
 
-def _grown(view: View, rank: int) -> View:
+def grown(view: View, rank: int) -> View:
     return replace(view, axes=((),) * (rank - len(view.axes)) + view.axes)
 
 
-def _with_constant(
+def with_constant(
     reader: Reader,
     view: View,
     value: np.ndarray,
@@ -198,7 +206,10 @@ def _with_constant(
     name: str,
     origin: str | None = None,
 ) -> View:
-    view = _grown(view, value.ndim)
+    shape = np.broadcast_shapes(view.shape, value.shape)
+    view = grown(view, value.ndim)
+    if shape != view.shape and all(mine == size for mine, size, own in zip(view.shape, shape, view.axes) if BATCH in own):
+        view = expanded(reader, view, shape, f"{hint}~repeated")
     if not np.isfinite(value).all():
         raise RefusedNode("divides by 0")
     if value.size == 1 and (not value.ndim or view.shape[-1] > 1):
@@ -279,10 +290,10 @@ def fitted(reader: Reader, view: View) -> View:
 def between(reader: Reader, one: View, other: View, hint: str, product: bool, subtract: bool = False) -> View:
     """A sum, difference or product of two values that the network computes."""
     rank = max(len(one.axes), len(other.axes))
-    one, other = _grown(one, rank), _grown(other, rank)
+    one, other = grown(one, rank), grown(other, rank)
     full = np.broadcast_shapes(one.shape, other.shape)
     if full not in (one.shape, other.shape):
-        raise RefusedNode(f"{list(one.shape)} and {list(other.shape)}: both are repeated for the other")
+        one = expanded(reader, one, full, f"{hint}~repeated")
     turned = full != one.shape
     lead, small = (other, one) if turned else (one, other)
     if any((BATCH in a) != (BATCH in b) for a, b in zip(lead.axes, small.axes)):

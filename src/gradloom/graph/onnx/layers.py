@@ -10,6 +10,7 @@ from gradloom.models.files.onnx_graph import Node
 
 from ..operations import Convolution, Pool, Reduce, Upsample
 from ..rewriting.views import BATCH, View
+from .elementwise import applied
 from .reader import Reader, taken
 from .shapes import axis_of
 
@@ -167,7 +168,7 @@ def _ones(view: View) -> tuple[int, ...]:
     return tuple(1 for _ in view.tensor.sides)
 
 
-@taken("ReduceMean", "ReduceSum", "ReduceMax")
+@taken("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 def reduce(reader: Reader, node: Node) -> None:
     """Over all rows, over the features, or over any axes that are then made features."""
     view = reader.view(node)
@@ -180,11 +181,29 @@ def reduce(reader: Reader, node: Node) -> None:
     axes = {axis_of(n, view) for n in given} if given else set(range(len(view.axes)))
     if any(BATCH in view.axes[n] for n in axes):
         raise RefusedNode("is over the samples: not supported")
-    kind = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max"}[node.kind]
-    made = reduced(reader, view, sorted(axes), kind, node.outputs[0])
+    hint, own = node.outputs[0], sorted(axes)
+    kind, before, behind = _REDUCED[node.kind]
+    if before:
+        view = applied(reader, view, f"{hint}~each", *before)
+    made = reduced(reader, view, own, kind, f"{hint}~all" if behind else hint)
+    if behind:
+        made = applied(reader, made, hint, *behind)
     if not keep:
         made = View(made.tensor, made.sizes, tuple(a for n, a in enumerate(made.axes) if n not in axes), made.batch)
     reader.put(node, made)
+
+
+_Applied = tuple[Any, ...]
+#: What is reduced, and functions before and behind.
+_REDUCED: dict[str, tuple[str, _Applied, _Applied]] = {
+    "ReduceMean": ("mean", (), ()),
+    "ReduceSum": ("sum", (), ()),
+    "ReduceMax": ("max", (), ()),
+    "ReduceMin": ("max", ("affine", -1, 0), ("affine", -1, 0)),
+    "ReduceL1": ("sum", ("abs",), ()),
+    "ReduceL2": ("sum", ("power", 2), ("power", 0.5)),
+    "ReduceSumSquare": ("sum", ("power", 2), ()),
+}
 
 
 def reduced(reader: Reader, view: View, axes: Sequence[int], kind: str, hint: str) -> View:

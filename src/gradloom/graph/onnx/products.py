@@ -81,6 +81,54 @@ def matmul(reader: Reader, node: Node) -> None:
         reader.put(node, linear(reader, view, weight.T, None, node, names))
 
 
+@taken("Einsum")
+def einsum(reader: Reader, node: Node) -> None:
+    """What a MatMul computes between axes in another order."""
+    said = node.attribute("equation").replace(" ", "")
+    left, _, out = said.partition("->")
+    parts = left.split(",")
+    letters = [*parts, out]
+    if len(parts) != 2 or not out or any("." in each or len(set(each)) < len(each) for each in letters):
+        raise RefusedNode(f"equation {said!r}: must be of two values, of letters, with a result")
+    computed = [reader.is_computed(node, n) for n in (0, 1)]
+    turned = not computed[0]
+    one, other = parts[::-1] if turned else parts
+    inner = [each for each in one if each in other and each not in out]
+    free = [each for each in other if each not in one]
+    alike = [each for each in one if each in other and each in out]
+    own = [each for each in one if each not in other]
+    if len(inner) != 1 or set(out) != {*alike, *own, *free} or len(free) > 1 or (all(computed) and len(own) > 1):
+        raise RefusedNode(f"equation {said!r}: is no product of matrices; write it as a MatMul")
+    if not all(computed):
+        if alike:
+            raise RefusedNode(f"equation {said!r}: has a matrix for each {''.join(alike)}; write it as a MatMul")
+        view, weight = reader.view(node, int(turned)), node.weights(1 - int(turned))
+        matrix = weight.transpose([other.index(each) for each in (*free, *inner)]).reshape(-1, weight.shape[other.index(inner[0])])
+        made = linear(
+            reader,
+            view.moved([one.index(each) for each in (*own, *inner)]),
+            matrix,
+            None,
+            node,
+            (node.source(1 - int(turned)), None),
+        )
+        order = [*own, *(free or [""])]
+    else:
+        first, second = reader.view(node, int(turned)), reader.view(node, 1 - int(turned))
+        order = [*alike, *(own or [""]), *(free or [""])]
+        a = _seen(first, one, [*alike, *(own or [""]), *inner])
+        b = _seen(second, other, [*alike, *inner, *(free or [""])])
+        made = product(reader, a, b, node.outputs[0])
+    made = replace(made, axes=tuple(own for own, each in zip(made.axes, order) if each))
+    left_over = [each for each in order if each]
+    reader.put(node, made.moved([left_over.index(each) for each in out]))
+
+
+def _seen(view: View, letters: str, order: list[str]) -> View:
+    """Axes in an order of letters, "" is a new one of 1."""
+    return replace(view, axes=tuple(view.axes[letters.index(each)] if each else () for each in order))
+
+
 def product(reader: Reader, one: View, other: View, hint: str) -> View:
     """Products of matrices, for all of the axes before."""
     rank = max(len(one.axes), len(other.axes))

@@ -12,6 +12,7 @@ from gradloom.models.files.onnx_graph import Node, OnnxGraph
 
 from ..builder import Builder
 from ..network import Network, Port
+from ..rewriting.masks import check_masks, finite
 from ..rewriting.simplify import simplified
 from ..rewriting.views import BATCH, View, whole
 
@@ -51,7 +52,7 @@ def load_network(path: str | Path) -> Network:
 
 def network_of(model: Any) -> Network:
     """The network of an ``onnx.ModelProto``; :class:`ValueError` as of :func:`load_network`."""
-    from . import elementwise, layers, norms, products, shapes  # noqa: F401
+    from . import chosen, elementwise, layers, norms, products, repeated, shapes  # noqa: F401
 
     model = _contributed(model)
     _check_kinds(model)
@@ -176,9 +177,11 @@ class Reader:
         self._read_all()
         outputs = [self._output(name) for name in self.graph.outputs]
         made = self.build
-        return simplified(
+        whole = simplified(
             Network(tuple(made.operations), made.values, tuple(self.inputs), tuple(outputs), made.origins)
         )
+        check_masks(whole)
+        return whole
 
     def _read_all(self) -> None:
         """Reads every node that can be read, and refuses all others at once."""
@@ -218,10 +221,16 @@ class Reader:
         """Whether an input is there and is no constant."""
         return (node.optional(at) or "") in self.views
 
-    def constant(self, node: Node, at: int) -> np.ndarray:
-        """An input that is a constant of finite floats, as float64; it may be repeated for the samples."""
+    def constant(self, node: Node, at: int, *, is_mask: bool = False) -> np.ndarray:
+        """An input that is a constant of finite floats, as float64; it may be repeated for the samples.
+
+        ``is_mask``: minus infinity is :data:`~..rewriting.masks.MASKED`.
+        """
         if node.source(at) not in self.graph.constants:
             raise RefusedNode(f"its input {node.source(at)!r} is computed by the network: must be a constant")
+        value = self.graph.constants.values[node.source(at)]
+        if is_mask and value.dtype.kind == "f" and np.isneginf(value).any() and (value < np.inf).all():
+            return finite(value.astype(np.float64))
         return self.graph.constants.weights(node.source(at))
 
     def shape(self, node: Node, at: int = 0) -> tuple[int, ...]:

@@ -73,19 +73,15 @@ def same(reader: Reader, node: Node) -> None:
     """The same values."""
     if node.kind == "Cast":
         node.attribute("saturate")
-        if node.attribute("to") not in (1, 10, 11, 16):
+        kind = node.attribute("to")
+        if kind in (10, 16):
+            raise RefusedNode(
+                f"rounds to {'float16' if kind == 10 else 'bfloat16'}, whose values are others: export the network in "
+                "float32 (model.float())"
+            )
+        if kind not in (1, 11):
             raise RefusedNode("makes other numbers than floating point of a value that the network computes")
     reader.put(node, reader.view(node))
-
-
-@taken("Expand")
-def expand(reader: Reader, node: Node) -> None:
-    """Taken where it changes nothing."""
-    view = reader.view(node)
-    if reader.shape(node) != view.shape:
-        raise RefusedNode(f"repeats values of {list(view.shape)} to {list(reader.shape(node))}: not supported")
-    node.optional(1)
-    reader.put(node, view)
 
 
 def in_memory(view: View, free: int | None = None) -> list[int]:

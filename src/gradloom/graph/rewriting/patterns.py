@@ -97,9 +97,10 @@ def _is_linear(each: Operation | None, made: Editor) -> TypeGuard[Linear]:
 
 
 def _root(made: Editor, t: Tensor) -> tuple[Reduce, float] | None:
-    """The mean whose root over ``t`` is, and what is added to the mean before."""
+    """The mean or sum whose root over ``t`` is, and what is added to it before."""
     sources = [t, *_sources(made, t)]
-    mean = next((m for s in sources if isinstance(m := made.made(s), Reduce) and m.kind == "mean"), None)
+    kinds = ("mean", "sum")
+    mean = next((m for s in sources if isinstance(m := made.made(s), Reduce) and m.kind in kinds), None)
     expression = None if mean is None else _expression(made, t, mean.o)
     if mean is None or expression is None:
         return None
@@ -145,22 +146,21 @@ def norm(made: Editor, each: Operation) -> bool:
                 and middle.i == before.i[:1]
             )
         i = before.i[:1] if before is not None and centred else (x,)
-        made.change(
-            each,
-            [
-                Norm(
-                    i,
-                    each.o,
-                    made.free(f"{each.o.name}~norm"),
-                    bias=False,
-                    gain=False,
-                    eps=eps,
-                    over_rows=mean.over_rows,
-                    groups=each.o.features if mean.over_rows else 1,
-                    centred=centred,
-                )
-            ],
+        # Of a sum of squares the length is 1: that of a mean is the root of how many there are.
+        count = 1 if mean.kind == "mean" else x.rows if mean.over_rows else x.features
+        unit = each.o if count == 1 else replace(each.o, name=made.free(f"{each.o.name}~unit"))
+        new = Norm(
+            i,
+            unit,
+            made.free(f"{each.o.name}~norm"),
+            bias=False,
+            gain=False,
+            eps=eps / count,
+            over_rows=mean.over_rows,
+            groups=each.o.features if mean.over_rows else 1,
+            centred=centred,
         )
+        made.change(each, [new] if count == 1 else [new, Activation((unit,), each.o, "affine", (count**-0.5, 0.0))])
         return True
     return False
 
