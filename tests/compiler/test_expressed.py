@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+from gradloom.compiler.integers.reading import IntegerNetwork
+from gradloom.compiler.passes.arranging import arranged
+from gradloom.graph.functions import FUNCTIONS
+from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.operations import (
     Activation,
+    Add,
     Attention,
     Gated,
     Linear,
@@ -13,10 +18,11 @@ from gradloom.graph.operations import (
     Prelu,
     Reduce,
     Slice,
+    Softmax,
     Upsample,
 )
 
-from .nets import conv, headed, marked, tensor
+from .nets import conv, headed, marked, network, tensor
 from .same import ORDERS, steps
 from .test_arranging import same
 
@@ -49,8 +55,73 @@ def test_gates_beside_values(kind, features):
     learnt([first, Gated((first.o,), tensor("y", 5, features), kind)], x)
 
 
-def test_squares():
-    learnt([FIRST, Activation((T,), tensor("y", *T.shape), "power", (2.0,))])
+#: Functions that tables, products and steps of Newton's make.
+MADE = {
+    "square": ("power", (2.0,)),
+    "cube": ("power", (3.0,)),
+    "sixth": ("power", (6.0,)),
+    "softsign": ("softsign", ()),
+    "exp": ("exp", ()),
+    "sin": ("sin", ()),
+    "cos": ("cos", ()),
+    "negative": ("affine", (-1.5, 0.25)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_functions_that_others_make(name):
+    kind, given = MADE[name]
+    learnt([FIRST, Activation((T,), tensor("y", *T.shape), kind, given)])
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1 / 3, 1.5, -1.0, -0.5])
+def test_powers_of_what_is_above_zero(exponent):
+    p, q = tensor("p", *T.shape), tensor("q", *T.shape)
+    more = [Activation((T,), p, "power", (2.0,)), Activation((p,), q, "affine", (1.0, 0.2))]
+    learnt([FIRST, *more, Activation((q,), tensor("y", *T.shape), "power", (exponent,))])
+
+
+#: Largest difference from the function itself, where its table holds the argument.
+WITHIN = {
+    "softsign": (-20, 20, 2e-3, ()),
+    "exp": (-8, 4, 0.06, ()),
+    "sin": (-60, 60, 3e-3, ()),
+    "cos": (-60, 60, 3e-3, ()),
+    "power": (0.0625, 16, 0.05, (-1.0,)),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_integers_are_near_the_function(name):
+    low, high, most, given = WITHIN[name]
+    x = tensor("x", 50, 8)
+    made = arranged(network([Activation((x,), tensor("y", 50, 8), name, given)], [x])).network
+    values = np.linspace(low, high, 400).reshape(1, 50, 8)
+    found = IntegerNetwork(made).result({"x": values}).exact.ravel()
+    wanted = FUNCTIONS[name].of(values.ravel(), *given)
+    # Codes of a tile have one unit.
+    assert np.abs(found - wanted).max() <= most + np.abs(wanted).max() * 2**-13
+
+
+@pytest.mark.parametrize("features", [5, 70])
+def test_the_largest_of_features(features):
+    x = tensor("x", 6, 6)
+    first = Linear((x,), tensor("first", 6, features), "first")
+    learnt([first, Reduce((first.o,), tensor("y", 6, 1), "max", False)], x)
+
+
+@pytest.mark.parametrize("far", [-1e30, -1e4])
+def test_masks_keep_the_bits_of_scores(far):
+    x = tensor("x", 6, 12)
+    first, table = Linear((x,), tensor("first", 6, 6), "first"), Parameter((), tensor("m", 6, 6), "m")
+    listed = [first, table, Add((first.o, table.o), tensor("s", 6, 6)), Softmax((tensor("s", 6, 6),), tensor("y", 6, 6))]
+    made = network(listed, [x])
+    made.values["m"] = np.triu(np.full((6, 6), far), 1)
+    other = arranged(made).network
+    inputs = {"x": np.random.default_rng(1).standard_normal((4, 6, 12))}
+    found, wanted = IntegerNetwork(other).result(inputs).exact, FloatReading(made).forward(inputs)["y"].reshape(24, 6)
+    assert np.abs(found - wanted).max() < 0.02 and (found.reshape(4, 6, 6)[:, made.values["m"] < 0] == 0).all()
+    steps(other, samples=2)
 
 
 @pytest.mark.parametrize("kind", ["mean", "sum"])

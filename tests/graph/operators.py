@@ -373,3 +373,87 @@ def powers(g, x):
 @operator("flatten_channels", 3, 4, 5)
 def flatten(g, x):
     return g.gemm(g("Relu", g.gemm(g("Flatten", x), 160, 12)), 12, 4)
+
+
+@operator("reduced_otherwise", 3, 5, 7)
+def reduced_otherwise(g, x):
+    low, length = g.axes("ReduceMin", x, [2, 3]), g.axes("ReduceL2", x, [2, 3])
+    squares, sizes = g.axes("ReduceSumSquare", x, [2, 3]), g.axes("ReduceL1", x, [2, 3])
+    return g.conv(g("Sum", low, length, squares, sizes, g.constant(0.5)), 8, 3, 1)
+
+
+@operator("unit_length", 6, 5)
+def unit_length(g, x):
+    length = g("Clip", g.axes("ReduceL2", x, [-1]), g.constant(1e-12))
+    return g.linear(g("Div", x, length), 8, 4)
+
+
+@operator("repeated", 6, 5)
+def repeated(g, x):
+    y = g("Expand", g.axes("ReduceMean", x, [1]), g.integers(1, 6, 8))
+    return g("Tile", g.linear(g("Concat", x, y, axis=2), 16, 4), g.integers(1, 2, 3))
+
+
+@operator("distances", 5)
+def distances(g, x):
+    apart = g("Sub", g.axes("Unsqueeze", x, [1]), g.w(1, 4, 8))
+    near = g("Exp", g("Mul", g.axes("ReduceSum", g("Mul", apart, apart), [2], keepdims=0), g.constant(-0.2)))
+    return g.gemm(near, 4, 3)
+
+
+def einsum(g, x):
+    y = g("Einsum", x, g.w(6, 6), equation="btc,ts->bsc")
+    scores = g("Einsum", y, x, equation="bqc, bkc -> bkq")
+    return g("Einsum", g.w(8, 4), g("Einsum", scores, x, equation="bkq,bqc->bkc"), equation="cd,bkc->bkd")
+
+
+einsum.since = 12
+operator("einsum", 6, 5)(einsum)
+
+
+@operator("gelu_behind_einsum", 6, 5)
+def gelu_behind(g, x):
+    """Its last factor would move behind the arrangement, away from the rest."""
+    y = g("Transpose", g.linear(g("Transpose", x, perm=[0, 2, 1]), 6, 6), perm=[0, 2, 1])
+    return g.linear(g("Add", x, gelu_of(g, y)), 8, 4)
+
+
+def gelu_of(g, x):
+    half = g("Add", g("Erf", g("Div", x, g.constant(2**0.5))), g.constant(1.0))
+    return g("Mul", g("Mul", x, half), g.constant(0.5))
+
+
+def masked(g, far):
+    made = np.zeros((6, 6))
+    made[np.triu_indices(6, 1)] = far
+    return g.constant(made, "mask")
+
+
+@operator("mask_of_infinity", 6, 5)
+def mask_of_infinity(g, x):
+    scores = g("Add", g("MatMul", x, g("Transpose", x, perm=[0, 2, 1])), masked(g, -np.inf))
+    return g.linear(g("MatMul", g("Softmax", scores, axis=-1), x), 8, 4)
+
+
+@operator("filled_mask", 6, 5)
+def filled_mask(g, x):
+    hidden = g.constant(np.triu(np.ones((6, 6)), 1), "hidden", bool)
+    scores = g("Where", hidden, g.constant(-np.inf), g("MatMul", x, g("Transpose", x, perm=[0, 2, 1])))
+    return g.linear(g("MatMul", g("Softmax", scores, axis=-1), x), 8, 4)
+
+
+def chosen(g, x):
+    even = g.constant(np.arange(8) % 2 == 0, "even", bool)
+    y = g("Where", even, x, g("Tanh", x))
+    y = g("Where", g("Greater", y, g.constant(0.0)), y, g("Mul", y, g.constant(0.1)))
+    return g.linear(g("Where", g("LessOrEqual", y, g.constant(0.4)), y, g.constant(0.4)), 8, 4)
+
+
+chosen.since = 12
+operator("chosen", 6, 5)(chosen)
+
+
+@operator("softplus_written", 6, 5)
+def softplus_written(g, x):
+    log = g("Log", g("Add", g("Exp", x), g.constant(1.0)))
+    return g.linear(g("Where", g("Greater", x, g.constant(20.0)), x, log), 8, 4)

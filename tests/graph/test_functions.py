@@ -15,6 +15,7 @@ PARAMETERS = {
     "hard_sigmoid": (0.2, 0.5),
     "affine": (2.0, 1.0),
     "power": (3.0,),
+    "exp_of": (0.25,),
 }
 
 
@@ -42,6 +43,8 @@ def test_what_looks_alike_has_another_name():
     assert named(lambda x: x * 0.5 * (1 + erf(x * np.float32(0.70710677)))) == ("gelu", ())
     assert named(FUNCTIONS["gelu_tanh"].of) == ("gelu_tanh", ())
     assert named(lambda x: 3 * (x - 2)) == ("affine", (3.0, -6.0))
+    assert named(lambda x: np.where(x > 0, x, np.float32(0.1) * x))[0] == "leaky_relu"
+    assert named(lambda x: x / (1 + np.abs(x))) == ("softsign", ())
     # Bounds far out are no identity, and a factor that is 2 % off no GELU.
     assert named(lambda x: np.clip(x, -20, 20)) is None
     assert named(lambda x: x * 0.5 * (1 + erf(x * 0.72))) is None

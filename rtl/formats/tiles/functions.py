@@ -356,7 +356,7 @@ def _inverse(x: Values) -> Values:
     return 1 / np.maximum(x, 1 / 16)
 
 
-#: 1 / x within a tenth for \|x\| from a 16th to 16; below it stays 16.
+#: 1 / x within a tenth for |x| from a 16th to 16; below it stays 16.
 INVERSE = Function(
     value=_mirrored(_inverse, 4, 8, Mirror.OPPOSITE), slope=_mirrored(lambda x: -_inverse(np.maximum(x, 0.25)) ** 2, 4, 8, Mirror.SAME)
 )
@@ -385,7 +385,7 @@ def _scale(function: Callable[[Values], Values], range: int) -> int:  # noqa: A0
 
 
 def exponential(gain: float) -> Function:
-    """``exp(gain x)`` for \|x\| to 4 / gain."""
+    """``exp(gain x)`` for magnitudes to 4 / gain."""
     if not 1 / 32 <= gain <= 2 or math.frexp(gain)[0] != 0.5:
         raise ValueError(f"gain={gain:g}: must be a power of two from 1/32 to 2")
     size = 2 - math.frexp(gain)[1] + 1

@@ -225,7 +225,8 @@ class Elements(Base):
         if curve not in self.curves:
             first = FIXED_TABLES + 2 * len(self.curves)
             if first + len(curve.tables) > TABLES:
-                raise ValueError(f"functions: more than {(TABLES - FIXED_TABLES) // 2} have tables of their own")
+                most = (TABLES - FIXED_TABLES) // 2
+                raise ValueError(f"functions: more than {most} tables of functions or their slopes; use fewer functions")
             self.curves[curve] = first
             for number, table in enumerate(curve.tables, first):
                 self.tiler.table(number, packed_pieces(table).astype("<u4").tobytes())

@@ -28,6 +28,8 @@ def simplified(network: Network) -> Network:
     """
     made = Editor(network)
     made.sweep()
+    # What is written out gets its name before a part of it moves behind an arrangement.
+    made.apply(_folded, _single, _composed, _affine, _padded, function, norm)
     made.apply(_folded, _single, _composed, _risen, _affine, _padded, function, norm)
     made.apply(attention, _composed, _risen)
     made.apply(attention_scale, _composed, _risen, _affine, _folded, adapter)
