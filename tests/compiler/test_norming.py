@@ -6,6 +6,7 @@ import pytest
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.compiler.passes.arranging import arranged
 from gradloom.graph.mathematics import FloatReading
+from gradloom.graph.methods import bias, full
 from gradloom.graph.operations import Linear, Norm
 
 from .nets import headed, tensor
@@ -63,3 +64,26 @@ def test_gains_in_the_order_of_the_file():
     made = ready.network.values["norm.weight"]
     assert (made != gains).all()
     np.testing.assert_allclose(ready.back("norm.weight", made), gains)
+
+
+@pytest.mark.parametrize("method", [bias, full])
+@pytest.mark.parametrize(
+    "more", [{}, {"bias": False, "centred": False}, {"over_rows": True, "groups": 3}, {"positive": True}]
+)
+def test_gains_and_biases_learn(method, more):
+    """As factors and sums of their own: steps of the program are the integers, and their gradients near the float's."""
+    x = tensor("x", 5, 7)
+    first = Linear((x,), tensor("first", 5, 12), "first")
+    made = headed([first, Norm((first.o,), tensor("n", 5, 12), "norm", eps=1e-5, **more)], [x])
+    learners = method(made).learners
+    assert "norm.weight" in learners
+    other = arranged(made, learners)
+    steps(other.network, learners, samples=3, loss="classes", count=2)
+    exact, reading = IntegerNetwork(other.network, learners), FloatReading(made)
+    inputs, random = {"x": np.random.default_rng(1).standard_normal((6, 5, 7))}, np.random.default_rng(2)
+    found = exact.forward(inputs)
+    _, last = exact.falling("values", found["head"], random.standard_normal((6, 5)))
+    gradients = exact.backward(found, last)
+    wanted = reading.backward(reading.forward(inputs), {"head": last.values.reshape(6, 1, 5)}, {"norm.weight"})
+    got = other.back("norm.weight", gradients["norm.weight"].ravel())
+    assert np.abs(got - wanted["norm.weight"]).max() < 0.1 * np.abs(wanted["norm.weight"]).max()

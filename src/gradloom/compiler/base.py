@@ -228,7 +228,7 @@ class Base:
                 faults.setdefault(fault, []).append(name)
         if faults:
             told = "; ".join(f"{fault}: {_listed(names)}" for fault, names in faults.items())
-            raise ValueError(f"weights have no gradient in the machine: {told}; let others learn")
+            raise ValueError(f"weights have no gradient in the machine: {told}; let others learn: method lora, head or instantft")
 
     def _frozen(self, name: str, each: Operation) -> None:
         value = np.asarray(self.network.values[name], np.float64)
@@ -255,6 +255,8 @@ class Base:
         words = LayoutWords(masters, moments, tiles)
         self.learners[name] = Learner(codes, tiles, words, self.rules[name])
         self.kept[name] = kept_of(codes, shaped)
+        if isinstance(each, Parameter):
+            self.found[each.o.name] = DraftValue(each.o.name, 1, rows, features, {WIDE: codes})
 
     # -- tensors -------------------------------------------------------------------------------------------------
 
@@ -300,7 +302,7 @@ class Base:
 def _fault(name: str, each: Operation) -> str | None:
     """Why a weight cannot learn in the machine."""
     if isinstance(each, Parameter):
-        return "tables"
+        return "tables" if each.o.sides else None
     if isinstance(each, Norm):
         return "gains and biases of norms"
     if isinstance(each, Convolution) and each.groups > 1 and name == f"{each.layer}.weight":

@@ -47,6 +47,10 @@ class Between(Within):
     def _parameter(self, each: Parameter, found: dict[str, Held]) -> None:
         found[each.o.name] = Held(self.values[each.name].reshape(each.o.rows, -1), Counts())
 
+    def _parameter_back(self, each: Parameter, found: dict, dy: Held, wanted: list, learnt: dict) -> _Back:
+        learnt[each.name] = self.held(vector.scaled(dy.values, 1.0))
+        return []
+
     def _spread(self, each: Add | Multiply, other: Held) -> np.ndarray:
         """Which row of the second tensor each row of the result has."""
         count, rows = self.samples * each.o.rows, np.arange(self.samples * each.o.rows)
@@ -69,7 +73,8 @@ class Between(Within):
 
     def _fewer(self, each: Add | Multiply, dy: Held) -> Held:
         """A gradient of a tensor's rows, each of which counted for several."""
-        rows = self.samples * each.i[1].rows
+        t = each.i[1]
+        rows = t.rows if t.name in self.tables else self.samples * t.rows
         return dy if rows == len(dy.exact) else self._summed_rows(dy, len(dy.exact) // rows)
 
     def _summed_rows(self, x: Held, count: int) -> Held:

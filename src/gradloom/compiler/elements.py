@@ -99,6 +99,11 @@ class Elements(Base):
     def _parameter(self, each: Parameter) -> None:
         """Lies in memory."""
 
+    def _parameter_back(self, each: Parameter, dy: DraftValue, wanted: Sequence[bool]) -> list[DraftValue | None]:
+        """The sum that its readers have made."""
+        self.scaled(self.learnt[each.name], dy, 1.0)
+        return []
+
     def _add(self, each: Add) -> None:
         self.broadcast(each, ElementOpcode.ADD, subtract=int(each.subtract), **cut(each))
 
@@ -113,10 +118,11 @@ class Elements(Base):
     def _fewer(self, each: Add | Multiply, dy: DraftValue) -> DraftValue:
         """A gradient of a tensor's rows, each of which counted for several."""
         t = each.i[1]
-        if self.rows(t) == dy.rows:
+        rows = t.rows if t.name in self.tables else self.rows(t)
+        if rows == dy.rows:
             return dy
-        made = self.tiler.value(f"{t.name}.rows", self.rows(t), dy.features)
-        self.summed_rows(made, dy, each.o.rows // t.rows)
+        made = self.tiler.value(f"{t.name}.rows", rows, dy.features)
+        self.summed_rows(made, dy, dy.rows // rows)
         return made
 
     def summed_rows(self, made: DraftValue, x: DraftValue, count: int) -> None:

@@ -28,13 +28,14 @@ from gradloom.graph.operations import (
     Upsample,
 )
 from gradloom.graph.rewriting.editor import Editor
+from gradloom.graph.rewriting.masks import FAR
 from gradloom.graph.rewriting.resampling import repeats, sampling
 from gradloom.rtl.formats.tiles.codes import EDGE
 
 __all__ = ["EXPRESSED", "label"]
 
-#: Constants below it are masks, which become so much less than all others: the codes of scores have two bits fewer.
-_FAR, _LESS = -1e3, 96.0
+#: So much less than all others of a table are those of a mask, in codes with few bits fewer for scores.
+_LESS = 96.0
 #: Values of a matrix that makes all rows of a larger image, at most.
 _MATRIX = 1 << 22
 
@@ -294,7 +295,7 @@ def _masked(made: Editor, each: Operation) -> bool:
         return False
     for at in (0, 1):
         value = made.parameter(added.i[at])
-        gone = None if value is None else value < _FAR
+        gone = None if value is None else value < FAR
         if value is None or gone is None or not gone.any() or gone.all(-1).any():
             continue
         name = made.free(f"{added.o.name}~mask")

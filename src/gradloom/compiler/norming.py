@@ -4,7 +4,7 @@ Values that are their group's mean change its variance by a constant. So a group
 gain are those of the larger group, and the result has the values that are not filled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod, sqrt
@@ -30,7 +30,7 @@ from gradloom.rtl.formats.tiles.codes import EDGE
 
 from .expressed import label
 
-__all__ = ["norming"]
+__all__ = ["norming", "taught"]
 
 Rule = Callable[[Editor, Operation], bool]
 
@@ -43,6 +43,30 @@ def _plain(made: Editor, each: Operation) -> bool:
     for name, fill in (("weight", 1.0), ("bias", 0.0)):
         made.values.setdefault(f"{layer}.{name}", np.full(each.o.features, fill))
     made.change(each, [replace(each, layer=layer, gain=True, bias=True)])
+    return True
+
+
+def taught(learners: Collection[str], made: Editor, each: Operation) -> bool:
+    """A gain and a bias that learn are a factor and a sum of their own behind the norm; tables of a row have no sides."""
+    if isinstance(each, Parameter):
+        is_row = each.name in learners and each.o.rows == 1 and each.o.sides
+        if not is_row or not all(isinstance(reader, Add | Multiply) for reader in made.readers(each.o)):
+            return False
+        made.values[each.name] = made.values[each.name].reshape(-1)
+        made.change(each, [replace(each, o=replace(each.o, name=made.free(f"{each.o.name}~row"), sides=()))])
+        return True
+    names = [f"{each.layer}.{part}" for part in ("weight", "bias")] if isinstance(each, Norm) else []
+    if not isinstance(each, Norm) or not any(name in learners for name in names):
+        return False
+    unit = _named(made, each, "unit", each.o.sides, each.o.features)
+    parts: list[Operation] = [replace(each, layer=made.free(f"{each.o.name}~norm"), o=unit, gain=False, bias=False, positive=False)]
+    rest = [(name, kind) for name, kind, is_there in zip(names, (Multiply, Add), (each.gain, each.bias)) if is_there]
+    for number, (name, kind) in enumerate(rest, 1):
+        table = Parameter((), Tensor(made.free(f"{each.o.name}~{kind.__name__.lower()}"), (), each.o.features), name)
+        is_last = number == len(rest)
+        o = each.o if is_last else _named(made, each, "scaled", each.o.sides, each.o.features)
+        parts += [table, kind((parts[-1].o, table.o), o, positive=each.positive and is_last)]
+    made.change(each, parts)
     return True
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from .base import Operation, Tensor
 from .network import Network
-from .operations import Add, Convolution, Linear, Norm, Rearrange, Reduce, Weighted
+from .operations import Add, Convolution, Linear, Norm, Parameter, Rearrange, Reduce, Weighted
+from .rewriting.masks import FAR
 
 __all__ = ["METHODS", "Learning", "bias", "full", "head", "instant", "lora", "most_rank", "targets"]
 
@@ -185,8 +186,14 @@ def bias(network: Network) -> Learning:
 
 
 def full(network: Network) -> Learning:
-    """All weights."""
-    names = [weight.name for each in network.operations for weight in each.weights]
+    """All weights but tables that are no weight of the file as it is there, and masks."""
+    names = [
+        weight.name
+        for each in network.operations
+        for weight in each.weights
+        if not isinstance(each, Parameter)
+        or ((not network.origins or weight.name in network.origins) and network.values[weight.name].min() > FAR)
+    ]
     return Learning(network, tuple(dict.fromkeys(names)))
 
 

@@ -39,10 +39,6 @@ def before_loss(network: Network, loss: str) -> Network:
         raise ValueError("loss=labels: the network ends with a softmax; take loss=classes")
     if loss == "classes" and port.tensor.features < 2:
         raise ValueError("loss=classes: the last layer has one output; take loss=labels, or values")
-    if loss == "classes" and port.tensor.rows > 1:
-        raise ValueError(
-            f"loss=classes: the network makes {list(port.shape)}, classes are of one row; take loss=labels, or values"
-        )
     if last is None or not is_end:
         return network
     ended = replace(port, tensor=last.i[0])

@@ -62,7 +62,7 @@ def test_all_weights_go_into_the_file(files, tmp_path):
 
 
 def test_weights_without_a_gradient_are_named_at_once():
-    says = "weights have no gradient in the machine: kernels of channels in groups: .*, .*; let others learn"
+    says = "weights have no gradient in the machine: kernels of channels in groups: .*, .*; let others learn: method"
     with pytest.raises(ValueError, match=says):
         gradloom.plan(KEYWORDS, board="kv260", method="full", batch=1)
 

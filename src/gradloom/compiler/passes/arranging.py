@@ -1,7 +1,8 @@
 """Makes a network's list one that the machine has commands for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from gradloom.graph.windows import Windows
 
 from ..expressed import EXPRESSED, label
 from ..moving import moved
-from ..norming import norming
+from ..norming import norming, taught
 from .selecting import SELECTING
 
 __all__ = ["Arranged", "arranged"]
@@ -67,8 +68,8 @@ class Arranged:
         return self.moves[name].back(value) if name in self.moves else value
 
 
-def arranged(network: Network) -> Arranged:
-    """The same network for the machine.
+def arranged(network: Network, learners: Collection[str] = ()) -> Arranged:
+    """The same network for the machine; ``learners``: weights that learn.
 
     A ReLU joins the operation in front of it; a linear layer of all values of an image is a convolution whose kernel is
     the image; means and maxima of windows are convolutions; factors of adapters are in B.
@@ -78,15 +79,22 @@ def arranged(network: Network) -> Arranged:
     def flat(editor: Editor, each: Operation) -> bool:
         return _flattened(editor, each, moves)
 
+    made.apply(partial(taught, learners))
     made.apply(*EXPRESSED, *norming(factors), *SELECTING, moved, _turned, flat, _averages, _label, _positive)
     made.apply(_largest, _positive)
     for each in list(made.operations):
         if isinstance(each, Linear | Convolution) and each.rank and each.scale != 1:
             name = each.adapter[1].name
             value = made.values[name]
-            moves[name] = Move(value.shape, np.arange(value.size).reshape(value.shape), each.scale)
+            plain = Move(value.shape, np.arange(value.size).reshape(value.shape))
+            moves[name] = replace(moves.get(name, plain), factor=each.scale)
             made.values[name] = value * each.scale
             made.operations = [replace(other, scale=1.0) if other is each else other for other in made.operations]
+    for name in learners:
+        old = network.values[name]
+        if name in made.values and name not in moves and made.values[name].shape != old.shape:
+            if made.values[name].size == old.size:
+                moves[name] = Move(old.shape, np.arange(old.size).reshape(made.values[name].shape))
     for name, factor in factors.items():
         shape = made.values[name].shape
         moves[name] = Move(shape, np.arange(made.values[name].size).reshape(shape), factor)

@@ -1,5 +1,6 @@
 """Reads ONNX files into a :class:`~gradloom.graph.network.Network`."""
 
+import re
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -199,11 +200,19 @@ class Reader:
                 node.check_read()
                 self._check(node)
             except ValueError as error:
-                faults.append(f"{node.label}: {error}")
+                faults.append(f"{node.label}: {self._said(str(error))}")
                 lost.update(node.outputs)
         if faults:
             more = f"; and {len(faults) - _NAMED} more nodes" if len(faults) > _NAMED else ""
             raise ValueError("; ".join(faults[:_NAMED]) + more)
+
+    def _said(self, text: str) -> str:
+        """A message whose shapes have the names of open sizes, in place of the numbers that stand for them."""
+
+        def named(shape: re.Match[str]) -> str:
+            return re.sub(r"\d+", lambda size: self.graph.open_sizes.get(int(size[0]), size[0]), shape[0])
+
+        return re.sub(r"\[[\d, ]+\]", named, text)
 
     def _check(self, node: Node) -> None:
         made, known = self.views.get(node.outputs[0]), self.graph.shapes.get(node.outputs[0])
@@ -264,6 +273,9 @@ class Reader:
         view = self.views[name]
         if not view.axes or view.axes[0] != (BATCH,):
             raise ValueError(f"result {name!r}: its axis 0 is not the samples; export the network with the batch first")
+        if len(view.axes) == 2 and view.tensor.rows > 1:
+            # A row of classes or values.
+            view = self.build.arranged(view, [(), view.inner(1)])
         order = view.flat(range(len(view.axes)))
         shape = view.shape[1:]
         if prod(shape) != view.tensor.rows * view.tensor.features:

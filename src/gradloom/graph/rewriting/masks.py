@@ -5,10 +5,12 @@ import numpy as np
 from ..network import Network
 from ..operations import Activation, Add, Attention, Parameter, Rearrange, Slice, Softmax
 
-__all__ = ["MASKED", "check_masks", "finite"]
+__all__ = ["FAR", "MASKED", "check_masks", "finite"]
 
 #: What stands for minus infinity, also in float32.
 MASKED = -1e30
+#: Tables with less have masks.
+FAR = -1e3
 
 
 def finite(value: np.ndarray) -> np.ndarray:

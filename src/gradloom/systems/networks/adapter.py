@@ -1,7 +1,8 @@
 """What a fine-tune of a network has learnt, as files."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
             given = {"targets": config["gradloom_targets"], "rank": config["r"]}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not of a fine-tune of a network: {error}") from None
-    learning = learning_of(network, loss, method, **given)
     tensors = _tensors(folder / WEIGHTS)
+    _check_layers(folder, tensors, network)
+    learning = learning_of(network, loss, method, **given)
     wrong = sorted(set(tensors) ^ set(learning.learners))
     if wrong:
         raise ValueError(f"adapter={folder}: {wrong[0]} is not in both the file and the network; name its own network")
@@ -77,6 +79,30 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
         check_array(name, value, learning.network.values[name].shape)
     values = {**learning.network.values, **tensors}
     return Learning(learning.network.with_operations(learning.network.operations, values), learning.learners), loss
+
+
+def _check_layers(folder: Path, tensors: Mapping[str, np.ndarray], network: Network) -> None:
+    """Refuses what another network has learnt."""
+    own = {weight.name for each in network.operations for weight in each.weights}
+    own |= {name.rpartition(".")[0] for name in own}
+    theirs = {name: _PART.sub("", name) for name in tensors}
+    if any(name not in own and layer not in own for name, layer in theirs.items()):
+        layers = {name.rpartition(".")[0] for name in own if name.endswith(".weight")}
+        raise ValueError(
+            f"adapter={folder}: is of another network: it has {_some(theirs.values())}; the network has {_some(layers)}"
+        )
+
+
+#: What stands behind a layer's name.
+_PART = re.compile(r"(\.tap)?\.lora_[AB]\.weight$|\.(weight|bias)$")
+#: Layers that a message names, at most.
+_NAMED = 4
+
+
+def _some(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gradloom.graph.network import Network, Port
+from gradloom.graph.training import before_loss
 from gradloom.models.files.archive import read_labelled, read_npz
 from gradloom.systems.held_out import share_of
 
@@ -109,7 +110,12 @@ def _samples(part: str, x: np.ndarray, y: np.ndarray | None, loss: str, network:
 
     Beside values, integers (n) are 1 for anomalies: samples that it is not to give back.
     """
+    before_loss(network, loss)
     (port,), name = network.outputs, f"y{part}"
+    if loss == "classes" and port.tensor.rows > 1:
+        raise ValueError(
+            f"loss=classes: the network makes {list(port.shape)}, classes are of one row; take loss=labels, or values"
+        )
     if loss == "values" and int(np.prod(port.shape)) != 1 and (y is None or (y.ndim == 1 and y.dtype.kind in "biu")):
         if port.shape != network.inputs[0].shape:
             has = "is missing" if y is None else f"has shape {list(y.shape)}"

@@ -75,7 +75,7 @@ class Prepared:
     @cached_property
     def arranged(self) -> Arranged:
         """The network, and how its weights moved."""
-        return arranged(self.learning.network)
+        return arranged(self.learning.network, self.learning.learners)
 
     @cached_property
     def network(self) -> Network:
