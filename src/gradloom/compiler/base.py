@@ -19,7 +19,7 @@ from gradloom.rtl.formats.tiles.records import TileRecord
 
 from .matrices import HALF, blocks, matrices, pitch, stacked, tiles_of_taps
 
-__all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of"]
+__all__ = ["Base", "Beside", "Kept", "Learner", "Piece", "Rule", "is_plain", "kept_of", "without_gradient"]
 
 #: Weights that a message names, at most.
 _NAMED = 4
@@ -227,8 +227,7 @@ class Base:
             else:
                 faults.setdefault(fault, []).append(name)
         if faults:
-            told = "; ".join(f"{fault}: {_listed(names)}" for fault, names in faults.items())
-            raise ValueError(f"weights have no gradient in the machine: {told}; let others learn: method lora, head or instantft")
+            raise without_gradient(faults)
 
     def _frozen(self, name: str, each: Operation) -> None:
         value = np.asarray(self.network.values[name], np.float64)
@@ -297,6 +296,14 @@ class Base:
     def is_plain(self, each: Convolution) -> bool:
         """Whether a convolution is a product of rows."""
         return is_plain(each) and each.i[0].name not in self.risen
+
+
+def without_gradient(faults: Mapping[str, Sequence[str]]) -> ValueError:
+    """Refusal of weights that are to learn, by what they are."""
+    told = "; ".join(f"{fault}: {_listed(names)}" for fault, names in faults.items())
+    return ValueError(
+        f"weights have no gradient in the machine: {told}; let others learn: method lora, head or instantft"
+    )
 
 
 def _fault(name: str, each: Operation) -> str | None:

@@ -51,7 +51,8 @@ def targets(network: Network, asked: str | Sequence[str]) -> list[Linear | Convo
     for part in filter(None, (each.strip() for each in asked.split(","))):
         last = _LAST.fullmatch(part)
         if last:
-            some = layers[-int(last[1]) :] if int(last[1]) else []
+            whole = [each for each in layers if not _is_part(each)]
+            some = whole[-int(last[1]) :] if int(last[1]) else []
         elif part in ("linear", "conv"):
             kind = Linear if part == "linear" else Convolution
             # An adapter beside a part of the channels has no form that others know.

@@ -25,6 +25,7 @@ from gradloom.graph.operations import (
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.windows import Windows
 
+from ..base import without_gradient
 from ..expressed import EXPRESSED, label
 from ..moving import moved
 from ..norming import norming, taught
@@ -90,6 +91,9 @@ def arranged(network: Network, learners: Collection[str] = ()) -> Arranged:
             moves[name] = replace(moves.get(name, plain), factor=each.scale)
             made.values[name] = value * each.scale
             made.operations = [replace(other, scale=1.0) if other is each else other for other in made.operations]
+    lost = [name for name in learners if name in network.values and not made.uses(name)]
+    if lost:
+        raise without_gradient({"tables": lost})
     for name in learners:
         old = network.values[name]
         if name in made.values and name not in moves and made.values[name].shape != old.shape:

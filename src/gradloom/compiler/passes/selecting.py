@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Parameter, Slice, Upsample
+from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Parameter, Rearrange, Slice, Upsample
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.rewriting.resampling import repeats
 from gradloom.rtl.formats.tiles.codes import EDGE
@@ -137,6 +137,38 @@ def _affine(made: Editor, each: Operation) -> bool:
     return True
 
 
+def _repeated(made: Editor, each: Operation) -> bool:
+    """A tensor each of whose rows counts for others than neighbours; a table that is not one row: as large as the other."""
+    if not isinstance(each, Add | Multiply):
+        return False
+    for t in each.i:
+        value, sides = made.parameter(t), each.o.sides
+        if value is None and _apart(t, sides):
+            own = (1,) * (len(sides) - len(t.sides)) + t.sides
+            line = Tensor(made.free(f"{each.o.name}~sides"), own, t.features)
+            wide = Tensor(made.free(f"{each.o.name}~repeated"), sides, t.features)
+            risen = [Rearrange((t,), line, (t.rows * t.features,), (0,)), Upsample((line,), wide, "nearest", "asymmetric")]
+            made.change(each, [*risen, replace(each, i=tuple(wide if other is t else other for other in each.i))])
+            return True
+        if value is None or (t.features == each.o.features and (t.rows == 1 or t.rows == each.o.rows)):
+            continue
+        name = made.free(f"{each.o.name}~repeated")
+        shape = ((1,) * len(sides) if t.rows == 1 else sides) + (each.o.features,)
+        own = value.reshape((1,) * (len(sides) - len(t.sides)) + t.shape)
+        made.values[name] = np.broadcast_to(own, shape).copy()
+        table = Parameter((), Tensor(name, shape[:-1], shape[-1]), name)
+        made.change(each, [table, replace(each, i=tuple(table.o if other is t else other for other in each.i))])
+        return True
+    return False
+
+
+def _apart(t: Tensor, sides: tuple[int, ...]) -> bool:
+    """Whether rows of a tensor count for others than so many neighbours each."""
+    own = (1,) * (len(sides) - len(t.sides)) + t.sides
+    alike = next((n for n, (mine, size) in enumerate(zip(own, sides)) if mine != size), len(sides))
+    return any(size > 1 for size in own[alike:])
+
+
 def _widened(made: Editor, each: Operation) -> bool:
     """One feature that counts for all of another tensor's."""
     if not isinstance(each, Add | Multiply) or len({t.features for t in each.i}) == 1:
@@ -158,4 +190,4 @@ def _shaped(each: Operation) -> bool:
 
 
 #: Rules of an editor.
-SELECTING = (_sliced, _joined, _beside, _risen, _affine, _widened)
+SELECTING = (_sliced, _joined, _beside, _risen, _affine, _repeated, _widened)

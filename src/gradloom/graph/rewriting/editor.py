@@ -66,6 +66,10 @@ class Editor:
             found = f"{name}#{number}"
         return found
 
+    def uses(self, weight: str) -> bool:
+        """Whether an operation has a weight."""
+        return weight in self._users
+
     def parameter(self, t: Tensor) -> np.ndarray | None:
         """Values of a tensor of weights, None where it is computed."""
         made = self.made(t)

@@ -114,4 +114,18 @@ def _in_layout(old: np.ndarray, base: np.ndarray, value: np.ndarray) -> np.ndarr
         gain = (seen * own).sum(axes, keepdims=True) / np.where(squares > 0, squares, 1)
         if np.abs(gain * seen - own).max() <= _CLOSE * np.abs(own).max() and (gain != 0).all():
             return (seen + (other - own) / gain).reshape(old.shape)
+    return _in_columns(old, base, value)
+
+
+def _in_columns(old: np.ndarray, base: np.ndarray, value: np.ndarray) -> np.ndarray | None:
+    """The same where a layer's inputs have another order; columns that are alike tell none."""
+    for turned in (False, True):
+        held = old.T if turned else old
+        if base.ndim != 2 or held.shape != base.shape:
+            continue
+        columns, mine = ([tuple(each) for each in x.astype(np.float64).T] for x in (held, base))
+        place = {each: n for n, each in enumerate(mine)}
+        if len(place) == len(columns) and place.keys() == set(columns):
+            made = value[:, [place[each] for each in columns]]
+            return made.T if turned else made
     return None
