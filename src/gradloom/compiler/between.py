@@ -23,7 +23,7 @@ from gradloom.sim.reference.tiles import vector
 from gradloom.sim.reference.tiles.norm import parts, values
 from gradloom.sim.reference.tiles.products import TileSums, sums
 
-from .curves import function_of
+from .curves import check_within, function_of
 from .integers.held import Counts, Held, joined
 from .integers.within import Within
 from .matrices import levels
@@ -112,6 +112,7 @@ class Between(Within):
             made = vector.scaled(x, each.parameters[0])
         else:
             function = function_of(each)
+            check_within(each, x)
             made = vector.function(x, function.value)
             if function.line:
                 line = self.held(vector.scaled(x, function.line, positive=True))

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
+
 from gradloom.graph.operations import Activation
 from gradloom.rtl.formats.tiles.functions import (
     COSINE,
@@ -27,7 +29,7 @@ from gradloom.rtl.formats.tiles.functions import (
     selu,
 )
 
-__all__ = ["KINDS", "function_of"]
+__all__ = ["KINDS", "check_within", "function_of"]
 
 _PLAIN = {
     "silu": SILU,
@@ -64,6 +66,31 @@ def function_of(each: Activation) -> Function:
         return _function(each.kind, each.parameters)
     except ValueError as error:
         raise ValueError(f"{each.o.name}: {each.kind}{_said(each)} has no table: {error}") from None
+
+
+def check_within(each: Activation, x: np.ndarray) -> None:
+    """Refuses arguments whose function is another than the end of its table; :class:`ValueError` names one."""
+    if each.kind not in _WITHIN or not x.size:
+        return
+    least, most = _WITHIN[each.kind]
+    size = x if each.kind == "exp_of" else np.abs(x)
+    scale = 4 * each.parameters[0] if each.kind == "exp_of" else 1.0
+    for value in (size.min(), size.max()):
+        if not least <= scale * value <= most:
+            raise ValueError(
+                f"{each.o.name}: {each.kind} of {scale * value:g}: must be from {least:g} to {most:g}, where its table is; "
+                "scale the network's values"
+            )
+
+
+#: Magnitudes of arguments that tables hold; of powers of e the arguments.
+_WITHIN = {
+    "inverse": (1 / 16, 16.0),
+    "power": (0.0, 16.0),
+    "exp_of": (-np.inf, 16.0),
+    "sin": (0.0, 64.0),
+    "cos": (0.0, 64.0),
+}
 
 
 def _said(each: Activation) -> str:

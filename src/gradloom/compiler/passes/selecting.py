@@ -5,6 +5,7 @@ one another are a sum.
 """
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,8 @@ def _repeated(made: Editor, each: Operation) -> bool:
 
 def _apart(t: Tensor, sides: tuple[int, ...]) -> bool:
     """Whether rows of a tensor count for others than so many neighbours each."""
+    if t.rows == prod(sides):
+        return False
     own = (1,) * (len(sides) - len(t.sides)) + t.sides
     alike = next((n for n, (mine, size) in enumerate(zip(own, sides)) if mine != size), len(sides))
     return any(size > 1 for size in own[alike:])

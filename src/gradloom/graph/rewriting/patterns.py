@@ -11,7 +11,7 @@ from ..functions import FUNCTIONS, named
 from ..operations import Activation, Add, Attention, Linear, MatMul, Multiply, Norm, Rearrange, Reduce, Softmax
 from .editor import Editor
 
-__all__ = ["adapter", "attention", "attention_scale", "function", "norm"]
+__all__ = ["adapter", "attention", "attention_scale", "function", "norm", "softmax"]
 
 #: Operations of an expression at most.
 _DEPTH = 12
@@ -162,6 +162,23 @@ def norm(made: Editor, each: Operation) -> bool:
         )
         made.change(each, [new] if count == 1 else [new, Activation((unit,), each.o, "affine", (count**-0.5, 0.0))])
         return True
+    return False
+
+
+def softmax(made: Editor, each: Operation) -> bool:
+    """Powers over their sum."""
+    if not isinstance(each, Multiply):
+        return False
+    for this, other in (each.i, each.i[::-1]):
+        powers, inverse = made.made(this), made.made(other)
+        if not (isinstance(powers, Activation) and powers.kind == "exp"):
+            continue
+        if not (isinstance(inverse, Activation) and (inverse.kind, inverse.parameters) == ("power", (-1.0,))):
+            continue
+        total = made.made(inverse.i[0])
+        if isinstance(total, Reduce) and (total.kind, total.over_rows, total.i) == ("sum", False, (this,)):
+            made.change(each, [Softmax(powers.i, each.o)])
+            return True
     return False
 
 

@@ -11,7 +11,7 @@ from ..builder import stem_of
 from ..network import Network
 from ..operations import Activation, Add, Convolution, Linear, Multiply, Norm, Pad, Rearrange
 from .editor import Editor
-from .patterns import adapter, attention, attention_scale, function, norm
+from .patterns import adapter, attention, attention_scale, function, norm, softmax
 from .views import BATCH, View
 
 __all__ = ["simplified"]
@@ -29,8 +29,8 @@ def simplified(network: Network) -> Network:
     made = Editor(network)
     made.sweep()
     # What is written out gets its name before a part of it moves behind an arrangement.
-    made.apply(_folded, _single, _composed, _affine, _padded, function, norm)
-    made.apply(_folded, _single, _composed, _risen, _affine, _padded, function, norm)
+    made.apply(_folded, _single, _composed, _affine, _padded, function, norm, softmax)
+    made.apply(_folded, _single, _composed, _risen, _affine, _padded, function, norm, softmax)
     made.apply(attention, _composed, _risen)
     made.apply(attention_scale, _composed, _risen, _affine, _folded, adapter)
     _ports(made)
