@@ -353,12 +353,13 @@ COSINE = Function(value=_COSINE, slope=_mirrored(lambda x: -np.sin(x), 6, 2, Mir
 
 
 def _inverse(x: Values) -> Values:
-    return 1 / np.maximum(x, 1 / 16)
+    return 1 / np.maximum(x, 1 / 8)
 
 
-#: 1 / x within a tenth for |x| from a 16th to 16; below it stays 16.
+#: 1 / x within a quarter for magnitudes from an eighth to 128.
 INVERSE = Function(
-    value=_mirrored(_inverse, 4, 8, Mirror.OPPOSITE), slope=_mirrored(lambda x: -_inverse(np.maximum(x, 0.25)) ** 2, 4, 8, Mirror.SAME)
+    value=_mirrored(_inverse, 7, 8, Mirror.OPPOSITE),
+    slope=_mirrored(lambda x: -(_inverse(np.maximum(x, 0.5)) ** 2), 7, 8, Mirror.SAME),
 )
 
 

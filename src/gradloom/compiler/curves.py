@@ -85,7 +85,7 @@ def check_within(each: Activation, x: np.ndarray) -> None:
 
 #: Magnitudes of arguments that tables hold; of powers of e the arguments.
 _WITHIN = {
-    "inverse": (1 / 16, 16.0),
+    "inverse": (1 / 8, 128.0),
     "power": (0.0, 16.0),
     "exp_of": (-np.inf, 16.0),
     "sin": (0.0, 64.0),

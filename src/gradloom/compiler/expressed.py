@@ -242,7 +242,7 @@ def _gate(made: Editor, each: Operation) -> bool:
 
 
 def _powers(made: Editor, each: Operation) -> bool:
-    """Whole powers by products, and inverses by a step of Newton's from a table."""
+    """Whole powers by products, and inverses by two steps of Newton's from a table."""
     if not isinstance(each, Activation) or each.kind != "power":
         return False
     (x,), (exponent,) = each.i, each.parameters
@@ -260,8 +260,9 @@ def _powers(made: Editor, each: Operation) -> bool:
             t = put("cube", Multiply, (put("squared", Multiply, (t, t)), t))
     elif exponent == -1:
         y = put("table", Activation, (x,), "inverse")
-        rest = put("rest", Activation, (put("product", Multiply, (x, y)),), "affine", (-1.0, 2.0))
-        put("inverse", Multiply, (y, rest))
+        for step in range(2):
+            rest = put(f"rest{step}", Activation, (put(f"product{step}", Multiply, (x, y)),), "affine", (-1.0, 2.0))
+            y = put(f"step{step}", Multiply, (y, rest))
     elif exponent < 0:
         put("inverse", Activation, (put("positive", Activation, (x,), "power", (-exponent,)),), "power", (-1.0,))
     else:

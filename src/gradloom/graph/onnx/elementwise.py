@@ -173,6 +173,9 @@ def both(reader: Reader, node: Node) -> None:
     product = node.kind in ("Mul", "Div")
     if all(computed):
         one, other = reader.view(node), reader.view(node, 1)
+        small = reader.repeated.get(node.source(1))
+        if small is not None and np.broadcast_shapes(small.shape, one.shape) == one.shape:
+            other = small
         if node.kind == "Div":
             other = applied(reader, other, f"{hint}~inverse", "power", -1)
         reader.put(node, between(reader, one, other, hint, product, node.kind == "Sub"))

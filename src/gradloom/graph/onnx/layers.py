@@ -188,6 +188,9 @@ def reduce(reader: Reader, node: Node) -> None:
     made = reduced(reader, view, own, kind, f"{hint}~all" if behind else hint)
     if behind:
         made = applied(reader, made, hint, *behind)
+    if node.kind == "ReduceL2":
+        # Of means, which have fewer bits in front than sums.
+        made = applied(reader, made, hint, "affine", view.extent(view.flat(own)) ** 0.5, 0)
     if not keep:
         made = View(made.tensor, made.sizes, tuple(a for n, a in enumerate(made.axes) if n not in axes), made.batch)
     reader.put(node, made)
@@ -201,7 +204,7 @@ _REDUCED: dict[str, tuple[str, _Applied, _Applied]] = {
     "ReduceMax": ("max", (), ()),
     "ReduceMin": ("max", ("affine", -1, 0), ("affine", -1, 0)),
     "ReduceL1": ("sum", ("abs",), ()),
-    "ReduceL2": ("sum", ("power", 2), ("power", 0.5)),
+    "ReduceL2": ("mean", ("power", 2), ("power", 0.5)),
     "ReduceSumSquare": ("sum", ("power", 2), ()),
 }
 

@@ -128,6 +128,8 @@ class Reader:
     build : Builder
     views : dict
         Values of the file that the network computes.
+    repeated : dict
+        Of values that an Expand repeats, what they were: a sum or a product repeats them by itself.
     batch : int
         Samples for which the file was written.
     """
@@ -136,6 +138,7 @@ class Reader:
         self.graph = OnnxGraph(model)
         self.build = Builder()
         self.views: dict[str, View] = {}
+        self.repeated: dict[str, View] = {}
         self.batch = 1
         self.inputs = [self._input(each) for each in self._inputs()]
 

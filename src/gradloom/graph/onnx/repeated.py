@@ -36,6 +36,7 @@ def expanded(reader: Reader, view: View, shape: Sequence[int], hint: str) -> Vie
 def expand(reader: Reader, node: Node) -> None:
     """Axes of 1."""
     node.optional(1)
+    reader.repeated[node.outputs[0]] = reader.view(node)
     reader.put(node, expanded(reader, reader.view(node), reader.shape(node), node.outputs[0]))
 
 

@@ -96,8 +96,8 @@ def _is_linear(each: Operation | None, made: Editor) -> TypeGuard[Linear]:
     return isinstance(each, Linear) and not each.rank and not each.positive and made.is_inner(each.o)
 
 
-def _root(made: Editor, t: Tensor) -> tuple[Reduce, float] | None:
-    """The mean or sum whose root over ``t`` is, and what is added to it before."""
+def _root(made: Editor, t: Tensor) -> tuple[Reduce, float, float] | None:
+    """The mean or sum whose root over ``t`` is; what is added to it before, and its factor."""
     sources = [t, *_sources(made, t)]
     kinds = ("mean", "sum")
     mean = next((m for s in sources if isinstance(m := made.made(s), Reduce) and m.kind in kinds), None)
@@ -106,11 +106,12 @@ def _root(made: Editor, t: Tensor) -> tuple[Reduce, float] | None:
         return None
     at = np.array([0.25, 1.0, 4.0, 9.0])
     with np.errstate(all="ignore"):
-        eps = float(1 / expression(np.zeros(1))[0] ** 2)
         square = 1 / expression(at) ** 2
-    if not 0 <= eps < 0.2 or not np.allclose(square, at + eps, rtol=1e-6):
+        factor = float((square[3] - square[0]) / (at[3] - at[0]))
+        eps = float(1 / expression(np.zeros(1))[0] ** 2) / factor
+    if not (factor > 0 and 0 <= eps < 0.2 and np.allclose(square, factor * (at + eps), rtol=1e-6)):
         return None
-    return mean, eps
+    return mean, eps, factor
 
 
 def _square(made: Editor, t: Tensor) -> Tensor | None:
@@ -132,7 +133,7 @@ def norm(made: Editor, each: Operation) -> bool:
         found = _root(made, over)
         if found is None or x.shape != each.o.shape:
             continue
-        mean, eps = found
+        mean, eps, factor = found
         squared = _square(made, mean.i[0])
         if squared is None or squared != x:
             continue
@@ -148,7 +149,8 @@ def norm(made: Editor, each: Operation) -> bool:
         i = before.i[:1] if before is not None and centred else (x,)
         # Of a sum of squares the length is 1: that of a mean is the root of how many there are.
         count = 1 if mean.kind == "mean" else x.rows if mean.over_rows else x.features
-        unit = each.o if count == 1 else replace(each.o, name=made.free(f"{each.o.name}~unit"))
+        gain = (factor * count) ** -0.5
+        unit = each.o if abs(gain - 1) < 1e-7 else replace(each.o, name=made.free(f"{each.o.name}~unit"))
         new = Norm(
             i,
             unit,
@@ -160,7 +162,7 @@ def norm(made: Editor, each: Operation) -> bool:
             groups=each.o.features if mean.over_rows else 1,
             centred=centred,
         )
-        made.change(each, [new] if count == 1 else [new, Activation((unit,), each.o, "affine", (count**-0.5, 0.0))])
+        made.change(each, [new] if unit is each.o else [new, Activation((unit,), each.o, "affine", (gain, 0.0))])
         return True
     return False
 
