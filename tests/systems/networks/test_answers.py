@@ -99,6 +99,19 @@ def test_a_row_of_results_is_one_row(tmp_path):
     assert "accuracy" in gradloom.infer(model, board="kv260", data=path)
 
 
+def test_classes_have_the_order_of_the_file(tmp_path):
+    g = Maker(13, 20)
+    y = g("Reshape", g.gemm(g.x, 20, 6), g.integers(-1, 2, 3))
+    model = saved(g, tmp_path / "m.onnx", g("Reshape", g("Transpose", y, perm=[0, 2, 1]), g.integers(-1, 6)))
+    x = floats(32, 20)
+    classes = runtime(model, x).argmax(1)
+    path = data(tmp_path / "d.npz", x, classes)
+    told = gradloom.infer(model, board="kv260", data=path, engine="float")
+    assert told["labels"] == classes.tolist() and told["accuracy"] == 1
+    made = gradloom.finetune(model, board="kv260", data=path, engine="float", epochs=1, output=tmp_path / "run")
+    assert made["accuracy_before"] == 1
+
+
 def test_a_network_goes_where_its_data_fit(tmp_path):
     model = mlp(tmp_path / "m.onnx", features=16)
     whole = data(tmp_path / "bytes.npz", (99 + 50 * floats(9, 4, 4)).astype(np.uint8), np.arange(9) % 3)

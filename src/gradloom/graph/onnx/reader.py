@@ -276,8 +276,8 @@ class Reader:
         view = self.views[name]
         if not view.axes or view.axes[0] != (BATCH,):
             raise ValueError(f"result {name!r}: its axis 0 is not the samples; export the network with the batch first")
-        if len(view.axes) == 2 and view.tensor.rows > 1:
-            # A row of classes or values.
+        if len(view.axes) == 2 and (view.tensor.rows > 1 or list(view.inner(1)) != sorted(view.inner(1))):
+            # A row of classes or values, in their order.
             view = self.build.arranged(view, [(), view.inner(1)])
         order = view.flat(range(len(view.axes)))
         shape = view.shape[1:]

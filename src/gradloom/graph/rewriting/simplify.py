@@ -186,8 +186,9 @@ def _ports(made: Editor) -> None:
     for port in list(made.outputs):
         while isinstance(before := made.made(port.tensor), Rearrange):
             found = _composition((before.sizes, before.order), (port.sizes, port.order), View(before.o, (), (), 1))
-            # What a loss takes as one row stays one.
-            if found is None or before.o.rows == 1 < before.i[0].rows:
+            # Classes stay one row, in their order.
+            is_row = len(port.shape) == 1
+            if found is None or (is_row and (before.i[0].rows > 1 or list(found[1]) != sorted(found[1]))):
                 break
             new = replace(port, tensor=before.i[0], sizes=found[0], order=found[1])
             made.port(port, new)
