@@ -161,6 +161,7 @@ def infer(
     steps: int | None = None,
     seed: int | None = None,
     scale: float | None = None,
+    loss: str | None = None,
     batch: int | None = None,
 ) -> Inferred: ...
 

@@ -110,7 +110,7 @@ def test_what_no_table_holds_is_refused(kind, given, beyond):
     x = tensor("x", 50, 8)
     made = IntegerNetwork(arranged(network([Activation((x,), tensor("y", 50, 8), kind, given)], [x])).network)
     made.result({"x": np.full((1, 50, 8), 2.0)})
-    with pytest.raises(ValueError, match=rf"y.*: must be from .*, where its table is; scale the network's values"):
+    with pytest.raises(ValueError, match=r"y.*: must be from .*, where its table is; scale the network's values"):
         made.result({"x": np.full((1, 50, 8), beyond)})
 
 
@@ -141,7 +141,12 @@ def test_tensors_that_count_for_rows_apart(kind, is_table, sides):
 def test_masks_keep_the_bits_of_scores(far):
     x = tensor("x", 6, 12)
     first, table = Linear((x,), tensor("first", 6, 6), "first"), Parameter((), tensor("m", 6, 6), "m")
-    listed = [first, table, Add((first.o, table.o), tensor("s", 6, 6)), Softmax((tensor("s", 6, 6),), tensor("y", 6, 6))]
+    listed = [
+        first,
+        table,
+        Add((first.o, table.o), tensor("s", 6, 6)),
+        Softmax((tensor("s", 6, 6),), tensor("y", 6, 6)),
+    ]
     made = network(listed, [x])
     made.values["m"] = np.triu(np.full((6, 6), far), 1)
     other = arranged(made).network

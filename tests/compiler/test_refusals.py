@@ -112,18 +112,9 @@ FIRST = Linear((X,), tensor("first", 6, 16), "first")
 TABLE = Parameter((), tensor("table", 6, 16), "table")
 OUT = tensor("y", 6, 16)
 LEARNING = {
-    "tables: table": (
-        [FIRST, TABLE, Add((FIRST.o, TABLE.o), OUT)],
-        "table",
-    ),
-    "gains and biases of norms: norm.weight": (
-        [FIRST, Norm((FIRST.o,), OUT, "norm", eps=1e-5)],
-        "norm.weight",
-    ),
-    "kernels of channels in groups: y.weight": (
-        [conv(X, "y", 12, 3, groups=3)],
-        "y.weight",
-    ),
+    "tables: table": ([FIRST, TABLE, Add((FIRST.o, TABLE.o), OUT)], "table"),
+    "gains and biases of norms: norm.weight": ([FIRST, Norm((FIRST.o,), OUT, "norm", eps=1e-5)], "norm.weight"),
+    "kernels of channels in groups: y.weight": ([conv(X, "y", 12, 3, groups=3)], "y.weight"),
 }
 
 

@@ -78,8 +78,8 @@ def check_within(each: Activation, x: np.ndarray) -> None:
     for value in (size.min(), size.max()):
         if not least <= scale * value <= most:
             raise ValueError(
-                f"{each.o.name}: {each.kind} of {scale * value:g}: must be from {least:g} to {most:g}, where its table is; "
-                "scale the network's values"
+                f"{each.o.name}: {each.kind} of {scale * value:g}: must be from {least:g} to {most:g}, where its table "
+                "is; scale the network's values"
             )
 
 

@@ -232,7 +232,9 @@ class Elements(Base):
             first = FIXED_TABLES + 2 * len(self.curves)
             if first + len(curve.tables) > TABLES:
                 most = (TABLES - FIXED_TABLES) // 2
-                raise ValueError(f"functions: more than {most} tables of functions or their slopes; use fewer functions")
+                raise ValueError(
+                    f"functions: more than {most} tables of functions or their slopes; use fewer functions"
+                )
             self.curves[curve] = first
             for number, table in enumerate(curve.tables, first):
                 self.tiler.table(number, packed_pieces(table).astype("<u4").tobytes())

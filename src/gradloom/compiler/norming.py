@@ -47,7 +47,7 @@ def _plain(made: Editor, each: Operation) -> bool:
 
 
 def taught(learners: Collection[str], made: Editor, each: Operation) -> bool:
-    """A gain and a bias that learn are a factor and a sum of their own behind the norm; tables of a row have no sides."""
+    """A gain and a bias that learn are a factor and a sum behind the norm; tables of a row have no sides."""
     if isinstance(each, Parameter):
         is_row = each.name in learners and each.o.rows == 1 and each.o.sides
         if not is_row or not all(isinstance(reader, Add | Multiply) for reader in made.readers(each.o)):
@@ -59,7 +59,9 @@ def taught(learners: Collection[str], made: Editor, each: Operation) -> bool:
     if not isinstance(each, Norm) or not any(name in learners for name in names):
         return False
     unit = _named(made, each, "unit", each.o.sides, each.o.features)
-    parts: list[Operation] = [replace(each, layer=made.free(f"{each.o.name}~norm"), o=unit, gain=False, bias=False, positive=False)]
+    parts: list[Operation] = [
+        replace(each, layer=made.free(f"{each.o.name}~norm"), o=unit, gain=False, bias=False, positive=False)
+    ]
     rest = [(name, kind) for name, kind, is_there in zip(names, (Multiply, Add), (each.gain, each.bias)) if is_there]
     for number, (name, kind) in enumerate(rest, 1):
         table = Parameter((), Tensor(made.free(f"{each.o.name}~{kind.__name__.lower()}"), (), each.o.features), name)

@@ -125,7 +125,9 @@ def test_a_network_goes_where_its_data_fit(tmp_path):
     many = mlp(tmp_path / "many.onnx", features=16, classes=17)
     found = asked_for(many, board="kv260", given={"data": whole})
     assert found.preset.name == "tile-kv260" and "instantft-kv260 does not take it: " in found.why
-    assert gradloom.finetune(model, board="kv260", data=real, epochs=1, output=tmp_path / "run")["preset"] == "tile-kv260"
+    assert (
+        gradloom.finetune(model, board="kv260", data=real, epochs=1, output=tmp_path / "run")["preset"] == "tile-kv260"
+    )
 
 
 def test_a_network_that_nobody_takes_is_refused_by_the_reader_of_networks(tmp_path):

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from gradloom.graph.base import Operation, Tensor
-from gradloom.graph.operations import Activation, Add, Concat, Convolution, Linear, Multiply, Pad, Parameter, Rearrange, Slice, Upsample
+from gradloom.graph.operations import (
+    Activation,
+    Add,
+    Concat,
+    Convolution,
+    Linear,
+    Multiply,
+    Pad,
+    Parameter,
+    Rearrange,
+    Slice,
+    Upsample,
+)
 from gradloom.graph.rewriting.editor import Editor
 from gradloom.graph.rewriting.resampling import repeats
 from gradloom.rtl.formats.tiles.codes import EDGE
@@ -139,7 +151,7 @@ def _affine(made: Editor, each: Operation) -> bool:
 
 
 def _repeated(made: Editor, each: Operation) -> bool:
-    """A tensor each of whose rows counts for others than neighbours; a table that is not one row: as large as the other."""
+    """As large as the other: a tensor whose rows count for others than neighbours; a table that is not one row."""
     if not isinstance(each, Add | Multiply):
         return False
     for t in each.i:
@@ -148,15 +160,18 @@ def _repeated(made: Editor, each: Operation) -> bool:
             own = (1,) * (len(sides) - len(t.sides)) + t.sides
             line = Tensor(made.free(f"{each.o.name}~sides"), own, t.features)
             wide = Tensor(made.free(f"{each.o.name}~repeated"), sides, t.features)
-            risen = [Rearrange((t,), line, (t.rows * t.features,), (0,)), Upsample((line,), wide, "nearest", "asymmetric")]
+            risen = [
+                Rearrange((t,), line, (t.rows * t.features,), (0,)),
+                Upsample((line,), wide, "nearest", "asymmetric"),
+            ]
             made.change(each, [*risen, replace(each, i=tuple(wide if other is t else other for other in each.i))])
             return True
         if value is None or (t.features == each.o.features and (t.rows == 1 or t.rows == each.o.rows)):
             continue
         name = made.free(f"{each.o.name}~repeated")
         shape = ((1,) * len(sides) if t.rows == 1 else sides) + (each.o.features,)
-        own = value.reshape((1,) * (len(sides) - len(t.sides)) + t.shape)
-        made.values[name] = np.broadcast_to(own, shape).copy()
+        held = value.reshape((1,) * (len(sides) - len(t.sides)) + t.shape)
+        made.values[name] = np.broadcast_to(held, shape).copy()
         table = Parameter((), Tensor(name, shape[:-1], shape[-1]), name)
         made.change(each, [table, replace(each, i=tuple(table.o if other is t else other for other in each.i))])
         return True

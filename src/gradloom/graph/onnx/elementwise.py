@@ -211,7 +211,9 @@ def with_constant(
 ) -> View:
     shape = np.broadcast_shapes(view.shape, value.shape)
     view = grown(view, value.ndim)
-    if shape != view.shape and all(mine == size for mine, size, own in zip(view.shape, shape, view.axes) if BATCH in own):
+    if shape != view.shape and all(
+        mine == size for mine, size, own in zip(view.shape, shape, view.axes) if BATCH in own
+    ):
         view = expanded(reader, view, shape, f"{hint}~repeated")
     if not np.isfinite(value).all():
         raise RefusedNode("divides by 0")

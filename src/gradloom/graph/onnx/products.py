@@ -103,7 +103,9 @@ def einsum(reader: Reader, node: Node) -> None:
         if alike:
             raise RefusedNode(f"equation {said!r}: has a matrix for each {''.join(alike)}; write it as a MatMul")
         view, weight = reader.view(node, int(turned)), node.weights(1 - int(turned))
-        matrix = weight.transpose([other.index(each) for each in (*free, *inner)]).reshape(-1, weight.shape[other.index(inner[0])])
+        matrix = weight.transpose([other.index(each) for each in (*free, *inner)]).reshape(
+            -1, weight.shape[other.index(inner[0])]
+        )
         made = linear(
             reader,
             view.moved([one.index(each) for each in (*own, *inner)]),

@@ -21,7 +21,9 @@ def expanded(reader: Reader, view: View, shape: Sequence[int], hint: str) -> Vie
     if not wide:
         return view
     if any(view.shape[n] != 1 or BATCH in view.axes[n] for n in wide):
-        raise RefusedNode(f"repeats values of {list(view.shape)} to {list(shape)}: only axes of 1 other than the samples")
+        raise RefusedNode(
+            f"repeats values of {list(view.shape)} to {list(shape)}: only axes of 1 other than the samples"
+        )
     view = reader.build.arranged(view, [*(() for _ in wide), tuple(range(len(view.sizes)))])
     t, count = view.tensor, len(wide)
     o = reader.build.emit(Upsample, (t,), hint, [shape[n] for n in wide], t.features, "nearest", "asymmetric")

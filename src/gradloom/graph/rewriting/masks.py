@@ -33,7 +33,9 @@ def check_masks(network: Network) -> None:
         found = held & {t.name for t in each.i}
         if not found or isinstance(each, Softmax | Attention):
             continue
-        if not isinstance(each, Add | Rearrange | Slice) and not (isinstance(each, Activation) and each.kind == "affine"):
+        if not isinstance(each, Add | Rearrange | Slice) and not (
+            isinstance(each, Activation) and each.kind == "affine"
+        ):
             raise ValueError(f"{each.o.name}: reads {min(found)!r}, which has minus infinity: only a softmax takes it")
         held.add(each.o.name)
     for port in network.outputs:

@@ -106,7 +106,8 @@ class Placement:
                 if tries and not any(dropped.values()):
                     most = {name: slots.count for name, slots in own.items()}
                     raise ValueError(
-                        f"a job of {engine} needs more tiles at once than its slots {most} have; use a smaller batch"
+                        f"a job of {engine} needs more tiles at once than its slots {most} have; take more slots, or a "
+                        "smaller batch"
                     ) from None
         for name, block in sketch.blocks:
             if self.kept.pop(((engine, name), block.offsets), None) is not None:

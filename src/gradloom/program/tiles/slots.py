@@ -58,7 +58,9 @@ class Slots:
         """
         size = len(block)
         if size > self.count:
-            raise ValueError(f"{self.name}: a product needs {size} tiles at once, there are {self.count} slots")
+            raise ValueError(
+                f"{self.name}: a product needs {size} tiles at once, there are {self.count} slots; take more"
+            )
         found = [
             (all(self.last[slot] < now - _RECENT for slot in taken), soonest, -max(self.last[slot] for slot in taken))
             + (-taken.start,)

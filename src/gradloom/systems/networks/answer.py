@@ -88,7 +88,9 @@ def infer(asked: Asked, options: NetworkAnswers, tell: Progress, host: MachineHo
             errors = samples.errors(sigmoid(found) if known == "labels" else found)
             told["error"] = float(errors[~samples.odd if samples.odd is not None else ...].mean())
     if output is not None:
-        arrays = {"results": results} | ({} if labels is None else {"labels": labels})
         with staged_file(output) as file:
-            np.savez(file, **arrays)
+            if labels is None:
+                np.savez(file, results=results)
+            else:
+                np.savez(file, results=results, labels=labels)
     return told
