@@ -28,7 +28,7 @@ SIZES = RecurrentConfig(hidden=8, inputs=32, parallel=2, sequences=4, window=16,
 #: GRUs that reset in front of the product: a cell of each pass.
 PASSES = SIZES.replace(cells=8, gru=2)
 #: With a register behind tables, and one product a slice.
-LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=2, table_cycles=2)
+LATE = SIZES.replace(hidden=16, parallel=1, products=1, sequences=2, cells=4, gru=2, table_cycles=2)
 #: For the bench of the engine alone.
 BENCH = RecurrentConfig(hidden=8, inputs=8, parallel=2, sequences=2, cells=2, gru=2)
 
@@ -91,7 +91,7 @@ def test_every_code_sum_and_counter(name, memory):
     assert not made.behind or len(np.unique(ran.sums)) > made.head.weight.shape[0]
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU0"])
 def test_one_product_a_slice_and_late_tables(kind):
     made = drawn(kind, both=True, pick="ends")
     ran = run_cell(made, example_codes(made, np.random.default_rng(4), 2, 6), LATE)
