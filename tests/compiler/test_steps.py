@@ -340,3 +340,10 @@ def test_the_larger_of_two_tensors():
     steps(headed([first, second, both], [x]), learners, samples=3, loss="classes", order=ORDERS[0])
     # What stands in front of one of them alone learns.
     steps(headed([first, second, both], [x]), learners[1:], samples=1, loss="classes")
+
+
+def test_a_bias_far_below_its_sums_is_lost_in_both():
+    x = tensor("x", 6, 12)
+    made = network([Linear((x,), tensor("y", 6, 5), "y")], [x])
+    _, memory, _ = steps(made, samples=2, scale=1e9)
+    assert memory.models["product"].lost == 2 * 6 * 5

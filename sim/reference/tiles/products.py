@@ -25,7 +25,7 @@ DROP, BIAS = 16, 5
 class TileSums:
     """Values ``[..., rows, columns]`` and the top of each output tile.
 
-    ``values`` are words times ``2**(top - 16)``. ``lost``: products of tiles, not zero, that lie too far below.
+    ``values`` are words times ``2**(top - 16)``. ``lost``: products of tiles and biases, not zero, that lie too far below.
     """
 
     values: np.ndarray
@@ -163,6 +163,7 @@ def sums(*parts: tuple[Any, ...], bias: TileCoded | None = None, positive: bool 
     if bias is not None:
         counts = _exponents(bias) - BIAS >= top - DROP
         total = total + bias.values * spread(counts.astype(np.float64), total.shape)
+        lost += int(((spread(counts.astype(np.float64), total.shape) == 0) & (bias.codes != 0)).sum())
     found = TileSums(total, top, lost).checked()
     return replace(found, values=np.maximum(total, 0)) if positive else found
 
