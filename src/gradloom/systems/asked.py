@@ -188,7 +188,7 @@ def _lacks(preset: Preset, others: Sequence[Preset], model: str, verb: str | Non
         return f"{preset.name} has no --{missing[0].replace('_', '-')}"
     if not preset.workload.can("unfit"):
         return ""
-    reason: str | None = preset.workload.function("unfit")(preset, model, given.get("data"))
+    reason: str | None = preset.workload.function("unfit")(preset, model, given)
     return f"{preset.name} does not take it: {reason}" if reason else ""
 
 

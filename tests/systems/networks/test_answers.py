@@ -88,6 +88,32 @@ def test_an_adapter_beside_a_layer_of_all_values_is_read_back(tmp_path):
     assert told["accuracy"] == made["accuracy_after"]
 
 
+def test_a_layer_whose_inputs_have_another_order_is_exported(tmp_path):
+    """A shuffle of channels moves into the columns of the last layer; a layer in groups has no adapter by default."""
+    g = Maker(13, 3, 4, 4)
+    y = g("Reshape", g("Relu", g.conv(g.x, 3, 8, 3)), g.integers(-1, 2, 4, 2, 2))
+    y = g("Reshape", g("Transpose", y, perm=[0, 2, 1, 3, 4]), g.integers(-1, 8, 2, 2))
+    y = g("Tanh", g.conv(g("GlobalAveragePool", y), 8, 8, 1, group=8))
+    model = saved(g, tmp_path / "m.onnx", g.gemm(g("Flatten", y), 8, 3))
+    x = floats(24, 3, 4, 4)
+    path = data(tmp_path / "d.npz", x, np.arange(24) % 3)
+    for method in ("lora", "head"):
+        run = {"method": method, "engine": "float", "epochs": 2, "lr": 0.05, "output": tmp_path / method}
+        gradloom.finetune(model, board="kv260", data=path, **run)
+        gradloom.export(tmp_path / method, output=tmp_path / "tuned.onnx", model=model)
+        found = results(model, path, adapter=tmp_path / method, engine="float")
+        np.testing.assert_allclose(found, runtime(tmp_path / "tuned.onnx", x), atol=1e-5)
+        assert np.abs(found - runtime(model, x)).max() > 1e-3
+
+
+def test_tables_that_learn_are_refused_by_name(tmp_path):
+    g = Maker(13, 3, 5, 5)
+    x = g("Mul", g("Tanh", g.x), g.near(3, 1, 1, name="gain"))
+    model = saved(g, tmp_path / "m.onnx", g("GlobalMaxPool", g.conv(x, 3, 4, 3, pads=[1] * 4)))
+    with pytest.raises(ValueError, match="no gradient in the machine: tables: gain; let others learn: method lora"):
+        gradloom.plan(model, board="kv260", method="full", loss="values")
+
+
 def test_a_row_of_results_is_one_row(tmp_path):
     """Cosines with four vectors, made one by one."""
     g = Maker(13, 6)
@@ -122,6 +148,9 @@ def test_a_network_goes_where_its_data_fit(tmp_path):
     assert found.why.endswith("; instantft-kv260 does not take it: x are float32, no bytes of pixels")
     found = asked_for(model, board="kv260", given={"data": whole, "targets": "last:1"})
     assert found.preset.name == "tile-kv260" and found.why.endswith("; instantft-kv260 has no --targets")
+    made = {"method": "instantft", "targets": "last:1", "engine": "float", "epochs": 1}
+    gradloom.finetune(model, board="kv260", data=whole, **made, output=tmp_path / "taps")
+    assert gradloom.infer(model, board="kv260", data=whole, adapter=tmp_path / "taps")["preset"] == "tile-kv260"
     many = mlp(tmp_path / "many.onnx", features=16, classes=17)
     found = asked_for(many, board="kv260", given={"data": whole})
     assert found.preset.name == "tile-kv260" and "instantft-kv260 does not take it: " in found.why
