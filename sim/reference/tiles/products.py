@@ -25,7 +25,7 @@ DROP, BIAS = 16, 5
 class TileSums:
     """Values ``[..., rows, columns]`` and the top of each output tile.
 
-    ``values`` are words times ``2**(top - 16)``. ``lost``: products of tiles and biases, not zero, that lie too far below.
+    ``values`` are words times ``2**(top - 16)``. ``lost``: products and biases, not zero, that lie too far below.
     """
 
     values: np.ndarray
