@@ -33,7 +33,7 @@ _HOME = {
         "systems.results": ("Chosen", "HeldOut", "Inferred", "Planned", "Step", "Tuned"),
         "systems.sequences.requests": ("SequenceAnswers",),
         "systems.sequences.workload": ("SequenceOptions",),
-        "systems.text.requests": ("BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"),
+        "systems.text.requests": ("TextAnswers", "TextChoice", "TextPlan"),
         "systems.text.workload": ("CardOptions", "InstantCardOptions", "InstantTextOptions", "QLoraOptions"),
     }.items()
     for name in names

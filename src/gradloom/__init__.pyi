@@ -40,7 +40,6 @@ from gradloom.systems.results import Step as Step
 from gradloom.systems.results import Tuned as Tuned
 from gradloom.systems.sequences.requests import SequenceAnswers as SequenceAnswers
 from gradloom.systems.sequences.workload import SequenceOptions as SequenceOptions
-from gradloom.systems.text.requests import BoardAnswers as BoardAnswers
 from gradloom.systems.text.requests import TextAnswers as TextAnswers
 from gradloom.systems.text.requests import TextChoice as TextChoice
 from gradloom.systems.text.requests import TextPlan as TextPlan
@@ -139,14 +138,14 @@ def infer(
     board: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     adapter: Path | str | None = None,
+    port: str | None = None,
+    baud: int | None = None,
     data: Path | str | None = None,
     angle: float | None = None,
     limit: int | None = None,
     engine: str | None = None,
     design: Path | str | None = None,
     output: Path | str | None = None,
-    port: str | None = None,
-    baud: int | None = None,
     prompt: str | None = None,
     tokens: int | None = None,
     chat: bool | None = None,

@@ -13,7 +13,7 @@ from gradloom.preset import find_preset
 from gradloom.systems.asked import asked_for
 from gradloom.systems.driver import finetune
 from gradloom.systems.sequences.requests import SequenceAnswers
-from gradloom.systems.text.requests import BoardAnswers
+from gradloom.systems.text.requests import TextAnswers
 
 from ..deep import deep
 
@@ -65,4 +65,4 @@ def test_a_machine_that_answers_nothing_by_itself_is_refused(make_board, tmp_pat
     with pytest.raises(
         ValueError, match="host=ubuntu@kria: must be left out, edge-qlora-genesys2 answers by its reference"
     ):
-        on_board.infer_on(board.reach, asked_for(other.name), BoardAnswers(prompt="A"))
+        on_board.infer_on(board.reach, asked_for(other.name), TextAnswers(prompt="A"))

@@ -18,8 +18,10 @@ class PortOptions(Options):
     )
 
     def check(self) -> Self:
-        """Checks bounds, and that a speed is a port's."""
+        """Checks bounds, that a speed is a port's, and that an engine is none of floating point there."""
         super().check()
         if self.port is None:
             check_request("without --port, the serial port of a board", needless={"baud": self.baud})
+        elif getattr(self, "engine", None) == "float":
+            check_request("with --port, whose board has integers", needless={"engine": "float"})
         return self

@@ -7,19 +7,29 @@ import zlib
 import numpy as np
 import pytest
 
+import gradloom
 from gradloom import boards
 from gradloom.boards.links.lines import Lines
 from gradloom.boards.links.tuner import PIECE, TunerError, TunerPort
 from gradloom.jobs.by_port import finetune_by
 from gradloom.models.datasets import digits_split
+from gradloom.models.onnx_import import load_pretrained
 from gradloom.preset import PRESETS
 from gradloom.program.memory import BLOCK
+from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.bench.tuner import SimulatedTuner, build_tuner
 from gradloom.sim.run.counted import MismatchError
+from gradloom.systems.asked import asked_for
 from gradloom.systems.driver import finetune, prepared
 from gradloom.systems.images import alone
+from gradloom.systems.images.answer import infer as answer
 from gradloom.systems.images.program.digits import digits_plan
-from gradloom.systems.images.workload import ImageOptions
+from gradloom.systems.images.program.lowering import lower
+from gradloom.systems.images.program.onchip import plan_answers_onchip
+from gradloom.systems.images.program.schedule import initial_adapters
+from gradloom.systems.images.requests import ImageAnswers
+from gradloom.systems.images.workload import DIGITS, ImageOptions
+from gradloom.workload import silent
 
 from ...soc.cable import Line
 
@@ -83,6 +93,40 @@ def test_a_board_learns_what_comes_by_its_uart(tuner, data, tmp_path):
     assert any(text.startswith("epoch") for text in told) and "sending data to the board" in told
     # The network, its programs and what blocks do not use are there already.
     assert metrics["bytes_sent"] < BOARD.memory_bytes // 6
+
+
+def labelled(port, **options):
+    """Answers of a board, with the reference's compared."""
+    asked = {"data": options.pop("data"), "adapter": options.pop("adapter", None)}
+    named = asked_for("digits-ulx3s", verb="infer")
+    found = answer(named, ImageAnswers(**asked, engine="rtl", **options), silent, port)
+    wanted = gradloom.infer("digits-ulx3s", **asked)
+    assert found["labels"] == wanted["labels"] and found["accuracy"] == wanted["accuracy"]
+    return found
+
+
+def test_a_board_labels_what_comes_by_its_uart(tuner, data, tmp_path, monkeypatch):
+    """By an adapter that it has just learnt from data by its UART; more images than have room, and no whole block."""
+    folder = tmp_path / "run"
+    tuned(cable(tuner), data, folder, epochs=1, lr=0.05)
+    port = TunerPort(cable(tuner))
+    found = labelled(port, data=data, adapter=folder, output=tmp_path / "found.npz")
+    assert len(set(found["labels"])) > 2 and found["cycles"] > 0 and found["forecast"] is None
+    sent = port.sent
+    assert found["bytes_sent"] == PIECE * sent < BOARD.memory_bytes
+    logits = np.load(tmp_path / "found.npz")["logits"]
+    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1, atol=1e-3)
+    one = plan_answers_onchip(*_one_image(), memory=BOARD.memory_bytes, pause=PAUSE)
+    monkeypatch.setattr(alone, "MEMORY_BYTES", len(one.image) + BLOCK)
+    again = labelled(port, data=data)
+    assert again["labels"] != found["labels"] and port.sent > sent
+
+
+def _one_image():
+    network = load_pretrained(DIGITS.network)
+    lowered = lower(network, PRESET.config, 1)
+    a, b = ([PARAMETER.encode(each[part]) for each in initial_adapters(network.taps, network.classes, 1, 0)] for part in (0, 1))
+    return lowered, np.zeros((1, *network.input_shape), np.int64), a, b
 
 
 def test_a_line_may_lose_bytes_and_change_them(tuner):

@@ -1,4 +1,4 @@
-"""A fine-tune on images that a board runs by itself, with data that come by its UART."""
+"""Fine-tunes and answers of images that a board runs by itself, with data that come by its UART."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,20 @@ from gradloom.systems.alone import identity, ran_alone, sealed, unlike
 from gradloom.systems.instant import InstantOptions
 from gradloom.systems.job import AloneHost, Job
 from gradloom.systems.task import Outcome
+from gradloom.workload import Progress
 
+from .answered import Answers, checked
 from .integers import FineTune, WordCache, fill_cache, fine_tune, logits
+from .program.answers import answer_words
 from .program.digits import MEMORY_BYTES, digits_plan
-from .program.lowered import head_words, words16
-from .program.onchip import OnChip, fitting, plan_onchip, samples_of_block
+from .program.lowered import Lowered, head_words, words16
+from .program.onchip import AnswersOnChip, OnChip, fitting, plan_answers_onchip, plan_onchip
 from .program.program import Settings
+from .program.sizes import samples_of_block
 from .simulated import learnt_words
 from .task import ImageTask, decoded
 
-__all__ = ["AloneTask", "OnChipResult", "adapter_words", "expected_run"]
+__all__ = ["AloneTask", "OnChipResult", "adapter_words", "answered_alone", "expected_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +185,8 @@ class AloneTask(ImageTask):
     @property
     def changed(self) -> set[int]:
         """Pieces that the bitstream has not, or that a run changes."""
-        own, chip = self._shipped, self.chip
-        used = max(stage.told for stage in chip.stages) + BEAT
-        blocks = range(BLOCK, BLOCK * (1 + chip.train_blocks + chip.test_blocks), BLOCK)
-        # A run of the bitstream's own data has changed its adapter, too.
-        adapters = ((each.lanes[0], each.lanes[0] + each.learnt_bytes) for each in (own, chip))
-        return unlike(self.image, own, *((at, at + used) for at in blocks), *adapters)
+        chip = self.chip
+        return _changed(self.image, chip, _used(chip), self._shipped, (chip.lanes[0], chip.lanes[0] + chip.learnt_bytes))
 
     def forecast(self) -> dict[str, int] | None:
         """None: memory is asked for one burst at a time, which no forecast follows."""
@@ -230,6 +230,63 @@ class AloneTask(ImageTask):
         wanted = self.reference()
         count = sum(check_words(ran.checked[kind], wanted.checked[kind]) for kind in wanted.checked)
         return replace(ran, figures={**ran.figures, "equal_to_reference": {"words": count}})
+
+
+def _used(chip: OnChip) -> int:
+    """Bytes of a block that a fine-tune changes, and those before them."""
+    return max(stage.told for stage in chip.stages) + BEAT
+
+
+def _changed(
+    image: bytes, chip: OnChip | AnswersOnChip, used: int, shipped: OnChip, *more: tuple[int, int]
+) -> set[int]:
+    """Pieces of a memory that the bitstream has not, or that a run of it or of the bitstream's own changes.
+
+    ``used``: bytes of a block that it changes; ``more``: what else it does.
+    """
+    runs = ((chip.blocks, used), (shipped.blocks, _used(shipped)))
+    blocks = ((at, at + end) for count, end in runs for at in range(BLOCK, BLOCK * (1 + count), BLOCK))
+    own = shipped.lanes[0], shipped.lanes[0] + shipped.learnt_bytes
+    return unlike(image, shipped, *blocks, own, *more)
+
+
+def answered_alone(
+    lowered: Lowered,
+    images: np.ndarray,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    port: AloneHost,
+    tell: Progress,
+) -> Answers:
+    """Answers of the board, which are the reference's; as many images at a time as have room there.
+
+    As :func:`~.answered.by_machine`, but no forecast follows memory that is asked for one burst at a time. Figures are
+    ``cycles`` and ``bytes_sent``.
+    """
+    shipped = digits_plan(lowered.config)
+
+    def plan(part: np.ndarray) -> AnswersOnChip:
+        return plan_answers_onchip(lowered, part, a, b, memory=MEMORY_BYTES, pause=shipped.pause)
+
+    room, cycles, found = fitting(plan(images[:1]), MEMORY_BYTES), 0, []
+    for at in range(0, len(images), room):
+        tell(at, len(images), "answering")
+        part = images[at : at + room]
+        made = plan(part)
+        image = sealed(made.image)
+        _, took = ran_alone(port, lowered.config, image, _changed(image, made, made.used, shipped))
+        blocks = range(BLOCK, BLOCK * (1 + made.blocks), BLOCK)
+        content = b"".join(port.fetch(block + made.answers, made.used - made.answers) for block in blocks)
+        loss, right = (words[: len(part)] for words in answer_words(content, lowered.classes))
+        checked(lowered, part, a, b, loss, right)
+        found.append((loss, right))
+        cycles += took
+    loss, right = (np.concatenate(each) for each in zip(*found))
+    return Answers(
+        logits=-loss / 65536,
+        labels=right.argmax(axis=1),
+        figures={"cycles": cycles, "forecast": None, "bytes_sent": PIECE * port.sent},
+    )
 
 
 def _numbers(lines: Sequence[str]) -> Mapping[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """Labels of images, in the hardware's integers or in float."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from gradloom.preset import Preset
 from gradloom.rtl.formats.images import PARAMETER
 from gradloom.sim.run.builds.designs import Design
 from gradloom.sim.run.machine import MachineHost
+from gradloom.systems.alone import tuner_at
 from gradloom.systems.asked import Asked
+from gradloom.systems.job import AloneHost
 from gradloom.systems.results import Inferred
 from gradloom.workload import Progress
 
+from .alone import answered_alone
 from .answered import Answers, by_machine
 from .integers import fill_cache, logits
 from .program.lowering import lower
@@ -29,7 +33,9 @@ from .workload import ImageWorkload
 __all__ = ["infer", "judge", "reference_logits", "score_of"]
 
 
-def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | None = None) -> Inferred:
+def infer(
+    asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | AloneHost | None = None
+) -> Inferred:
     """Labels images by the base network and an adapter.
 
     It does so in the integers of the hardware or in float. Returns ``labels``, and where there are labels to compare
@@ -37,11 +43,15 @@ def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost
     ``output`` gets ``labels`` and ``logits``.
 
     With ``rtl`` a machine answers, and the result has its ``cycles`` and their ``forecast``: simulated RTL, or the one
-    behind ``host``. Its logits are those whose exponentials have the sum 1.
+    behind ``host``, or a board that runs what lies in its memory. Its logits are those whose exponentials have the
+    sum 1.
 
     Activations go through the codes that the adapter learnt from. The hardware has no way around them: an adapter of
     a float fine-tune without codes meets NF4 there.
     """
+    if options.port is not None:
+        with tuner_at(asked.preset, options.port, options.baud, tell) as tuner:
+            return infer(asked, replace(options, port=None, baud=None, engine="rtl"), tell, tuner)
     data, output, limit = options.data, options.output, options.limit
     if output is not None:
         check_file(output, suffix=".npz", inputs=(data,))
@@ -95,12 +105,14 @@ def _by_rtl(
     adapters: Sequence[tuple[np.ndarray, np.ndarray]] | None,
     codes: str,
     tell: Progress,
-    host: MachineHost | None,
+    host: MachineHost | AloneHost | None,
 ) -> Answers:
-    """Answers of a machine."""
+    """Answers of a machine, or of a board by itself."""
     given = adapters or [(np.zeros((1, count)), np.zeros((network.classes, 1))) for count in network.taps]
     lowered = lower(network, design.preset.config, len(given[0][0]), wide=codes == "int8")
     a, b = ([PARAMETER.encode(pair[part]) for pair in given] for part in (0, 1))
+    if isinstance(host, AloneHost):
+        return answered_alone(lowered, words, a, b, host, tell)
     files = () if host is not None else design.chosen()
     return by_machine(lowered, words, a, b, tell=tell, host=host, files=files)
 

@@ -15,7 +15,7 @@ from .integers import answered, fill_cache
 from .program.answers import answer_words, plan_answers
 from .program.lowered import Lowered
 
-__all__ = ["Answers", "by_machine"]
+__all__ = ["Answers", "by_machine", "checked"]
 
 #: Images of a program.
 _IMAGES = 256
@@ -57,7 +57,7 @@ def by_machine(
             plan = plan_answers(lowered, part, a, b)
             ran = machine.run(plan)
             loss, right = answer_words(machine.read(plan.answers, plan.answer_bytes), lowered.classes)
-            clipped = _checked(lowered, part, a, b, loss, right)
+            clipped = checked(lowered, part, a, b, loss, right)
             ran.check(saturated=clipped)
             found.append((loss, right))
             cycles += ran.counters.cycles
@@ -67,7 +67,7 @@ def by_machine(
     return Answers(logits=-loss / 65536, labels=right.argmax(axis=1), figures=figures)
 
 
-def _checked(
+def checked(
     lowered: Lowered, images: np.ndarray, a: Adapters, b: Adapters, loss: np.ndarray, right: np.ndarray
 ) -> int:
     """Compares answers with the reference; returns how many words it clipped."""

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
+from gradloom.systems.ports import PortOptions
 
 __all__ = ["ImageAnswers", "ImageChoice", "ImagePlan"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageAnswers(Options):
+class ImageAnswers(PortOptions):
     """Options of labels of images."""
 
     data: Path | str | None = option(

@@ -26,7 +26,7 @@ from .data import read_data
 from .instant_text import InstantLlama
 from .quantized import Quantized
 from .reference.llama import Llama, greedy
-from .requests import BoardAnswers, TextAnswers
+from .requests import TextAnswers
 
 __all__ = ["infer", "judge", "learnt_of", "plain_lora"]
 
@@ -96,7 +96,7 @@ def infer(asked: Asked, options: TextAnswers, tell: Progress) -> Inferred:
     numbers) and what was asked; of a board as :func:`~.card.prompts.ask_board` does.
     """
     prompt, tokens = str(options.prompt), options.tokens
-    if isinstance(options, BoardAnswers) and options.port is not None:
+    if options.port is not None:
         from gradloom.boards.links.monitor import BAUD
 
         from .card.prompts import ask_board

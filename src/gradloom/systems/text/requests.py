@@ -7,34 +7,25 @@ from gradloom.options import Bounds, Options, option
 from gradloom.systems.choice import ChoiceOptions
 from gradloom.systems.ports import PortOptions
 
-__all__ = ["BoardAnswers", "TextAnswers", "TextChoice", "TextPlan"]
+__all__ = ["TextAnswers", "TextChoice", "TextPlan"]
 
 _MODEL = "Language model: smollm2-135m, a file or a folder."
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextAnswers(Options):
-    """Options of a text that a language model continues."""
+class TextAnswers(PortOptions):
+    """Options of a text that a language model continues, here or on a board."""
 
     prompt: str | None = option("Start of the text.", needed="the text to continue")
     model: Path | str | None = option(_MODEL, metavar="M", usual="smollm2-135m")
-    adapter: Path | str | None = option(
-        "Output folder of a fine-tune, or a .gguf adapter.", metavar="DIR", usual="no adapter"
-    )
-    tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
-    chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoardAnswers(TextAnswers, PortOptions):
-    """The same, where a board may answer in place of this machine."""
-
     adapter: Path | str | None = option(
         "Output folder of a fine-tune, or a .gguf adapter; of a board start, with which its job began, kept, what it "
         "has stored last, or base, none.",
         metavar="DIR",
         usual="no adapter; of a board kept",
     )
+    tokens: int = option("Tokens of the answer, at most.", 32, bounds=Bounds(1))
+    chat: bool = option("The prompt is a question, which the model's chat template puts.", False)
 
 
 @dataclass(frozen=True, kw_only=True)

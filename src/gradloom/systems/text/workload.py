@@ -223,6 +223,8 @@ class InstantCardOptions(TextRequest):
         bounds=Bounds(0, 125),
     )
 
+    answer: bool = option("The board answers prompts by its UART meanwhile.", False)
+
     def check(self) -> Self:
         """Checks bounds, and that a board stores what it learns."""
         super().check()
@@ -256,7 +258,6 @@ class CardOptions(InstantCardOptions):
         metavar="K",
         usual="0",
     )
-    answer: bool = option("The board answers prompts by its UART meanwhile.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +308,7 @@ class QLoraWorkload(TextWorkload):
         {
             "finetune": "gradloom.systems.text.workload:QLoraOptions",
             "card": "gradloom.systems.text.workload:CardOptions",
-            "infer": "gradloom.systems.text.requests:BoardAnswers",
+            "infer": "gradloom.systems.text.requests:TextAnswers",
             "plan": "gradloom.systems.text.requests:TextPlan",
             "choose": "gradloom.systems.text.requests:TextChoice",
         }

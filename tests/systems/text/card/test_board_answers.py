@@ -27,6 +27,10 @@ from gradloom.systems.text.small import frozen_of, random_tensors
 from ....soc.test_serve import Line
 from ..conftest import CONFIG, FAMILIES, MODEL, TARGETS, TOKENS
 from .test_board_job import EMPTY
+from .test_instant_job import TEXTS
+from .test_instant_job import course as instant
+from .test_instant_job import reference as learner
+from .test_instant_job import words_of as kept_words
 
 MEMORY, STEPS = 1 << 24, 2
 RULE = AdamW(lr=1e-2)
@@ -62,6 +66,31 @@ def test_prompts_are_answered_beside_a_fine_tune(model):
     resident["kept"] = words_of(made, trainer)
     resident["base"] = {name: np.zeros_like(each) for name, each in resident["start"][0].items()}, {}
     answers = Answers(frozen=frozen, training=Training(frozen, TOKENS, used, [1], rule=RULE), frac=made.frac)
+    kept = answered(made, answers, resident)
+    for key, each in resident["kept"][0].items():
+        data = as_bytes({key: each})[key]
+        assert kept.words[made.layout[key] :][: len(data)] == data, key
+
+
+def test_prompts_are_answered_beside_instantft(frozen):
+    """The same with adapters from blocks to the head, whose cache a step begins at."""
+    made = board_job(instant(frozen, STEPS, TEXTS[:1]), CONFIG, answer=True)
+    trainer, first = learner(frozen, made), made.course.trainings[0]
+
+    def held():
+        return {t.name: encoded(x, made.frac[t.name], t.form) for t, x in first.instant.stacked(trainer.adapters).items()}
+
+    resident = {"start": (held(), {})}
+    for _ in range(STEPS):
+        trainer.step(TEXTS[0])
+    resident["kept"] = held(), {}
+    resident["base"] = {name: np.zeros_like(each) for name, each in held().items()}, {}
+    kept = answered(made, Answers(frozen=frozen, training=first, frac=made.frac), resident)
+    assert kept.words == kept_words(made, trainer)
+
+
+def answered(made, answers, resident):
+    """Asks a board that fine-tunes by each of its adapters; returns what its card keeps at the end."""
     soc = SimulatedSoC(build_soc(CONFIG, memory_bytes=MEMORY), memory_bytes=MEMORY)
     try:
         soc.write_memory(0, np.random.default_rng(1).bytes(1 << 20))
@@ -92,6 +121,4 @@ def test_prompts_are_answered_beside_a_fine_tune(model):
     (area,), identity = read_header(content[:512])
     kept = newest(io.BytesIO(content), area.start, area.size // 2, identity)
     assert kept.runs == STEPS
-    for key, each in resident["kept"][0].items():
-        data = as_bytes({key: each})[key]
-        assert kept.words[made.layout[key] :][: len(data)] == data, key
+    return kept

@@ -17,6 +17,7 @@ from gradloom.program.descent import AdamW
 from gradloom.rtl.formats.weights.linear import ACTIVATION
 from gradloom.sim.run.soc import SimulatedSoC, build_soc
 from gradloom.systems.rates import Schedule
+from gradloom.systems.text.card.answers import Answers
 from gradloom.systems.text.card.course import instant_course
 from gradloom.systems.text.card.job import board_job, write_card_image
 from gradloom.systems.text.card.trainer import InstantJobTrainer
@@ -144,6 +145,26 @@ def test_a_board_fine_tunes_from_its_forward_cache(frozen, tmp_path):
     words = trainer.moments["instant.mb"][0, 2:4].astype("<u4").view("<f4").T
     np.testing.assert_allclose(hidden, words * RULE.moment_scales[0] * 2, rtol=1e-6)
     assert moments["instantft.layers.0.A.exp_avg_sq"].shape == (2, size)
+
+
+def test_a_prompt_is_answered_by_the_adapters(frozen):
+    """The likeliest token behind each part of a text is that of a step over all of it."""
+    made = board_job(course(frozen, 5), CONFIG, answer=True)
+    assert made.job.answers and sum(each.name == "prompts" for each in made.sections) == 1
+    training = made.course.trainings[0]
+    answers = Answers(frozen=frozen, training=training, frac=made.frac)
+    found = {}
+    for size in (0, 1):
+        # B is zero at first.
+        held = {layer: replace(each, b=size * each.b) for layer, each in fresh(2).items()}
+        words = {
+            tensor.name: encoded(values, made.frac[tensor.name], tensor.form)
+            for tensor, values in training.instant.stacked(held).items()
+        }
+        logits = replace(training, blocks=held).integers(made.frac).values["2.logits"][:, : MODEL.vocab]
+        found[size] = [answers.reply(TOKENS[: n + 1], 1, words, {})[0] for n in range(len(TOKENS))]
+        assert found[size] == logits.argmax(axis=1).tolist()
+    assert found[0] != found[1]
 
 
 def test_words_have_room_for_the_furthest_way(frozen):

@@ -22,7 +22,7 @@ from .sizes import LABELS
 from .tokens import ProgramToken, check_program
 from .writer import Writer
 
-__all__ = ["AnswerProgram", "answer_words", "plan_answers"]
+__all__ = ["AnswerProgram", "answer_words", "asked", "class_labels", "filled", "plan_answers"]
 
 
 def answer_words(content: bytes, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ class AnswerProgram:
         return self.segments
 
 
-def _filled(out: Writer, places: Sequence[int]) -> None:
+def filled(out: Writer, places: Sequence[int]) -> None:
     """Writes the frozen network's part: the record of each image to its place."""
     rows, waiting = out.low.config.rows, 0
 
@@ -90,20 +90,20 @@ def _filled(out: Writer, places: Sequence[int]) -> None:
     out.asm.add(CONTROL, ControlOpcode.FENCE)
 
 
-def _asked(out: Writer, records: Sequence[int], labels: int, answers: int) -> None:
+def asked(out: Writer, records: Sequence[int], labels: int, answers: int) -> None:
     """Writes the adapters' part: each record with each class.
 
     The next record is requested before a loss, so that it arrives while the array works.
     """
-    asked = [(record, number) for record in records for number in range(out.low.classes)]
+    pairs = [(record, number) for record in records for number in range(out.low.classes)]
 
     def fetch(index: int) -> None:
-        record, number = asked[index]
+        record, number = pairs[index]
         out.fetch([record], labels + LABELS * number, index % 2, index >= 2)
 
     fetch(0)
-    for index in range(len(asked)):
-        if index + 1 < len(asked):
+    for index in range(len(pairs)):
+        if index + 1 < len(pairs):
             fetch(index + 1)
         out.forward(
             alone(0),
@@ -137,8 +137,8 @@ def plan_answers(
     out.load(space.areas)
     asm.add(CONTROL, ControlOpcode.FENCE)
     places = [records + record * number for number in range(count)]
-    _filled(out, places)
-    _asked(out, places, space["labels"], answers)
+    filled(out, places)
+    asked(out, places, space["labels"], answers)
     asm.add(CONTROL, ControlOpcode.END)
     check_program(asm, lowered.config)
     program = space.place("program", len(asm.code))

@@ -1,4 +1,4 @@
-"""A fine-tune with all data and programs in block RAM.
+"""Fine-tunes and answers with all data and programs in block RAM.
 
 Data lie in blocks of samples, and each program serves any block (:mod:`~gradloom.program.power_up`). So a program is
 as long as a group of samples needs it, however many there are. A sample's record takes the place of its image, which is
@@ -17,14 +17,15 @@ from gradloom.program.power_up import PowerUp, PowerUpMemory, Stage
 from gradloom.rtl.shell.engines import CONTROL
 from gradloom.rtl.shell.signature import ControlOpcode
 
-from .lowered import Lowered, parameters
+from .answers import asked, class_labels, filled
+from .lowered import BEAT, Lowered, parameters
 from .program import image_words, learning_scale
 from .schedule import ScheduledBatch
 from .sizes import LABELS, place_of, samples_of_block
 from .tokens import ProgramToken, check_program
 from .writer import Writer
 
-__all__ = ["OnChip", "fitting", "plan_onchip"]
+__all__ = ["AnswersOnChip", "OnChip", "fitting", "plan_answers_onchip", "plan_onchip"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +46,11 @@ class OnChip(PowerUp):
     lanes: tuple[int, int]
     b: tuple[int, int]
     adapters: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] = field(repr=False)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of samples."""
+        return self.train_blocks + self.test_blocks
 
     @property
     def samples(self) -> int:
@@ -169,10 +175,80 @@ def plan_onchip(
     )
 
 
-def fitting(plan: OnChip, memory: int) -> int:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswersOnChip(PowerUp):
+    """Contents of the memory for answers.
+
+    ``blocks`` of ``samples`` images each have their :func:`~.answers.answer_words` from the offset ``answers`` of the
+    block to ``used``, the end of what a run changes.
+    """
+
+    samples: int
+    blocks: int
+    answers: int
+    used: int
+
+
+def plan_answers_onchip(
+    lowered: Lowered,
+    images: np.ndarray,
+    a: Sequence[np.ndarray],
+    b: Sequence[np.ndarray],
+    *,
+    memory: int,
+    pause: int,
+) -> AnswersOnChip:
+    """Plans answers to images, a group of the design's rows a block.
+
+    Images beside those of whole blocks are the last one again. :class:`ValueError` says what does not fit. Parameters
+    are those of :func:`plan_onchip`.
+    """
+    held, place, classes = lowered.config.rows, place_of(lowered), lowered.classes
+    labels = held * place
+    answers = labels + classes * LABELS
+    used = answers + held * classes * BEAT
+    if used > BLOCK:
+        raise ValueError(
+            f"rows={held}: images of {place} bytes with answers of {classes} classes need {used} bytes, a block has "
+            f"{BLOCK}"
+        )
+    blocks = -(-len(images) // held)
+    pixels = image_words(lowered, np.concatenate([images, *[images[-1:]] * (blocks * held - len(images))]))
+    image = bytearray(BLOCK * (1 + blocks))
+    for index, words in enumerate(pixels):
+        at = BLOCK * (1 + index // held) + index % held * place
+        image[at : at + 4 * lowered.image_words] = words.tobytes()
+    for at in range(BLOCK + labels, len(image), BLOCK):
+        image[at : at + classes * LABELS] = class_labels(classes)
+    content = _Memory(image, lowered)
+    places = {name: content.place(name, data) for name, data in parameters(lowered, a, b).items()}
+    rows = [index * place for index in range(held)]
+    with content.program("setup", rows) as out:
+        out.load(places)
+    with content.program("answer", rows) as out:
+        out.credits()
+        filled(out, rows)
+        asked(out, rows, labels, answers)
+    stages = (
+        Stage(name="", program="setup", block=0, blocks=1),
+        Stage(name="", program="answer", block=1, blocks=blocks),
+    )
+    return AnswersOnChip(
+        stages=stages,
+        image=content.end(stages, room=memory, needs=f"{len(images)} images need", pause=pause),
+        pause=pause,
+        programs=content.programs,
+        sizes={"samples": BLOCK * blocks},
+        samples=held,
+        blocks=blocks,
+        answers=answers,
+        used=used,
+    )
+
+
+def fitting(plan: OnChip | AnswersOnChip, memory: int) -> int:
     """Images that ``memory`` bytes have room for, of a plan with other counts alone."""
-    blocks = plan.train_blocks + plan.test_blocks
-    return plan.samples * (blocks + (memory - len(plan.image)) // BLOCK)
+    return plan.samples * (plan.blocks + (memory - len(plan.image)) // BLOCK)
 
 
 def _check(held: int, **counts: int) -> None:
@@ -200,7 +276,7 @@ def _samples(lowered: Lowered, images: np.ndarray, labels: np.ndarray, held: int
 
 
 class _Memory(PowerUpMemory):
-    """The memory of a fine-tune, into which programs are written."""
+    """A memory into which programs are written."""
 
     def __init__(self, image: bytearray, lowered: Lowered) -> None:
         super().__init__(image)

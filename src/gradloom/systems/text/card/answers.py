@@ -4,7 +4,7 @@ The program of one token serves all positions: keys and values of 64 tokens are 
 patches position, row of the cache, angles, and the adapter with its exponents, and reads the description.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,7 +24,8 @@ from ..operations.transformer import HEAD_MATRIX, Step
 from ..program.step import lower
 from ..reference.integers import IntegerStep
 from ..run.frozen import Frozen
-from ..run.training import Training
+from ..run.instant import Learning
+from ..run.training import Training, encoded
 from .layout import STATE, JobLayout
 from .part import BoardPart, tabled
 
@@ -59,11 +60,12 @@ class Answers:
 
     def __post_init__(self) -> None:
         held = self.training.step
+        self.instant = self.training.instant if isinstance(self.training, Learning) else None
         self.step = Step(held.model, CONTEXT, held.ranks, held.layers)
 
     def decode(self, position: int, *, whole: bool = False) -> Decode:
         """The operations at a position."""
-        return Decode(self.step, position, whole)
+        return Decode(self.step, position, whole, self.instant)
 
     @cached_property
     def embedding(self) -> tuple[np.ndarray, int]:
@@ -94,7 +96,8 @@ class Answers:
     ) -> list[int]:
         """The likeliest tokens behind a prompt, by the bit-exact reference.
 
-        ``adapters``: words of ``NAME.a`` and ``NAME.b``; ``frac``: fraction bits of :data:`FRACS` of each.
+        ``adapters``: words of ``NAME.a`` and ``NAME.b``; ``frac``: fraction bits of :data:`FRACS` of each. Those of
+        InstantFT have one name for all blocks, and the job's exponents.
         """
         made, held = list(prompt), replace(self, frac={**self.frac, **frac})
         tables = self.training.tables(self.frac) | dict(adapters)
@@ -105,11 +108,15 @@ class Answers:
             for each in self.decode(0).cache(layer, which)
         }
         tables |= self.frozen.added(self.decode(0).operations)
+        there = {
+            name: encoded(values, self.frac[name], tensor.form)
+            for name, (tensor, values) in self.training.starts.items()
+        } | dict(adapters)
         for position in range(len(prompt) + tokens - 1):
             decode = self.decode(position)
             row = self.embedding[0][[made[position]]].astype(np.int64) << self.shift
             step = IntegerStep(
-                cache | {decode.input.name: row},
+                there | cache | {decode.input.name: row},
                 tables | self.frozen.angles(decode.operations, 1, position),
                 self.frozen.matrix,
                 frac=held.fracs(decode),
@@ -122,10 +129,13 @@ class Answers:
         return made[len(prompt) :]
 
 
-def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageConfig, start: int) -> BoardPart:
+def answers_of(
+    answers: Answers, job: JobLayout, learnt: Iterable[str], words: int, config: LanguageConfig, start: int
+) -> BoardPart:
     """Lays out what prompts need from ``start`` on.
 
-    ``words``: bytes of the job's adapters and their exponents, which its window begins with.
+    ``learnt``: names of the job's adapters; ``words``: bytes of these and their exponents, which its window begins
+    with.
     """
     decode, layout = answers.decode(0, whole=True), job.layout
     own = layout.copy()
@@ -141,9 +151,9 @@ def answers_of(answers: Answers, job: JobLayout, words: int, config: LanguageCon
     frac = dict(answers.fracs(decode))
     variables = {"position": 0, "row": 0, "angles": 0, "adapter": resident[0]}
     names = tuple(job.exponents.constants)
+    for name in learnt:
+        own.offsets[name] = Varying(resident[0] + layout[name], "adapter")
     for name in names:
-        for which in "ab":
-            own.offsets[f"{name}.{which}"] = Varying(resident[0] + layout[f"{name}.{which}"], "adapter")
         # The job's own h stays as it is.
         own.offsets.pop(f"{name}.h")
         for key in (f"{name}.{which}" for which in FRACS):

@@ -185,7 +185,7 @@ def board_job(
     parts: dict[str, BoardPart] = {}
     if answer:
         asked = Answers(frozen=frozen, training=first, frac=frac)
-        parts["prompts"] = answers_of(asked, made, _signed(layout), config, made.window)
+        parts["prompts"] = answers_of(asked, made, course.words, _signed(layout), config, made.window)
     if held is not None:
         start = _paged(parts["prompts"].end) if parts else made.window
         parts["trial"] = trial_of(held, frac, made, config, start)

@@ -34,7 +34,7 @@ class CardTask(QLoraTask):
                 self.frozen(), texts, adapters, range(self.layers), self.rule, self.steps, self.schedule
             )
 
-        return _package(self, course, next(iter(adapters.values())), answer=self.job.options.answer)
+        return _package(self, course, next(iter(adapters.values())))
 
 
 class InstantCardTask(InstantTextTask):
@@ -73,7 +73,7 @@ def _package(task: TextTask, course: Callable[[], Course], first: Adapter, **mor
         every=each.store_steps,
         cycles=round(each.store_seconds * clock_hz),
         limits=Limits(runs=each.stop_steps, cycles=round(each.stop_seconds * clock_hz), celsius=each.pause_celsius),
-        answer=more.get("answer", False),
+        answer=each.answer,
         held_out=task.data.judged[0] if task.data.judged else None,
         order=task.turns.numbers(task.steps),
     )
@@ -91,6 +91,7 @@ def _package(task: TextTask, course: Callable[[], Course], first: Adapter, **mor
         "lr": task.lr,
         "steps": task.steps,
         "held_out": None if each.held_out is None else Path(each.held_out).name,
+        "answer": each.answer,
         **more,
     }
     if isinstance(task.rule, AdamW):

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from .base import Fracs, Operation
 from .elements import Add, Rope, Softmax, Swiglu
+from .instant import InstantStep
 from .products import Product
 from .scaling import Norm
 from .tensors import EDGE, Angles, Slice, Tensor, Words
@@ -39,11 +40,14 @@ class Decode:
         Products read all rows of the cache. Those behind the position count for nothing, so all positions of a step's
         tokens have the same commands. The token's own rows are the tensors ``next.N.k`` and ``next.N.v``, whose place
         must be its row of the cache.
+    instant : InstantStep, optional
+        Adapters from blocks to the head.
     """
 
     step: Step
     position: int
     whole: bool = False
+    instant: InstantStep | None = None
 
     def __post_init__(self) -> None:
         most = self.step.tokens - 1 if self.step.tokens < EDGE else self.step.model.context - 1
@@ -114,8 +118,10 @@ class Decode:
         made = [operation for layer in self.step.layers for operation in self._layer(layer)]
         if self.step.head:
             normed = Tensor(f"{NEXT}{self._after}.normed", 1, self.step.model.hidden)
+            added, output = ([], self.output) if self.instant is None else self.instant.added(self.tensor)
             made += [
-                Norm(self.output.all(), "norm", normed.all(), self.step.model.norm_eps),
+                *added,
+                Norm(output.all(), "norm", normed.all(), self.step.model.norm_eps),
                 *self.step.head_products(normed, self.logits),
             ]
         return made

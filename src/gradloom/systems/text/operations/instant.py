@@ -15,7 +15,7 @@ hidden]`` a block, in the order of blocks. Several blocks share the tiles of B: 
 rows are a *group*, so that ``B_k h_k`` of all blocks are one product, summed in the array.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,6 +101,14 @@ class InstantStep:
         """Of a text."""
         return sum(4 * each.rows * each.features for each in self.cached)
 
+    def _tensor(self, name: str, features: int, *, rows: int | None = None, wide: bool = False) -> Tensor:
+        return Tensor(f"instant.{name}", self.tokens if rows is None else rows, features, wide)
+
+    @property
+    def _packed(self) -> Tensor:
+        """Ranks of all blocks, a group a tile."""
+        return self._tensor("packed", self.groups * EDGE)
+
     @property
     def a(self) -> Tensor:
         return Tensor(A, self.rank, len(self.layers) * self.model.hidden)
@@ -165,6 +173,30 @@ class InstantStep:
         """All blocks forward."""
         return [each for layer in self.layers for each in self.base.forward(layer)]
 
+    def added(self, of: Callable[[Tensor], Tensor] = lambda held: held) -> tuple[list[Operation], Tensor]:
+        """Operations from ``u_k`` and ``x`` to ``z``, and ``z``.
+
+        ``of``: the tensor that has the place of one of a text.
+        """
+        width, count, groups = self.model.hidden // EDGE, len(self.layers), self.groups
+        h, packed = of(self._tensor("h", count * EDGE)), of(self._packed)
+        delta, z = of(self._tensor("delta", self.model.hidden)), of(self._tensor("z", self.model.hidden, wide=True))
+        made: list[Operation] = [
+            Product(of(u).all(), Words(_tiles(self.a, place * width, width)), h.part(place))
+            for place, u in enumerate(self.inputs)
+        ]
+        for group in range(groups):
+            first = group * self.members
+            size = min(self.members, count - first)
+            spread = Words(_tiles(self.spread, 0, size))
+            made.append(Product(h.part(first, size), spread, packed.part(group), backward=True))
+        by_column = [self.b.part(group * width + column) for column in range(width) for group in range(groups)]
+        made += [
+            Product(packed.all(), Words(tuple(by_column)), delta.all(), backward=True),
+            Add(of(self.base.output).all(), delta.all(), z.all()),
+        ]
+        return made, z
+
     def operations(self, rules: tuple[float | AdamW, float | AdamW] | None = None, number: int = 1) -> list[Operation]:
         """Operations from the forward cache to loss and gradients.
 
@@ -172,26 +204,10 @@ class InstantStep:
         """
         width, count, groups = self.model.hidden // EDGE, len(self.layers), self.groups
         a, b, spread = self.a, self.b, self.spread
-
-        def t(name: str, features: int, *, rows: int = self.tokens, wide: bool = False) -> Tensor:
-            return Tensor(f"instant.{name}", rows, features, wide)
-
-        h, packed, dh = t("h", count * EDGE), t("packed", groups * EDGE), t("dh", groups * EDGE)
-        delta, z, dz = t("delta", self.model.hidden), t("z", self.model.hidden, wide=True), self.base.gradient
-        made: list[Operation] = [
-            Product(u.all(), Words(_tiles(a, place * width, width)), h.part(place))
-            for place, u in enumerate(self.inputs)
-        ]
-        for group in range(groups):
-            first = group * self.members
-            size = min(self.members, count - first)
-            made.append(Product(h.part(first, size), Words(_tiles(spread, 0, size)), packed.part(group), backward=True))
-        by_column = [b.part(group * width + column) for column in range(width) for group in range(groups)]
-        made += [
-            Product(packed.all(), Words(tuple(by_column)), delta.all(), backward=True),
-            Add(self.base.output.all(), delta.all(), z.all()),
-            *self.base.logits(z),
-        ]
+        t, packed, dz = self._tensor, self._packed, self.base.gradient
+        dh = t("dh", groups * EDGE)
+        made, z = self.added()
+        made += self.base.logits(z)
 
         # Every tile of B is read before the first gradient, so before B's update: see Descent.
         turned = t("turned", groups * EDGE, rows=b.rows)
