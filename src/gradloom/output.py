@@ -14,6 +14,7 @@ from typing import BinaryIO
 from .json_file import read_json
 
 __all__ = [
+    "MARKER",
     "NoRoomError",
     "OutputError",
     "check_file",
@@ -21,6 +22,7 @@ __all__ = [
     "claimed",
     "grouped",
     "is_full",
+    "marked",
     "room",
     "size_of",
     "staged",
@@ -59,18 +61,32 @@ def check_folder(path: Path | str, *, name: str = "output", needs: int = 1 << 20
     Raises :class:`OutputError`.
 
     The folder need not exist. A file is made in it, or in the nearest folder above it that exists, and removed.
-    ``needs``: bytes that must be free there. ``verb``: a folder that another verb made is refused.
+    ``needs``: bytes that must be free there. ``verb``: a folder with content is refused that this verb has not made.
     """
     target = Path(path).absolute()
     if _exists(target, path, name) and not target.is_dir():
         raise OutputError(f"{name}={path}: is a file, a directory is needed: name another one")
-    maker = _marked(target)[0] if (target / MARKER).is_file() else verb
-    if verb is not None and maker != verb:
-        raise OutputError(f"{name}={path}: holds what gradloom {maker} made: name another directory")
+    if verb is not None and (target / MARKER).is_file():
+        if (maker := _maker(target)[0]) != verb:
+            raise OutputError(f"{name}={path}: holds what gradloom {maker} made: name another directory")
+    elif verb is not None and target.is_dir() and any(target.iterdir()):
+        raise OutputError(f"{name}={path}: is not empty and was not made by gradloom {verb}: name another directory")
     _check_writable(target, path, name, needs)
 
 
-def _marked(target: Path) -> tuple[str, list[str]]:
+def marked(folder: Path, *, verb: str) -> Path:
+    """Makes a folder a verb's, before there are results in it; returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MARKER).exists():
+        (folder / MARKER).write_text(_mark(verb, []), encoding="utf-8")
+    return folder
+
+
+def _mark(verb: str, entries: list[str]) -> str:
+    return json.dumps({"verb": verb, "entries": entries}) + "\n"
+
+
+def _maker(target: Path) -> tuple[str, list[str]]:
     """The verb that made a folder, and its entries there."""
     try:
         found = read_json(target / MARKER)
@@ -249,18 +265,14 @@ def staged(directory: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterato
     """
     target = Path(directory).absolute()
     with claimed(directory, verb=verb, needs=needs):
-        marker = target / MARKER
-        if target.is_dir() and not marker.exists() and any(target.iterdir()):
-            raise OutputError(f"{directory} is not empty and was not made by gradloom {verb}: name another directory")
         with _scratch(target) as stage:
             yield stage
             entries = sorted(entry.name for entry in stage.iterdir())
-            text = json.dumps({"verb": verb, "entries": entries})
-            (stage / MARKER).write_text(text + "\n", encoding="utf-8")
+            (stage / MARKER).write_text(_mark(verb, entries), encoding="utf-8")
             if not target.is_dir():
                 _take_place(stage, target)
                 return
-            before = set(_marked(target)[1]) if marker.exists() else set()
+            before = set(_maker(target)[1]) if (target / MARKER).exists() else set()
             for entry in sorted(before | set(entries)):
                 # Only names: a marker that was tampered with must not reach outside.
                 if Path(entry).name == entry:
@@ -270,25 +282,27 @@ def staged(directory: Path | str, *, verb: str, needs: int = 1 << 20) -> Iterato
 
 
 @contextlib.contextmanager
-def grouped(directory: Path | str, *, last: str) -> Iterator[Path]:
-    """A new folder whose files go to ``directory`` at the end.
+def grouped(directory: Path | str, *, verb: str, last: str) -> Iterator[Path]:
+    """A new folder whose files go to ``directory``, which is ``verb``'s, at the end.
 
     They do so when the block ends well, and otherwise none of them does.
 
     Other files there stay. File ``last`` goes last, and an earlier one is removed first: where it is, the group is
     whole.
     """
-    check_folder(directory)
+    check_folder(directory, verb=verb)
     target = Path(directory).absolute()
     if not target.is_dir():
         with _scratch(target) as stage:
             yield stage
+            marked(stage, verb=verb)
             _take_place(stage, target)
         return
     # Within the folder: it may be a disk of its own.
     with _scratch(target / last) as stage:
         yield stage
         (target / last).unlink(missing_ok=True)
+        marked(target, verb=verb)
         for entry in sorted(stage.iterdir(), key=lambda each: (each.name == last, each.name)):
             os.replace(entry, target / entry.name)
 

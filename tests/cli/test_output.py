@@ -15,7 +15,17 @@ import pytest
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
-from gradloom.output import OutputError, check_file, check_folder, claimed, grouped, staged, staged_file
+from gradloom.output import (
+    MARKER,
+    OutputError,
+    check_file,
+    check_folder,
+    claimed,
+    grouped,
+    marked,
+    staged,
+    staged_file,
+)
 
 from ..models.conftest import TINY
 
@@ -119,29 +129,35 @@ def test_a_check_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def contents(folder):
+    """Texts of a folder's files, without the mark of its verb."""
+    return {each.name: each.read_text() for each in folder.iterdir() if each.name != MARKER}
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_group_is_whole_or_as_it_was(tmp_path, there):
     out = tmp_path / "far" / "out"
     if there:
-        out.mkdir(parents=True)
+        marked(out, verb="finetune")
         (out / "mine").write_text("mine")
         (out / "last").write_text("old")
-    with pytest.raises(KeyboardInterrupt), grouped(out, last="last") as stage:
+    with pytest.raises(KeyboardInterrupt), grouped(out, verb="finetune", last="last") as stage:
         (stage / "first").write_text("new")
         raise KeyboardInterrupt
     assert (
-        {each.name: each.read_text() for each in out.iterdir()} == {"mine": "mine", "last": "old"}
+        contents(out) == {"mine": "mine", "last": "old"}
         if there
         else list(tmp_path.iterdir()) == []
     )
-    with grouped(out, last="last") as stage:
+    with grouped(out, verb="finetune", last="last") as stage:
         (stage / "first").write_text("new")
         (stage / "last").write_text("new")
     kept = {"mine": "mine"} if there else {}
-    assert {each.name: each.read_text() for each in out.iterdir()} == kept | {"first": "new", "last": "new"}
+    assert contents(out) == kept | {"first": "new", "last": "new"}
 
 
 def test_the_last_file_of_a_group_is_not_there_before_the_others(tmp_path, monkeypatch):
+    marked(tmp_path, verb="finetune")
     (tmp_path / "last").write_text("old")
     replace, moved = os.replace, []
 
@@ -152,10 +168,10 @@ def test_the_last_file_of_a_group_is_not_there_before_the_others(tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "replace", stopped)
-    with pytest.raises(KeyboardInterrupt), grouped(tmp_path, last="last") as stage:
+    with pytest.raises(KeyboardInterrupt), grouped(tmp_path, verb="finetune", last="last") as stage:
         (stage / "z").write_text("new")
         (stage / "last").write_text("new")
-    assert [each.name for each in tmp_path.iterdir()] == ["z"]
+    assert contents(tmp_path) == {"z": "new"}
 
 
 def test_a_file_that_fails_leaves_nothing_and_makes_no_folder(tmp_path):
@@ -178,7 +194,7 @@ def test_an_interrupted_fine_tune_leaves_the_results_of_the_one_before(run, digi
     assert run(*asked)[0] == 0
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     pages = ["loss.png", "metrics.json", "report.html"]
-    assert sorted(before) == ["adapter_config.json", "adapter_model.safetensors", *pages]
+    assert sorted(before) == [".gradloom", "adapter_config.json", "adapter_model.safetensors", *pages]
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -248,11 +264,49 @@ def test_a_folder_of_another_verb_is_refused(tmp_path, made, verb):
     assert (tmp_path / "out" / "mine").read_text() == "mine"
 
 
-def test_a_folder_of_results_is_refused_by_the_verb_that_did_not_make_it(tmp_path):
-    (tmp_path / "metrics.json").write_text("{}")
-    with pytest.raises(OutputError, match="is not empty and was not made by gradloom generate: name another"):
-        with staged(tmp_path, verb="generate"):
+@pytest.mark.parametrize("writes", [staged, claimed, grouped])
+def test_a_folder_with_content_is_refused_by_the_verb_that_did_not_make_it(tmp_path, writes):
+    (tmp_path / "thesis.tex").write_text("mine")
+    more = {"last": "metrics.json"} if writes is grouped else {}
+    with pytest.raises(OutputError, match="is not empty and was not made by gradloom finetune: name another"):
+        with writes(tmp_path, verb="finetune", **more):
             pass
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ("finetune", "lenet5", "--engine", "reference", "--limit", "20", "--epochs", "1", "-o"),
+        ("choose", "lenet5", "--data", "digits.npz", "--time", "1ms", "-o"),
+        ("sweep", "instantft-kv260", "--rank", "2", "-o"),
+        ("card", "write", "smollm2-135m", "--data", "text.txt", "--steps", "1", "-o"),
+        ("generate", "mesh", "-o"),
+        ("pack", "small.gguf", "-o"),
+    ],
+    ids=lambda each: each[0],
+)
+def test_each_verb_leaves_a_folder_of_others_alone(tmp_path, monkeypatch, run, request_):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text("mine")
+    for name in ("digits.npz", "text.txt", "small.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    code, _, err = run(*request_, "thesis")
+    said = f"output=thesis: is not empty and was not made by gradloom {request_[0]}: name another directory"
+    assert code == 2 and said in " ".join(err.split()), err
+    assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_was_begun_is_the_verbs(tmp_path):
+    """An interrupted run goes on there, and ends there."""
+    marked(tmp_path / "run", verb="finetune")
+    (tmp_path / "run" / "checkpoint.npz").write_text("")
+    with claimed(tmp_path / "run", verb="finetune"):
+        with grouped(tmp_path / "run", verb="finetune", last="metrics.json") as stage:
+            (stage / "metrics.json").write_text("{}")
+    with pytest.raises(OutputError, match="run: holds what gradloom finetune made"):
+        check_folder(tmp_path / "run", verb="card")
 
 
 def test_a_folder_that_an_earlier_version_marked_is_a_designs(tmp_path):

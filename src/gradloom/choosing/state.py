@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradloom.json_file import json_text
-from gradloom.output import grouped, staged_file
+from gradloom.output import grouped, marked, staged_file
 from gradloom.systems.results import Chosen
 
 from .points import Point
@@ -64,7 +64,7 @@ class ChoiceState:
         """Writes a choice and its picture, and removes what is unfinished."""
         from .picture import plot_choice
 
-        with grouped(self.path.parent, last="choose.json") as stage:
+        with grouped(self.path.parent, verb="choose", last="choose.json") as stage:
             plot_choice(stage / "pareto.png", result)
             (stage / "choose.json").write_text(json_text(result), encoding="utf-8")
         self.path.unlink(missing_ok=True)
@@ -75,6 +75,7 @@ class ChoiceState:
             "points": [[asdict(point), figures] for point, figures in self.points.items()],
             "losses": {key: loss if math.isfinite(loss) else None for key, loss in self.losses.items()},
         }
+        marked(self.path.parent, verb="choose")
         with staged_file(self.path) as file:
             file.write(json.dumps(held).encode())
 

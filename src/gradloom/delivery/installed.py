@@ -126,7 +126,7 @@ def install_files(
         "base": manifest.base.hex(),
         "result": manifest.result.hex(),
     }
-    with grouped(output, last=RECORD) as stage:
+    with grouped(output, verb="install", last=RECORD) as stage:
         write_peft(stage, content.tensors, content.config)
         write_record(stage, told)
     return told

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gradloom.output import marked
 from gradloom.sim.run.workers import processes
 
 __all__ = ["SweepTable", "cores", "pareto", "sweep"]
@@ -57,7 +58,7 @@ class SweepTable:
     def add(self, row: dict[str, Any]) -> None:
         """Keeps a row: the file has it, or is as it was."""
         self.rows.append({name: _text(row.get(name)) for name in self.columns})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        marked(self.path.parent, verb="sweep")
         part = self.path.with_name(self.path.name + ".part")
         with part.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, self.columns, lineterminator="\n")

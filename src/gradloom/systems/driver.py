@@ -118,7 +118,7 @@ def _finetune(
         **repeatable(task, job),
     }
     metrics["units"] = {**units(metrics), **preset.workload.units}
-    with grouped(output, last="metrics.json") as stage:
+    with grouped(output, verb=verb, last="metrics.json") as stage:
         task.save(stage, outcome, judged, metrics)
         (stage / "report.html").write_text(report_page(stage, metrics, preset.workload.title), encoding="utf-8")
         (stage / "metrics.json").write_text(json_text(metrics), encoding="utf-8")

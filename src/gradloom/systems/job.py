@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from gradloom.output import MARKER
 from gradloom.preset import Preset
 from gradloom.systems.results import Callback, HeldOut, Step
 from gradloom.workload import Progress
@@ -143,9 +144,14 @@ class Job:
         folders alone has one sum, of all names and contents in them.
         """
         if path not in self._sums:
-            files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+            files = sorted(each for each in path.iterdir() if _counts(each)) if path.is_dir() else [path]
             self._sums[path] = {each.name: digest(each) for each in files or [path]}
         return self._sums[path]
+
+
+def _counts(path: Path) -> bool:
+    """Whether it is a file of a folder's own content: the mark of the verb that made the folder is none."""
+    return path.is_file() and path.name != MARKER
 
 
 def digest(path: Path) -> str:
@@ -154,6 +160,6 @@ def digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     whole = hashlib.sha256()
-    for each in sorted(each for each in path.rglob("*") if each.is_file()):
+    for each in sorted(each for each in path.rglob("*") if _counts(each)):
         whole.update(f"{each.relative_to(path).as_posix()} {digest(each)}\n".encode())
     return whole.hexdigest()

@@ -239,7 +239,7 @@ def write_card_image(job: BoardJob, output: Path, facts: Mapping[str, Any], *, m
     """
     about = _about(job, facts)
     note = Section(name="about", parts=(json.dumps(about, separators=(",", ":")).encode(),), offset=0, kind=NOTE)
-    with grouped(output, last="job.json") as stage:
+    with grouped(output, verb="card", last="job.json") as stage:
         with (stage / "card.img").open("w+b") as file:
             sections = write_card(file, (*job.sections[:-1], note, job.sections[-1]), memory_bytes=memory_bytes)
             size = file.seek(0, 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gradloom.output import staged_file
+from gradloom.output import marked, staged_file
 
 __all__ = ["FILE", "ResumePoint"]
 
@@ -63,6 +63,7 @@ class ResumePoint:
         text = json.dumps([self.request, _flat(state, arrays)])
         made = io.BytesIO()
         np.savez(made, state=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+        marked(self.path.parent, verb="finetune")
         with staged_file(self.path) as file:
             file.write(made.getbuffer())
 
