@@ -15,17 +15,7 @@ import pytest
 from gradloom.models.adapters.language.merged import Merged, write_folder
 from gradloom.models.datasets import default_split
 from gradloom.models.files.tensors import write_safetensors
-from gradloom.output import (
-    MARKER,
-    OutputError,
-    check_file,
-    check_folder,
-    claimed,
-    grouped,
-    marked,
-    staged,
-    staged_file,
-)
+from gradloom.output import MARKER, OutputError, check_file, check_folder, claimed, grouped, marked, staged, staged_file
 
 from ..models.conftest import TINY
 
@@ -144,11 +134,7 @@ def test_a_group_is_whole_or_as_it_was(tmp_path, there):
     with pytest.raises(KeyboardInterrupt), grouped(out, verb="finetune", last="last") as stage:
         (stage / "first").write_text("new")
         raise KeyboardInterrupt
-    assert (
-        contents(out) == {"mine": "mine", "last": "old"}
-        if there
-        else list(tmp_path.iterdir()) == []
-    )
+    assert contents(out) == {"mine": "mine", "last": "old"} if there else list(tmp_path.iterdir()) == []
     with grouped(out, verb="finetune", last="last") as stage:
         (stage / "first").write_text("new")
         (stage / "last").write_text("new")

@@ -247,6 +247,13 @@ def test_what_stands_in_the_way_is_one_line(make_board, before, said):
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_a_host_that_does_not_answer_is_told_before_the_job_is_written(make_board, monkeypatch):
+    board = make_board(PRESET.config, PRESET.name, before="exit 255")
+    monkeypatch.setattr(on_board, "_recorded", lambda *_: pytest.fail("a job was written"))
+    with pytest.raises(ConnectionLost, match="ubuntu@kria does not answer over ssh"):
+        on_board.start_on(board.reach, PRESET, OPTIONS)
+
+
 def test_boards_without_linux_are_refused(tmp_path):
     other = find_preset("digits-ulx3s")
     with pytest.raises(ValueError, match="ulx3s has no Linux that an agent could run on"):

@@ -129,10 +129,11 @@ def _finetune(
 def repeatable(task: Task, job: Job) -> dict[str, Any]:
     """All inputs of a fine-tune's results, as plain data.
 
-    They are effective options, files' sums, the machine.
+    They are effective options, the model's place, files' sums, the machine.
     """
     return {
         "request": task.options.facts(),
+        **job.places(),
         "files": {name: job.sums(path) for name, path in task.files.items()},
         "parameters": dataclasses.asdict(job.config),
     }

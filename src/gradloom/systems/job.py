@@ -1,11 +1,13 @@
 """Request for a fine-tune to prepare, and what runs its programs."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from gradloom.json_file import read_json
 from gradloom.output import MARKER
 from gradloom.preset import Preset
 from gradloom.systems.results import Callback, HeldOut, Step
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from gradloom.sim.run.builds.designs import Design
     from gradloom.sim.run.machine import Machine
 
-__all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest"]
+__all__ = ["AloneHost", "BoardHost", "Host", "Job", "digest", "model_of_run"]
+
+_GONE = "that of the run is not here; name it by --model"
 
 
 class BoardHost(Protocol):
@@ -144,9 +148,48 @@ class Job:
         folders alone has one sum, of all names and contents in them.
         """
         if path not in self._sums:
-            files = sorted(each for each in path.iterdir() if _counts(each)) if path.is_dir() else [path]
-            self._sums[path] = {each.name: digest(each) for each in files or [path]}
+            self._sums[path] = _sums(path)
         return self._sums[path]
+
+    def places(self) -> dict[str, str]:
+        """Where the model's file is, from the folder of the results: nothing of a model that has a name alone."""
+        model = getattr(self.options, "model", None)
+        if model is None or not Path(model).exists():
+            return {}
+        return {"model_file": Path(os.path.relpath(model, self.output)).as_posix()}
+
+
+def model_of_run(run: Path, model: Path | str | None = None, *, known: Container[str] = ()) -> Path | str | None:
+    """The model that a fine-tune in a folder has learnt beside; None: a shipped one.
+
+    It is looked for where it was, from the run's folder, and by its name here; ``model`` takes its place. Either must
+    have the SHA-256 of the run's. ``known``: names that are no files.
+    """
+    path = run / "metrics.json"
+    try:
+        told = read_json(path)
+        asked, sums = told["request"]["model"], told.get("files", {}).get("model")
+        places = [run / told["model_file"]] if "model_file" in told else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if model is None:
+            raise ValueError(f"model: must be given, {path} does not say which it is") from None
+        return model
+    if model is None and (asked is None or asked in known and not places):
+        return None if asked is None else str(asked)
+    there = [each for each in ([*places, Path(asked)] if model is None else [Path(model)]) if each.exists()]
+    if not there:
+        raise ValueError(f"model={model or asked}: {'no such file' if model else _GONE}")
+    for each in there:
+        if sums is None or sorted(_sums(each).values()) == sorted(sums.values()):
+            return each
+    raise ValueError(
+        f"model={model or asked}: {there[0]} is not the run's, whose SHA-256 is in {path}; name that by --model"
+    )
+
+
+def _sums(path: Path) -> dict[str, str]:
+    files = sorted(each for each in path.iterdir() if _counts(each)) if path.is_dir() else [path]
+    return {each.name: digest(each) for each in files or [path]}
 
 
 def _counts(path: Path) -> bool:

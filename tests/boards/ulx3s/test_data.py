@@ -125,7 +125,10 @@ def test_a_board_labels_what_comes_by_its_uart(tuner, data, tmp_path, monkeypatc
 def _one_image():
     network = load_pretrained(DIGITS.network)
     lowered = lower(network, PRESET.config, 1)
-    a, b = ([PARAMETER.encode(each[part]) for each in initial_adapters(network.taps, network.classes, 1, 0)] for part in (0, 1))
+    a, b = (
+        [PARAMETER.encode(each[part]) for each in initial_adapters(network.taps, network.classes, 1, 0)]
+        for part in (0, 1)
+    )
     return lowered, np.zeros((1, *network.input_shape), np.int64), a, b
 
 

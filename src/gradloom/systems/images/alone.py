@@ -186,7 +186,9 @@ class AloneTask(ImageTask):
     def changed(self) -> set[int]:
         """Pieces that the bitstream has not, or that a run changes."""
         chip = self.chip
-        return _changed(self.image, chip, _used(chip), self._shipped, (chip.lanes[0], chip.lanes[0] + chip.learnt_bytes))
+        return _changed(
+            self.image, chip, _used(chip), self._shipped, (chip.lanes[0], chip.lanes[0] + chip.learnt_bytes)
+        )
 
     def forecast(self) -> dict[str, int] | None:
         """None: memory is asked for one burst at a time, which no forecast follows."""

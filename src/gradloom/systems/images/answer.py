@@ -33,9 +33,7 @@ from .workload import ImageWorkload
 __all__ = ["infer", "judge", "reference_logits", "score_of"]
 
 
-def infer(
-    asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | AloneHost | None = None
-) -> Inferred:
+def infer(asked: Asked, options: ImageAnswers, tell: Progress, host: MachineHost | AloneHost | None = None) -> Inferred:
     """Labels images by the base network and an adapter.
 
     It does so in the integers of the hardware or in float. Returns ``labels``, and where there are labels to compare

@@ -67,9 +67,7 @@ def by_machine(
     return Answers(logits=-loss / 65536, labels=right.argmax(axis=1), figures=figures)
 
 
-def checked(
-    lowered: Lowered, images: np.ndarray, a: Adapters, b: Adapters, loss: np.ndarray, right: np.ndarray
-) -> int:
+def checked(lowered: Lowered, images: np.ndarray, a: Adapters, b: Adapters, loss: np.ndarray, right: np.ndarray) -> int:
     """Compares answers with the reference; returns how many words it clipped."""
     wanted = answered(lowered, fill_cache(lowered, images), a, b)
     check_words({"losses": loss, "right": right}, {"losses": wanted[0], "right": wanted[1]})

@@ -19,7 +19,7 @@ from gradloom.rtl.formats.images import ACTIVATION, PARAMETER
 from gradloom.rtl.machines.configs.images import ImageConfig
 from gradloom.systems.held_out import Parts, Score, confusion
 from gradloom.systems.instant import InstantOptions
-from gradloom.systems.job import AloneHost, Job
+from gradloom.systems.job import AloneHost, Job, model_of_run
 from gradloom.systems.task import Judged, Outcome, Task
 
 from .integers import compared_words, fill_cache, fine_tune, logits, mean_losses, records
@@ -114,24 +114,18 @@ def network_of(model: Path | str | None, workload: ImageWorkload) -> Network:
 def network_of_run(folder: Path, model: Path | str | None) -> Network:
     """The network that a fine-tune in a folder has learnt beside.
 
-    ``model``: a file in place of the one that its ``metrics.json`` names. :class:`ValueError` of a fine-tune on
-    sequences, and where the file is not here.
+    ``model``: see :func:`~gradloom.systems.job.model_of_run`. :class:`ValueError` of a fine-tune on sequences.
     """
-    path = folder / "metrics.json"
-    try:
-        told = read_json(path)
-        if told.get("tap_shifts") is not None:
-            raise ValueError(f"{path}: tap_shifts: is of a recurrent network, whose adapter only infer and boards take")
-        workload, asked = PRESETS[told["preset"]].workload, told["request"]["model"]
-    except (OSError, KeyError, TypeError, AttributeError):
-        if model is None:
-            raise ValueError(f"model: must be given, {path} does not say which it is") from None
-        return load_onnx(Path(model))
-    if not isinstance(workload, ImageWorkload):
-        raise ValueError(f"{path}: preset={told['preset']}: is not of images")
-    if model is None and asked is not None and not Path(asked).is_file():
-        raise ValueError(f"model={asked}: that of the run is not here; name it by --model")
-    return network_of(asked if model is None else model, workload)
+    path, found = folder / "metrics.json", model_of_run(folder, model)
+    if found is not None and not path.is_file():
+        return load_onnx(Path(found))
+    told = read_json(path)
+    if told.get("tap_shifts") is not None:
+        raise ValueError(f"{path}: tap_shifts: is of a recurrent network, whose adapter only infer and boards take")
+    preset = PRESETS.get(str(told.get("preset")))
+    if preset is None or not isinstance(preset.workload, ImageWorkload):
+        raise ValueError(f"{path}: preset={told.get('preset')}: is not of images")
+    return network_of(found, preset.workload)
 
 
 def shipped(workload: ImageWorkload, network: Network, seed: int, angle: float | None) -> Dataset:

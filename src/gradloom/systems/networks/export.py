@@ -9,9 +9,9 @@ from gradloom.graph.methods import Learning
 from gradloom.graph.network import Network
 from gradloom.graph.onnx.reader import load_network, network_of
 from gradloom.graph.operations import Convolution, Linear
-from gradloom.json_file import read_json
 from gradloom.models.files.onnx_file import read_onnx
 from gradloom.output import check_file, staged_file
+from gradloom.systems.job import model_of_run
 from gradloom.systems.results import Exported
 
 from .adapter import load
@@ -44,7 +44,7 @@ def export_network(source: Path, output: Path | str, model: Path | str | None) -
     ``model``: the network's file, where it is not the run's. :class:`ValueError` where a weight of the network is no
     initializer of the file's own, and so cannot be changed there.
     """
-    path = Path(model) if model is not None else _model_of(source)
+    path = Path(str(model_of_run(source, model)))
     check_file(output, inputs=(path, source))
     proto = read_onnx(path)
     network = load_network(path)
@@ -66,16 +66,6 @@ def export_network(source: Path, output: Path | str, model: Path | str | None) -
         file.write(proto.SerializeToString())
         size = file.tell()
     return {"name": path.stem, "weights": len(changed), "bytes": size}
-
-
-def _model_of(source: Path) -> Path:
-    try:
-        path = Path(read_json(source / "metrics.json")["request"]["model"])
-    except (OSError, KeyError, TypeError, ValueError):
-        raise ValueError(f"model: must be given, {source / 'metrics.json'} does not say which it is") from None
-    if not path.is_file():
-        raise ValueError(f"model={path}: that of the run is not here; name it by --model")
-    return path
 
 
 def _put(proto: Any, network: Network, changed: dict[str, np.ndarray], path: Path) -> None:

@@ -17,6 +17,7 @@ from gradloom.preset import Preset
 from gradloom.sim.reference import cell as reference
 from gradloom.systems.images.answer import reference_logits, score_of
 from gradloom.systems.images.mathematics import FloatCache, adapter_logits, cached_value
+from gradloom.systems.job import model_of_run
 from gradloom.systems.results import Inferred
 
 from .answer import check_fits, sequences_of
@@ -41,10 +42,10 @@ def infer_adapted(config: Any, options: SequenceAnswers) -> Inferred:
     if engine == "rtl":
         raise ValueError("engine=rtl: must be reference or float with an adapter")
     shifts, person, request = learnt_taps(adapter)
-    for name, value, own in (("model", model, request["model"]), ("data", data, None if person else "data of its own")):
-        if value is None and own is not None:
-            raise ValueError(f"{name}: must be given, {adapter} learnt on {own}")
-    network = load_network(spar_model(fold_of(person or 1)) if model is None else model)
+    if data is None and not person:
+        raise ValueError(f"data: must be given, {adapter} learnt on data of its own")
+    named = model_of_run(adapter, model)
+    network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
     y: np.ndarray | None
     if data is None:
         own_person = spar_person(person or 1)
@@ -72,7 +73,7 @@ def judge(
 ) -> dict[str, float]:
     """Score of an adapter beside the network of a fine-tune in ``run``, in floating point."""
     shifts, person, request = learnt_taps(run)
-    named = request["model"] if model is None else model
+    named = model_of_run(run, model)
     network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
     cut = SequenceAnswers().cut(request if held_out.is_dir() else None)
     x, y = sequences_of(held_out, network, None, cut)

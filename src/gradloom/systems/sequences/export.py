@@ -16,6 +16,7 @@ from gradloom.models.recurrent.taps import PARTS, QUARTERS, TapSums, parts_of, t
 from gradloom.models.sequences import fold_of, spar_model
 from gradloom.output import check_file, staged_file
 from gradloom.rtl.formats.images import ACTIVATION
+from gradloom.systems.job import model_of_run
 from gradloom.systems.results import Exported
 
 from .adapted import learnt_taps
@@ -42,10 +43,8 @@ def export_adapted(source: Path, output: Path, model: Path | str | None) -> Expo
     runs the network to the same codes if it does not fuse quantisers, and the adapter in float32.
     """
     check_file(output, suffix=".onnx", inputs=(source,))
-    shifts, person, request = learnt_taps(source)
-    named = request["model"] if model is None else str(model)
-    if model is None and named is not None and not Path(named).exists():
-        raise ValueError(f"model={named}: that of the run is not here; name it by --model")
+    shifts, person, _ = learnt_taps(source)
+    named = model_of_run(source, model)
     network = load_network(spar_model(fold_of(person or 1)) if named is None else named)
     metrics = read_json(source / "metrics.json")
     try:

@@ -14,7 +14,8 @@ import numpy as np
 from gradloom.json_file import read_json
 from gradloom.models.adapters.language.lora_xs import CORE
 from gradloom.models.files.language.checkpoint import find_weights, open_checkpoint
-from gradloom.models.language import Checkpoint
+from gradloom.models.language import BUILT_IN, Checkpoint
+from gradloom.systems.job import model_of_run
 
 from .quantized import Quantized
 
@@ -30,10 +31,15 @@ def digest(checkpoint: Checkpoint) -> str:
     return made.hexdigest()[:16]
 
 
-def _metrics(adapter: Path) -> Iterator[Mapping[str, Any]]:
-    """What the run of an adapter's folder says, if it is one's; R of LoRA-XS has a folder inside the run's."""
+def _run(adapter: Path) -> Path:
+    """The folder of an adapter's run; R of LoRA-XS has a folder inside it."""
     folder = adapter.resolve()
-    path = (folder.parent if folder.name == CORE else folder) / "metrics.json"
+    return folder.parent if folder.name == CORE else folder
+
+
+def _metrics(adapter: Path) -> Iterator[Mapping[str, Any]]:
+    """What the run of an adapter's folder says, if it is one's."""
+    path = _run(adapter) / "metrics.json"
     if path.is_file():
         try:
             found = read_json(path)
@@ -43,15 +49,10 @@ def _metrics(adapter: Path) -> Iterator[Mapping[str, Any]]:
             yield found
 
 
-def model_of(adapter: Path) -> str | None:
-    """The model that a run in an adapter's folder was asked for."""
-    for metrics in _metrics(adapter):
-        try:
-            asked = metrics["request"]["model"]
-        except (KeyError, TypeError):
-            continue
-        if isinstance(asked, str):
-            return asked
+def model_of(adapter: Path) -> Path | str | None:
+    """The model that a run in an adapter's folder was asked for: a name, or its file."""
+    if any(isinstance(each.get("request"), dict) and "model" in each["request"] for each in _metrics(adapter)):
+        return model_of_run(_run(adapter), known=BUILT_IN)
     return None
 
 
@@ -69,9 +70,4 @@ def check_base(adapter: Path, checkpoint: Checkpoint) -> None:
 def opened(adapter: Path | None, model: Path | str | None) -> Quantized:
     """``model``, else that of the run in an adapter's folder, else SmolLM2-135M, with the weights of a board."""
     of_run = model_of(adapter) if model is None and adapter is not None else None
-    try:
-        return Quantized(open_checkpoint(find_weights(model or of_run or "smollm2-135m")))
-    except ValueError as error:
-        if of_run is None or "no such file" not in str(error):
-            raise
-        raise ValueError(f"model={of_run}: that of the run is not here; name it by --model") from None
+    return Quantized(open_checkpoint(find_weights(model or of_run or "smollm2-135m")))

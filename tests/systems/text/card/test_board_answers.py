@@ -78,7 +78,9 @@ def test_prompts_are_answered_beside_instantft(frozen):
     trainer, first = learner(frozen, made), made.course.trainings[0]
 
     def held():
-        return {t.name: encoded(x, made.frac[t.name], t.form) for t, x in first.instant.stacked(trainer.adapters).items()}
+        return {
+            t.name: encoded(x, made.frac[t.name], t.form) for t, x in first.instant.stacked(trainer.adapters).items()
+        }
 
     resident = {"start": (held(), {})}
     for _ in range(STEPS):

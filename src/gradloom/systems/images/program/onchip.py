@@ -190,13 +190,7 @@ class AnswersOnChip(PowerUp):
 
 
 def plan_answers_onchip(
-    lowered: Lowered,
-    images: np.ndarray,
-    a: Sequence[np.ndarray],
-    b: Sequence[np.ndarray],
-    *,
-    memory: int,
-    pause: int,
+    lowered: Lowered, images: np.ndarray, a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, memory: int, pause: int
 ) -> AnswersOnChip:
     """Plans answers to images, a group of the design's rows a block.
 
