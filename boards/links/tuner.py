@@ -31,7 +31,7 @@ class TunerPort:
     """
 
     def __init__(self, line: Line, tell: Tell = None) -> None:
-        self.lines, self.sent = Lines(line, None), 0
+        self.lines, self.sent, self.held = Lines(line, None), 0, b""
         self.tell = tell if tell is not None else lambda done, total, text: None
 
     def finished(self) -> None:
@@ -57,12 +57,19 @@ class TunerPort:
     def run(self, image: bytes, changed: Collection[int], *, epochs: int) -> list[str]:
         """Brings ``image``, lets the board run it, and returns the lines of the run.
 
-        ``changed``: offsets of the pieces that may differ from those on the board. All are sent where others do, too.
+        ``changed``: offsets of the pieces that may differ from those of the bitstream. Those that differ from what came
+        last are sent, too, and all where others differ.
         """
+        pieces = range(0, len(image), PIECE)
+        changed = {
+            *changed,
+            *(at for at in pieces if self.held and image[at : at + PIECE] != self.held[at : at + PIECE]),
+        }
         # The second time it was switched off meanwhile, the third time other data than the bitstream's were there.
-        for pieces in (sorted(changed), sorted(changed), range(0, len(image), PIECE)):
-            self._send(image, pieces)
+        for some in (sorted(changed), sorted(changed), pieces):
+            self._send(image, some)
             if self._starts(image):
+                self.held = image
                 self._follow(epochs)
                 return self.told()
         raise TunerError("the memory has another sum than what was sent; switch the board off and on")

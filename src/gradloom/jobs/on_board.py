@@ -211,8 +211,8 @@ def connected(reach: Reach) -> Agent:
 def start_on(reach: Reach, preset: Preset, options: Options, *, progress: Progress | None = None) -> Started:
     """Copies a fine-tune to a board and starts it; it goes on after this.
 
-    A board without an agent is told before the job is written. Design, memory and who has the board are looked at before anything is copied. A job of the same request that is
-    there already is started again if it was interrupted.
+    A board without an agent is told before the job is written; design, memory and who has the board are looked at
+    before anything is copied. A job of the same request that is there already is started again if it was interrupted.
     """
     tell = progress or silent
     with connected(reach):
