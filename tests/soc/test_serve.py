@@ -14,6 +14,7 @@ from gradloom.boards.links.prompts import prompted
 from gradloom.firmware.card import KEPT, read_header
 from gradloom.firmware.kept import Copy, KeptRecord, Reason, encode
 from gradloom.models.adapters.lora import load_lora
+from gradloom.output import marked
 from gradloom.sim.run.soc import SimulatedSoC
 from gradloom.systems.text.card.course import qlora_course
 from gradloom.systems.text.card.job import board_job, write_card_image
@@ -76,7 +77,7 @@ def test_an_adapter_comes_off_a_board_by_a_bad_line(soc, image, tmp_path, monkey
 @pytest.mark.parametrize("how, said", [({"every": 120}, "did not arrive whole in 6 tries"), ({"deaf": True}, "silent")])
 def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how, said):
     """What was there stays."""
-    (tmp_path / "out").mkdir()
+    marked(tmp_path / "out", verb="collect")
     (tmp_path / "out" / "log.json").write_text("before")
     while not soc.hear(1 << 22).startswith("ready"):
         pass
@@ -85,7 +86,7 @@ def test_a_line_that_is_too_bad_is_one_line(soc, tmp_path, monkeypatch, run, how
     monkeypatch.setattr(serial, "Serial", lambda *_, **other: Line(soc, **how))
     code, _, err = run("card", "collect", "--port", "/dev/ttyUSB0", "-o", tmp_path / "out")
     assert code == 2 and said in err and err.strip().splitlines()[-1].startswith("gradloom: port=/dev/ttyUSB0: ")
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["log.json"]
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [".gradloom", "log.json"]
     assert (tmp_path / "out" / "log.json").read_text() == "before"
 
 

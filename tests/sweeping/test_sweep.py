@@ -9,6 +9,7 @@ import pytest
 import gradloom
 from gradloom.cli.design.sweep import FIGURES, KEYS, measure, plan_points
 from gradloom.cli.main import main
+from gradloom.output import marked
 from gradloom.sweeping.picture import plot_pareto
 from gradloom.sweeping.run import SweepTable, pareto, sweep
 
@@ -206,6 +207,7 @@ def test_what_is_wrong_is_said_in_one_line(arguments, says, tmp_path, capsys):
 
 
 def test_results_that_are_no_table_of_a_sweep_are_refused(tmp_path, capsys):
+    marked(tmp_path, verb="sweep")
     (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
     assert run("digits-ulx3s", "-o", tmp_path) == 2
     assert "columns are a, b" in capsys.readouterr().err

@@ -63,6 +63,7 @@ def said_so(run, output, *arguments):
         f"try a smaller --lr than {metrics['lr']:g}\n"
     )
     assert {each.name for each in output.iterdir()} == {
+        ".gradloom",
         "adapter_config.json",
         "adapter_model.safetensors",
         "loss.png",

@@ -29,6 +29,7 @@ def test_a_fine_tune_leaves_metrics_a_plot_and_an_adapter_for_peft(run, here):
     config = json.loads((here / "out" / "adapter_config.json").read_text())
     assert (config["peft_type"], config["task_type"], config["r"]) == ("LORA", "CAUSAL_LM", 4)
     assert sorted(file.name for file in (here / "out").iterdir()) == [
+        ".gradloom",
         "adapter_config.json",
         "adapter_model.safetensors",
         "loss.png",
@@ -62,7 +63,7 @@ def test_a_card_has_all_that_a_board_needs(run, here):
     code, out, err = run("card", "write", "small", "--data", "text.txt", "-o", "out", "--json", *options)
     assert (code, err) == (0, ""), err
     said = json.loads(out)
-    assert sorted(path.name for path in (here / "out").iterdir()) == ["card.img", "job.json"]
+    assert sorted(path.name for path in (here / "out").iterdir()) == [".gradloom", "card.img", "job.json"]
     assert said == json.loads((here / "out" / "job.json").read_text())
     image = (here / "out" / "card.img").read_bytes()
     sections = read_card(image)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gradloom.output import marked
 from gradloom.systems.text.run.checkpoint import ResumePoint
 
 QLORA, INSTANT = "edge-qlora-genesys2", "instantft-llm-genesys2"
@@ -106,8 +107,7 @@ def test_another_request_is_refused_by_its_field(run, here, monkeypatch, change,
 def test_what_cannot_be_resumed_is_refused(run, here):  # noqa: F811
     code, _, err = run(*asked(QLORA, "float", "-o", "out"), "--resume")
     assert code == 2 and "resume: out has no checkpoint.npz" in err and not (here / "out").exists()
-    (here / "out").mkdir()
-    (here / "out" / "checkpoint.npz").write_bytes(b"nothing")
+    (marked(here / "out", verb="finetune") / "checkpoint.npz").write_bytes(b"nothing")
     code, _, err = run(*asked(QLORA, "float", "-o", "out"), "--resume")
     assert code == 2 and "is no checkpoint" in err
     code, _, err = run("finetune", "instantft-kv260", "--resume")
