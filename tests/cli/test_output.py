@@ -140,6 +140,7 @@ def test_a_group_is_whole_or_as_it_was(tmp_path, there):
         (stage / "last").write_text("new")
     kept = {"mine": "mine"} if there else {}
     assert contents(out) == kept | {"first": "new", "last": "new"}
+    assert (out / MARKER).is_file()
 
 
 def test_the_last_file_of_a_group_is_not_there_before_the_others(tmp_path, monkeypatch):
