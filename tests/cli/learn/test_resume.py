@@ -63,7 +63,7 @@ def test_results_are_those_without_the_interrupt(run, here, monkeypatch, preset,
     with monkeypatch.context() as patch:
         interrupt_after(patch, 3)
         assert run(*parts)[0] == 130
-    assert set(files(here / "parts")) == {"checkpoint.npz"}
+    assert set(files(here / "parts")) == {".gradloom", "checkpoint.npz"}
     code, _, err = run(*parts, "--resume")
     assert code in (0, 4), err
     assert "fine-tuning: 3 of 5" in err and "fine-tuning: 2 of 5" not in err
