@@ -257,3 +257,10 @@ def test_what_cannot_be_is_refused(tmp_path, data, run, monkeypatch):
     )
     code, _, err = run("finetune", "digits-ulx3s", "--baud", "9600", "-o", tmp_path / "run")
     assert code == 2 and "baud=9600: must be left out without --port" in " ".join(err.split())
+    for words, said in (
+        (("digits-ulx3s", "--engine", "float"), "engine=float: must be left out with --port, whose board has integers"),
+        (("instantft-kv260",), "port=/dev/none: kv260 takes no data by UART; must be left out but for ulx3s"),
+        (("digits-ulx3s",), "port=/dev/none: no such port"),
+    ):
+        code, out, err = run("infer", *words, "--port", "/dev/none")
+        assert (code, out) == (2, "") and said in " ".join(err.split())
