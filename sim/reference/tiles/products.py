@@ -111,12 +111,13 @@ class _Gathered:
         x, w = self.x, self.kept.values
         places, count = self.rows.shape
         inner = x.codes.shape[1]
-        values = np.concatenate([x.values, np.zeros((1, inner))])[self.rows]
-        total = values.swapaxes(0, 1).reshape(count, -1) @ w.reshape(places * inner, -1)
+        whole = np.concatenate([x.values, np.zeros((1, inner))])
+        total = whole[self.rows.T].reshape(count, -1) @ w.reshape(places * inner, -1)
         # [places, tiles of rows, source, inner, columns]
         pairs = self.shown[..., None] + self.theirs[:, None, None]
         far = (pairs < top[None, :, None, None] - DROP) & (pairs > NEVER // 2)
         lost = 0
+        values = whole[self.rows] if far.any() else whole
         for row, column in np.argwhere(far.any(axis=(0, 2, 3))):
             at, across = (slice(n * EDGE, (n + 1) * EDGE) for n in (row, column))
             # [places, rows of the tile, tiles of inner]

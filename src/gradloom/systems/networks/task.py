@@ -1,6 +1,6 @@
 """Fine-tunes of networks from ONNX files, a step a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,6 @@ from gradloom.compiler.integers.descent import IntegerDescent
 from gradloom.compiler.integers.held import Counts
 from gradloom.compiler.integers.reading import IntegerNetwork
 from gradloom.graph.descent import AdamW
-from gradloom.graph.mathematics import FloatReading
 from gradloom.graph.onnx.reader import load_network
 from gradloom.graph.training import Training
 from gradloom.sim.run.device import MEMORY_BYTES
@@ -39,10 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkTask", "answers", "prepare"]
 
+Tensors = dict[str, np.ndarray]
 #: Samples that share tiles where they are judged.
 _JUDGED = 16
-#: Of tensors that a fine-tune in floating point keeps.
-_FLOAT_BYTES = 1 << 29
+#: Of tensors that a fine-tune in floating point keeps, and of those that are judged.
+_KEPT_BYTES = 1 << 29
 #: What a loss is, beside the picture's axis.
 _UNITS = {"classes": "cross-entropy, nats", "labels": "binary cross-entropy, nats", "values": "mean squared error"}
 
@@ -98,6 +98,7 @@ class NetworkTask(SteppedTask):
         weights: list[float] | None,
     ) -> None:
         self.prepared, self.learn, self.held, self.weights = prepared, learn, held, weights
+        self._kept: dict[int, Tensors] = {}
         self.loss_unit = _UNITS[prepared.loss]
         assert options.batch is not None and options.epochs is not None and options.lr is not None
         self.batch, epoch = options.batch, -(-len(learn) // options.batch)
@@ -205,7 +206,7 @@ class NetworkTask(SteppedTask):
         def take(batch: int, _: Values) -> tuple[float, Values, list[Counts]]:
             rows = self._rows[batch]
             crossing = made.get(batch) or training.prepare(self.learn.x[rows])
-            if (len(made) + 1) * sum(each.nbytes for each in crossing.values()) < _FLOAT_BYTES:
+            if (len(made) + 1) * sum(each.nbytes for each in crossing.values()) < _KEPT_BYTES:
                 made[batch] = crossing
             loss = training.step(crossing, self.learn.y[rows])
             return loss, {name: value.copy() for name, value in training.values.items()}, []
@@ -223,15 +224,34 @@ class NetworkTask(SteppedTask):
 
     def results(self, learnt: Mapping[Any, "Learnt"]) -> np.ndarray:
         """Results of the samples to judge by ``[n, rows, features]``, in the engine's arithmetic."""
-        values = {name: each.parts["value"] for name, each in learnt.items()}
-        network = self.prepared.learning.network
-        taught = network.with_operations(network.operations, {**network.values, **values})
+        learning, values = self.prepared.learning, self.kept_as(learnt)
+        network = learning.network
+        taught = replace(learning, network=network.with_operations(network.operations, {**network.values, **values}))
+        t = taught.network.outputs[0].tensor
         if self.exact:
-            t = taught.outputs[0].tensor
-            found = FloatReading(taught, dtype=np.float32).forward(self.held.x)[t.name]
+            training = Training(taught, self.prepared.loss, AdamW(0.0))
+            found = self._passes(training.prepare, training.logits)
             return found.reshape(-1, t.rows, t.features)
-        prepared = Prepared(replace(self.prepared.learning, network=taught), self.prepared.loss)
-        return answers(result_of(prepared.integers()), prepared, self.held.x, _JUDGED)
+        prepared = Prepared(taught, self.prepared.loss)
+        trunk, rest = prepared.parts.trunk, IntegerNetwork(prepared.parts.rest, taught.learners)
+        before = None if trunk is None else IntegerNetwork(trunk)
+
+        def crossing(x: np.ndarray) -> Tensors:
+            given = prepared.inputs(x)
+            made = {} if before is None else before.results(given)
+            return given | {name: held.exact for name, held in made.items()}
+
+        return self._passes(crossing, result_of(rest))
+
+    def _passes(self, before: Callable[[np.ndarray], Tensors], rest: Callable[[Tensors], np.ndarray]) -> np.ndarray:
+        """Results of the samples to judge by; what ``before`` makes of them never changes, and is kept."""
+        made = []
+        for at in range(0, len(self.held), _JUDGED):
+            found = self._kept.get(at) or before(self.held.x[at : at + _JUDGED])
+            if (at // _JUDGED + 1) * sum(each.nbytes for each in found.values()) < _KEPT_BYTES:
+                self._kept[at] = found
+            made.append(rest(found))
+        return np.concatenate(made)
 
     def score(self, learnt: Mapping[Any, "Learnt"]) -> Score:
         """See :func:`.scores.scored`."""
