@@ -3,7 +3,7 @@
 import fnmatch
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -175,19 +175,29 @@ def head(network: Network) -> Learning:
     return _named(network, layers[-1:], ("weight", "bias"))
 
 
-def bias(network: Network) -> Learning:
-    """All biases, and the gains of norms."""
+def bias(network: Network, asked: str | Sequence[str] | None = None) -> Learning:
+    """All biases, and the gains of norms; ``asked``: those of layers alone, as :func:`targets` takes it."""
+    if asked:
+        return _with_some(_named(network, targets(network, asked), ("bias",)))
     norms = [each for each in network.operations if isinstance(each, Norm)]
     found = _named(network, [each for each in network.operations if isinstance(each, Weighted)], ("bias",))
     gains = _named(network, norms, ("weight",))
-    names = tuple(dict.fromkeys((*found.learners, *gains.learners)))
-    if not names:
-        raise ValueError("method=bias: the network has no bias and no norm")
-    return Learning(network, names)
+    return _with_some(Learning(network, tuple(dict.fromkeys((*found.learners, *gains.learners)))))
 
 
-def full(network: Network) -> Learning:
-    """All weights but tables that are no weight of the file as it is there, and masks."""
+def _with_some(found: Learning) -> Learning:
+    if not found.learners:
+        raise ValueError("method=bias: these layers have no bias, and there is no norm")
+    return found
+
+
+def full(network: Network, asked: str | Sequence[str] | None = None) -> Learning:
+    """All weights but tables that are no weight of the file as it is there, and masks.
+
+    ``asked``: those of layers alone, as :func:`targets` takes it.
+    """
+    if asked:
+        return _named(network, targets(network, asked), ("weight", "bias"))
     names = [
         weight.name
         for each in network.operations
@@ -198,5 +208,5 @@ def full(network: Network) -> Learning:
     return Learning(network, tuple(dict.fromkeys(names)))
 
 
-#: Methods without parameters, by name; :func:`lora` and :func:`instant` have some.
-METHODS = {"head": head, "bias": bias, "full": full}
+#: Methods without adapters, by name; :func:`lora` and :func:`instant` have some.
+METHODS: dict[str, Callable[..., Learning]] = {"head": head, "bias": bias, "full": full}

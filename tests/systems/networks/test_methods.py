@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from safetensors.numpy import load_file
 
 import gradloom
 from gradloom.graph.onnx.reader import load_network
+from gradloom.models.adapters.peft_files import WEIGHTS
 from gradloom.preset import PRESETS
 from gradloom.program.memory import PAGE, rounded
 from gradloom.sim.reference.tiles.program import TileMachine
@@ -65,6 +67,18 @@ def test_weights_without_a_gradient_are_named_at_once():
     says = "weights have no gradient in the machine: kernels of channels in groups: .*, .*; let others learn: method"
     with pytest.raises(ValueError, match=says):
         gradloom.plan(KEYWORDS, board="kv260", method="full", batch=1)
+    told = gradloom.plan(KEYWORDS, board="kv260", method="full", targets="last:1", batch=1)
+    assert told["learnt"] == gradloom.plan(KEYWORDS, board="kv260", method="head", batch=1)["learnt"] > 0
+
+
+@pytest.mark.parametrize("method", ["full", "bias"])
+def test_layers_that_are_named_learn_alone(method, files, tmp_path):
+    told = tuned(files, tmp_path / "run", method, targets="w1,linear", epochs=1)
+    parts = ("bias",) if method == "bias" else ("weight", "bias")
+    learnt = load_file(tmp_path / "run" / WEIGHTS)
+    assert set(learnt) == {f"base_model.model.{layer}.{part}" for layer in ("w1", "w2") for part in parts}
+    back = gradloom.infer(files[0], board="kv260", data=files[1], adapter=tmp_path / "run")
+    assert back["accuracy"] == told["accuracy_after"]
 
 
 def test_taps_keep_means_and_logits_alone(files, tmp_path):

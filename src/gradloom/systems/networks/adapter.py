@@ -42,7 +42,9 @@ def save(folder: Path, values: Mapping[str, np.ndarray], told: Mapping[str, Any]
             "target_modules": sorted(told["layers"]),
         }
     if told["method"] == "instantft":
-        config |= {"r": told["rank"], "gradloom_targets": told["targets"]}
+        config["r"] = told["rank"]
+    if told["method"] != "lora" and told["targets"]:
+        config["gradloom_targets"] = told["targets"]
     write_peft(folder, {f"{_PREFIX}{name}": value for name, value in values.items()}, config)
 
 
@@ -62,11 +64,13 @@ def load(folder: Path, network: Network) -> tuple[Learning, str]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         method, loss = config["gradloom_method"], config["gradloom_loss"]
-        given = {}
+        given: dict[str, Any] = {}
         if method == "lora":
             given = {"targets": tuple(config["target_modules"]), "rank": config["r"], "alpha": config["lora_alpha"]}
         if method == "instantft":
-            given = {"targets": config["gradloom_targets"], "rank": config["r"]}
+            given["rank"] = config["r"]
+        if "gradloom_targets" in config:
+            given["targets"] = config["gradloom_targets"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not of a fine-tune of a network: {error}") from None
     tensors = _tensors(folder / WEIGHTS)

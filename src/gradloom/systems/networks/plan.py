@@ -35,9 +35,9 @@ def plan(asked: Asked, options: NetworkPlan, tell: Progress) -> Planned:
     batch = workload.batch if options.batch is None else options.batch
     network = load_network(str(options.model))
     rank = rank_of(network, options.method, options.targets, options.rank, workload.rank)
-    is_adapter = options.method in ("lora", "instantft")
-    given: dict[str, Any] = {"targets": options.targets, "rank": rank} if is_adapter else {}
-    prepared = Prepared(learning_of(network, options.loss, options.method, **given), options.loss)
+    given: dict[str, Any] = {"rank": rank} if options.method in ("lora", "instantft") else {}
+    learning = learning_of(network, options.loss, options.method, targets=options.targets, **given)
+    prepared = Prepared(learning, options.loss)
     tell(0, 0, "planning")
     config, learners = preset.config, prepared.learning.learners
     operations = prepared.learning.network.operations

@@ -56,7 +56,7 @@ class NetworkPlan(Options):
         "lora",
         choices=("lora", "instantft", "head", "bias", "full", "none"),
     )
-    targets: str | None = option("Layers with an adapter.", usual="last:2, of instantft all", metavar="T")
+    targets: str | None = option("Layers with an adapter, or that learn.", usual="last:2, of others all", metavar="T")
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
     loss: str = option(
         "What the data want: classes, labels, or values.", "classes", choices=("classes", "labels", "values")

@@ -61,7 +61,7 @@ def prepare(job: Job) -> "NetworkTask":
     learn, held, loss = load_samples(asked, network)
     rank = rank_of(network, asked.method, asked.targets, asked.rank, workload.rank)
     alpha = 2.0 * rank if asked.alpha is None else asked.alpha
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"targets": asked.targets}
     if asked.method in ("lora", "instantft"):
         given = {"targets": asked.targets or (TARGETS if asked.method == "lora" else TAPS), "rank": rank}
     if asked.method == "lora":

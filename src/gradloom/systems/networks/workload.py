@@ -48,8 +48,8 @@ class NetworkOptions(HeldOutOptions):
         choices=("lora", "instantft", "head", "bias", "full"),
     )
     targets: str | None = option(
-        "Layers with an adapter: linear, conv, last:N, or patterns of names, with commas between.",
-        usual="last:2, of instantft all",
+        "Layers with an adapter, or that learn: linear, conv, last:N, or patterns of names, with commas between.",
+        usual="last:2, of others all",
         metavar="T",
     )
     rank: int | None = option("Rank of the adapters.", bounds=Bounds(1, 64))
@@ -77,9 +77,9 @@ class NetworkOptions(HeldOutOptions):
     def check(self) -> Self:
         """Checks bounds, and that adapters' options are with adapters."""
         super().check()
-        own = {"lora": ("targets", "rank", "alpha"), "instantft": ("targets", "rank")}.get(self.method, ())
+        own = {"lora": ("targets", "rank", "alpha"), "instantft": ("targets", "rank"), "head": ()}
         for name in ("targets", "rank", "alpha"):
-            if name not in own and (value := getattr(self, name)) is not None:
+            if name not in own.get(self.method, ("targets",)) and (value := getattr(self, name)) is not None:
                 raise ValueError(f"{name}={value}: must be left out with method={self.method}, it is of adapters")
         return self
 

@@ -51,13 +51,15 @@ def learning_of(
 ) -> Learning:
     """The network up to its loss, and what learns; ``method`` none: nothing does."""
     inner = before_loss(network, loss)
+    if targets and method in ("none", "head"):
+        raise ValueError(f"targets={targets}: must be left out with method={method}")
     if method == "none":
         return Learning(inner, ())
     if method == "lora":
         return lora(inner, targets or TARGETS, rank=rank, alpha=alpha, seed=seed)
     if method == "instantft":
         return instant(inner, targets or TAPS, rank=rank, seed=seed)
-    return METHODS[method](inner)
+    return METHODS[method](inner, *([targets] if targets else []))
 
 
 @dataclass(frozen=True)
