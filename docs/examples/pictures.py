@@ -2,7 +2,7 @@
 
 ``python docs/examples/pictures.py base`` trains ``cnn.onnx`` and ``cct.onnx`` on Fashion-MNIST; it needs the extra
 ``train``. ``python docs/examples/pictures.py cnn|cct [--task turned|noisy|new] [--seeds 3] [--json FILE]`` then
-fine-tunes one by each method, as ``gradloom finetune`` does, in the machine's integers and in float. ``python
+fine-tunes one by each method, as the preset ``tile-kv260`` does, in the machine's integers and in float. ``python
 docs/examples/pictures.py draw FILE ... -o PICTURE.svg`` draws accuracy over cycles.
 
 The images are those of Debian's package ``dataset-fashion-mnist``. The networks learn from the 60,000; of the other
@@ -21,27 +21,29 @@ import numpy as np
 import gradloom
 from gradloom.cli.output import progress_bar, table
 
-IMAGES, BOARD = Path("/usr/share/datasets/fashion-mnist"), "kv260"
+IMAGES, PRESET = Path("/usr/share/datasets/fashion-mnist"), "tile-kv260"
 #: Images to learn from, to choose by, to judge by.
-LEARN, CHOOSE, JUDGE, CHOOSING = 256, 256, 500, 2000
-RATES, EPOCHS, BATCH, RANK = (1e-3, 3e-3, 1e-2, 3e-2), 8, 16, 4
+LEARN, CHOOSE, JUDGE, CHOOSING = 256, 256, 400, 2000
+RATES, EPOCHS, BATCH, RANK = (1e-3, 3e-3, 1e-2, 3e-2), 5, 16, 4
 #: Classes that a network for the task ``new`` has not seen.
 NEW = (8, 9)
 #: By network, options of each row.
 METHODS = {
     "cnn": {
-        "full": {"method": "full"},
-        "lora, all": {"targets": "*"},
         "lora, last 2": {"targets": "last:2"},
         "instantft": {"method": "instantft"},
-        "bias": {"method": "bias"},
         "head": {"method": "head"},
+        "lora, all": {"targets": "*"},
+        "bias": {"method": "bias"},
+        "full": {"method": "full"},
     },
     "cct": {
-        "lora, both blocks": {"targets": "blocks.*,fc"},
         "lora, last block": {"targets": "blocks.1.*,fc"},
         "instantft": {"method": "instantft"},
         "head": {"method": "head"},
+        "lora, both blocks": {"targets": "blocks.*,fc"},
+        "linear layers": {"method": "full", "targets": "linear"},
+        "biases": {"method": "bias", "targets": "linear"},
     },
 }
 
@@ -58,9 +60,8 @@ def images(folder, part):
 # ---------------------------------------------------------------- base
 
 
-def modules():
-    """Networks by name, in PyTorch."""
-    import torch
+def block():
+    """A block of a transformer, in PyTorch."""
     from torch import nn
 
     class Block(nn.Module):
@@ -78,6 +79,14 @@ def modules():
             x = x + self.o((shares @ v).transpose(1, 2).flatten(2))
             return x + self.down(nn.functional.gelu(self.up(self.n2(x))))
 
+    return Block
+
+
+def modules():
+    """Networks by name, in PyTorch."""
+    import torch
+    from torch import nn
+
     class Cct(nn.Module):
         """CCT-2 of 64 features: 49 tokens by two convolutions, two blocks, pooled by shares of the tokens."""
 
@@ -89,7 +98,7 @@ def modules():
                 for part in (nn.Conv2d(i, o, 3, padding=1, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
             ]
             self.tok, self.pos = nn.Sequential(*conv), nn.Parameter(0.02 * torch.randn(1, 49, width))
-            self.blocks = nn.ModuleList(Block(width, 2) for _ in range(2))
+            self.blocks = nn.ModuleList(block()(width, 2) for _ in range(2))
             self.norm, self.pool, self.fc = nn.LayerNorm(width), nn.Linear(width, 1), nn.Linear(width, 10)
 
         def forward(self, x):
@@ -160,8 +169,8 @@ def run(model, arrays, folder, engine, seed, **options):
     """Results of one fine-tune."""
     np.savez(folder / "data.npz", **arrays)
     rank = {} if options.get("method", "lora") not in ("lora", "instantft") else {"rank": RANK}
-    given = {"data": folder / "data.npz", "output": folder / "run", "batch": BATCH, "seed": seed, **rank}
-    return gradloom.finetune(str(model), board=BOARD, engine=engine, **given, **options)
+    given = {"model": model, "data": folder / "data.npz", "engine": engine, "batch": BATCH, "seed": seed, **rank}
+    return gradloom.finetune(PRESET, gradloom.NetworkOptions(**given, **options), output=folder / "run")
 
 
 def chosen(model, arrays, folder, options):
@@ -184,9 +193,9 @@ def rows(name, task, seeds, source, tell):
             row = {"method": label, "rate": rate, "epochs": epochs}
             for engine in ("reference", "float"):
                 for seed in range(seeds):
-                    told = run(
-                        model, parts(task, source, seed), folder, engine, seed, lr=rate, epochs=epochs, **options
-                    )
+                    # Judged at the ends alone.
+                    more = {"lr": rate, "epochs": epochs, "judge_steps": epochs * LEARN, **options}
+                    told = run(model, parts(task, source, seed), folder, engine, seed, **more)
                     for when in ("before", "after"):
                         row.setdefault(f"{engine} {when}", []).append(round(100 * told[f"accuracy_{when}"], 1))
                     if engine == "reference":

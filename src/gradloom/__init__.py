@@ -32,6 +32,7 @@ _HOME = {
         "systems.request": ("finetune",),
         "systems.results": ("Chosen", "HeldOut", "Inferred", "Planned", "Step", "Tuned"),
         "systems.sequences.requests": ("SequenceAnswers",),
+        "systems.networks.workload": ("NetworkOptions",),
         "systems.sequences.workload": ("SequenceOptions",),
         "systems.text.requests": ("TextAnswers", "TextChoice", "TextPlan"),
         "systems.text.workload": ("CardOptions", "InstantCardOptions", "InstantTextOptions", "QLoraOptions"),

@@ -39,6 +39,7 @@ from gradloom.systems.results import Planned as Planned
 from gradloom.systems.results import Step as Step
 from gradloom.systems.results import Tuned as Tuned
 from gradloom.systems.sequences.requests import SequenceAnswers as SequenceAnswers
+from gradloom.systems.networks.workload import NetworkOptions as NetworkOptions
 from gradloom.systems.sequences.workload import SequenceOptions as SequenceOptions
 from gradloom.systems.text.requests import TextAnswers as TextAnswers
 from gradloom.systems.text.requests import TextChoice as TextChoice

@@ -1,5 +1,6 @@
 """Scripts of the pages on quality and baselines: PyTorch's losses are ours, choices and results share no data."""
 
+import gzip
 import importlib
 import json
 import runpy
@@ -165,3 +166,24 @@ def test_costs_are_of_todays_program(example):
     costs = json.loads((DOCS / "quality.json").read_text(encoding="utf-8"))["images"]["costs"]
     said = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))
     assert costs["rank 4, nf4, layers 0,1,2,3,4"]["cycles"]["10"] == said["forecast"]["total"]
+
+
+def test_pictures_that_choose_neither_learn_nor_judge(tmp_path, example):
+    pictures, count = example("pictures"), 10_000
+    numbers = np.zeros((count, 784), np.uint8)
+    numbers[:, 0], numbers[:, 1] = np.divmod(np.arange(count), 256)
+    for kind, dims, data in (("images", 3, numbers), ("labels", 1, np.arange(count) % 10)):
+        path = tmp_path / f"t10k-{kind}-idx{dims}-ubyte.gz"
+        path.write_bytes(gzip.compress(bytes(4 + 4 * dims) + data.astype(np.uint8).tobytes(), 1))
+
+    def seen(seed, *parts):
+        made = pictures.parts("none", tmp_path, seed)
+        found = np.concatenate([made[f"x_{part}"].reshape(-1, 784) for part in parts]).astype(int)
+        return 256 * found[:, 0] + found[:, 1]
+
+    choose = seen(None, "train", "test")
+    for seed in (0, 1):
+        learn, judge = seen(seed, "train"), seen(seed, "test")
+        each = np.concatenate([choose, learn, judge])
+        assert len(np.unique(each)) == len(each) and len(judge) == pictures.JUDGE
+    assert set(seen(0, "train")) != set(seen(1, "train"))
