@@ -3,7 +3,7 @@
 ``python docs/examples/tiny.py [NAME ...] [--method lora] [--json]``
 
 Each row is ``gradloom finetune NETWORK --board kv260 --data D.npz --method lora`` by ``--engine reference`` and by
-``--engine float``: adapters beside the last two layers, 64 samples, three epochs, 64 others to judge by. The
+``--engine float``: adapters beside the last two layers, 64 samples, ten epochs, 64 others to judge by. The
 benchmark's own data are not shipped. Pictures are those of ``agreement.py``: which digit, or whether it is above 4.
 Sounds are harmonics in noise: which of twelve pitches. Machines hum; those that judge hum at another pitch, half of
 them, and are anomalies.
@@ -21,7 +21,7 @@ from gradloom.cli.output import progress_bar, table
 from gradloom.models.datasets import mnist_test
 from gradloom.models.sound import Sound
 
-COUNT, RATE, EPOCHS = 64, 3e-3, 3
+COUNT, RATE, EPOCHS = 64, 1e-2, 10
 #: Samples a second; decibels of a natural logarithm.
 _HERTZ, _DECIBELS = 16000, 10 / np.log(10)
 

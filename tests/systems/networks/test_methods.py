@@ -9,12 +9,14 @@ import pytest
 from safetensors.numpy import load_file
 
 import gradloom
+from gradloom.graph.losses import cross_entropy
 from gradloom.graph.onnx.reader import load_network
 from gradloom.models.adapters.peft_files import WEIGHTS
 from gradloom.preset import PRESETS
 from gradloom.program.memory import PAGE, rounded
 from gradloom.sim.reference.tiles.program import TileMachine
 from gradloom.sim.time.forecast import forecast
+from gradloom.systems.networks import task
 from gradloom.systems.networks.program.prepared import Prepared, learning_of
 from gradloom.systems.networks.program.programs import runs
 from gradloom.systems.networks.program.steps import Steps
@@ -61,6 +63,17 @@ def test_all_weights_go_into_the_file(files, tmp_path):
         files[0], board="kv260", data=files[1], adapter=tmp_path / "run", engine="float", output=tmp_path / "out.npz"
     )
     np.testing.assert_allclose(found, np.load(tmp_path / "out.npz")["results"], atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["reference", "float"])
+def test_what_is_judged_is_what_infer_answers(engine, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(task, "_JUDGED", 5)
+    told = tuned(files, tmp_path / "run", "head", engine, epochs=2)
+    given = {"adapter": tmp_path / "run", "engine": engine, "batch": 5, "output": tmp_path / "out.npz"}
+    gradloom.infer(files[0], board="kv260", data=files[1], **given)
+    found = np.load(tmp_path / "out.npz")["results"][:, 0]
+    loss, _ = cross_entropy(found, np.load(files[1])["y_test"])
+    assert loss == pytest.approx(told["loss_after"], rel=1e-9 if engine == "reference" else 1e-5)
 
 
 def test_weights_without_a_gradient_are_named_at_once():
