@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 from safetensors.numpy import load_file
 
 import gradloom
@@ -51,6 +53,21 @@ def test_integers_learn_as_floating_point_does(method, files, tmp_path):
     assert (made["adapter_parameters"] == network.parameters) == (method == "full")
     back = gradloom.infer(files[0], board="kv260", data=files[1], adapter=tmp_path / "reference")
     assert back["accuracy"] == made["accuracy_after"]
+
+
+def test_small_weights_may_become_large(files, tmp_path):
+    proto = onnx.load(files[0])
+    for each in proto.graph.initializer:
+        if each.name == "b2":
+            each.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(each) / 1000, "b2"))
+    onnx.save(proto, tmp_path / "small.onnx")
+    found = []
+    for engine in ("reference", "float"):
+        given = {"targets": "linear", "lr": 0.1, "epochs": 3}
+        told = tuned((str(tmp_path / "small.onnx"), files[1]), tmp_path / engine, "bias", engine, **given)
+        assert not told.get("saturated")
+        found.append(load_file(tmp_path / engine / WEIGHTS)["base_model.model.w2.bias"])
+    assert np.abs(found[1]).max() > 0.2 and np.abs(found[0] - found[1]).max() < 0.1
 
 
 def test_all_weights_go_into_the_file(files, tmp_path):

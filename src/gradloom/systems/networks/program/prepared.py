@@ -19,6 +19,7 @@ from gradloom.graph.network import Network
 from gradloom.graph.operations import Convolution, Linear
 from gradloom.graph.training import before_loss
 from gradloom.program.descent import AdamW, scaled
+from gradloom.rtl.formats.weights.linear import MASTER
 
 from .programs import Programs, lowered
 
@@ -28,6 +29,9 @@ __all__ = ["TAPS", "TARGETS", "Prepared", "learning_of", "rank_of"]
 TARGETS = "last:2"
 #: Layers whose inputs have a tap, unless others are named.
 TAPS = "*"
+
+#: Fraction bits of masters: learning may make a small weight large.
+_MOST_FRACTION = MASTER.width - 4
 
 Values = Mapping[str, np.ndarray]
 
@@ -99,7 +103,10 @@ class Prepared:
         return IntegerNetwork(self.network, self.learning.learners)
 
     def rules(self, lr: float, decay: float = 0.0) -> dict[str, Rule]:
-        """How each weight learns. B has the fraction bits of its A, where it begins with zeros."""
+        """How each weight learns; masters reach 8 at least, however small they begin.
+
+        B has the fraction bits of its A, where it begins with zeros.
+        """
         exact, made = self.integers(), {}
         for name in self.learning.learners:
             move = self.arranged.moves.get(name)
@@ -109,7 +116,7 @@ class Prepared:
             if not sized.any():
                 other = name.replace(".lora_B.", ".lora_A.")
                 sized = exact.matrix(other) if other != name else np.ones(1)
-            made[name] = Rule(rule, fraction_of(sized))
+            made[name] = Rule(rule, min(fraction_of(sized), _MOST_FRACTION))
         return made
 
     def forward(self, config: Any, batch: int) -> TileStep:
