@@ -225,7 +225,7 @@ def draw(files, output):
             ax.errorbar(row["cycles"] / 1e6, mean, [[mean - low], [high - mean]], fmt="o", capsize=3, color="#3f51b5")
             ax.plot(row["cycles"] / 1e6, np.mean(row["float after"]), "x", color="#888")
             ax.annotate(row["method"], (row["cycles"] / 1e6, mean), (5, 5), textcoords="offset points", fontsize=8)
-        ax.set(xscale="log", xlabel="million cycles", title=file.stem)
+        ax.set(xlim=(0, 1.4 * ax.get_xlim()[1]), xlabel="million cycles", title=f"{file.stem}; x: in float")
     axes[0][0].set_ylabel("accuracy after, %")
     figure.tight_layout()
     figure.savefig(output, metadata={"Date": None})
