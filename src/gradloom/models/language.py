@@ -14,6 +14,7 @@ from .files.keys import shown
 __all__ = [
     "BIASED",
     "BUILT_IN",
+    "HEAD_NORMS",
     "Checkpoint",
     "LanguageModel",
     "LanguageLinear",
@@ -35,6 +36,8 @@ PROJECTIONS = {
 }
 #: Those that may have biases.
 BIASED = ("q_proj", "k_proj", "v_proj")
+#: Norms of each head's queries and keys, behind the linears that make them.
+HEAD_NORMS = {"q_proj": "q_norm", "k_proj": "k_norm"}
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 _MOST = {
@@ -154,6 +157,9 @@ class LanguageModel:
         Factor of the attention's scores; ``1 / sqrt(head_dim)`` unless given.
     biases : bool
         Whether the linears of :data:`BIASED` have biases.
+    head_norms : bool
+        Whether each head's queries and keys are normalised in front of the positions, with weights that the heads of
+        a layer share.
     """
 
     name: str
@@ -172,6 +178,7 @@ class LanguageModel:
     unturned: tuple[int, ...] = ()
     score: float | None = None
     biases: bool = False
+    head_norms: bool = False
 
     def __post_init__(self) -> None:
         check_shapes(vars(self))
@@ -250,6 +257,8 @@ class LanguageModel:
                 shapes[f"{linear.name}.weight"] = (linear.outputs, linear.inputs)
                 if self.biases and name in BIASED:
                     shapes[f"{linear.name}.bias"] = (linear.outputs,)
+                if self.head_norms and name in HEAD_NORMS:
+                    shapes[f"{layer}.{module}.{HEAD_NORMS[name]}.weight"] = (self.head_dim,)
             shapes[f"{layer}.post_attention_layernorm.weight"] = (self.hidden,)
         shapes[NORM] = (self.hidden,)
         if not self.tied:
@@ -342,6 +351,21 @@ BUILT_IN: Mapping[str, LanguageModel] = {
             norm_eps=1e-5,
             tied=True,
             scaling=Scaling(factor=32.0, low=1.0, high=4.0, original=8192),
+        ),
+        LanguageModel(
+            name="qwen3-0.6b",
+            hidden=1024,
+            inter=3072,
+            layers=28,
+            heads=16,
+            kv_heads=8,
+            head_dim=128,
+            vocab=151936,
+            context=40960,
+            rope_theta=1000000.0,
+            norm_eps=1e-6,
+            tied=True,
+            head_norms=True,
         ),
     )
 }

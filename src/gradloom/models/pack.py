@@ -15,6 +15,7 @@ import numpy as np
 
 from gradloom.json_file import read_json
 from gradloom.rtl.formats.weights.blocks import (
+    GROUP,
     dequantize_blocks,
     dequantize_scales,
     dynamic_map,
@@ -65,6 +66,15 @@ class QuantizedLinear:
         scales = dequantize_scales(self.scale_codes, self.absmax2, self.offset)
         flat = dequantize_blocks(self.codes, scales, book=BOOKS[self.shape.bits], block=TILE)
         return flat.reshape(self.shape.outputs, self.shape.inputs)
+
+    def ordered(self, rows: np.ndarray) -> "QuantizedLinear":
+        """The same with its rows in another order, in which blocks that share a second-level scale stay together."""
+        blocks = np.arange(self.shape.blocks).reshape(self.shape.outputs, -1)[rows].reshape(-1)
+        groups = blocks[::GROUP] // GROUP
+        if not np.array_equal(np.repeat(groups, GROUP)[: len(blocks)], blocks // GROUP):
+            raise ValueError(f"inputs={self.shape.inputs}: the order of rows parts groups of {GROUP} scales")
+        scales = self.scale_codes.reshape(self.shape.outputs, -1)[rows].reshape(-1)
+        return dataclasses.replace(self, codes=self.codes[rows], scale_codes=scales, absmax2=self.absmax2[groups])
 
 
 def quantize_linear(w: np.ndarray, bits: int = 4) -> QuantizedLinear:

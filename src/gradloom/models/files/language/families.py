@@ -123,7 +123,7 @@ class Family:
     """A ``model_type``, by the differences from LLaMA.
 
     ``defaults``: of keys that a file may leave out. ``handled``: keys that are read beside LLaMA's. ``harmless``: as
-    for :func:`~.keys.check_keys`. ``biases``: of q, k and v, without a key.
+    for :func:`~.keys.check_keys`. ``biases``: of q, k and v, without a key. ``head_norms``: of q and k.
     """
 
     architectures: tuple[str, ...]
@@ -131,6 +131,7 @@ class Family:
     handled: tuple[str, ...] = ()
     harmless: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     biases: bool = False
+    head_norms: bool = False
 
 
 #: A window that is off.
@@ -151,6 +152,9 @@ FAMILIES = {
     ),
     "qwen2": Family(
         architectures=("Qwen2ForCausalLM",), defaults=_QWEN, harmless=_NO_WINDOW | {"attention_bias": ANY}, biases=True
+    ),
+    "qwen3": Family(
+        architectures=("Qwen3ForCausalLM",), defaults=_QWEN | {"head_dim": 128}, harmless=_NO_WINDOW, head_norms=True
     ),
     "granite": Family(architectures=("GraniteForCausalLM",), defaults=dict.fromkeys(_FACTORS, 1.0), handled=_FACTORS),
     "smollm3": Family(
@@ -235,6 +239,7 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
         unturned=_unturned(value, shapes["layers"]) if "no_rope_layers" in family.handled else (),
         score=score if "attention_multiplier" in family.handled else None,
         biases=family.biases,
+        head_norms=family.head_norms,
         **shapes,
     )
     kinds = config.get("layer_types")
@@ -245,7 +250,12 @@ def described(config: Mapping[str, Any], name: str) -> Folded:
 
 def config_of(model: LanguageModel) -> dict[str, Any]:
     """A ``config.json`` of a model, of the family that has its parts."""
-    parts = {"qwen2": model.biases, "smollm3": bool(model.unturned), "granite": model.score is not None}
+    parts = {
+        "qwen2": model.biases,
+        "qwen3": model.head_norms,
+        "smollm3": bool(model.unturned),
+        "granite": model.score is not None,
+    }
     found = [kind for kind, has in parts.items() if has] or ["llama"]
     if len(found) > 1:
         raise ValueError(f"{model.name}: no model_type has the parts of {' and '.join(found)} together")

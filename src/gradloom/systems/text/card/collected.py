@@ -25,6 +25,7 @@ from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.weights.tiles import untile_moments, untile_rows
 
 from ..operations.instant import A, B, InstantStep
+from ..order import order, restored
 
 __all__ = ["CardResults", "Collected", "CollectedFiles", "CollectedLog", "collected_files", "read_collected"]
 
@@ -94,7 +95,7 @@ class Collected:
                 for name, values in words.items()
                 if name.endswith(".a")
             }
-            save_lora(folder, self.model, adapters)
+            save_lora(folder, self.model, restored(self.model, adapters))
         else:
             adapters = {
                 layer: Adapter(a, b / self.scale, self.scale)
@@ -140,7 +141,10 @@ class Collected:
         if self.instant is None:
             for name, values in moments.items():
                 linear, _, end = name.rpartition(".")
-                yield key(linear, end[-1].upper()), values.T if end == "mb" else values
+                rows = order(self.model, linear)
+                if end == "mb":
+                    values = values.T if rows is None else values.T[np.argsort(rows)]
+                yield key(linear, end[-1].upper()), values
             return
         a, b = (moments[f"{name[:-1]}m{name[-1]}"] for name in (A, B))
         for layer, parts in self.instant.split(a, b).items():

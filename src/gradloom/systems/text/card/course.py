@@ -19,6 +19,7 @@ from ..operations.exponents import of_any_text
 from ..operations.instant import A, B, InstantStep
 from ..operations.learnt.rechosen import FRACS, REACHES, Rechosen, constants
 from ..operations.tensors import EDGE, Tensor
+from ..order import restored
 from ..run.frozen import Frozen
 from ..run.instant import Learning
 from ..run.trainer import Trainer
@@ -226,8 +227,9 @@ def _rehearsed(trainings: Sequence[Training]) -> tuple[dict[str, int], Rechosen]
         for name, each in first.loras.items()
     }
     reached = largest(now)
-    _reach(reached, [replace(first, adapters=later), *trainings[1:_REHEARSED]])
-    frac = replace(_widest(trainings), adapters=later).fracs(of_any_text(reached), headroom=_HEADROOM)
+    moved = restored(first.frozen.model, later)
+    _reach(reached, [replace(first, adapters=moved), *trainings[1:_REHEARSED]])
+    frac = replace(_widest(trainings), adapters=moved).fracs(of_any_text(reached), headroom=_HEADROOM)
     found = constants(first.operations, frac)
     given = {name: found[name] for name in first.loras}
     keys = [f"{name}.{which}" for name in given for which in FRACS]

@@ -16,6 +16,7 @@ from gradloom.models.language import LanguageModel
 from gradloom.rtl.formats.weights.tiles import tile_rows
 
 from ..operations.instant import InstantStep
+from ..order import arranged
 
 __all__ = ["BoardWords", "read_board"]
 
@@ -56,7 +57,8 @@ class BoardWords:
     def _linears(self, adapter: Path | str) -> dict[str, np.ndarray]:
         """Values by name, of PEFT's format."""
         about = self.about
-        found = load_linears(adapter, LanguageModel(**about["shapes"]), rank=int(about["rank"]))
+        model = LanguageModel(**about["shapes"])
+        found = arranged(model, load_linears(adapter, model, rank=int(about["rank"])))
         wanted = {name[:-2] for name in about["adapters"]}
         if set(found) != wanted:
             raise ValueError(f"adapter: has {len(found)} linears, the card's job {len(wanted)}; name one of that job")

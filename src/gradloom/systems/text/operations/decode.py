@@ -89,7 +89,7 @@ class Decode:
 
     def cache(self, layer: int, which: str) -> list[Tensor]:
         """Keys or values of a layer, ``k`` or ``v``."""
-        features, rows = self.step.model.kv_heads * EDGE, self.step.tokens
+        features, rows = self.step.model.kv, self.step.tokens
         first = self.step.tensor(layer, which, features)
         more = range(1, -(-(self.position + 1) // rows))
         return [first, *(Tensor(f"{first.name}.{number}", EDGE, features) for number in more)]
@@ -133,12 +133,12 @@ class Decode:
         sizes: Mapping[str, int] = {
             "x": model.hidden,
             "attended": model.hidden,
-            "raw_q": model.heads * EDGE,
-            "q": model.heads * EDGE,
-            "raw_k": model.kv_heads * EDGE,
+            "raw_q": model.attention,
+            "q": model.attention,
+            "raw_k": model.kv,
             "scores": model.heads * EDGE * len(keys),
             "p": model.heads * EDGE * len(keys),
-            "context": model.heads * EDGE,
+            "context": model.attention,
             "o": model.hidden,
             "middle": model.hidden,
             "fed": model.hidden,
@@ -156,32 +156,43 @@ class Decode:
         def through(projection: str, x: Tensor, y: Slice) -> list[Operation]:
             return step.through(layer, projection, x.all(), y, next_of=self.tensor)
 
-        def rows(cache: list[Tensor], group: int) -> Words:
-            """A head's rows up to the token's own."""
-            last = cache[-1].rows if self.whole else row + 1
-            return Words(tuple(each.some(0, EDGE if each is not cache[-1] else last, group) for each in cache))
+        def rows(cache: list[Tensor], group: int) -> list[list[Slice]]:
+            """A head's rows up to the token's own, by tensor and tile."""
+            heights = [EDGE] * (len(cache) - 1) + [cache[-1].rows if self.whole else row + 1]
+            first = group * step.span
+            return [
+                [each.some(0, height, tile) for tile in range(first, first + step.span)]
+                for each, height in zip(cache, heights, strict=True)
+            ]
 
         made: list[Operation] = [
             Norm(t["x"].all(), f"{layer}.norm1", t["attended"].all(), model.norm_eps),
             *through("k_proj", t["attended"], t["raw_k"].all()),
+            *step.normed(layer, "k_proj", t["raw_k"]),
             *(
-                Rope(t["raw_k"].part(group), self.angles("k", layer), self.own(keys[-1]).some(row, 1, group))
+                Rope(
+                    step.of_head(step.plain(t["raw_k"]), group),
+                    self.angles("k", layer),
+                    self.own(keys[-1]).some(row, 1, group * step.span, step.span),
+                )
                 for group in range(model.kv_heads)
             ),
             *through("q_proj", t["attended"], t["raw_q"].all()),
-            Rope(t["raw_q"].all(), self.angles("q", layer), t["q"].all()),
+            *step.normed(layer, "q_proj", t["raw_q"]),
+            Rope(step.plain(t["raw_q"]).all(), self.angles("q", layer), t["q"].all()),
         ]
         for head in range(model.heads):
             scores, p = (t[name].part(head * len(keys), len(keys)) for name in ("scores", "p"))
-            made.append(Product(t["q"].part(head), rows(keys, step.group(head)), scores, lift=step.lift))
+            words = Words(tuple(tile for each in rows(keys, step.group(head)) for tile in each))
+            made.append(Product(step.of_head(t["q"], head), words, scores, lift=step.lift))
             made.append(Softmax(scores, p, limit=self.position))
-        made += through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, model.kv_heads))
+        made += through("v_proj", t["attended"], self.own(values[-1]).some(row, 1, 0, values[-1].tiles))
         for head in range(model.heads):
             made.append(
                 Product(
                     t["p"].part(head * len(keys), len(keys)),
-                    rows(values, step.group(head)),
-                    t["context"].part(head),
+                    Words(tuple(tile for each in zip(*rows(values, step.group(head))) for tile in each)),
+                    step.of_head(t["context"], head),
                     backward=True,
                 )
             )

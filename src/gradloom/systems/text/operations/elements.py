@@ -53,7 +53,7 @@ class Biased(Operation):
 
 @dataclass(frozen=True)
 class Rope(Operation):
-    """Rotates each tile by a token's angles, backward with ``turn``.
+    """Rotates the tiles of heads by a token's angles, backward with ``turn``.
 
     The gain of ``angles`` multiplies the result.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..operations import vector
 from .base import Fracs, Operation, checked_shifts, within
-from .tensors import Gain, Slice
+from .tensors import EDGE, Gain, Slice
 
 __all__ = ["Narrow", "Norm", "NormBackward", "Scale", "ScaleBackward", "TokenSum"]
 
@@ -36,7 +36,7 @@ class Norm(Operation):
         return vector.rms_norm(frac[self.weight], frac[self.y.name])
 
     def epsilon(self, frac: Fracs) -> dict[str, int]:
-        return vector.epsilon(self.eps, self.x.tensor.features, frac[self.x.name])
+        return vector.epsilon(self.eps, EDGE * self.x.count, frac[self.x.name])
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class NormBackward(Operation):
         )
 
     def epsilon(self, frac: Fracs) -> dict[str, int]:
-        return vector.epsilon(self.eps, self.x.tensor.features, frac[self.x.name])
+        return vector.epsilon(self.eps, EDGE * self.x.count, frac[self.x.name])
 
     def _base(self, frac: Fracs) -> int:
         result = vector.rms_norm_backward(frac[self.dy.name], frac[self.x.name], frac[self.weight], 0)["result"]

@@ -171,20 +171,21 @@ class Adapter:
 class Angles:
     """Half a row of cosines, then of sines, a row a token.
 
-    Each is multiplied by ``gain``. ``flat``: all angles are 0.
+    Each is multiplied by ``gain``. ``flat``: all angles are 0. ``tiles``: of a head, each with angles of its own.
     """
 
     name: str
     rows: int
     gain: float
     flat: bool = False
+    tiles: int = 1
 
     def turns(self, radians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines of angles ``[rows, 32]``, multiplied."""
-        radians = np.zeros_like(radians) if self.flat else radians
+        """Cosines and sines of angles ``[rows, 32 tiles]``, multiplied: each ``[rows, tiles, 32]``."""
+        radians = (radians * (not self.flat)).reshape(len(radians), self.tiles, -1)
         return self.gain * np.cos(radians), self.gain * np.sin(radians)
 
     def words(self, radians: np.ndarray) -> np.ndarray:
-        """What lies in memory: ``[rows, 64]``, 16 fraction bits."""
-        words = np.rint(np.concatenate(self.turns(radians), axis=1) * 2.0**FACTOR_FRAC).astype(np.int64)
-        return saturate(words, WEIGHT.lo, WEIGHT.hi)[0]
+        """What lies in memory: ``[rows, 64 tiles]``, 16 fraction bits."""
+        words = np.rint(np.concatenate(self.turns(radians), axis=2) * 2.0**FACTOR_FRAC).astype(np.int64)
+        return saturate(words.reshape(self.rows, -1), WEIGHT.lo, WEIGHT.hi)[0]

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gradloom.models.language import BIASED, PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, HEAD_NORMS, PROJECTIONS, LanguageModel
 from gradloom.rtl.formats.vector import TILES
+from gradloom.rtl.formats.weights.blocks import GROUP
 from gradloom.rtl.machines.configs.language import LanguageConfig
 
 from .base import Operation
@@ -36,6 +37,8 @@ _MADE = {"q_proj": "raw_q", "k_proj": "raw_k", "v_proj": "v"}
 _CHUNK = 16
 #: Logits of a token: so many bits count their tiles.
 _VOCAB = ((1 << TILES) - 1) * EDGE
+#: Elements of a head.
+_MOST_ELEMENTS = 256
 #: Tiles of logits that a command makes: a field of 8 bits counts them.
 _MOST = 128
 
@@ -48,8 +51,13 @@ def odd_shapes(model: LanguageModel) -> Iterator[tuple[str, int, str]]:
     for field in ("hidden", "inter"):
         if getattr(model, field) % EDGE:
             yield field, getattr(model, field), f"must be a multiple of {EDGE}"
-    if model.head_dim != EDGE:
-        yield "head_dim", model.head_dim, f"must be {EDGE}"
+    if model.head_dim % EDGE or model.head_dim > _MOST_ELEMENTS:
+        yield "head_dim", model.head_dim, f"must be a multiple of {EDGE}, at most {_MOST_ELEMENTS}"
+    elif model.head_dim > EDGE and model.hidden % EDGE == 0:
+        # A tile of queries has the halves of pairs: rows of codes move by 32, and with them whole groups of scales.
+        row = model.hidden // EDGE
+        if EDGE // 2 * row % GROUP and GROUP % (model.head_dim * row):
+            yield "hidden", model.hidden, f"must be a multiple of 512 with heads of {model.head_dim} elements"
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Step:
     Parameters
     ----------
     model : LanguageModel
-        Hidden sizes must be multiples of 64, a head has 64 elements.
+        Hidden sizes must be multiples of 64, and so the elements of a head.
     tokens : int
     ranks : mapping
         Rank of the adapter of a linear, by the linear's name.
@@ -157,7 +165,20 @@ class Step:
         rest = self.model.score_factor * 2.0**-self.lift
         gain = {"q": math.log2(math.e) * rest, "k": 1.0, "dq": rest, "dk": math.log(2)}[which]
         flat = layer in self.model.unturned
-        return Angles(f"angles.{which}{'.flat' * flat}", self.tokens, gain, flat)
+        return Angles(f"angles.{which}{'.flat' * flat}", self.tokens, gain, flat, self.span)
+
+    @property
+    def span(self) -> int:
+        """Tiles of a head."""
+        return self.model.head_dim // EDGE
+
+    def of_head(self, tensor: Tensor, head: int) -> Slice:
+        """A head of queries, keys or values."""
+        return tensor.part(head * self.span, self.span)
+
+    def tiles(self, tensor: Tensor, head: int) -> tuple[Slice, ...]:
+        """Its tiles as a matrix."""
+        return tuple(tensor.part(head * self.span + number) for number in range(self.span))
 
     @property
     def lift(self) -> int:
@@ -190,6 +211,32 @@ class Step:
         parts = [(n, replace(y, first=y.first + n, count=size)) for n in range(0, y.count, size)]
         return [Product(x, weight, made.all(), adapter=adapter)] + [
             Biased(made.part(n, size), bias, added.part(n, size), part) for n, part in parts
+        ]
+
+    def plain(self, raw: Tensor) -> Tensor:
+        """Queries or keys between norm and positions, or their gradient: ``raw`` itself where there is no norm."""
+        return Tensor(f"{raw.name}.normed", raw.rows, raw.features) if self.model.head_norms else raw
+
+    def normed(self, layer: int, projection: str, raw: Tensor) -> list[Operation]:
+        """The norm of each head, if there is one."""
+        if not self.model.head_norms:
+            return []
+        weight, y = f"{layer}.{HEAD_NORMS[projection]}", self.plain(raw)
+        return [
+            Norm(self.of_head(raw, head), weight, self.of_head(y, head), self.model.norm_eps)
+            for head in range(raw.tiles // self.span)
+        ]
+
+    def normed_back(self, layer: int, projection: str, raw: Tensor, dx: Tensor) -> list[Operation]:
+        """Backward."""
+        if not self.model.head_norms:
+            return []
+        weight, dy = f"{layer}.{HEAD_NORMS[projection]}", self.plain(dx)
+        return [
+            NormBackward(
+                self.of_head(raw, head), self.of_head(dy, head), weight, self.of_head(dx, head), self.model.norm_eps
+            )
+            for head in range(raw.tiles // self.span)
         ]
 
     def codes(self, name: str) -> Codes:
@@ -229,8 +276,8 @@ class Step:
         width = {
             "hidden": model.hidden,
             "inter": model.inter,
-            "q": model.heads * EDGE,
-            "kv": model.kv_heads * EDGE,
+            "q": model.attention,
+            "kv": model.kv,
             "scores": model.heads * EDGE,
         }
 
@@ -260,17 +307,21 @@ class Step:
             Norm(x.all(), f"{layer}.norm1", attended.all(), eps),
             *learnt.made_ready(layer, later[0] if later else None),
             *scaled("k_proj", attended, raw_k),
-            Rope(raw_k.all(), self.angles("k", layer), k.all()),
+            *self.normed(layer, "k_proj", raw_k),
+            Rope(self.plain(raw_k).all(), self.angles("k", layer), k.all()),
             *through("q_proj", attended, raw_q),
-            Rope(raw_q.all(), self.angles("q", layer), q.all()),
+            *self.normed(layer, "q_proj", raw_q),
+            Rope(self.plain(raw_q).all(), self.angles("q", layer), q.all()),
         ]
         for head in range(model.heads):
-            made.append(Product(q.part(head), Words((k.part(self.group(head)),)), scores.part(head), lift=self.lift))
+            keys = Words(self.tiles(k, self.group(head)))
+            made.append(Product(self.of_head(q, head), keys, scores.part(head), lift=self.lift))
             made.append(Softmax(scores.part(head), p.part(head)))
         # Under it, the last softmaxes are made.
         made += scaled("v_proj", attended, v)
         for head in range(model.heads):
-            made.append(Product(p.part(head), Words((v.part(self.group(head)),)), context.part(head), backward=True))
+            values = Words(self.tiles(v, self.group(head)))
+            made.append(Product(p.part(head), values, self.of_head(context, head), backward=True))
         made += [
             *through("o_proj", context, o),
             Add(x.all(), o.all(), middle.all()),
@@ -308,7 +359,7 @@ class Step:
             made.extend(operations)
             return dx
 
-        hidden, inter, wide, kv = model.hidden, model.inter, model.heads * EDGE, model.kv_heads * EDGE
+        hidden, inter, wide, kv, pairs = model.hidden, model.inter, model.attention, model.kv, model.heads * EDGE
         dy = self.tensor(layer + 1, "dx", hidden)
         gate, up, act, fed = t("gate", inter), t("up", inter), t("act", inter), t("fed", hidden)
         dact, dgate, dup = t("dact", inter), t("dgate", inter), t("dup", inter)
@@ -328,13 +379,14 @@ class Step:
         dcontext, context = t("dcontext", wide), t("context", wide)
         back("o_proj", dmiddle.all(), context.all(), dcontext.all())
         q, k, v, p, dp, ds = (
-            t(name, size) for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", wide), ("dp", wide), ("ds", wide))
+            t(name, size)
+            for name, size in (("q", wide), ("k", kv), ("v", kv), ("p", pairs), ("dp", pairs), ("ds", pairs))
         )
-        turned_p, turned_ds = t("turned_p", wide), t("turned_ds", wide)
+        turned_p, turned_ds = t("turned_p", pairs), t("turned_ds", pairs)
         dq, dk, dv = t("dq", wide), t("dk", kv), t("dv", kv)
         identity = Tensor(IDENTITY, self.tokens, EDGE)
         for head in range(model.heads):
-            made.append(Product(dcontext.part(head), Words((v.part(self.group(head)),)), dp.part(head)))
+            made.append(Product(self.of_head(dcontext, head), Words(self.tiles(v, self.group(head))), dp.part(head)))
             made.append(SoftmaxBackward(p.part(head), dp.part(head), ds.part(head)))
 
         def turned(source: Tensor, result: Tensor) -> None:
@@ -352,8 +404,12 @@ class Step:
                 made.append(
                     Product(
                         rows.part(heads[0], len(heads)),
-                        Words(tuple(against.part(head) for head in heads)),
-                        result.part(group),
+                        Words(
+                            tuple(
+                                each for tiles in zip(*(self.tiles(against, head) for head in heads)) for each in tiles
+                            )
+                        ),
+                        self.of_head(result, group),
                         backward=True,
                         lift=lift,
                     )
@@ -370,12 +426,13 @@ class Step:
         back("v_proj", unscaled("v_proj", v, dv).all(), attended.all(), by_v.all())
         turned(ds, turned_ds)
         gathered(turned_ds, q, dk, self.lift)
-        made.append(Rope(dk.all(), self.angles("dk", layer), raw_dk.all(), turn=True))
+        made.append(Rope(dk.all(), self.angles("dk", layer), self.plain(raw_dk).all(), turn=True))
+        made += self.normed_back(layer, "k_proj", t("raw_k", kv), raw_dk)
         for head in range(model.heads):
-            made.append(
-                Product(ds.part(head), Words((k.part(self.group(head)),)), dq.part(head), backward=True, lift=self.lift)
-            )
-        made.append(Rope(dq.all(), self.angles("dq", layer), raw_dq.all(), turn=True))
+            keys = Words(self.tiles(k, self.group(head)))
+            made.append(Product(ds.part(head), keys, self.of_head(dq, head), backward=True, lift=self.lift))
+        made.append(Rope(dq.all(), self.angles("dq", layer), self.plain(raw_dq).all(), turn=True))
+        made += self.normed_back(layer, "q_proj", t("raw_q", wide), raw_dq)
         back("k_proj", unscaled("k_proj", t("raw_k", kv), raw_dk).all(), attended.all(), by_k.all())
         made.append(Add(by_v.all(), by_k.all(), by_kv.all()))
         back("q_proj", raw_dq.all(), attended.all(), by_q.all())

@@ -11,19 +11,24 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from gradloom.models.language import PROJECTIONS, LanguageModel
+from gradloom.models.language import HEAD_NORMS, PROJECTIONS, LanguageModel
 
 from .base import Operation
 from .scaling import Narrow, NormBackward, Scale, ScaleBackward, TokenSum
 from .tensors import Factors, Gain, Slice, Tensor
 
-__all__ = ["LAST_NORM", "NORMS", "SCALED", "Vectors", "last_gains"]
+__all__ = ["LAST_NORM", "NORMS", "SCALED", "Vectors", "last_gains", "norms_of"]
 
 #: Norms of a layer, and the names of their weights in a step.
 NORMS = {"input_layernorm": "norm1", "post_attention_layernorm": "norm2"}
 LAST_NORM = "model.norm"
 #: Linears whose outputs, of ``down_proj`` inputs, may be multiplied by a vector.
 SCALED = ("k_proj", "v_proj", "down_proj")
+
+
+def norms_of(model: LanguageModel) -> dict[str, str]:
+    """All norms of a layer, and the names of their weights in a step."""
+    return NORMS | ({f"self_attn.{each}": each for each in HEAD_NORMS.values()} if model.head_norms else {})
 
 
 def last_gains(foretold: int, texts: int = 1) -> dict[str, float]:

@@ -6,7 +6,7 @@ here: frozen matrices, tables, a text, adapters, moments, sums of gradients.
 
 from collections.abc import Mapping, Sequence
 
-from gradloom.models.language import LanguageModel
+from gradloom.models.language import HEAD_NORMS, LanguageModel
 from gradloom.program.memory import rounded
 from gradloom.rtl.engines.update.parameters import UPDATE_BEATS
 from gradloom.rtl.formats.weights.weight_stream import StreamShape
@@ -66,7 +66,7 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
                 if each.adapter is not None and isinstance(each.weight, Codes):
                     made |= _adapter(each.adapter, each.weight)
             case Norm() | NormBackward() if each.weight not in narrowed:
-                made[each.weight] = 4 * each.x.tensor.features
+                made[each.weight] = 4 * each.x.count * EDGE
             case Narrow():
                 made |= {each.words.name: 4 * each.words.tensor.features, each.gain.name: 4 * EDGE}
             case Widen():
@@ -77,7 +77,7 @@ def residents(operations: Sequence[Operation], step: Step, beat: int) -> dict[st
                 made[each.moments] = 8 * each.words.rows * each.words.tensor.features
                 made[each.words.name] = _bytes(each.words.tensor)
             case Rope():
-                made[each.angles.name] = 4 * each.angles.rows * EDGE
+                made[each.angles.name] = 4 * each.angles.rows * each.angles.tiles * EDGE
             case Biased():
                 made[each.b.name] = _bytes(each.b.tensor)
             case Loss():
@@ -149,7 +149,7 @@ def _class(name: str) -> str:
         return _ENDS[end]
     if name == HEAD_MATRIX:
         return "head"
-    if name in ("norm", "norm.back") or end.startswith("norm"):
+    if name in ("norm", "norm.back") or end.startswith(("norm", *HEAD_NORMS.values())):
         return "norms"
     if name == LOSS:
         return "loss"

@@ -172,6 +172,9 @@ class _Lowering:
         step = self.config.features // EDGE if isinstance(operation, _SCALES) else first.count
         if self.most is not None:
             step = max(min(self.most // (first.rows * row * len(slices)), step), 1)
+        # Tiles of a head have angles of their own.
+        whole = operation.angles.tiles if isinstance(operation, Rope) else 1
+        step = max(step // whole, 1) * whole
         if step >= first.count:
             return [operation]
         made: list[Operation] = []

@@ -167,7 +167,8 @@ class FloatStep(Execution):
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
         cos, sin = operation.angles.turns(self.angles)
-        turned = llama.rope(x.reshape(len(x), -1, EDGE), cos, -sin if operation.turn else sin)
+        tiles = x.reshape(len(x), -1, operation.angles.tiles, EDGE)
+        turned = llama.rope(tiles, cos, -sin if operation.turn else sin)
         self[operation.y] = turned.reshape(x.shape)
 
     def _swiglu(self, operation: Swiglu) -> None:
@@ -347,8 +348,9 @@ class IntegerStep(Execution):
 
     def _rope(self, operation: Rope) -> None:
         x = self[operation.x]
-        heads = x.reshape(len(x), -1, EDGE)
-        cos, sin = np.split(self.tables[operation.angles.name], 2, axis=1)
+        heads = x.reshape(len(x), -1, operation.angles.tiles, EDGE)
+        table = self.tables[operation.angles.name].reshape(len(x), -1, EDGE)
+        cos, sin = np.split(table, 2, axis=2)
         made = vector.rope(heads, cos[:, None], sin[:, None], turn=operation.turn, **operation.shifts(self.frac))
         self[operation.y] = made.words.reshape(x.shape)
         self.saturated += made.saturated

@@ -12,7 +12,7 @@ import numpy as np
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.language.vectors import Vector
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.language import BIASED, EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.language import BIASED, EMBEDDING, HEAD, HEAD_NORMS, NORM, PROJECTIONS, LanguageModel
 
 from .mathematics import (
     Array,
@@ -79,6 +79,8 @@ class _Layer:
 
     x: Array
     attended: Array
+    #: Heads of queries and keys in front of their norms, by projection.
+    plain: dict[str, Array]
     q: Array
     k: Array
     v: Array
@@ -161,12 +163,18 @@ class Llama:
         #: Names of the linears in use.
         self.names = [self.name(i, projection) for i in range(self.layers) for projection in PROJECTIONS]
         self.biases = {name: read(f"{name}.bias") for name in self.names if model.biases and name.endswith(BIASED)}
+        #: Weights of norms of heads, by the linears in front of them.
+        self.head_norms = {
+            self.name(i, linear): read(f"{self.name(i, norm)}.weight")
+            for i in range(self.layers if model.head_norms else 0)
+            for linear, norm in HEAD_NORMS.items()
+        }
         self.linears = linears or FloatLinears({name: read(f"{name}.weight") for name in self.names})
 
     @staticmethod
     def name(layer: int, projection: str) -> str:
-        """Hugging Face's name of a projection of a layer."""
-        return f"model.layers.{layer}.{PROJECTIONS[projection]}.{projection}"
+        """Hugging Face's name of a projection of a layer, or of a norm of its heads."""
+        return f"model.layers.{layer}.{PROJECTIONS.get(projection, 'self_attn')}.{projection}"
 
     def logits(self, tokens: Sequence[int] | Array, adapters: Mapping[str, Learnt] | None = None) -> Array:
         """``[T, vocab]``: what each token makes the model expect next."""
@@ -302,7 +310,8 @@ class Llama:
 
         angles = self._angles(i, len(x), cache.count if cache else 0)
         attended = self._norm(f"model.layers.{i}.input_layernorm", x, adapters)
-        q, k = (rope(self._heads(through(name, attended)), *angles) for name in ("q_proj", "k_proj"))
+        plain = {name: self._heads(through(name, attended)) for name in HEAD_NORMS}
+        q, k = (rope(self._normed(i, name, heads), *angles) for name, heads in plain.items())
         v = self._heads(through("v_proj", attended))
         if cache is not None:
             k, v = cache.extend(i, k, v)
@@ -313,7 +322,12 @@ class Llama:
         gate, up = through("gate_proj", fed), through("up_proj", fed)
         product = swiglu(gate, up)
         y = middle + through("down_proj", product)
-        return y, _Layer(x, attended, q, k, v, weights, context, middle, fed, gate, up, product)
+        return y, _Layer(x, attended, plain, q, k, v, weights, context, middle, fed, gate, up, product)
+
+    def _normed(self, layer: int, projection: str, heads: Array) -> Array:
+        """Heads behind their norm, if they have one."""
+        weight = self.head_norms.get(self.name(layer, projection))
+        return heads if weight is None else rms_norm(heads, weight, self.model.norm_eps)
 
     def _forward_linear(self, name: str, x: Array, learnt: Learnt | None) -> Array:
         """A linear with what learns beside it.
@@ -361,6 +375,11 @@ class Llama:
             return dx
 
         cos, sin = self._angles(i, len(dy))
+
+        def turned_back(projection: str, d: Array) -> Array:
+            d, weight = rope(d, cos, -sin), self.head_norms.get(self.name(i, projection))
+            return d if weight is None else rms_norm_backward(d, kept.plain[projection], weight, self.model.norm_eps)
+
         dproduct = back("down_proj", dy, kept.product)
         dgate, dup = swiglu_backward(dproduct, kept.gate, kept.up)
         dfed = back("gate_proj", dgate, kept.fed) + back("up_proj", dup, kept.fed)
@@ -370,8 +389,12 @@ class Llama:
         dq, dk, dv = attention_backward(dcontext, kept.q, kept.k, kept.v, kept.weights, self.model.score_factor)
         dattended = sum(
             (
-                back(name, (rope(d, cos, -sin) if turned else d).reshape(len(dy), -1), kept.attended)
-                for name, d, turned in (("q_proj", dq, True), ("k_proj", dk, True), ("v_proj", dv, False))
+                back(name, d.reshape(len(dy), -1), kept.attended)
+                for name, d in (
+                    ("q_proj", turned_back("q_proj", dq)),
+                    ("k_proj", turned_back("k_proj", dk)),
+                    ("v_proj", dv),
+                )
             ),
             np.zeros_like(dy),
         )

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from gradloom.models.adapters.language.lora_xs import CoreAdapter
 from gradloom.models.adapters.lora import Adapter, Learnt, lowest_layer
-from gradloom.models.language import BIASED, EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
+from gradloom.models.language import EMBEDDING, HEAD, NORM, PROJECTIONS, LanguageModel
 from gradloom.models.texts.example import targets_of
 
 __all__ = ["FloatByTorch", "TorchLlama", "instant_name", "learnt_bytes", "parameters"]
@@ -40,14 +40,8 @@ class TorchLlama:
 
     def __init__(self, model: LanguageModel, tensor: Callable[[str], np.ndarray]) -> None:
         self.model = model
-        names = [self.linear(i, each) for i in range(model.layers) for each in PROJECTIONS]
-        norms = [
-            f"model.layers.{i}.{each}_layernorm" for i in range(model.layers) for each in ("input", "post_attention")
-        ]
-        held = [*(f"{name}.weight" for name in (*names, *norms, _LAST)), EMBEDDING]
-        held += [f"{name}.bias" for name in names if model.biases and name.endswith(BIASED)]
-        self.held = {name: torch.from_numpy(np.array(tensor(name), np.float32)) for name in held}
-        self.head = self.held[EMBEDDING] if model.tied else torch.from_numpy(np.array(tensor(HEAD), np.float32))
+        self.held = {name: torch.from_numpy(np.array(tensor(name), np.float32)) for name in model.tensors}
+        self.head = self.held[EMBEDDING if model.tied else HEAD]
 
     @staticmethod
     def linear(layer: int, projection: str) -> str:
@@ -150,6 +144,8 @@ class TorchLlama:
                 .transpose(1, 2)
                 for name in ("q_proj", "k_proj", "v_proj")
             )
+            if self.model.head_norms:
+                q, k = (self._norm(f"model.layers.{i}.self_attn.{n}", x, {}) for n, x in (("q_norm", q), ("k_norm", k)))
             if i not in self.model.unturned:
                 q, k = self._turned(q), self._turned(k)
             context = functional.scaled_dot_product_attention(

@@ -22,6 +22,7 @@ from ..operations.products import Product
 from ..operations.tensors import EDGE, Codes, Halves
 from ..operations.transformer import HEAD_MATRIX
 from ..operations.vector import frac_of
+from ..order import order
 
 __all__ = ["Frozen"]
 
@@ -40,6 +41,8 @@ class Frozen:
         A tensor by Hugging Face's name.
     linear : callable
         A quantised linear by its name.
+
+    What is held has the machine's order (:mod:`~..order`).
     """
 
     model: LanguageModel
@@ -59,13 +62,19 @@ class Frozen:
             elif isinstance(operation, Product) and isinstance(operation.weight, Halves):
                 self._head()
             elif isinstance(operation, Biased) and operation.bias not in self.biases:
-                self.biases[operation.bias] = self.tensor(operation.bias).astype(np.float64)
+                self.biases[operation.bias] = self.ordered(operation.bias)
                 self.frac[operation.bias] = frac_of(float(np.abs(self.biases[operation.bias]).max()) or 1.0, TERM)
+
+    def ordered(self, name: str) -> np.ndarray:
+        """A vector in the machine's order, float64."""
+        values, rows = self.tensor(name).astype(np.float64), order(self.model, name.rpartition(".")[0])
+        return values if rows is None else values[rows]
 
     def _codes(self, name: str) -> None:
         if name in self.words:
             return
-        held = self.held[name] = self.linear(name)
+        held, rows = self.linear(name), order(self.model, name)
+        held = self.held[name] = held if rows is None else held.ordered(rows)
         largest = np.abs(dequantize_scales(held.scale_codes, held.absmax2, held.offset)).max()
         self.frac[name] = fraction_bits(largest, WEIGHT.width)
         words, self.saturated[name] = reference.decoded(

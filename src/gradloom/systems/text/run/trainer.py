@@ -20,6 +20,7 @@ from ..operations.elements import Loss
 from ..operations.exponents import HEADROOM, of_any_text
 from ..operations.learnt.updates import Pack
 from ..operations.tensors import Tensor
+from ..order import restored
 from ..program.layout import Layout
 from ..program.step import lower
 from ..program.traffic import base_bytes, words_made
@@ -306,12 +307,14 @@ class Trainer:
                     for which in held.parts
                     if which == "b" or not self.held
                 }
-                self.adapters[name] = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
+                new: Learnt = held.taking({**held.parts, **found, "b": found["b"].T / held.scale})
+                self.adapters |= restored(self.frozen.model, {name: new})
             elif isinstance(held, CoreAdapter):
                 r = values[f"{name}.r"][:, : held.rank].T * 2.0 ** -frac[f"{name}.r"]
                 self.adapters[name] = held.taking({"r": r})
             else:
-                self.adapters[name] = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})
+                new = held.taking({"w": values[f"{name}.w"][0] * 2.0 ** -frac[f"{name}.w"]})
+                self.adapters |= restored(self.frozen.model, {name: new})
             for which in held.parts:
                 moments = f"{name}.m{which}"
                 if moments in values:

@@ -30,7 +30,8 @@ from ..operations.scaling import Narrow, NormBackward, TokenSum
 from ..operations.tensors import EDGE, Tensor
 from ..operations.transformer import IDENTITY, TARGETS, Step
 from ..operations.vector import frac_of, norm_weight
-from ..operations.vectors import LAST_NORM, NORMS, last_gains
+from ..operations.vectors import LAST_NORM, last_gains, norms_of
+from ..order import arranged
 from ..program.layout import ZEROS, Layout
 from ..program.sections import rows_of
 from ..reference.integers import FloatStep, IntegerStep
@@ -110,9 +111,10 @@ class Training:
     kept: Mapping[str, tuple[np.ndarray, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.loras = {name: each for name, each in self.adapters.items() if isinstance(each, Adapter)}
-        self.cores = {name: each for name, each in self.adapters.items() if isinstance(each, CoreAdapter)}
-        self.vectors = {name: each for name, each in self.adapters.items() if isinstance(each, Vector)}
+        learnt = arranged(self.frozen.model, self.adapters)
+        self.loras = {name: each for name, each in learnt.items() if isinstance(each, Adapter)}
+        self.cores = {name: each for name, each in learnt.items() if isinstance(each, CoreAdapter)}
+        self.vectors = {name: each for name, each in learnt.items() if isinstance(each, Vector)}
         self.operations = self._operations()
         self.frozen.load(self.operations)
         #: What is in memory before, and values.
@@ -223,7 +225,9 @@ class Training:
         """Weights of norms that do not learn."""
         learnt = self.step.learnt
         names = {
-            f"{layer}.{name}": learnt.norm(layer, which) for layer in self.layers for which, name in NORMS.items()
+            f"{layer}.{name}": learnt.norm(layer, which)
+            for layer in self.layers
+            for which, name in norms_of(self.frozen.model).items()
         } | (dict.fromkeys(last_gains(0), LAST_NORM) if self.head else {})
         return [name for name, module in names.items() if module not in self.vectors]
 
@@ -232,8 +236,8 @@ class Training:
         if name in gains:
             return self.frozen.tensor(NORM).astype(np.float64) * gains[name]
         layer, which = name.split(".")
-        named = next(each for each, short in NORMS.items() if short == which)
-        return self.frozen.tensor(f"model.layers.{layer}.{named}.weight").astype(np.float64)
+        named = next(each for each, short in norms_of(self.frozen.model).items() if short == which)
+        return self.frozen.ordered(f"model.layers.{layer}.{named}.weight")
 
     # ---- in integers
 

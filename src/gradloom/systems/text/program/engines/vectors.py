@@ -1,7 +1,7 @@
 """Work of the vector engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradloom.program.operations import Reading
@@ -11,7 +11,7 @@ from gradloom.rtl.machines.configs.language import LanguageConfig
 from ...operations.base import Fracs
 from ...operations.elements import Add, Biased, Loss, Rope, Softmax, SoftmaxBackward, Swiglu, SwigluBackward
 from ...operations.scaling import Narrow, Norm, NormBackward, Scale, ScaleBackward
-from ...operations.tensors import EDGE, Angles, Gain, Slice
+from ...operations.tensors import EDGE, Gain, Slice
 from ...operations.vector import UNIT
 from ..layout import Layout, check_whole
 from . import side
@@ -141,18 +141,29 @@ class Vectors(Reading):
     def _biased(self, operation: Biased) -> list[Piece]:
         return self._added(operation.x, operation.b, operation.y, {**operation.shifts(self.frac), "wide": 0})
 
-    def _angles(self, angles: Angles) -> side.SideTensor:
-        return side.SideTensor(offset=self.layout.place(angles.name, 4 * angles.rows * EDGE), repeated=True)
-
     def _rope(self, operation: Rope) -> list[Piece]:
-        return self._vector(
-            VectorOpcode.ROPE,
-            operation.x,
-            {**operation.shifts(self.frac), "turn": operation.turn},
-            a=self._at(operation.x),
-            b=self._angles(operation.angles),
-            o=self._at(operation.y),
-        )
+        angles = operation.angles
+        size = 4 * angles.rows * EDGE
+        table, pieces = self.layout.place(angles.name, angles.tiles * size), []
+        # A command for each tile of a head, over all heads: they have the same angles.
+        for number in range(angles.tiles):
+            x, y = (self._every(part, number, angles.tiles) for part in (operation.x, operation.y))
+            pieces += self._vector(
+                VectorOpcode.ROPE,
+                operation.x,
+                {"tiles": operation.x.count // angles.tiles, **operation.shifts(self.frac), "turn": operation.turn},
+                a=x,
+                b=side.SideTensor(offset=table + number * size, repeated=True),
+                o=y,
+            )
+        return pieces
+
+    def _every(self, part: Slice, number: int, step: int) -> side.SideTensor:
+        """Tile ``number`` of each ``step`` tiles."""
+        if step == 1:
+            return self._at(part)
+        first = replace(part, first=part.first + number, count=1)
+        return side.SideTensor(offset=self.layout.part(first), stride=4 * step * part.tensor.rows * EDGE)
 
     def _swiglu(self, operation: Swiglu) -> list[Piece]:
         return self._vector(

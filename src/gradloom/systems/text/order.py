@@ -1,0 +1,51 @@
+"""The order of a head's elements in the machine.
+
+Positions turn element i of a head with element i + head_dim / 2. The vector engine turns the halves of a tile with each
+other. Queries and keys of the machine therefore have both elements of 32 pairs in each tile of a head. Scores do not
+see an order that queries and keys share. Files and floating-point models have the elements as Hugging Face has them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gradloom.models.adapters.language.vectors import Vector
+from gradloom.models.adapters.lora import Learnt
+from gradloom.models.language import LanguageModel
+
+from .operations.tensors import EDGE
+
+__all__ = ["arranged", "order", "restored"]
+
+_Learnt = TypeVar("_Learnt", bound=Learnt)
+#: Modules whose outputs have the machine's order, and what has as many elements.
+_TURNED = {"q_proj": "attention", "k_proj": "kv", "q_norm": "head_dim", "k_norm": "head_dim"}
+
+
+def order(model: LanguageModel, module: str) -> np.ndarray | None:
+    """Which output of a module is each of the machine's; None where the machine has them as they are."""
+    size = _TURNED.get(module.rpartition(".")[2])
+    if size is None or model.head_dim == EDGE:
+        return None
+    heads = np.arange(getattr(model, size)).reshape(-1, 2, model.head_dim // EDGE, EDGE // 2)
+    return heads.swapaxes(1, 2).reshape(-1)
+
+
+def arranged(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:
+    """What learns, by module, as the machine has it."""
+    return {name: _taken(each, order(model, name)) for name, each in adapters.items()}
+
+
+def restored(model: LanguageModel, adapters: Mapping[str, _Learnt]) -> dict[str, _Learnt]:
+    """The same as files have it."""
+    orders = {name: order(model, name) for name in adapters}
+    return {name: _taken(adapters[name], None if rows is None else np.argsort(rows)) for name, rows in orders.items()}
+
+
+def _taken(each: Any, rows: np.ndarray | None) -> Any:
+    if rows is None:
+        return each
+    field = "values" if isinstance(each, Vector) else "b"
+    return replace(each, **{field: getattr(each, field)[rows]})
