@@ -44,10 +44,15 @@ FAMILIES = {
                     "rope_theta": 500.0,
                 },
             }
-        ],
+        ]
+        + [{"num_key_value_heads": 2, "head_dim": 128}],
     ),
     "mistral": ("Mistral", [{"num_key_value_heads": 2, "sliding_window": 12}]),
     "qwen2": ("Qwen2", [{"num_key_value_heads": 2}, {"num_key_value_heads": 1, "tie_word_embeddings": True}]),
+    "qwen3": (
+        "Qwen3",
+        [{"num_key_value_heads": 2}, {"num_key_value_heads": 1, "head_dim": 32, "tie_word_embeddings": True}],
+    ),
     "granite": (
         "Granite",
         [

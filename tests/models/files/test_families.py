@@ -33,19 +33,11 @@ def written(folder, held, change=()):
 
 def learnt(held):
     """Its adapters, by the names of their linears."""
-    model = held["config"]
-    sizes = {"hidden": model["hidden_size"], "inter": model["intermediate_size"]}
-    sizes |= {"kv": sizes["hidden"] * model["num_key_value_heads"] // 4 if "num_key_value_heads" in model else 64}
-    ends = {
-        "q_proj": ("hidden", "hidden"),
-        "v_proj": ("hidden", "kv"),
-        "o_proj": ("hidden", "hidden"),
-        "down_proj": ("inter", "hidden"),
-    }
     shapes = {}
     for name in held["gradients"]:
-        inputs, outputs = ends[name.split(".")[-4]]
-        shapes[name] = (2, sizes[inputs]) if "lora_A" in name else (sizes[outputs], 2)
+        linear = name.removeprefix("base_model.model.").split(".lora_")[0]
+        outputs, inputs = held["shapes"][f"{linear}.weight"]
+        shapes[name] = (2, inputs) if "lora_A" in name else (outputs, 2)
     values = weights(shapes, seed=11)
     own = {name.split(".lora_")[0] for name in values}
     return {
